@@ -1,0 +1,235 @@
+#include "bench/document.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/config.h"
+#include "comm/version.h"
+
+struct rb_document {
+    const rb_job_info_t *job;
+    json_t *root;
+    json_t *results; /* borrowed from root */
+};
+
+enum { FLAGS = JSON_INDENT(1) | JSON_REAL_PRECISION(12) };
+
+/* JSON is UTF-8; arguments and file names are any bytes. Those that are not UTF-8 lose what is not
+ * ASCII. */
+static json_t *text_json(const char *text)
+{
+    json_t *json = json_string(text);
+    char *ascii = json == NULL ? strdup(text) : NULL;
+
+    for (char *c = ascii; c != NULL && *c != '\0'; ++c) {
+        if ((unsigned char)*c >= 0x80) {
+            *c = '?';
+        }
+    }
+    if (ascii != NULL) {
+        json = json_string(ascii);
+        free(ascii);
+    }
+    return json;
+}
+
+static json_t *arguments_json(const rb_options_t *options)
+{
+    json_t *arguments = json_array();
+
+    for (int i = 0; i < options->argc; ++i) {
+        (void)json_array_append_new(arguments, text_json(options->argv[i]));
+    }
+    return arguments;
+}
+
+static json_t *environment_json(void)
+{
+    json_t *environment = json_object();
+
+    for (int id = 0; id < XM_CONFIG_COUNT; ++id) {
+        const char *name = xm_config_row((xm_config_id_t)id)->name, *value = getenv(name);
+
+        if (value != NULL) {
+            (void)json_object_set_new(environment, name, text_json(value));
+        }
+    }
+    return environment;
+}
+
+static json_t *config_json(const rb_job_info_t *job)
+{
+    const rb_options_t *o = job->options;
+    const rb_rates_t *rates = job->rates;
+    json_t *config = json_pack(
+        "{s:i, s:i, s:s, s:s, s:I, s:I, s:i, s:b, s:{s:f, s:f, s:f, s:f, s:o}}", "ranks",
+        job->hosts->ranks, "hosts", job->hosts->hosts, "transport", rb_job_transport(job),
+        "partition", xm_partition_name(o->partition), "scale_divisor", (json_int_t)o->scale_divisor,
+        "chunk_bytes", (json_int_t)xm_config_bytes(XM_CONFIG_CHUNK_SIZE), "window",
+        xm_config_count(XM_CONFIG_WINDOW), "dry_run", o->dry_run, "network", "nic_bandwidth_Bps",
+        rates->nic_bandwidth, "nic_latency_s", rates->nic_latency, "host_bandwidth_Bps",
+        rates->host_bandwidth, "host_latency_s", rates->host_latency, "source",
+        text_json(rates->source));
+
+    if (config != NULL && !o->dry_run) {
+        (void)json_object_set_new(config, "warmup", json_integer(o->warmup));
+        (void)json_object_set_new(config, "iterations", json_integer(o->iterations));
+        (void)json_object_set_new(config, "validate", json_boolean(o->validate));
+        (void)json_object_set_new(config, "seed", json_integer(o->seed));
+        (void)json_object_set_new(config, "virtual_time",
+                                  json_boolean(o->transport == RB_TRANSPORT_SIM));
+    }
+    return config;
+}
+
+static json_t *ranks_json(const rb_job_info_t *job)
+{
+    json_t *ranks = json_array();
+
+    for (int r = 0; r < job->hosts->ranks; ++r) {
+        json_t *rank = json_pack("{s:i, s:i}", "rank", r, "host", job->hosts->host_of[r]);
+
+        if (job->ranks != NULL) {
+            (void)json_object_set_new(rank, "host_name", json_string(job->ranks[r].host));
+            (void)json_object_set_new(rank, "pid", json_integer(job->ranks[r].pid));
+        }
+        (void)json_array_append_new(ranks, rank);
+    }
+    return ranks;
+}
+
+xm_status_t rb_document_create(const rb_job_info_t *job, rb_document_t **document)
+{
+    rb_document_t *created;
+
+    if (!job->options->json && job->options->json_path == NULL) {
+        *document = NULL;
+        return XM_OK;
+    }
+    created = calloc(1, sizeof(*created));
+    if (created == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the JSON report");
+    }
+    created->job = job;
+    created->results = json_array();
+    created->root =
+        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o}", "version", XM_VERSION_STRING, "args",
+                  arguments_json(job->options), "env", environment_json(), "config",
+                  config_json(job), "ranks", ranks_json(job), "results", created->results);
+    if (created->root == NULL) {
+        free(created);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the JSON report");
+    }
+    *document = created;
+    return XM_OK;
+}
+
+static json_t *layout_json(const xm_layout_t *layout)
+{
+    const xm_mesh_t *mesh = xm_layout_mesh(layout);
+    char shape[64], spec[XM_SPEC_TEXT];
+    json_t *ranks = json_array();
+
+    for (int p = 0; p < xm_mesh_size(mesh); ++p) {
+        (void)json_array_append_new(ranks, json_integer(xm_mesh_rank(mesh, p)));
+    }
+    return json_pack("{s:s, s:o, s:s, s:s}", "mesh",
+                     xm_mesh_format_shape(mesh, shape, sizeof(shape)), "ranks", ranks, "spec",
+                     xm_spec_format(xm_layout_spec(layout), spec), "partition",
+                     xm_partition_name(xm_layout_partition(layout)));
+}
+
+static json_t *shape_json(const rb_case_t *one)
+{
+    json_t *shape = json_array();
+
+    for (int d = 0; d < one->dims; ++d) {
+        (void)json_array_append_new(shape, json_integer(one->shape[d]));
+    }
+    return shape;
+}
+
+static void add_times(json_t *entry, const rb_result_t *result)
+{
+    const xm_plan_t *plan = result->prepared->plan;
+    rb_times_t times = rb_result_times(result);
+    double bound = (double)xm_plan_bound_ns(plan) * 1e-9;
+    json_t *all = json_array();
+
+    for (int i = 0; i < result->runs; ++i) {
+        (void)json_array_append_new(all, json_real(result->seconds[i]));
+    }
+    (void)json_object_set_new(entry, "time_s",
+                              json_pack("{s:f, s:f, s:f, s:o}", "min", times.min, "median",
+                                        times.median, "max", times.max, "all", all));
+    if (times.median > 0) {
+        (void)json_object_set_new(entry, "algbw_GBps",
+                                  json_real((double)xm_plan_bytes(plan) / times.median * 1e-9));
+        (void)json_object_set_new(entry, "netbw_GBps",
+                                  json_real((double)xm_plan_net_bytes(plan) / times.median * 1e-9));
+        if (bound > 0) {
+            (void)json_object_set_new(entry, "bound_fraction", json_real(bound / times.median));
+        }
+    }
+    if (result->validated) {
+        (void)json_object_set_new(entry, "wrong", json_integer((json_int_t)result->wrong));
+    }
+}
+
+xm_status_t rb_document_add(rb_document_t *document, const rb_result_t *result)
+{
+    const rb_prepared_t *prepared = result->prepared;
+    const xm_plan_t *plan = prepared->plan;
+    json_t *entry;
+
+    if (document == NULL) {
+        return XM_OK;
+    }
+    entry = json_pack(
+        "{s:o, s:o, s:o, s:o, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:s}", "case",
+        text_json(prepared->one->name), "src", layout_json(prepared->src), "dst",
+        layout_json(prepared->dst), "shape", shape_json(prepared->one), "dtype",
+        prepared->one->dtype, "strategy", xm_strategy_name(xm_plan_strategy(plan)), "scheduler",
+        xm_scheduler_name(xm_plan_scheduler(plan)), "transport", rb_job_transport(document->job),
+        "bytes", (json_int_t)xm_plan_bytes(plan), "net_bytes", (json_int_t)xm_plan_net_bytes(plan),
+        "plan_s", prepared->plan_s, "makespan_s", (double)xm_plan_makespan_ns(plan) * 1e-9,
+        "bound_s", (double)xm_plan_bound_ns(plan) * 1e-9, "digest", xm_plan_digest(plan));
+    if (entry == NULL || json_array_append_new(document->results, entry) != 0) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the JSON report");
+    }
+    if (result->runs > 0) {
+        add_times(entry, result);
+    }
+    return XM_OK;
+}
+
+xm_status_t rb_document_write(const rb_document_t *document)
+{
+    const rb_options_t *options;
+
+    if (document == NULL) {
+        return XM_OK;
+    }
+    options = document->job->options;
+    if (options->json) {
+        if (json_dumpf(document->root, stdout, FLAGS) != 0) {
+            return xm_error_set(XM_ERR_IO, "cannot write the JSON report to standard output");
+        }
+        (void)fputc('\n', stdout);
+    }
+    if (options->json_path != NULL &&
+        json_dump_file(document->root, options->json_path, FLAGS) != 0) {
+        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", options->json_path, strerror(errno));
+    }
+    return xm_cli_flush();
+}
+
+void rb_document_destroy(rb_document_t *document)
+{
+    if (document != NULL) {
+        json_decref(document->root);
+        free(document);
+    }
+}

@@ -1,0 +1,254 @@
+#include "bench/options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "bench/case.h"
+#include "comm/text.h"
+#include "comm/version.h"
+
+/* Values of options as they are given, before they are checked together. */
+typedef struct {
+    const char *scale;
+    bool validate, no_validate;
+    int partition, transport;
+} raw_t;
+
+enum { MAX_RANKS = 65536, MAX_ITERATIONS = 1000000 };
+
+static const char summary[] =
+    "Moves sharded tensors from one device mesh to another, checks every byte and compares the\n"
+    "time with the lower bound. What is moved comes from a suite, from --src-mesh and the options\n"
+    "that go with it, or from a parallel plan. Ranks are processes of this machine (-n), or those\n"
+    "of a launcher such as torchrun, mpirun or srun. docs/reshard-bench.md describes the output.";
+
+static size_t fill_table(rb_options_t *o, raw_t *raw)
+{
+    const xm_cli_option_t options[] = {
+        {"ranks", 'n', XM_CLI_INT, &o->ranks, "RANKS", 1, MAX_RANKS,
+         "Start so many local ranks (default: join the launcher's job)."},
+        {"hosts", 0, XM_CLI_INT, &o->hosts, "H", 1, MAX_RANKS,
+         "Emulate so many hosts on this machine."},
+        {"ranks-per-host", 0, XM_CLI_INT, &o->ranks_per_host, "R", 1, MAX_RANKS,
+         "Ranks of an emulated host (default: the rows of the meshes)."},
+        {"suite", 0, XM_CLI_CHOICE, &o->suite, RB_SUITE_NAMES, 0, 0, "Run the cases of a suite."},
+        {"case", 0, XM_CLI_LIST, &o->cases, "NAME", 0, 0,
+         "Run this case of the suites; may be repeated."},
+        {"scale", 0, XM_CLI_STRING, &raw->scale, "1/K", 0, 0,
+         "Divide dimension 0 of every tensor by K (default 1)."},
+        {"list", 0, XM_CLI_FLAG, &o->list, NULL, 0, 0, "List the cases and end."},
+        {"src-mesh", 0, XM_CLI_STRING, &o->src_mesh, "2x4", 0, 0, "Shape of the source mesh."},
+        {"dst-mesh", 0, XM_CLI_STRING, &o->dst_mesh, "2x4", 0, 0, "Shape of the destination mesh."},
+        {"src-ranks", 0, XM_CLI_STRING, &o->src_ranks, "LIST", 0, 0,
+         "Ranks of the source mesh, row-major, e.g. 0-3,8 (default: from 0 on)."},
+        {"dst-ranks", 0, XM_CLI_STRING, &o->dst_ranks, "LIST", 0, 0,
+         "Ranks of the destination mesh (default: those that follow the source mesh)."},
+        {"src-spec", 0, XM_CLI_STRING, &o->src_spec, "S01RR", 0, 0, "Sharding spec of the source."},
+        {"dst-spec", 0, XM_CLI_STRING, &o->dst_spec, "RS0R", 0, 0,
+         "Sharding spec of the destination."},
+        {"shape", 0, XM_CLI_STRING, &o->shape, "1024x1024x512", 0, 0, "Shape of the tensor."},
+        {"dtype", 0, XM_CLI_STRING, &o->dtype, "TYPE", 0, 0,
+         "Element type (default int32 in suites, otherwise float32)."},
+        {"partition", 0, XM_CLI_CHOICE, &raw->partition, "even|chunk", 0, 0,
+         "How dimensions are cut: evenly, or torch's chunks (default even)."},
+        {"plan", 0, XM_CLI_STRING, &o->plan, "PLAN.json", 0, 0,
+         "Take the resharding from a parallel plan of autopar."},
+        {"boundary", 0, XM_CLI_INT, &o->boundary, "K", 0, MAX_RANKS,
+         "Boundary of the parallel plan, between stages K and K + 1 (default 0)."},
+        {"strategy", 0, XM_CLI_CHOICE, &o->strategy, "send_recv|broadcast", 0, 0,
+         "How a slice reaches its receivers (default: the case's own, else broadcast)."},
+        {"scheduler", 0, XM_CLI_CHOICE, &o->scheduler, "naive|balance", 0, 0,
+         "Who sends, in which order (default: the case's own, else balance)."},
+        {"transport", 0, XM_CLI_CHOICE, &raw->transport, "ucx|sim", 0, 0,
+         "Move bytes by UCX, or in a simulated network with a virtual clock (default ucx)."},
+        {"nic-gbps", 0, XM_CLI_DOUBLE, &o->nic_gbps, "G", 1e-3, 1e6,
+         "Gbit/s of a host's NICs for plan, bound and simulated network."},
+        {"profile", 0, XM_CLI_STRING, &o->profile, "CLUSTER.json", 0, 0,
+         "Take the network's rates from a cluster profile."},
+        {"topology", 0, XM_CLI_STRING, &o->topology, "MACHINE.xml", 0, 0,
+         "Describe every host by this hwloc XML file."},
+        {"warmup", 'w', XM_CLI_INT, &o->warmup, "W", 0, MAX_ITERATIONS,
+         "Runs before those that are timed (default 1)."},
+        {"iterations", 'i', XM_CLI_INT, &o->iterations, "I", 1, MAX_ITERATIONS,
+         "Timed runs (default 5)."},
+        {"validate", 0, XM_CLI_FLAG, &raw->validate, NULL, 0, 0,
+         "Check every byte of every run (the default)."},
+        {"no-validate", 0, XM_CLI_FLAG, &raw->no_validate, NULL, 0, 0, "Check nothing."},
+        {"dry-run", 0, XM_CLI_FLAG, &o->dry_run, NULL, 0, 0,
+         "Plan, bound and simulate; start no rank."},
+        {"seed", 0, XM_CLI_INT, &o->seed, "N", 0, 0, "Seed of the data (default 1)."},
+        {"json", 0, XM_CLI_FLAG, &o->json, NULL, 0, 0,
+         "Print one JSON document instead of the table."},
+        {"json-file", 'J', XM_CLI_STRING, &o->json_path, "OUT.json", 0, 0,
+         "Write the JSON document to a file."},
+        {"trace", 0, XM_CLI_STRING, &o->trace_path, "OUT.json", 0, 0,
+         "Write the last run's transfers as a Chrome trace."},
+        {"plot", 0, XM_CLI_STRING, &o->plot_path, "OUT.svg", 0, 0,
+         "Draw the planned and the last run's transfers; one case only."},
+        {"dump-plan", 0, XM_CLI_STRING, &o->dump_path, "OUT.json", 0, 0,
+         "Write the reshard plan; one case only."},
+    };
+    _Static_assert(sizeof(options) <= sizeof(o->table), "RB_OPTIONS_MAX is too small");
+
+    memcpy(o->table, options, sizeof(options));
+    return sizeof(options) / sizeof(options[0]);
+}
+
+static xm_status_t parse_scale(const char *text, int64_t *divisor)
+{
+    if (text == NULL || strcmp(text, "1") == 0) {
+        *divisor = 1;
+        return XM_OK;
+    }
+    if (strncmp(text, "1/", 2) != 0) {
+        return xm_error_set(XM_ERR_PARSE, "--scale: '%s' is not 1 or of the form 1/64", text);
+    }
+    return xm_text_parse_int("--scale", text + 2, 1, INT64_C(1) << 40, divisor);
+}
+
+/* The first given option of a list of names, or NULL. */
+static const char *first_given(const xm_cli_t *cli, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; ++i) {
+        if (xm_cli_given(cli, names[i])) {
+            return names[i];
+        }
+    }
+    return NULL;
+}
+
+/* A case comes from the suites, from a description, or from a parallel plan. */
+static xm_status_t check_origin(const rb_options_t *o)
+{
+    static const char *const suite[] = {"suite", "case"};
+    static const char *const own[] = {"src-mesh", "dst-mesh", "src-ranks", "dst-ranks",
+                                      "src-spec", "dst-spec", "shape"};
+    static const char *const plan[] = {"plan", "boundary"};
+    static const char *const needed[] = {"src-mesh", "dst-mesh", "src-spec", "dst-spec", "shape"};
+    const char *origin[] = {first_given(o->cli, suite, 2), first_given(o->cli, own, 7),
+                            first_given(o->cli, plan, 2)};
+
+    for (int i = 0; i < 3; ++i) {
+        for (int j = i + 1; j < 3; ++j) {
+            if (origin[i] != NULL && origin[j] != NULL) {
+                return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                    "--%s and --%s name different things to move; give one of them",
+                                    origin[i], origin[j]);
+            }
+        }
+    }
+    for (size_t i = 0; origin[1] != NULL && i < sizeof(needed) / sizeof(needed[0]); ++i) {
+        if (!xm_cli_given(o->cli, needed[i])) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is given but --%s is not", origin[1],
+                                needed[i]);
+        }
+    }
+    if (origin[2] != NULL && o->plan == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--boundary is given but --plan is not");
+    }
+    if (origin[0] == NULL && origin[1] == NULL && origin[2] == NULL && !o->list) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "nothing to move: give --suite, --case, --src-mesh … or --plan "
+                            "(--list shows the cases)");
+    }
+    return XM_OK;
+}
+
+static xm_status_t check_hosts(rb_options_t *o)
+{
+    if (o->hosts > 0 && o->ranks_per_host > 0) {
+        int64_t product = (int64_t)o->hosts * o->ranks_per_host;
+
+        if (product > MAX_RANKS) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "--hosts %d with --ranks-per-host %d makes more than %d ranks",
+                                o->hosts, o->ranks_per_host, MAX_RANKS);
+        }
+        if (o->ranks > 0 && o->ranks != product) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "--hosts %d with --ranks-per-host %d makes %d ranks, but -n says "
+                                "%d",
+                                o->hosts, o->ranks_per_host, (int)product, o->ranks);
+        }
+        o->ranks = (int)product;
+    } else if (o->hosts > 0) {
+        if (o->ranks == 0) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "--hosts %d needs -n or --ranks-per-host with it", o->hosts);
+        }
+        if (o->ranks % o->hosts != 0) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "%d ranks do not fill %d hosts evenly; give --ranks-per-host",
+                                o->ranks, o->hosts);
+        }
+        o->ranks_per_host = o->ranks / o->hosts;
+    }
+    return XM_OK;
+}
+
+static xm_status_t check(rb_options_t *o, const raw_t *raw)
+{
+    xm_status_t status = parse_scale(raw->scale, &o->scale_divisor);
+
+    if (status == XM_OK) {
+        status = check_origin(o);
+    }
+    if (status == XM_OK) {
+        status = check_hosts(o);
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (raw->validate && raw->no_validate) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--validate and --no-validate contradict each other");
+    }
+    if (o->profile != NULL && o->nic_gbps > 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--profile and --nic-gbps both say how fast the NICs are; give one");
+    }
+    if (o->dry_run && o->trace_path != NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--trace shows measured transfers, and --dry-run measures nothing");
+    }
+    o->validate = !raw->no_validate;
+    o->partition = (xm_partition_t)raw->partition;
+    o->transport = (rb_transport_t)raw->transport;
+    return XM_OK;
+}
+
+xm_status_t rb_options_parse(int argc, char *const *argv, rb_options_t *options)
+{
+    raw_t raw = {.partition = XM_PARTITION_EVEN};
+    xm_cli_command_t *command = &options->command;
+    xm_status_t status;
+
+    *options = (rb_options_t){.command = XM_CLI_COMMAND_INIT,
+                              .argc = argc,
+                              .argv = argv,
+                              .suite = RB_ANY,
+                              .strategy = RB_ANY,
+                              .scheduler = RB_ANY,
+                              .warmup = 1,
+                              .iterations = 5,
+                              .seed = 1};
+    command->program = "reshard-bench";
+    command->summary = summary;
+    command->version = "reshard-bench " XM_VERSION_STRING;
+    command->options = options->table;
+    command->option_count = fill_table(options, &raw);
+    status = xm_cli_parse(command, argc, argv, &options->cli);
+    if (status == XM_OK && !xm_cli_finished(options->cli)) {
+        status = check(options, &raw);
+    }
+    if (status < 0) {
+        rb_options_clear(options);
+    }
+    return status;
+}
+
+void rb_options_clear(rb_options_t *options)
+{
+    xm_cli_destroy(options->cli);
+    *options = (rb_options_t){0};
+}

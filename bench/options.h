@@ -1,0 +1,54 @@
+/**
+ * @file options.h
+ * The command line of reshard-bench.
+ */
+#ifndef RB_OPTIONS_H
+#define RB_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cli_support/options.h"
+#include "resharding/plan.h"
+
+typedef enum rb_transport { RB_TRANSPORT_UCX, RB_TRANSPORT_SIM } rb_transport_t;
+
+enum { RB_OPTIONS_MAX = 40 };
+
+/** Everything the command line says. Texts belong to `cli`; absent ones are NULL, numbers 0. */
+typedef struct rb_options {
+    xm_cli_t *cli;
+    xm_cli_command_t command; /**< `cli` refers to it and to the table, so never copy this object */
+    xm_cli_option_t table[RB_OPTIONS_MAX];
+    int argc;
+    char *const *argv;
+
+    int ranks, hosts, ranks_per_host;
+    int suite; /**< rb_suite_t, or RB_ANY */
+    xm_cli_list_t cases;
+    int64_t scale_divisor; /**< 64 for 1/64 */
+    bool list;
+    const char *src_mesh, *dst_mesh, *src_ranks, *dst_ranks, *src_spec, *dst_spec, *shape, *dtype;
+    xm_partition_t partition;
+    const char *plan;
+    int boundary;
+    int strategy;  /**< xm_strategy_t, or RB_ANY */
+    int scheduler; /**< xm_scheduler_t, or RB_ANY */
+    rb_transport_t transport;
+    double nic_gbps;
+    const char *profile, *topology;
+    int warmup, iterations, seed;
+    bool validate, dry_run, json;
+    const char *json_path, *trace_path, *plot_path, *dump_path;
+} rb_options_t;
+
+/**
+ * Parses and checks what can be checked without knowing the job. After success xm_cli_finished()
+ * of options->cli tells whether --help or --version was all that was wanted. After a failure the
+ * object holds nothing.
+ */
+xm_status_t rb_options_parse(int argc, char *const *argv, rb_options_t *options);
+
+void rb_options_clear(rb_options_t *options);
+
+#endif

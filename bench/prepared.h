@@ -1,0 +1,28 @@
+/**
+ * @file prepared.h
+ * A case on the ranks of a job: layouts and plan.
+ */
+#ifndef RB_PREPARED_H
+#define RB_PREPARED_H
+
+#include "bench/case.h"
+#include "bench/host_map.h"
+#include "resharding/plan.h"
+
+typedef struct rb_prepared {
+    const rb_case_t *one;
+    const xm_network_t *network;
+    xm_layout_t *src, *dst;
+    xm_plan_t *plan;
+    double plan_s; /**< seconds that layouts and plan took */
+    bool shared;   /**< see placement.h */
+} rb_prepared_t;
+
+/** Places the case, lays the tensor out and plans. @p one and @p network must outlive the result.
+ */
+xm_status_t rb_prepare(const rb_case_t *one, xm_partition_t partition, const rb_host_map_t *hosts,
+                       const xm_network_t *network, rb_prepared_t *prepared);
+
+void rb_prepared_clear(rb_prepared_t *prepared);
+
+#endif

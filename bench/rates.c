@@ -1,0 +1,94 @@
+#include "bench/rates.h"
+
+#include <stdio.h>
+
+#include "cli_support/progress.h"
+#include "comm/probe.h"
+
+/* What --nic-gbps does not say: latency of a LAN, and memory between the ranks of a host. */
+static const double assumed_nic_latency = 20e-6, assumed_host_bandwidth = 10e9,
+                    assumed_host_latency = 1e-6, assumed_gbps = 10;
+
+/* Large enough for the rates of loopback and LAN, small enough for a start within a second. */
+enum { PROBE_BYTES = 1 << 20, PROBE_REPETITIONS = 3 };
+
+static void take_profile(const xm_cluster_profile_t *profile, rb_rates_t *rates)
+{
+    rates->nic_bandwidth = xm_cluster_profile_nic_bandwidth(profile);
+    rates->nic_latency = xm_cluster_profile_latency(profile, XM_LINK_INTER_HOST);
+    rates->host_bandwidth = xm_cluster_profile_bandwidth(profile, XM_LINK_INTRA_HOST);
+    rates->host_latency = xm_cluster_profile_latency(profile, XM_LINK_INTRA_HOST);
+}
+
+static void take_gbps(double gbps, rb_rates_t *rates)
+{
+    rates->nic_bandwidth = gbps * 1e9 / 8;
+    rates->nic_latency = assumed_nic_latency;
+    rates->host_bandwidth = assumed_host_bandwidth;
+    rates->host_latency = assumed_host_latency;
+}
+
+xm_status_t rb_rates_read(const rb_options_t *options, rb_rates_t *rates, bool *known)
+{
+    *known = options->profile != NULL || options->nic_gbps > 0;
+    if (options->profile != NULL) {
+        xm_cluster_profile_t *profile;
+        xm_status_t status = xm_cluster_profile_load(options->profile, &profile);
+
+        if (status < 0) {
+            return status;
+        }
+        take_profile(profile, rates);
+        (void)snprintf(rates->source, sizeof(rates->source), "profile %s: %s", options->profile,
+                       xm_cluster_profile_provenance(profile));
+        xm_cluster_profile_destroy(profile);
+    } else if (options->nic_gbps > 0) {
+        take_gbps(options->nic_gbps, rates);
+        (void)snprintf(rates->source, sizeof(rates->source), "--nic-gbps %g, latencies assumed",
+                       options->nic_gbps);
+    }
+    return XM_OK;
+}
+
+void rb_rates_assume(rb_rates_t *rates)
+{
+    take_gbps(assumed_gbps, rates);
+    (void)snprintf(rates->source, sizeof(rates->source),
+                   "assumed; --profile or --nic-gbps gives others");
+}
+
+xm_status_t rb_rates_probe(xm_worker_t *worker, bool show, rb_rates_t *rates)
+{
+    xm_probe_params_t params = XM_PROBE_PARAMS_INIT;
+    xm_cli_progress_t *progress = show ? xm_cli_progress_create("reshard-bench") : NULL;
+    xm_cluster_profile_t *profile;
+    xm_status_t status;
+
+    params.max_bytes = PROBE_BYTES;
+    params.repetitions = PROBE_REPETITIONS;
+    params.progress = progress != NULL ? xm_cli_progress_update : NULL;
+    params.progress_arg = progress;
+    status = xm_probe_run(worker, &params, &profile);
+    xm_cli_progress_destroy(progress);
+    if (status < 0) {
+        return status;
+    }
+    take_profile(profile, rates);
+    (void)snprintf(rates->source, sizeof(rates->source), "probed at start");
+    xm_cluster_profile_destroy(profile);
+    return XM_OK;
+}
+
+xm_status_t rb_rates_network(const rb_rates_t *rates, const rb_host_map_t *hosts,
+                             xm_network_t **network)
+{
+    xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
+
+    params.ranks = hosts->ranks;
+    params.host_of_rank = hosts->host_of;
+    params.nic_bandwidth = rates->nic_bandwidth;
+    params.nic_latency = rates->nic_latency;
+    params.host_bandwidth = rates->host_bandwidth;
+    params.host_latency = rates->host_latency;
+    return xm_network_create(&params, network);
+}

@@ -1,0 +1,42 @@
+/**
+ * @file result.h
+ * What came out of one case.
+ */
+#ifndef RB_RESULT_H
+#define RB_RESULT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bench/prepared.h"
+
+/** One rank's part in a transfer of the last run, ns from the start of the run. */
+typedef struct rb_record {
+    int64_t transfer;
+    int64_t rank; /**< sender or receiver */
+    int64_t start_ns, end_ns;
+} rb_record_t;
+
+typedef struct rb_result {
+    const rb_prepared_t *prepared;
+    int runs;        /**< timed runs; 0 after a dry run */
+    double *seconds; /**< of each run, the slowest rank's */
+    bool validated;
+    uint64_t wrong; /**< bytes that differ from what they should be, all ranks and runs */
+    rb_record_t *records;
+    size_t record_count;
+} rb_result_t;
+
+/** Smallest, median and largest time of the runs. */
+typedef struct rb_times {
+    double min, median, max;
+} rb_times_t;
+
+/** Needs at least one run. */
+rb_times_t rb_result_times(const rb_result_t *result);
+
+/** Frees the arrays. */
+void rb_result_clear(rb_result_t *result);
+
+#endif

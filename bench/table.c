@@ -1,0 +1,290 @@
+#include "bench/table.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/placement.h"
+#include "comm/config.h"
+#include "comm/text.h"
+#include "comm/version.h"
+
+enum { LAYOUT_TEXT = 160, SHAPE_TEXT = 160 };
+
+const char *rb_job_transport(const rb_job_info_t *job)
+{
+    if (job->options->dry_run) {
+        return "none";
+    }
+    return job->options->transport == RB_TRANSPORT_SIM ? "sim" : "ucx";
+}
+
+static void print_command(FILE *file, const rb_options_t *options)
+{
+    (void)fprintf(file, "# command:");
+    for (int i = 0; i < options->argc; ++i) {
+        (void)fprintf(file, " %s", options->argv[i]);
+    }
+    (void)fputc('\n', file);
+}
+
+static void print_rates(FILE *file, const rb_rates_t *rates)
+{
+    char nic[32], host[32];
+
+    (void)fprintf(file,
+                  "# network: NIC %.3f GB/s a host and direction, %s; inside a host %.3f GB/s, %s\n"
+                  "# rates: %s\n",
+                  rates->nic_bandwidth * 1e-9,
+                  xm_text_format_seconds(rates->nic_latency, nic, sizeof(nic)),
+                  rates->host_bandwidth * 1e-9,
+                  xm_text_format_seconds(rates->host_latency, host, sizeof(host)), rates->source);
+}
+
+static void print_settings(FILE *file, const rb_job_info_t *job)
+{
+    const rb_options_t *o = job->options;
+
+    (void)fprintf(file,
+                  "# ranks %d, hosts %d, transport %s, partition %s, scale 1/%" PRId64
+                  ", chunk %" PRIu64 " B, window %d",
+                  job->hosts->ranks, job->hosts->hosts, rb_job_transport(job),
+                  xm_partition_name(o->partition), o->scale_divisor,
+                  xm_config_bytes(XM_CONFIG_CHUNK_SIZE), xm_config_count(XM_CONFIG_WINDOW));
+    if (!o->dry_run) {
+        (void)fprintf(file, ", warm-up %d, runs %d, validate %s, seed %d", o->warmup, o->iterations,
+                      o->validate ? "yes" : "no", o->seed);
+    }
+    (void)fputc('\n', file);
+}
+
+static void format_coordinates(const xm_mesh_t *mesh, int rank, char *buffer, size_t size)
+{
+    int position = xm_mesh_position(mesh, rank);
+    size_t used = 0;
+
+    if (position < 0) {
+        (void)snprintf(buffer, size, "-");
+        return;
+    }
+    for (int a = 0; a < xm_mesh_axes(mesh) && used < size; ++a) {
+        used += (size_t)snprintf(buffer + used, size - used, "%s%d", a > 0 ? "," : "",
+                                 xm_mesh_coordinate(mesh, position, a));
+    }
+}
+
+/* Adds one to the number of every rank in a mesh. */
+static void count_members(const xm_mesh_t *mesh, int *counts)
+{
+    for (int p = 0; p < xm_mesh_size(mesh); ++p) {
+        ++counts[xm_mesh_rank(mesh, p)];
+    }
+}
+
+/* In how many cases each rank is a source and a destination: two numbers a rank. */
+static int *count_parts(const rb_job_info_t *job)
+{
+    int ranks = job->hosts->ranks, *counts = calloc(2 * (size_t)ranks, sizeof(*counts));
+
+    for (int i = 0; counts != NULL && i < job->selection->count; ++i) {
+        xm_mesh_t *src, *dst;
+        bool shared;
+
+        if (rb_place(&job->selection->cases[i], job->hosts, &src, &dst, &shared) == XM_OK) {
+            count_members(src, counts);
+            count_members(dst, counts + ranks);
+            xm_mesh_destroy(dst);
+            xm_mesh_destroy(src);
+        }
+    }
+    return counts;
+}
+
+static void print_rank(FILE *file, const rb_job_info_t *job, int rank)
+{
+    (void)fprintf(file, "# rank %4d  host %-12s  pid %7" PRId64 "  ", rank, job->ranks[rank].host,
+                  job->ranks[rank].pid);
+}
+
+/* With the place of every rank in the meshes of the only case. */
+static void print_ranks_of_case(FILE *file, const rb_job_info_t *job)
+{
+    char src_text[64], dst_text[64];
+    xm_mesh_t *src, *dst;
+    bool shared;
+
+    if (rb_place(&job->selection->cases[0], job->hosts, &src, &dst, &shared) < 0) {
+        return;
+    }
+    for (int r = 0; r < job->hosts->ranks; ++r) {
+        format_coordinates(src, r, src_text, sizeof(src_text));
+        format_coordinates(dst, r, dst_text, sizeof(dst_text));
+        print_rank(file, job, r);
+        (void)fprintf(file, "src[%s] dst[%s]\n", src_text, dst_text);
+    }
+    xm_mesh_destroy(dst);
+    xm_mesh_destroy(src);
+}
+
+static void print_ranks(FILE *file, const rb_job_info_t *job)
+{
+    int *counts = count_parts(job);
+
+    for (int r = 0; counts != NULL && r < job->hosts->ranks; ++r) {
+        print_rank(file, job, r);
+        (void)fprintf(file, "source in %d, destination in %d of %d cases\n", counts[r],
+                      counts[job->hosts->ranks + r], job->selection->count);
+    }
+    free(counts);
+}
+
+void rb_table_header(FILE *file, const rb_job_info_t *job)
+{
+    const rb_options_t *o = job->options;
+
+    (void)fprintf(file, "# reshard-bench %s  (us = 1e-6 s, GB = 1e9 B)\n", XM_VERSION_STRING);
+    print_command(file, o);
+    print_settings(file, job);
+    print_rates(file, job->rates);
+    if (!o->dry_run && o->transport == RB_TRANSPORT_SIM) {
+        (void)fprintf(file, "# times are virtual: the simulated network's clock\n");
+    }
+    if (job->ranks != NULL && job->selection->count == 1) {
+        print_ranks_of_case(file, job);
+    } else if (job->ranks != NULL) {
+        print_ranks(file, job);
+    }
+    (void)fprintf(file, "#\n#%11s %13s %-16s %-16s %-16s %-10s %-9s %-9s %10s", "case", "size",
+                  "src", "dst", "shape", "type", "strategy", "sched", "plan");
+    if (o->dry_run) {
+        (void)fprintf(file, " %13s %12s %12s %7s\n", "net", "bound", "makespan", "%bound");
+        (void)fprintf(file, "#%11s %13s %-16s %-16s %-16s %-10s %-9s %-9s %10s %13s %12s %12s\n",
+                      "", "(B)", "", "", "", "", "", "", "(us)", "(B)", "(us)", "(us)");
+    } else {
+        (void)fprintf(file, " %11s %11s %11s %8s %8s %7s %8s\n", "min", "median", "max", "algbw",
+                      "netbw", "%bound", "#wrong");
+        (void)fprintf(
+            file,
+            "#%11s %13s %-16s %-16s %-16s %-10s %-9s %-9s %10s %11s %11s %11s %8s %8s %7s "
+            "%8s\n",
+            "", "(B)", "", "", "", "", "", "", "(us)", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)",
+            "", "(B)");
+    }
+    (void)fflush(file);
+}
+
+static double bound_fraction(const rb_result_t *result)
+{
+    double bound = (double)xm_plan_bound_ns(result->prepared->plan) * 1e-9;
+    double time = result->runs > 0 ? rb_result_times(result).median
+                                   : (double)xm_plan_makespan_ns(result->prepared->plan) * 1e-9;
+
+    return bound > 0 && time > 0 ? bound / time : NAN;
+}
+
+static void print_percent(FILE *file, double fraction)
+{
+    if (isnan(fraction)) {
+        (void)fprintf(file, " %7s", "-");
+    } else {
+        (void)fprintf(file, " %7.1f", fraction * 100);
+    }
+}
+
+static void print_measured(FILE *file, const rb_result_t *result)
+{
+    const xm_plan_t *plan = result->prepared->plan;
+    rb_times_t times = rb_result_times(result);
+
+    (void)fprintf(file, " %11.1f %11.1f %11.1f", times.min * 1e6, times.median * 1e6,
+                  times.max * 1e6);
+    if (times.median > 0) {
+        (void)fprintf(file, " %8.3f %8.3f", (double)xm_plan_bytes(plan) / times.median * 1e-9,
+                      (double)xm_plan_net_bytes(plan) / times.median * 1e-9);
+    } else {
+        (void)fprintf(file, " %8s %8s", "-", "-");
+    }
+    print_percent(file, bound_fraction(result));
+    if (result->validated) {
+        (void)fprintf(file, " %8" PRIu64 "\n", result->wrong);
+    } else {
+        (void)fprintf(file, " %8s\n", "-");
+    }
+}
+
+void rb_table_row(FILE *file, const rb_result_t *result)
+{
+    const rb_prepared_t *prepared = result->prepared;
+    const rb_case_t *one = prepared->one;
+    const xm_plan_t *plan = prepared->plan;
+    char src[LAYOUT_TEXT], dst[LAYOUT_TEXT], shape[SHAPE_TEXT];
+
+    if (prepared->shared) {
+        (void)fprintf(file,
+                      "# %s: the meshes share hosts; %d ranks (%d a host) would keep them apart\n",
+                      one->name, rb_place_needs(one, one->ranks_per_host), one->ranks_per_host);
+    }
+    (void)fprintf(file, "%12s %13" PRIu64 " %-16s %-16s %-16s %-10s %-9s %-9s %10.1f", one->name,
+                  xm_plan_bytes(plan), rb_side_format(&one->src, src, sizeof(src)),
+                  rb_side_format(&one->dst, dst, sizeof(dst)),
+                  xm_shape_format(one->dims, one->shape, shape, sizeof(shape)), one->dtype,
+                  xm_strategy_name(xm_plan_strategy(plan)),
+                  xm_scheduler_name(xm_plan_scheduler(plan)), prepared->plan_s * 1e6);
+    if (result->runs > 0) {
+        print_measured(file, result);
+    } else {
+        (void)fprintf(file, " %13" PRIu64 " %12.1f %12.1f", xm_plan_net_bytes(plan),
+                      (double)xm_plan_bound_ns(plan) * 1e-3,
+                      (double)xm_plan_makespan_ns(plan) * 1e-3);
+        print_percent(file, bound_fraction(result));
+        (void)fputc('\n', file);
+    }
+    (void)fflush(file);
+}
+
+void rb_totals_add(rb_totals_t *totals, const rb_result_t *result)
+{
+    double fraction = bound_fraction(result);
+
+    ++totals->cases;
+    totals->wrong += result->wrong;
+    totals->validated = result->validated;
+    if (!isnan(fraction)) {
+        totals->bound_fraction_sum += fraction;
+        ++totals->bounded;
+    }
+}
+
+void rb_table_summary(FILE *file, const rb_job_info_t *job, const rb_totals_t *totals)
+{
+    if (!job->options->dry_run) {
+        if (totals->validated) {
+            (void)fprintf(file, "# Out of bounds values : %" PRIu64 " %s\n", totals->wrong,
+                          totals->wrong == 0 ? "OK" : "FAILED");
+        } else {
+            (void)fprintf(file, "# Out of bounds values : not checked\n");
+        }
+    }
+    if (totals->bounded > 0) {
+        (void)fprintf(file, "# Avg %%bound            : %.1f\n",
+                      totals->bound_fraction_sum / totals->bounded * 100);
+    }
+}
+
+xm_status_t rb_table_list(FILE *file, const rb_selection_t *selection)
+{
+    (void)fprintf(file, "#%7s %-16s %-16s %-16s %-10s %s\n", "case", "src", "dst", "shape", "type",
+                  "ranks needed");
+    for (int i = 0; i < selection->count; ++i) {
+        const rb_case_t *one = &selection->cases[i];
+        char src[LAYOUT_TEXT], dst[LAYOUT_TEXT], shape[SHAPE_TEXT];
+
+        (void)fprintf(file, "%8s %-16s %-16s %-16s %-10s %d\n", one->name,
+                      rb_side_format(&one->src, src, sizeof(src)),
+                      rb_side_format(&one->dst, dst, sizeof(dst)),
+                      xm_shape_format(one->dims, one->shape, shape, sizeof(shape)), one->dtype,
+                      rb_place_needs(one, one->ranks_per_host));
+    }
+    return xm_cli_flush();
+}

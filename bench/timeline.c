@@ -1,0 +1,507 @@
+#include "bench/timeline.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/text.h"
+#include "resharding/simulate.h"
+
+/* One box of the figure. */
+typedef struct {
+    int64_t start_ns, end_ns;
+    int64_t transfer;
+    int source; /* host (or rank) whose data it carries: decides the colour */
+    int row;    /* within the lane */
+} bar_t;
+
+typedef struct {
+    bar_t *bars;
+    size_t count, capacity;
+    int rows;
+} lane_t;
+
+/* Planned or measured: lanes 2 h (out) and 2 h + 1 (in) of host h, or lane h when all is local. */
+typedef struct {
+    lane_t *lanes;
+    int lane_count;
+} section_t;
+
+typedef struct {
+    const rb_result_t *result;
+    const xm_network_t *network;
+    const xm_transfer_t *transfers;
+    int64_t transfer_count;
+    bool local; /* nothing crosses a NIC */
+    section_t planned, measured;
+    int64_t end_ns; /* of the time axis */
+    const char *unit;
+    double unit_ns;
+    FILE *file;
+} figure_t;
+
+enum {
+    WIDTH = 1120,
+    LEFT = 120,
+    RIGHT = 30,
+    PLOT = WIDTH - LEFT - RIGHT,
+    LANE = 20,
+    LEAST_ROW = 3,
+    GAP = 4,
+    COLOURS = 8
+};
+
+/* Distinguishable with colour-blind eyes (Okabe and Ito). */
+static const char *const colours[COLOURS] = {"#0072b2", "#e69f00", "#009e73", "#cc79a7",
+                                             "#56b4e9", "#d55e00", "#f0e442", "#7f7f7f"};
+
+static int source_of(const figure_t *figure, int64_t index)
+{
+    const xm_transfer_t *transfer = &figure->transfers[index];
+
+    while (transfer->parent >= 0) {
+        transfer = &figure->transfers[transfer->parent];
+    }
+    return figure->local ? transfer->sender : xm_network_host_of(figure->network, transfer->sender);
+}
+
+static xm_status_t add_bar(const figure_t *figure, lane_t *lane, int64_t transfer, int64_t start,
+                           int64_t end)
+{
+    if (lane->count == lane->capacity) {
+        size_t capacity = lane->capacity > 0 ? 2 * lane->capacity : 16;
+        bar_t *grown = realloc(lane->bars, capacity * sizeof(*grown));
+
+        if (grown == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the figure");
+        }
+        lane->bars = grown;
+        lane->capacity = capacity;
+    }
+    lane->bars[lane->count++] = (bar_t){start, end, transfer, source_of(figure, transfer), 0};
+    return XM_OK;
+}
+
+/* Puts a transfer as seen by its sender (`out`) or its receiver into its lane. */
+static xm_status_t add(const figure_t *figure, section_t *section, int64_t index, bool out,
+                       xm_span_t span)
+{
+    const xm_transfer_t *transfer = &figure->transfers[index];
+    int from = xm_network_host_of(figure->network, transfer->sender);
+    int to = xm_network_host_of(figure->network, transfer->receiver);
+
+    if (figure->local) {
+        return out ? XM_OK
+                   : add_bar(figure, &section->lanes[to], index, span.start_ns, span.end_ns);
+    }
+    if (from == to) {
+        return XM_OK;
+    }
+    return add_bar(figure, &section->lanes[out ? 2 * from : 2 * to + 1], index, span.start_ns,
+                   span.end_ns);
+}
+
+static xm_status_t collect_planned(figure_t *figure)
+{
+    xm_span_t *spans = malloc(((size_t)figure->transfer_count + 1) * sizeof(*spans));
+    int64_t makespan;
+    xm_status_t status;
+
+    if (spans == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the figure");
+    }
+    status = xm_simulate(figure->result->prepared->plan, figure->network, spans, &makespan);
+    for (int64_t i = 0; status == XM_OK && i < figure->transfer_count; ++i) {
+        status = add(figure, &figure->planned, i, true, spans[i]);
+        if (status == XM_OK) {
+            status = add(figure, &figure->planned, i, false, spans[i]);
+        }
+    }
+    free(spans);
+    return status;
+}
+
+static xm_status_t collect_measured(figure_t *figure)
+{
+    xm_status_t status = XM_OK;
+
+    for (size_t i = 0; status == XM_OK && i < figure->result->record_count; ++i) {
+        const rb_record_t *record = &figure->result->records[i];
+        bool out = record->rank == figure->transfers[record->transfer].sender;
+
+        status = add(figure, &figure->measured, record->transfer, out,
+                     (xm_span_t){record->start_ns, record->end_ns});
+    }
+    return status;
+}
+
+static int compare_bars(const void *a, const void *b)
+{
+    const bar_t *left = a, *right = b;
+
+    if (left->start_ns != right->start_ns) {
+        return left->start_ns < right->start_ns ? -1 : 1;
+    }
+    return (left->transfer > right->transfer) - (left->transfer < right->transfer);
+}
+
+/* Overlapping bars get rows of their own: each goes to the first row that is free by then. */
+static xm_status_t arrange(lane_t *lane)
+{
+    int64_t *busy_until = calloc(lane->count + 1, sizeof(*busy_until));
+
+    if (busy_until == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the figure");
+    }
+    if (lane->count > 0) {
+        qsort(lane->bars, lane->count, sizeof(*lane->bars), compare_bars);
+    }
+    for (size_t i = 0; i < lane->count; ++i) {
+        bar_t *bar = &lane->bars[i];
+
+        while (bar->row < lane->rows && busy_until[bar->row] > bar->start_ns) {
+            ++bar->row;
+        }
+        lane->rows = bar->row >= lane->rows ? bar->row + 1 : lane->rows;
+        busy_until[bar->row] = bar->end_ns;
+    }
+    free(busy_until);
+    return XM_OK;
+}
+
+static xm_status_t arrange_section(figure_t *figure, section_t *section)
+{
+    xm_status_t status = XM_OK;
+
+    for (int l = 0; status == XM_OK && l < section->lane_count; ++l) {
+        status = arrange(&section->lanes[l]);
+        for (size_t i = 0; i < section->lanes[l].count; ++i) {
+            int64_t end = section->lanes[l].bars[i].end_ns;
+
+            figure->end_ns = end > figure->end_ns ? end : figure->end_ns;
+        }
+    }
+    return status;
+}
+
+static double row_height(const lane_t *lane)
+{
+    return fmax(LEAST_ROW, (double)LANE / (lane->rows > 0 ? lane->rows : 1));
+}
+
+static double lane_height(const lane_t *lane)
+{
+    return row_height(lane) * (lane->rows > 0 ? lane->rows : 1);
+}
+
+/* A lane is drawn when something moves in it, planned or measured. */
+static bool is_drawn(const figure_t *figure, int lane)
+{
+    return figure->planned.lanes[lane].count > 0 || figure->measured.lanes[lane].count > 0;
+}
+
+static double section_height(const figure_t *figure, const section_t *section)
+{
+    double height = 24;
+
+    for (int l = 0; l < section->lane_count; ++l) {
+        height += is_drawn(figure, l) ? lane_height(&section->lanes[l]) + GAP : 0;
+    }
+    return height;
+}
+
+static double x_of(const figure_t *figure, int64_t ns)
+{
+    return LEFT + (double)PLOT * (double)ns / (double)figure->end_ns;
+}
+
+static void draw_bar(const figure_t *figure, const bar_t *bar, double y, double height)
+{
+    const xm_transfer_t *transfer = &figure->transfers[bar->transfer];
+    double x = x_of(figure, bar->start_ns), width = x_of(figure, bar->end_ns) - x;
+    char bytes[32];
+
+    (void)fprintf(
+        figure->file,
+        "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\" "
+        "stroke=\"#ffffff\" stroke-width=\"%g\"><title>unit task %" PRId64
+        ": rank %d to rank %d, %s, %.3f to %.3f %s</title></rect>\n",
+        x, y, fmax(width, 0.5), height, colours[bar->source % COLOURS], height > 6 ? 0.8 : 0.2,
+        transfer->task, transfer->sender, transfer->receiver,
+        xm_text_format_bytes(xm_plan_transfer_bytes(figure->result->prepared->plan, bar->transfer),
+                             bytes, sizeof(bytes)),
+        (double)bar->start_ns / figure->unit_ns, (double)bar->end_ns / figure->unit_ns,
+        figure->unit);
+}
+
+static double draw_section(const figure_t *figure, const section_t *section, const char *heading,
+                           double y)
+{
+    (void)fprintf(figure->file, "<text x=\"%d\" y=\"%.2f\" font-weight=\"bold\">%s</text>\n", 10,
+                  y + 14, heading);
+    y += 24;
+    for (int l = 0; l < section->lane_count; ++l) {
+        const lane_t *lane = &section->lanes[l];
+        double height = lane_height(lane);
+        char label[64];
+
+        if (!is_drawn(figure, l)) {
+            continue;
+        }
+        if (figure->local) {
+            (void)snprintf(label, sizeof(label), "inside host %d", l);
+        } else {
+            (void)snprintf(label, sizeof(label), "host %d %s", l / 2,
+                           l % 2 == 0 ? "sends" : "receives");
+        }
+        (void)fprintf(figure->file,
+                      "<rect x=\"%d\" y=\"%.2f\" width=\"%d\" height=\"%.2f\" fill=\"#808080\" "
+                      "fill-opacity=\"0.1\"/>\n"
+                      "<text x=\"%d\" y=\"%.2f\" text-anchor=\"end\">%s</text>\n",
+                      LEFT, y, PLOT, height, LEFT - 8, y + height / 2 + 4, label);
+        for (size_t i = 0; i < lane->count; ++i) {
+            draw_bar(figure, &lane->bars[i], y + lane->bars[i].row * row_height(lane),
+                     row_height(lane));
+        }
+        y += height + GAP;
+    }
+    return y;
+}
+
+/* 1, 2 or 5 times a power of ten: the step that gives at most ten ticks. */
+static double tick_step(double range)
+{
+    double power = pow(10, floor(log10(range / 10)));
+
+    for (double step = power;; power *= 10, step = power) {
+        if (range / step <= 10) {
+            return step;
+        }
+        if (range / (2 * step) <= 10) {
+            return 2 * step;
+        }
+        if (range / (5 * step) <= 10) {
+            return 5 * step;
+        }
+    }
+}
+
+/* Vertical lines first, so that bars cover them; the numbers stand below. */
+static void draw_axis(const figure_t *figure, double top, double y)
+{
+    double range = (double)figure->end_ns / figure->unit_ns, step = tick_step(range);
+
+    for (int i = 0; i * step <= range * (1 + 1e-9); ++i) {
+        double x = LEFT + PLOT * i * step / range;
+
+        (void)fprintf(figure->file,
+                      "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" stroke=\"#bbbbbb\" "
+                      "stroke-width=\"0.6\"/>\n"
+                      "<text x=\"%.2f\" y=\"%.2f\" text-anchor=\"middle\">%g</text>\n",
+                      x, top, x, y + 4, x, y + 18, i * step);
+    }
+    (void)fprintf(figure->file,
+                  "<text x=\"%d\" y=\"%.2f\" text-anchor=\"middle\">time from the start of the "
+                  "resharding (%s)</text>\n",
+                  LEFT + PLOT / 2, y + 36, figure->unit);
+}
+
+static void draw_bound(const figure_t *figure, double top, double y)
+{
+    int64_t bound = xm_plan_bound_ns(figure->result->prepared->plan);
+    double x = x_of(figure, bound);
+
+    if (bound > 0) {
+        (void)fprintf(figure->file,
+                      "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" stroke=\"#000000\" "
+                      "stroke-width=\"1.2\" stroke-dasharray=\"5 3\"/>\n",
+                      x, top, x, y);
+    }
+}
+
+static void draw_legend(const figure_t *figure, double y)
+{
+    int64_t bound = xm_plan_bound_ns(figure->result->prepared->plan);
+    bool used[COLOURS] = {false};
+    int x = LEFT, distinct = 0;
+
+    for (int64_t i = 0; i < figure->transfer_count; ++i) {
+        used[source_of(figure, i) % COLOURS] = true;
+        distinct = source_of(figure, i) >= COLOURS ? COLOURS : distinct;
+    }
+    for (int c = 0; c < COLOURS; ++c) {
+        if (!used[c]) {
+            continue;
+        }
+        (void)fprintf(figure->file,
+                      "<rect x=\"%d\" y=\"%.2f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n"
+                      "<text x=\"%d\" y=\"%.2f\">%s %d%s</text>\n",
+                      x, y, colours[c], x + 17, y + 10,
+                      figure->local ? "data of rank" : "data of host", c,
+                      distinct == COLOURS ? ", …" : "");
+        x += 120;
+    }
+    if (bound > 0) {
+        (void)fprintf(figure->file,
+                      "<line x1=\"%d\" y1=\"%.2f\" x2=\"%d\" y2=\"%.2f\" stroke=\"#000000\" "
+                      "stroke-width=\"1.2\" stroke-dasharray=\"5 3\"/>\n"
+                      "<text x=\"%d\" y=\"%.2f\">lower bound, %.3f %s</text>\n",
+                      x, y + 6, x + 24, y + 6, x + 30, y + 10, (double)bound / figure->unit_ns,
+                      figure->unit);
+    }
+}
+
+/* Texts that come from outside may hold characters that XML reserves. */
+static void put_text(FILE *file, const char *text)
+{
+    for (; *text != '\0'; ++text) {
+        switch (*text) {
+        case '&':
+            (void)fputs("&amp;", file);
+            break;
+        case '<':
+            (void)fputs("&lt;", file);
+            break;
+        case '>':
+            (void)fputs("&gt;", file);
+            break;
+        default:
+            if ((unsigned char)*text >= ' ') {
+                (void)fputc(*text, file);
+            }
+        }
+    }
+}
+
+static void draw_title(const figure_t *figure)
+{
+    const rb_prepared_t *prepared = figure->result->prepared;
+    const rb_case_t *one = prepared->one;
+    char src[160], dst[160], shape[160], bytes[32];
+
+    (void)fprintf(figure->file, "<text x=\"10\" y=\"22\" font-size=\"15\" font-weight=\"bold\">");
+    put_text(figure->file, one->name);
+    (void)fprintf(figure->file,
+                  ": %s to %s</text>\n<text x=\"10\" y=\"42\">tensor %s of %s, %s; strategy %s, "
+                  "scheduler %s; NICs of %.3f GB/s</text>\n",
+                  rb_side_format(&one->src, src, sizeof(src)),
+                  rb_side_format(&one->dst, dst, sizeof(dst)),
+                  xm_shape_format(one->dims, one->shape, shape, sizeof(shape)), one->dtype,
+                  xm_text_format_bytes(xm_plan_bytes(prepared->plan), bytes, sizeof(bytes)),
+                  xm_strategy_name(xm_plan_strategy(prepared->plan)),
+                  xm_scheduler_name(xm_plan_scheduler(prepared->plan)),
+                  xm_network_nic_bandwidth(prepared->network) * 1e-9);
+}
+
+static void draw(const figure_t *figure)
+{
+    bool measured = figure->result->record_count > 0;
+    const double top = 54;
+    double bottom = top + section_height(figure, &figure->planned) +
+                    (measured ? section_height(figure, &figure->measured) + 8 : 0);
+    double y;
+
+    (void)fprintf(figure->file,
+                  "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+                  "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" "
+                  "viewBox=\"0 0 %d %.0f\" font-family=\"sans-serif\" font-size=\"12\">\n"
+                  "<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n",
+                  WIDTH, bottom + 76, WIDTH, bottom + 76);
+    draw_title(figure);
+    draw_axis(figure, top + 20, bottom);
+    y = draw_section(figure, &figure->planned, "planned", top);
+    if (measured) {
+        (void)draw_section(figure, &figure->measured, "measured, last run", y + 8);
+    }
+    draw_bound(figure, top + 20, bottom);
+    draw_legend(figure, bottom + 52);
+    (void)fprintf(figure->file, "</svg>\n");
+}
+
+static void choose_unit(figure_t *figure)
+{
+    if (figure->end_ns >= 2000000000) {
+        figure->unit = "s";
+        figure->unit_ns = 1e9;
+    } else if (figure->end_ns >= 2000000) {
+        figure->unit = "ms";
+        figure->unit_ns = 1e6;
+    } else {
+        figure->unit = "us";
+        figure->unit_ns = 1e3;
+    }
+}
+
+static xm_status_t allocate_section(section_t *section, int lanes)
+{
+    section->lanes = calloc((size_t)lanes, sizeof(*section->lanes));
+    section->lane_count = section->lanes != NULL ? lanes : 0;
+    return section->lanes != NULL ? XM_OK
+                                  : xm_error_set(XM_ERR_NO_MEMORY, "no memory for the figure");
+}
+
+static void free_section(section_t *section)
+{
+    for (int l = 0; l < section->lane_count; ++l) {
+        free(section->lanes[l].bars);
+    }
+    free(section->lanes);
+}
+
+static xm_status_t collect(figure_t *figure)
+{
+    int lanes = (figure->local ? 1 : 2) * xm_network_hosts(figure->network);
+    xm_status_t status = allocate_section(&figure->planned, lanes);
+
+    if (status == XM_OK) {
+        status = allocate_section(&figure->measured, lanes);
+    }
+    if (status == XM_OK) {
+        status = collect_planned(figure);
+    }
+    if (status == XM_OK) {
+        status = collect_measured(figure);
+    }
+    if (status == XM_OK) {
+        status = arrange_section(figure, &figure->planned);
+    }
+    if (status == XM_OK) {
+        status = arrange_section(figure, &figure->measured);
+    }
+    return status;
+}
+
+xm_status_t rb_timeline_write(const char *path, const rb_result_t *result)
+{
+    const xm_plan_t *plan = result->prepared->plan;
+    figure_t figure = {.result = result, .network = result->prepared->network};
+    xm_status_t status;
+    bool failed;
+
+    figure.transfers = xm_plan_transfers(plan, &figure.transfer_count);
+    figure.local = xm_plan_net_bytes(plan) == 0;
+    figure.end_ns = xm_plan_bound_ns(plan) > 0 ? xm_plan_bound_ns(plan) : 1;
+    status = collect(&figure);
+    if (status < 0) {
+        goto free_sections;
+    }
+    choose_unit(&figure);
+    figure.file = fopen(path, "w");
+    if (figure.file == NULL) {
+        status = xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+        goto free_sections;
+    }
+    draw(&figure);
+    failed = ferror(figure.file) != 0;
+    if (fclose(figure.file) != 0 || failed) {
+        status = xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    }
+
+free_sections:
+    free_section(&figure.planned);
+    free_section(&figure.measured);
+    return status;
+}

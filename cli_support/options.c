@@ -1,0 +1,367 @@
+#include "cli_support/options.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <popt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/text.h"
+
+/* Values popt hands back: table rows count from 1, the built-in options lie above any table. */
+enum { HELP_VALUE = 1 << 20, VERSION_VALUE, MAX_CHOICES = 32, MAX_CHOICE_TEXT = 256 };
+
+struct xm_cli {
+    xm_cli_command_t command; /* its table is the copy below; names and helps are borrowed */
+    xm_cli_option_t *options;
+    struct poptOption *table;
+    const char **argv;
+    poptContext context;
+    char **strings; /* every value text that variables may point into */
+    size_t string_count;
+    const char ***lists; /* per option, the array a list variable points at */
+    bool *given;
+    const char *const *arguments;
+    size_t argument_count;
+    bool finished;
+};
+
+static void fill_table(xm_cli_t *cli)
+{
+    const xm_cli_command_t *command = &cli->command;
+    struct poptOption *row = cli->table;
+
+    for (size_t i = 0; i < command->option_count; ++i, ++row) {
+        const xm_cli_option_t *option = &command->options[i];
+
+        row->longName = option->name;
+        row->shortName = option->letter;
+        row->argInfo = option->kind == XM_CLI_FLAG ? POPT_ARG_NONE : POPT_ARG_STRING;
+        row->val = (int)i + 1;
+        row->descrip = option->help;
+        row->argDescrip = option->argument;
+    }
+    if (command->version != NULL) {
+        *row++ = (struct poptOption){.longName = "version",
+                                     .argInfo = POPT_ARG_NONE,
+                                     .val = VERSION_VALUE,
+                                     .descrip = "Print the version."};
+    }
+    *row = (struct poptOption){.longName = "help",
+                               .shortName = 'h',
+                               .argInfo = POPT_ARG_NONE,
+                               .val = HELP_VALUE,
+                               .descrip = "Print this help."};
+}
+
+static xm_status_t parse_choice(const char *what, const char *choices, const char *text, int *index)
+{
+    char copy[MAX_CHOICE_TEXT];
+    const char *names[MAX_CHOICES];
+    size_t count = 0;
+    const char *nearest;
+
+    (void)snprintf(copy, sizeof(copy), "%s", choices);
+    for (char *rest = copy, *name; count < MAX_CHOICES && (name = strsep(&rest, "|")) != NULL;) {
+        if (strcmp(name, text) == 0) {
+            *index = (int)count;
+            return XM_OK;
+        }
+        names[count++] = name;
+    }
+    nearest = xm_text_nearest(text, names, count);
+    if (nearest != NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: '%s' is unknown; did you mean '%s'?",
+                            what, text, nearest);
+    }
+    return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: '%s' is not one of %s", what, text, choices);
+}
+
+static xm_status_t append_to_list(xm_cli_t *cli, size_t index, const char *text)
+{
+    xm_cli_list_t *list = cli->command.options[index].target;
+    const char **grown =
+        realloc(cli->lists[index], (cli->given[index] ? list->count + 1 : 1) * sizeof(*grown));
+
+    if (grown == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the values of --%s",
+                            cli->command.options[index].name);
+    }
+    if (!cli->given[index]) {
+        list->count = 0;
+    }
+    grown[list->count++] = text;
+    cli->lists[index] = grown;
+    list->items = grown;
+    return XM_OK;
+}
+
+static xm_status_t store_int(const xm_cli_option_t *option, const char *what, const char *text)
+{
+    bool limited = option->minimum < option->maximum;
+    int64_t value;
+    xm_status_t status = xm_text_parse_int(what, text, limited ? (int64_t)option->minimum : INT_MIN,
+                                           limited ? (int64_t)option->maximum : INT_MAX, &value);
+
+    if (status == XM_OK) {
+        *(int *)option->target = (int)value;
+    }
+    return status;
+}
+
+static xm_status_t store(xm_cli_t *cli, size_t index, char *text)
+{
+    const xm_cli_option_t *option = &cli->command.options[index];
+    bool limited = option->minimum < option->maximum;
+    char what[MAX_CHOICE_TEXT];
+    xm_status_t status = XM_OK;
+
+    (void)snprintf(what, sizeof(what), "--%s", option->name);
+    switch (option->kind) {
+    case XM_CLI_FLAG:
+        *(bool *)option->target = true;
+        break;
+    case XM_CLI_STRING:
+        *(const char **)option->target = text;
+        break;
+    case XM_CLI_LIST:
+        status = append_to_list(cli, index, text);
+        break;
+    case XM_CLI_INT:
+        status = store_int(option, what, text);
+        break;
+    case XM_CLI_DOUBLE:
+        status = xm_text_parse_double(what, text, limited ? option->minimum : -1e300,
+                                      limited ? option->maximum : 1e300, option->target);
+        break;
+    case XM_CLI_BYTES:
+        status = xm_text_parse_bytes(what, text, option->target);
+        break;
+    case XM_CLI_CHOICE:
+        status = parse_choice(what, option->argument, text, option->target);
+        break;
+    }
+    cli->given[index] = true;
+    return status;
+}
+
+/* Takes over the text that popt allocated for the current option. */
+static xm_status_t take_value(xm_cli_t *cli, size_t index)
+{
+    char *text = poptGetOptArg(cli->context);
+    char **grown;
+
+    if (text == NULL) {
+        return store(cli, index, NULL);
+    }
+    grown = realloc(cli->strings, (cli->string_count + 1) * sizeof(*grown));
+    if (grown == NULL) {
+        free(text);
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the value of --%s",
+                            cli->command.options[index].name);
+    }
+    cli->strings = grown;
+    cli->strings[cli->string_count++] = text;
+    return store(cli, index, text);
+}
+
+static xm_status_t unknown_option(const xm_cli_t *cli, const char *given)
+{
+    const char *names[256];
+    char word[128];
+    size_t count = 0;
+    const char *nearest = NULL;
+
+    (void)snprintf(word, sizeof(word), "%.*s", (int)strcspn(given, "="), given);
+    if (strncmp(word, "--", 2) == 0) {
+        for (const struct poptOption *row = cli->table; row->longName != NULL; ++row) {
+            if (count < sizeof(names) / sizeof(names[0])) {
+                names[count++] = row->longName;
+            }
+        }
+        nearest = xm_text_nearest(word + 2, names, count);
+    }
+    if (nearest != NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "unknown option %s; did you mean --%s?", word,
+                            nearest);
+    }
+    return xm_error_set(XM_ERR_INVALID_ARGUMENT, "unknown option %s; --help lists all options",
+                        word);
+}
+
+static xm_status_t popt_failure(const xm_cli_t *cli, int code)
+{
+    const char *given = poptBadOption(cli->context, POPT_BADOPTION_NOALIAS);
+
+    switch (code) {
+    case POPT_ERROR_BADOPT:
+        return unknown_option(cli, given);
+    case POPT_ERROR_NOARG:
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "option %s needs a value", given);
+    default:
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "option %s: %s", given, poptStrerror(code));
+    }
+}
+
+static void print_help(const xm_cli_t *cli)
+{
+    const xm_cli_command_t *command = &cli->command;
+    char usage[MAX_CHOICE_TEXT];
+
+    (void)snprintf(usage, sizeof(usage), "[OPTION...]%s%s", command->arguments != NULL ? " " : "",
+                   command->arguments != NULL ? command->arguments : "");
+    poptSetOtherOptionHelp(cli->context, usage);
+    poptPrintHelp(cli->context, stdout, 0);
+    if (command->summary != NULL) {
+        (void)printf("\n%s\n", command->summary);
+    }
+}
+
+static xm_status_t check_arguments(xm_cli_t *cli)
+{
+    const xm_cli_command_t *command = &cli->command;
+
+    cli->arguments = poptGetArgs(cli->context);
+    while (cli->arguments != NULL && cli->arguments[cli->argument_count] != NULL) {
+        ++cli->argument_count;
+    }
+    if (cli->argument_count > command->max_arguments) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "unexpected argument '%s'; --help shows what is accepted",
+                            cli->arguments[command->max_arguments]);
+    }
+    if (cli->argument_count < command->min_arguments) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "missing argument: the usage is %s [OPTION...] %s", command->program,
+                            command->arguments != NULL ? command->arguments : "");
+    }
+    return XM_OK;
+}
+
+static xm_status_t read_options(xm_cli_t *cli)
+{
+    int code;
+
+    while ((code = poptGetNextOpt(cli->context)) > 0) {
+        if (code == HELP_VALUE || code == VERSION_VALUE) {
+            if (code == HELP_VALUE) {
+                print_help(cli);
+            } else {
+                (void)printf("%s\n", cli->command.version);
+            }
+            cli->finished = true;
+            return xm_cli_flush();
+        } else {
+            xm_status_t status = take_value(cli, (size_t)code - 1);
+
+            if (status != XM_OK) {
+                return status;
+            }
+        }
+    }
+    return code == -1 ? check_arguments(cli) : popt_failure(cli, code);
+}
+
+xm_status_t xm_cli_parse(const xm_cli_command_t *command, int argc, char *const *argv,
+                         xm_cli_t **result)
+{
+    xm_cli_t *cli = calloc(1, sizeof(*cli));
+    xm_status_t status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the command line");
+
+    if (cli == NULL) {
+        return status;
+    }
+    cli->command = *command;
+    cli->options = malloc((command->option_count + 1) * sizeof(*cli->options));
+    cli->table = calloc(command->option_count + 3, sizeof(*cli->table));
+    cli->argv = calloc((size_t)argc + 2, sizeof(*cli->argv));
+    cli->lists = calloc(command->option_count + 1, sizeof(*cli->lists));
+    cli->given = calloc(command->option_count + 1, sizeof(*cli->given));
+    if (cli->options == NULL || cli->table == NULL || cli->argv == NULL || cli->lists == NULL ||
+        cli->given == NULL) {
+        goto destroy_cli;
+    }
+    for (size_t i = 0; i < command->option_count; ++i) {
+        cli->options[i] = command->options[i];
+    }
+    cli->command.options = cli->options;
+    fill_table(cli);
+    cli->argv[0] = command->program;
+    for (int i = 1; i < argc; ++i) {
+        cli->argv[i] = argv[i];
+    }
+    cli->context = poptGetContext(command->program, argc > 0 ? argc : 1, cli->argv, cli->table, 0);
+    if (cli->context == NULL) {
+        goto destroy_cli;
+    }
+    status = read_options(cli);
+    if (status != XM_OK) {
+        goto destroy_cli;
+    }
+    *result = cli;
+    return XM_OK;
+
+destroy_cli:
+    xm_cli_destroy(cli);
+    return status;
+}
+
+bool xm_cli_finished(const xm_cli_t *cli)
+{
+    return cli->finished;
+}
+
+bool xm_cli_given(const xm_cli_t *cli, const char *name)
+{
+    for (size_t i = 0; i < cli->command.option_count; ++i) {
+        if (strcmp(cli->command.options[i].name, name) == 0) {
+            return cli->given[i];
+        }
+    }
+    return false;
+}
+
+const char *const *xm_cli_arguments(const xm_cli_t *cli, size_t *count)
+{
+    *count = cli->argument_count;
+    return cli->arguments;
+}
+
+void xm_cli_destroy(xm_cli_t *cli)
+{
+    if (cli == NULL) {
+        return;
+    }
+    if (cli->context != NULL) {
+        (void)poptFreeContext(cli->context);
+    }
+    for (size_t i = 0; i < cli->string_count; ++i) {
+        free(cli->strings[i]);
+    }
+    for (size_t i = 0; cli->lists != NULL && i < cli->command.option_count; ++i) {
+        free(cli->lists[i]);
+    }
+    free(cli->strings);
+    free(cli->lists);
+    free(cli->given);
+    free(cli->argv);
+    free(cli->table);
+    free(cli->options);
+    free(cli);
+}
+
+int xm_cli_fail(const char *program, xm_status_t status)
+{
+    (void)fflush(stdout);
+    (void)fprintf(stderr, "%s: %s\n", program, xm_last_error());
+    return xm_status_is_caller(status) ? 2 : 1;
+}
+
+xm_status_t xm_cli_flush(void)
+{
+    if (fflush(stdout) != 0 || ferror(stdout) != 0) {
+        return xm_error_set(XM_ERR_IO, "cannot write to standard output: %s", strerror(errno));
+    }
+    return XM_OK;
+}

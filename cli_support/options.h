@@ -1,0 +1,133 @@
+/**
+ * @file options.h
+ * Strict command lines on top of popt, shared by autopar and reshard-bench.
+ *
+ * A command declares a table of options, each with a kind and a variable; xm_cli_parse() fills the
+ * variables. Everything is checked: an unknown option or choice is an error with the nearest match,
+ * a number must consume its whole text and lie in its range. `--help` (`-h`) is added to every
+ * table and prints the summary and the table on standard output; so does `--version` when the
+ * command has one.
+ *
+ * @code
+ *     bool json = false;
+ *     int ranks = 0;
+ *     uint64_t limit = 0;
+ *     int strategy = 0;
+ *     const xm_cli_option_t options[] = {
+ *         {.name = "json", .kind = XM_CLI_FLAG, .target = &json, .help = "Print JSON."},
+ *         {.name = "ranks", .letter = 'n', .kind = XM_CLI_INT, .target = &ranks,
+ *          .argument = "RANKS", .minimum = 1, .maximum = 4096, .help = "Local ranks to start."},
+ *         {.name = "limit", .kind = XM_CLI_BYTES, .target = &limit, .argument = "BYTES",
+ *          .help = "Memory limit."},
+ *         {.name = "strategy", .kind = XM_CLI_CHOICE, .target = &strategy,
+ *          .argument = "send_recv|broadcast", .help = "Strategy of every unit task."},
+ *     };
+ *     xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+ *     xm_cli_t *cli;
+ *
+ *     command.program = "reshard-bench";
+ *     command.options = options;
+ *     command.option_count = sizeof(options) / sizeof(options[0]);
+ *     status = xm_cli_parse(&command, argc, argv, &cli);
+ *     if (status != XM_OK) {
+ *         return xm_cli_fail(command.program, status);
+ *     }
+ *     if (!xm_cli_finished(cli)) {
+ *         …
+ *     }
+ *     xm_cli_destroy(cli);
+ * @endcode
+ *
+ * Link `xm_cli` and, after it, crossmesh. Threads: one thread at a time per object.
+ */
+#ifndef XM_CLI_OPTIONS_H
+#define XM_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "comm/status.h"
+
+/** What an option's value is, and the type of the variable that `target` points at. */
+typedef enum xm_cli_kind {
+    XM_CLI_FLAG,   /**< no value; bool, set to true */
+    XM_CLI_STRING, /**< const char *, owned by the xm_cli_t */
+    XM_CLI_LIST,   /**< xm_cli_list_t, one entry each time the option is given */
+    XM_CLI_INT,    /**< int, in [minimum, maximum] */
+    XM_CLI_DOUBLE, /**< double, in [minimum, maximum] */
+    XM_CLI_BYTES,  /**< uint64_t, with units as in xm_text_parse_bytes() */
+    XM_CLI_CHOICE  /**< int, index of the value in `argument` ("a|b|c") */
+} xm_cli_kind_t;
+
+/** Values of a repeatable option, in order. Owned by the xm_cli_t. */
+typedef struct xm_cli_list {
+    const char *const *items;
+    size_t count;
+} xm_cli_list_t;
+
+/** One option. A variable keeps its value when the option is not given. */
+typedef struct xm_cli_option {
+    const char *name; /**< long name without dashes */
+    char letter;      /**< short name, or 0 */
+    xm_cli_kind_t kind;
+    void *target;
+    const char *argument; /**< placeholder in the help; for XM_CLI_CHOICE the choices "a|b|c" */
+    double minimum;       /**< XM_CLI_INT and XM_CLI_DOUBLE; both 0 means unlimited */
+    double maximum;
+    const char *help;
+} xm_cli_option_t;
+
+/** A command: its name, what its help says, and its table. */
+typedef struct xm_cli_command {
+    size_t struct_size;
+    const char *program;   /**< as errors start, e.g. "autopar plan" */
+    const char *arguments; /**< positional arguments in the usage line, e.g. "PLAN.json"; or NULL */
+    const char *summary;   /**< one or more lines above the options; or NULL */
+    const char *version;   /**< text of --version; NULL: no such option */
+    const xm_cli_option_t *options;
+    size_t option_count;
+    size_t min_arguments; /**< positional arguments: at least, at most */
+    size_t max_arguments;
+} xm_cli_command_t;
+
+#define XM_CLI_COMMAND_INIT                                                                        \
+    {                                                                                              \
+        .struct_size = sizeof(xm_cli_command_t)                                                    \
+    }
+
+typedef struct xm_cli xm_cli_t;
+
+/**
+ * Parses argv[1 … argc - 1]. Options and positional arguments may be mixed; "--" ends the options;
+ * of a non-repeatable option given twice the last counts. Fails with one sentence that names the
+ * option and the text. The table is copied; its texts and variables must outlive the object.
+ */
+xm_status_t xm_cli_parse(const xm_cli_command_t *command, int argc, char *const *argv,
+                         xm_cli_t **cli);
+
+/** True when --help or --version was given and has been printed: the command ends with status 0. */
+bool xm_cli_finished(const xm_cli_t *cli);
+
+/** True when the option of this long name was given. */
+bool xm_cli_given(const xm_cli_t *cli, const char *name);
+
+/** Positional arguments and their number. Owned by @p cli. */
+const char *const *xm_cli_arguments(const xm_cli_t *cli, size_t *count);
+
+/** Frees the object and the strings it gave out. NULL is accepted. */
+void xm_cli_destroy(xm_cli_t *cli);
+
+/**
+ * Prints "program: sentence" of the last failure on standard error and returns the exit status: 2
+ * when the caller's input caused it, 1 otherwise.
+ */
+int xm_cli_fail(const char *program, xm_status_t status);
+
+/**
+ * Flushes standard output and reports a write error (a full disk, a closed pipe) as a failure, so
+ * that a command whose output was lost does not exit with 0.
+ */
+xm_status_t xm_cli_flush(void);
+
+#endif

@@ -1,0 +1,70 @@
+#include "cli_support/progress.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BAR_WIDTH = 24 };
+
+struct xm_cli_progress {
+    const char *program;
+    double start;
+    double last;
+    bool terminal;
+    bool drawn;
+};
+
+static double now(void)
+{
+    struct timespec time;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+xm_cli_progress_t *xm_cli_progress_create(const char *program)
+{
+    xm_cli_progress_t *progress = calloc(1, sizeof(*progress));
+
+    if (progress != NULL) {
+        progress->program = program;
+        progress->start = now();
+        progress->terminal = isatty(STDERR_FILENO) == 1;
+    }
+    return progress;
+}
+
+void xm_cli_progress_update(void *arg, double fraction, const char *what)
+{
+    xm_cli_progress_t *progress = arg;
+    char bar[BAR_WIDTH + 1];
+    double time;
+
+    if (progress == NULL || !progress->terminal) {
+        return;
+    }
+    time = now();
+    if (time - progress->start < 1.0 || time - progress->last < 0.1) {
+        return;
+    }
+    progress->last = time;
+    progress->drawn = true;
+    for (int i = 0; i < BAR_WIDTH; ++i) {
+        bar[i] = (double)i < fraction * BAR_WIDTH ? '#' : '.';
+    }
+    bar[BAR_WIDTH] = '\0';
+    (void)fprintf(stderr, "\r\033[K%s [%s] %3.0f %% %s", progress->program, bar, fraction * 100.0,
+                  what);
+    (void)fflush(stderr);
+}
+
+void xm_cli_progress_destroy(xm_cli_progress_t *progress)
+{
+    if (progress != NULL && progress->drawn) {
+        (void)fputs("\r\033[K", stderr);
+        (void)fflush(stderr);
+    }
+    free(progress);
+}

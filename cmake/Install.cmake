@@ -1,0 +1,36 @@
+include(CMakePackageConfigHelpers)
+
+set_target_properties(autopar_lib PROPERTIES EXPORT_NAME autopar)
+install(TARGETS crossmesh autopar_lib EXPORT crossmeshTargets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS autopar reshard-bench RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+# Each room lists its public headers in the property PUBLIC_HEADERS of its object library.
+foreach(room xm_comm xm_resharding ap_planner)
+    get_target_property(headers ${room} PUBLIC_HEADERS)
+    get_target_property(source_dir ${room} SOURCE_DIR)
+    file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${source_dir})
+    list(TRANSFORM headers PREPEND ${source_dir}/)
+    install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/crossmesh/${folder})
+endforeach()
+install(FILES ${PROJECT_BINARY_DIR}/generated/comm/version.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/crossmesh/comm)
+
+install(EXPORT crossmeshTargets NAMESPACE crossmesh:: FILE crossmeshTargets.cmake
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/crossmesh)
+configure_package_config_file(cmake/crossmeshConfig.cmake.in crossmeshConfig.cmake
+                              INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/crossmesh)
+write_basic_package_version_file(crossmeshConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/crossmeshConfig.cmake
+              ${PROJECT_BINARY_DIR}/crossmeshConfigVersion.cmake
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/crossmesh)
+
+function(xm_pkg_config name description requires)
+    set(XM_PC_NAME ${name})
+    set(XM_PC_DESCRIPTION ${description})
+    set(XM_PC_REQUIRES ${requires})
+    configure_file(cmake/crossmesh.pc.in ${name}.pc @ONLY)
+    install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endfunction()
+xm_pkg_config(crossmesh "Cross-mesh resharding transport" "")
+xm_pkg_config(autopar "Planner of inter- and intra-operator parallelism" "crossmesh")
+install(FILES docs/man/autopar.1 docs/man/reshard-bench.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

@@ -1,0 +1,60 @@
+# Compiler settings shared by every target, and the sanitizer / coverage switches the presets set.
+set(CMAKE_C_STANDARD 17)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+    set(CMAKE_BUILD_TYPE Release)
+endif()
+
+# Installed commands find their libraries wherever the prefix is moved to.
+set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+
+option(XM_WERROR "Treat compiler warnings as errors" ON)
+set(XM_SANITIZE "" CACHE STRING "Sanitizers to build with, e.g. address,undefined or thread")
+option(XM_COVERAGE "Build with gcov instrumentation" OFF)
+
+add_compile_definitions(_GNU_SOURCE)
+add_compile_options(-Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes
+                    -Wwrite-strings -Wpointer-arith -Wformat=2 -Wundef)
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
+    # Sentences are cut at the size of their buffer on purpose.
+    add_compile_options(-Wno-format-truncation)
+endif()
+if(XM_WERROR)
+    add_compile_options(-Werror)
+endif()
+if(XM_SANITIZE)
+    add_compile_options(-fsanitize=${XM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    add_link_options(-fsanitize=${XM_SANITIZE})
+endif()
+if(XM_COVERAGE)
+    add_compile_options(--coverage)
+    add_link_options(--coverage)
+endif()
+
+set(XM_INCLUDE_DIRS ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
+
+# xm_room(target): an object library for one folder of the house.
+function(xm_room target)
+    target_include_directories(${target} PUBLIC ${XM_INCLUDE_DIRS})
+    target_link_libraries(${target} PUBLIC xm_dependencies)
+endfunction()
+
+# xm_shared_library(target map): version, symbol map, install name.
+function(xm_shared_library target map)
+    target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                               $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>
+                               $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/crossmesh>)
+    set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION}
+                          SOVERSION ${PROJECT_VERSION_MAJOR}
+                          LINK_DEPENDS ${PROJECT_SOURCE_DIR}/${map})
+    target_link_options(${target} PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/${map}
+                        -Wl,--no-undefined)
+    if(XM_SANITIZE)
+        # Sanitizer run times are resolved by the executable.
+        target_link_options(${target} PRIVATE -Wl,--undefined-version -Wl,-z,undefs)
+    endif()
+endfunction()

@@ -1,0 +1,129 @@
+/**
+ * @file bootstrap.h
+ * How the ranks of a job find each other, exchange small blobs, and learn that one of them is gone.
+ *
+ * The contract is UCC's out-of-band table: a non-blocking allgather triple (post, test, free), the
+ * number of ranks and the own rank. A runtime that already has a rendezvous fills ::xm_oob_t
+ * itself; otherwise xm_bootstrap_create_tcp() makes one from RANK, WORLD_SIZE, MASTER_ADDR and
+ * MASTER_PORT (torchrun's variables; the rank and size variables of mpirun and srun are understood
+ * as well).
+ *
+ * The TCP bootstrap is a star around rank 0. Its connections stay open for the life of the job and
+ * carry faults: when a process ends, its kernel closes the socket, rank 0 notices within
+ * milliseconds and tells the others which rank it was; when rank 0 ends, everybody notices by
+ * himself. A rank that leaves in order (xm_bootstrap_destroy() after success) says goodbye first
+ * and is not a fault.
+ *
+ * Threads: one thread at a time per object.
+ */
+#ifndef XM_COMM_BOOTSTRAP_H
+#define XM_COMM_BOOTSTRAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "comm/status.h"
+
+/** Out-of-band collectives. All ranks call allgather in the same order with the same length. */
+typedef struct xm_oob {
+    size_t struct_size;
+    int rank;
+    int size;
+    void *context;
+    /** Starts gathering @p length bytes from every rank into @p receive (size * length, by rank).
+     *  @p send and @p receive stay untouched by the caller until test() gives XM_OK or an error. */
+    xm_status_t (*allgather_post)(void *context, const void *send, void *receive, size_t length,
+                                  void **request);
+    /** XM_OK when done, XM_IN_PROGRESS, or the failure that ended it. */
+    xm_status_t (*allgather_test)(void *request);
+    void (*allgather_free)(void *request);
+} xm_oob_t;
+
+typedef struct xm_bootstrap xm_bootstrap_t;
+
+/** What the environment says about this process's place in the job. */
+typedef struct xm_job_env {
+    int rank; /**< RANK, or OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID; -1 when absent */
+    int size; /**< WORLD_SIZE, or its counterparts; -1 when absent */
+    char master_addr[256]; /**< MASTER_ADDR; "127.0.0.1" when a launcher says all ranks are local */
+    int master_port; /**< MASTER_PORT, or one derived from the launcher's job id; -1 when absent */
+} xm_job_env_t;
+
+/**
+ * Reads the variables strictly. Absent ones give -1; malformed ones, a rank without a size, or one
+ * outside it are an error.
+ */
+XM_API xm_status_t xm_job_env_read(xm_job_env_t *env);
+
+/**
+ * Connects to rank 0 at env->master_addr:env->master_port (rank 0 listens there), within @p timeout
+ * seconds. Rank 0 may pass @p listen_fd, a socket already bound and listening (a local launcher
+ * makes one, so that no port can be stolen); -1 otherwise. Fails with the ranks that are missing, a
+ * duplicate rank, or a differing world size.
+ */
+XM_API xm_status_t xm_bootstrap_create_tcp(const xm_job_env_t *env, int listen_fd, double timeout,
+                                           xm_bootstrap_t **bootstrap);
+
+/** Wraps a caller's table (which must outlive the object). No fault channel then. */
+XM_API xm_status_t xm_bootstrap_create_oob(const xm_oob_t *oob, xm_bootstrap_t **bootstrap);
+
+XM_API int xm_bootstrap_rank(const xm_bootstrap_t *bootstrap);
+XM_API int xm_bootstrap_size(const xm_bootstrap_t *bootstrap);
+
+/** Blocking allgather with a deadline in seconds. A dead rank ends it with XM_ERR_PEER_DIED at
+ * once. */
+XM_API xm_status_t xm_bootstrap_allgather(xm_bootstrap_t *bootstrap, const void *send,
+                                          void *receive, size_t length, double timeout);
+
+/**
+ * The same in pieces, for callers that make progress elsewhere meanwhile: post, then test until it
+ * gives something else than XM_IN_PROGRESS. One at a time; @p send and @p receive stay untouched
+ * until the end. Between tests wait on xm_bootstrap_fd(); when it is -1, test again soon.
+ */
+XM_API xm_status_t xm_bootstrap_allgather_post(xm_bootstrap_t *bootstrap, const void *send,
+                                               void *receive, size_t length);
+XM_API xm_status_t xm_bootstrap_allgather_test(xm_bootstrap_t *bootstrap);
+
+/**
+ * Gives up the posted allgather after @p waited seconds: the buffers are the caller's again, the
+ * bootstrap is unusable from now on, and the result is XM_ERR_TIMEOUT with a sentence that names
+ * the ranks that have not called it where this rank can know (rank 0 does, and tells the others).
+ */
+XM_API xm_status_t xm_bootstrap_allgather_abandon(xm_bootstrap_t *bootstrap, double waited);
+
+/**
+ * Allgather of blobs of differing lengths. On success @p receive holds the blobs one after the
+ * other and offsets[r] … offsets[r + 1] is rank r's (offsets has size + 1 entries). Both are freed
+ * with free().
+ */
+XM_API xm_status_t xm_bootstrap_allgatherv(xm_bootstrap_t *bootstrap, const void *send,
+                                           size_t length, void **receive, size_t **offsets,
+                                           double timeout);
+
+/** Returns when every rank has called it, or with the failure. */
+XM_API xm_status_t xm_bootstrap_barrier(xm_bootstrap_t *bootstrap, double timeout);
+
+/**
+ * Tells all ranks that this one gives up, with a sentence they will quote. Best effort, does not
+ * wait; their xm_bootstrap_poll() then reports this rank as failed.
+ */
+XM_API void xm_bootstrap_abort(xm_bootstrap_t *bootstrap, const char *sentence);
+
+/**
+ * Reads the fault channel without waiting. XM_OK while all ranks are alive; otherwise
+ * XM_ERR_PEER_DIED (or XM_ERR_CANCELED after a peer's abort) with a sentence naming the rank, which
+ * is also stored in
+ * @p failed_rank (may be NULL). The verdict is sticky.
+ */
+XM_API xm_status_t xm_bootstrap_poll(xm_bootstrap_t *bootstrap, int *failed_rank);
+
+/**
+ * Descriptor that becomes readable when xm_bootstrap_poll() has something to read (an epoll
+ * instance), or -1 when there is no fault channel.
+ */
+XM_API int xm_bootstrap_fd(const xm_bootstrap_t *bootstrap);
+
+/** Says goodbye and closes. NULL is accepted. */
+XM_API void xm_bootstrap_destroy(xm_bootstrap_t *bootstrap);
+
+#endif

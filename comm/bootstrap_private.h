@@ -1,0 +1,36 @@
+/**
+ * @file bootstrap_private.h
+ * What the kinds of bootstrap (TCP, a caller's table) share. Internal.
+ */
+#ifndef XM_COMM_BOOTSTRAP_PRIVATE_H
+#define XM_COMM_BOOTSTRAP_PRIVATE_H
+
+#include "comm/bootstrap.h"
+#include "comm/bootstrap_wire.h"
+
+typedef struct xm_bootstrap_ops {
+    xm_status_t (*post)(xm_bootstrap_t *bootstrap, const void *send, void *receive, size_t length);
+    xm_status_t (*test)(xm_bootstrap_t *bootstrap);
+    xm_status_t (*abandon)(xm_bootstrap_t *bootstrap, double waited);
+    xm_status_t (*poll)(xm_bootstrap_t *bootstrap);
+    int (*fd)(const xm_bootstrap_t *bootstrap);
+    void (*abort)(xm_bootstrap_t *bootstrap, const char *sentence);
+    void (*destroy)(xm_bootstrap_t *bootstrap);
+} xm_bootstrap_ops_t;
+
+/** Base object; the kinds embed it as their first member. */
+struct xm_bootstrap {
+    const xm_bootstrap_ops_t *ops;
+    int rank;
+    int size;
+    bool posted;                /**< an allgather is in flight */
+    xm_bootstrap_fault_t fault; /**< the sticky verdict; status XM_OK while there is none */
+};
+
+/** The verdict as a status with its sentence, XM_OK when there is none. */
+xm_status_t xm_bootstrap_verdict(const xm_bootstrap_t *bootstrap);
+
+/** Monotonic seconds, for deadlines. */
+double xm_bootstrap_clock(void);
+
+#endif

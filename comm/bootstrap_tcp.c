@@ -1,0 +1,538 @@
+#include "comm/bootstrap_tcp.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "comm/config.h"
+
+/* Events per look; and how long a leaving rank waits for the kernel to take its last frames. */
+enum { EVENTS = 64, FAREWELL_MS = 1000, LISTED_RANKS = 8 };
+
+char *xm_bootstrap_peer_name(const xm_bootstrap_tcp_t *self, int rank, char *buffer, size_t size)
+{
+    const xm_bootstrap_peer_t *peer = &self->peers[rank];
+
+    (void)snprintf(buffer, size, "rank %d (host %s, pid %d)", rank,
+                   peer->host != NULL ? peer->host : "?", peer->pid);
+    return buffer;
+}
+
+int xm_bootstrap_list_ranks(const xm_bootstrap_tcp_t *self,
+                            bool (*missing)(const xm_bootstrap_peer_t *peer), char *text,
+                            size_t size)
+{
+    size_t used = 0;
+    int count = 0;
+
+    text[0] = '\0';
+    for (int rank = 1; rank < self->base.size; ++rank) {
+        if (!missing(&self->peers[rank])) {
+            continue;
+        }
+        ++count;
+        if (count <= LISTED_RANKS && used < size) {
+            used += (size_t)snprintf(text + used, size - used, "%s%d", count > 1 ? ", " : "", rank);
+        } else if (count == LISTED_RANKS + 1 && used < size) {
+            used += (size_t)snprintf(text + used, size - used, " …");
+        }
+    }
+    return count;
+}
+
+static void send_fault(xm_bootstrap_link_t *link, xm_bootstrap_type_t type,
+                       const xm_bootstrap_fault_t *fault)
+{
+    uint8_t bytes[XM_BOOTSTRAP_FAULT_SIZE];
+
+    xm_bootstrap_link_send(link, type, 0, bytes, xm_bootstrap_fault_encode(fault, bytes));
+}
+
+/* Makes a fault the verdict, unless there is one, and (rank 0) tells everybody. */
+static void settle(xm_bootstrap_tcp_t *self, const xm_bootstrap_fault_t *fault)
+{
+    if (self->base.fault.status != XM_OK) {
+        return;
+    }
+    self->base.fault = *fault;
+    if (self->base.rank == 0) {
+        for (int rank = 1; rank < self->base.size; ++rank) {
+            send_fault(&self->peers[rank].link, XM_BOOTSTRAP_FAULT, fault);
+        }
+    }
+}
+
+static void fault_of(const xm_bootstrap_tcp_t *self, int rank, xm_status_t status, const char *what,
+                     xm_bootstrap_fault_t *fault)
+{
+    char name[XM_BOOTSTRAP_HOST_SIZE + 64];
+
+    fault->rank = rank;
+    fault->status = status;
+    (void)snprintf(fault->sentence, sizeof(fault->sentence), "%s %s",
+                   xm_bootstrap_peer_name(self, rank, name, sizeof(name)), what);
+}
+
+/* Keeps the worse of two faults seen in one look: a death explains the aborts that follow it. */
+static void keep_worse(xm_bootstrap_fault_t *kept, const xm_bootstrap_fault_t *found)
+{
+    if (kept->status == XM_OK ||
+        (kept->status == XM_ERR_CANCELED && found->status == XM_ERR_PEER_DIED)) {
+        *kept = *found;
+    }
+}
+
+/* Rank 0: one frame of a rank. */
+static void serve_frame(xm_bootstrap_tcp_t *self, int rank, xm_bootstrap_fault_t *fault)
+{
+    xm_bootstrap_peer_t *peer = &self->peers[rank];
+    xm_bootstrap_link_t *link = &peer->link;
+    xm_bootstrap_fault_t found = {0};
+    /* Who has the result of the current one already may be one ahead. */
+    uint32_t expected = self->sequence + (self->base.posted && !self->gathered ? 0 : 1);
+
+    switch (link->frame.type) {
+    case XM_BOOTSTRAP_GATHER:
+        if (peer->contributed || link->frame.sequence != expected) {
+            fault_of(self, rank, XM_ERR_CORRUPT, "is out of step with the allgathers of rank 0",
+                     &found);
+            break;
+        }
+        peer->block = link->payload;
+        peer->block_length = link->frame.length;
+        peer->contributed = true;
+        link->payload = NULL;
+        return;
+    case XM_BOOTSTRAP_GOODBYE:
+        peer->left = true;
+        xm_bootstrap_link_close(link);
+        return;
+    case XM_BOOTSTRAP_ABORT:
+        if (xm_bootstrap_fault_decode(link->payload, link->frame.length, &found) == XM_OK) {
+            char sentence[XM_BOOTSTRAP_SENTENCE_SIZE + 16];
+
+            (void)snprintf(sentence, sizeof(sentence), "gave up: %s", found.sentence);
+            fault_of(self, rank, XM_ERR_CANCELED, sentence, &found);
+            break;
+        }
+        /* fall through */
+    default:
+        fault_of(self, rank, XM_ERR_CORRUPT, "sent a frame that makes no sense to rank 0", &found);
+    }
+    keep_worse(fault, &found);
+}
+
+/* Other ranks: one frame of rank 0. */
+static void obey_frame(xm_bootstrap_tcp_t *self, xm_bootstrap_fault_t *fault)
+{
+    xm_bootstrap_link_t *link = &self->peers[0].link;
+    xm_bootstrap_fault_t found = {0};
+    size_t expected = self->length * (size_t)self->base.size;
+
+    switch (link->frame.type) {
+    case XM_BOOTSTRAP_GATHERED:
+        if (!self->base.posted || link->frame.sequence != self->sequence ||
+            link->frame.length != expected) {
+            break;
+        }
+        if (expected > 0) {
+            memcpy(self->receive, link->payload, expected);
+        }
+        self->gathered = true;
+        return;
+    case XM_BOOTSTRAP_GOODBYE:
+        self->peers[0].left = true;
+        xm_bootstrap_link_close(link);
+        return;
+    case XM_BOOTSTRAP_FAULT:
+        if (xm_bootstrap_fault_decode(link->payload, link->frame.length, &found) == XM_OK) {
+            keep_worse(fault, &found);
+            return;
+        }
+        break;
+    default:
+        break;
+    }
+    fault_of(self, 0, XM_ERR_CORRUPT, "sent a frame that makes no sense here", &found);
+    keep_worse(fault, &found);
+}
+
+/* Reads everything a link has. */
+static void drain_link(xm_bootstrap_tcp_t *self, int rank, xm_bootstrap_fault_t *fault)
+{
+    xm_bootstrap_link_t *link = &self->peers[rank].link;
+    xm_bootstrap_fault_t found = {0};
+    xm_status_t status;
+
+    while ((status = xm_bootstrap_link_receive(link)) == XM_OK) {
+        if (self->base.rank == 0) {
+            serve_frame(self, rank, fault);
+        } else {
+            obey_frame(self, fault);
+        }
+    }
+    if (status < 0) {
+        if (status == XM_ERR_IO) {
+            fault_of(self, rank, XM_ERR_PEER_DIED, "died", &found);
+        } else {
+            fault_of(self, rank, XM_ERR_CORRUPT, "sent bytes that are no bootstrap frame", &found);
+            if (self->base.rank == 0) {
+                send_fault(link, XM_BOOTSTRAP_FAULT, &found); /* the last thing it hears */
+            }
+        }
+        keep_worse(fault, &found);
+        xm_bootstrap_link_close(link);
+    }
+}
+
+static xm_status_t tcp_poll(xm_bootstrap_t *bootstrap)
+{
+    xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
+    xm_bootstrap_fault_t fault = {0};
+    struct epoll_event events[EVENTS];
+    int count = epoll_wait(self->epoll, events, EVENTS, 0);
+
+    for (int i = 0; i < count; ++i) {
+        int rank = (int)events[i].data.u64;
+
+        xm_bootstrap_link_flush(&self->peers[rank].link);
+        if ((events[i].events & ~(uint32_t)EPOLLOUT) != 0) {
+            drain_link(self, rank, &fault);
+        }
+    }
+    if (fault.status != XM_OK) {
+        settle(self, &fault);
+    }
+    return xm_bootstrap_verdict(bootstrap);
+}
+
+static bool has_not_contributed(const xm_bootstrap_peer_t *peer)
+{
+    return !peer->contributed;
+}
+
+/* Rank 0: nobody who has left can still contribute; and all blocks must be of one length. */
+static xm_status_t check_blocks(xm_bootstrap_tcp_t *self, bool *complete)
+{
+    xm_bootstrap_fault_t fault = {0};
+    char what[128];
+
+    *complete = true;
+    for (int rank = 1; rank < self->base.size; ++rank) {
+        const xm_bootstrap_peer_t *peer = &self->peers[rank];
+
+        if (!peer->contributed) {
+            *complete = false;
+            if (!peer->left) {
+                continue;
+            }
+            (void)snprintf(what, sizeof(what), "left the job before allgather %u", self->sequence);
+            fault_of(self, rank, XM_ERR_PEER_DIED, what, &fault);
+        } else if (peer->block_length != self->length) {
+            (void)snprintf(what, sizeof(what),
+                           "offered %zu bytes in allgather %u where rank 0 offered %zu",
+                           peer->block_length, self->sequence, self->length);
+            fault_of(self, rank, XM_ERR_MISMATCH, what, &fault);
+        } else {
+            continue;
+        }
+        settle(self, &fault);
+        return xm_bootstrap_verdict(&self->base);
+    }
+    return XM_OK;
+}
+
+/* Rank 0: everybody has contributed; makes the result and starts sending it. */
+static xm_status_t publish(xm_bootstrap_tcp_t *self)
+{
+    size_t total = self->length * (size_t)self->base.size;
+    xm_bootstrap_header_t header = {
+        .type = XM_BOOTSTRAP_GATHERED, .sequence = self->sequence, .length = (uint32_t)total};
+
+    self->bulk = malloc(XM_BOOTSTRAP_HEADER_SIZE + total);
+    if (self->bulk == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "allgather: no memory for %zu bytes", total);
+    }
+    xm_bootstrap_header_encode(&header, self->bulk);
+    for (int rank = 0; rank < self->base.size && self->length > 0; ++rank) {
+        memcpy(self->bulk + XM_BOOTSTRAP_HEADER_SIZE + (size_t)rank * self->length,
+               rank == 0 ? self->send : self->peers[rank].block, self->length);
+    }
+    if (total > 0) {
+        memcpy(self->receive, self->bulk + XM_BOOTSTRAP_HEADER_SIZE, total);
+    }
+    self->gathered = true;
+    for (int rank = 1; rank < self->base.size; ++rank) {
+        xm_bootstrap_peer_t *peer = &self->peers[rank];
+
+        free(peer->block);
+        peer->block = NULL;
+        peer->contributed = false;
+        if (peer->link.fd >= 0) {
+            xm_bootstrap_link_send_bulk(&peer->link, self->bulk, XM_BOOTSTRAP_HEADER_SIZE + total);
+        }
+    }
+    return XM_OK;
+}
+
+static bool all_sent(const xm_bootstrap_tcp_t *self)
+{
+    for (int rank = 1; rank < self->base.size; ++rank) {
+        if (!xm_bootstrap_link_idle(&self->peers[rank].link)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static xm_status_t test_as_root(xm_bootstrap_tcp_t *self)
+{
+    bool complete = true;
+    xm_status_t status = XM_OK;
+
+    if (!self->gathered) {
+        status = check_blocks(self, &complete);
+        if (status == XM_OK && complete) {
+            status = publish(self);
+        }
+    }
+    if (status < 0 || !complete || !all_sent(self)) {
+        return status < 0 ? status : XM_IN_PROGRESS;
+    }
+    free(self->bulk);
+    self->bulk = NULL;
+    return XM_OK;
+}
+
+static xm_status_t tcp_test(xm_bootstrap_t *bootstrap)
+{
+    xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
+    xm_bootstrap_fault_t fault = {0};
+    xm_status_t status = tcp_poll(bootstrap);
+
+    if (bootstrap->rank != 0 && self->gathered) {
+        return XM_OK; /* complete, even if somebody died since */
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (bootstrap->rank == 0) {
+        return test_as_root(self);
+    }
+    if (self->peers[0].left) {
+        char what[64];
+
+        (void)snprintf(what, sizeof(what), "left the job before allgather %u", self->sequence);
+        fault_of(self, 0, XM_ERR_PEER_DIED, what, &fault);
+        settle(self, &fault);
+        return xm_bootstrap_verdict(bootstrap);
+    }
+    return XM_IN_PROGRESS;
+}
+
+static xm_status_t tcp_post(xm_bootstrap_t *bootstrap, const void *send, void *receive,
+                            size_t length)
+{
+    xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
+
+    ++self->sequence;
+    self->send = send;
+    self->receive = receive;
+    self->length = length;
+    self->gathered = false;
+    if (bootstrap->rank != 0) {
+        xm_bootstrap_link_send(&self->peers[0].link, XM_BOOTSTRAP_GATHER, self->sequence, send,
+                               length);
+    }
+    return XM_OK;
+}
+
+static xm_status_t tcp_abandon(xm_bootstrap_t *bootstrap, double waited)
+{
+    xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
+    xm_bootstrap_fault_t fault = {.rank = -1, .status = XM_ERR_TIMEOUT};
+    char list[128];
+
+    if (bootstrap->rank == 0 && !self->gathered) {
+        int missing = xm_bootstrap_list_ranks(self, has_not_contributed, list, sizeof(list));
+
+        (void)snprintf(fault.sentence, sizeof(fault.sentence),
+                       "allgather %u timed out after %g s: %d of %d ranks did not call it: %s",
+                       self->sequence, waited, missing, bootstrap->size, list);
+    } else if (bootstrap->rank == 0) {
+        (void)snprintf(fault.sentence, sizeof(fault.sentence),
+                       "allgather %u timed out after %g s: a rank did not read the result",
+                       self->sequence, waited);
+    } else {
+        (void)snprintf(fault.sentence, sizeof(fault.sentence),
+                       "rank %d: allgather %u timed out after %g s without an answer of rank 0",
+                       bootstrap->rank, self->sequence, waited);
+    }
+    settle(self, &fault);
+    return xm_bootstrap_verdict(bootstrap);
+}
+
+static int tcp_fd(const xm_bootstrap_t *bootstrap)
+{
+    return ((const xm_bootstrap_tcp_t *)bootstrap)->epoll;
+}
+
+static void tcp_abort(xm_bootstrap_t *bootstrap, const char *sentence)
+{
+    xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
+    xm_bootstrap_fault_t fault = {.rank = bootstrap->rank, .status = XM_ERR_CANCELED};
+    char what[XM_BOOTSTRAP_SENTENCE_SIZE + 16];
+
+    if (bootstrap->fault.status != XM_OK) {
+        return; /* the job is over already, and for an earlier reason */
+    }
+    (void)snprintf(fault.sentence, sizeof(fault.sentence), "%s", sentence);
+    if (bootstrap->rank != 0) {
+        send_fault(&self->peers[0].link, XM_BOOTSTRAP_ABORT, &fault);
+    }
+    (void)snprintf(what, sizeof(what), "gave up: %s", sentence);
+    fault_of(self, bootstrap->rank, XM_ERR_CANCELED, what, &fault);
+    settle(self, &fault);
+}
+
+/* Waits a little until the kernel has taken what is queued: the goodbye must not be lost. */
+static void farewell(xm_bootstrap_link_t *link, double deadline)
+{
+    char discarded[4096];
+
+    xm_bootstrap_link_send(link, XM_BOOTSTRAP_GOODBYE, 0, NULL, 0);
+    while (!xm_bootstrap_link_idle(link) && xm_bootstrap_clock() < deadline) {
+        struct pollfd entry = {.fd = link->fd, .events = POLLOUT};
+
+        if (poll(&entry, 1, 10) > 0 && (entry.revents & (POLLERR | POLLHUP)) != 0) {
+            break;
+        }
+        xm_bootstrap_link_flush(link);
+    }
+    if (link->fd >= 0) {
+        (void)shutdown(link->fd, SHUT_WR);
+        /* Closing with unread bytes would reset the connection and overtake the goodbye. */
+        while (recv(link->fd, discarded, sizeof(discarded), 0) > 0) {
+            continue;
+        }
+    }
+}
+
+static void tcp_destroy(xm_bootstrap_t *bootstrap)
+{
+    xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
+    double deadline = xm_bootstrap_clock() + FAREWELL_MS * 1e-3;
+
+    for (int rank = 0; rank < bootstrap->size; ++rank) {
+        xm_bootstrap_peer_t *peer = &self->peers[rank];
+
+        farewell(&peer->link, deadline);
+        xm_bootstrap_link_close(&peer->link);
+        free(peer->host);
+        free(peer->block);
+    }
+    free(self->bulk);
+    free(self->peers);
+    (void)close(self->epoll);
+    free(self);
+}
+
+static const xm_bootstrap_ops_t tcp_ops = {.post = tcp_post,
+                                           .test = tcp_test,
+                                           .abandon = tcp_abandon,
+                                           .poll = tcp_poll,
+                                           .fd = tcp_fd,
+                                           .abort = tcp_abort,
+                                           .destroy = tcp_destroy};
+
+/* The name this rank goes by in sentences. */
+static void own_host(char *host, size_t size)
+{
+    const char *configured = xm_config_string(XM_CONFIG_HOST);
+
+    if (configured[0] != '\0') {
+        (void)snprintf(host, size, "%s", configured);
+    } else if (gethostname(host, size) != 0) {
+        (void)snprintf(host, size, "?");
+    }
+    host[size - 1] = '\0';
+}
+
+static xm_status_t check_env(const xm_job_env_t *env)
+{
+    if (env->size < 1 || env->size > XM_BOOTSTRAP_MAX_RANKS || env->rank < 0 ||
+        env->rank >= env->size) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "rank %d of %d ranks: RANK and WORLD_SIZE are not set by a launcher",
+                            env->rank, env->size);
+    }
+    if (env->size > 1 && (env->master_addr[0] == '\0' || env->master_port < 0)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%d ranks need MASTER_ADDR and MASTER_PORT to find each other",
+                            env->size);
+    }
+    return XM_OK;
+}
+
+xm_status_t xm_bootstrap_create_tcp(const xm_job_env_t *env, int listen_fd, double timeout,
+                                    xm_bootstrap_t **bootstrap)
+{
+    xm_bootstrap_tcp_t *self = NULL;
+    xm_status_t status = check_env(env);
+
+    if (status == XM_OK) {
+        self = calloc(1, sizeof(*self));
+        status = self != NULL ? XM_OK : xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bootstrap");
+    }
+    if (status < 0) {
+        goto close_listener;
+    }
+    self->base.ops = &tcp_ops;
+    self->base.rank = env->rank;
+    self->base.size = env->size;
+    own_host(self->host, sizeof(self->host));
+    self->peers = calloc((size_t)env->size, sizeof(*self->peers));
+    self->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (self->peers == NULL || self->epoll < 0) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "cannot make a bootstrap of %d ranks: %s",
+                              env->size, strerror(errno));
+        goto free_self;
+    }
+    for (int rank = 0; rank < env->size; ++rank) {
+        self->peers[rank].link.fd = -1;
+    }
+    self->peers[env->rank].host = strdup(self->host);
+    self->peers[env->rank].pid = (int)getpid();
+    if (env->size == 1) {
+        if (listen_fd >= 0) {
+            (void)close(listen_fd);
+        }
+    } else if (env->rank == 0) {
+        status = xm_bootstrap_rendezvous_accept(self, env, listen_fd, timeout);
+    } else {
+        status = xm_bootstrap_rendezvous_connect(self, env, timeout);
+    }
+    if (status < 0) {
+        tcp_destroy(&self->base);
+        return status;
+    }
+    *bootstrap = &self->base;
+    return XM_OK;
+
+free_self:
+    if (self->epoll >= 0) {
+        (void)close(self->epoll);
+    }
+    free(self->peers);
+    free(self);
+close_listener:
+    if (listen_fd >= 0) {
+        (void)close(listen_fd);
+    }
+    return status;
+}

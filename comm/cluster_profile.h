@@ -1,0 +1,118 @@
+/**
+ * @file cluster_profile.h
+ * What a cluster costs: hosts, devices, NICs, and measured curves bytes → seconds.
+ *
+ * A profile is made by the probe (probe.h) and stored as JSON (docs/cluster-profile.md, `"version":
+ * 1`). It is the only thing planners and schedulers know of the network. Hosts are numbered from 0
+ * and hold `devices_per_host` devices each, numbered host-major: device d is on host d /
+ * devices_per_host.
+ *
+ * Units: seconds, bytes, bytes per second, FLOP per second. GB in texts is 1e9 bytes.
+ * Threads: immutable after creation, so shared freely.
+ */
+#ifndef XM_COMM_CLUSTER_PROFILE_H
+#define XM_COMM_CLUSTER_PROFILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "comm/status.h"
+
+typedef struct xm_cluster_profile xm_cluster_profile_t;
+
+/** Where the two ends of a message are. */
+typedef enum xm_link_class {
+    XM_LINK_SELF,       /**< same process: a memory copy */
+    XM_LINK_INTRA_HOST, /**< two processes of one host */
+    XM_LINK_INTER_HOST, /**< two hosts, through their NICs */
+    XM_LINK_CLASS_COUNT
+} xm_link_class_t;
+
+/** "self", "intra_host", "inter_host". */
+XM_API const char *xm_link_class_name(xm_link_class_t link);
+
+/** One point of a curve: a one-way message of @p bytes takes @p seconds. */
+typedef struct xm_curve_point {
+    uint64_t bytes;
+    double seconds;
+} xm_curve_point_t;
+
+/** Everything a profile holds, to create one. Arrays are copied. */
+typedef struct xm_cluster_profile_params {
+    size_t struct_size;
+    const char *name;       /**< free text, e.g. "lab" */
+    const char *provenance; /**< "measured …", "assumed …": how the numbers came about */
+    int hosts;
+    int devices_per_host;
+    double device_flops; /**< attainable FLOP/s of one device (32-bit multiply-add counts 2) */
+    double device_memory_bytes;     /**< memory one device may use */
+    double device_memory_bandwidth; /**< bytes/s one device reads plus writes */
+    double
+        nic_bandwidth; /**< payload bytes/s of one host's NICs together, per direction, all flows */
+    /** Rising in bytes, at least 2 points each; seconds never fall and rise at the end. */
+    const xm_curve_point_t *curve[XM_LINK_CLASS_COUNT];
+    size_t curve_points[XM_LINK_CLASS_COUNT];
+} xm_cluster_profile_params_t;
+
+#define XM_CLUSTER_PROFILE_PARAMS_INIT                                                             \
+    {                                                                                              \
+        .struct_size = sizeof(xm_cluster_profile_params_t)                                         \
+    }
+
+XM_API xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *params,
+                                             xm_cluster_profile_t **profile);
+
+/** Reads a JSON file; errors name the file, line and column, or the key and what was expected of
+ * it. */
+XM_API xm_status_t xm_cluster_profile_load(const char *path, xm_cluster_profile_t **profile);
+/** Writes the JSON file (to a temporary name, then renamed). */
+XM_API xm_status_t xm_cluster_profile_save(const xm_cluster_profile_t *profile, const char *path);
+
+/**
+ * The same from and to JSON text in memory; @p source names it in errors. The text of to_text() is
+ * freed with free(). Numbers are kept to 12 significant digits, so a profile that was written and
+ * read again is equal.
+ */
+XM_API xm_status_t xm_cluster_profile_from_text(const char *text, size_t length, const char *source,
+                                                xm_cluster_profile_t **profile);
+XM_API xm_status_t xm_cluster_profile_to_text(const xm_cluster_profile_t *profile, char **text);
+
+/**
+ * The same hardware in another size: a cluster of @p hosts × @p devices_per_host such devices. The
+ * per-device memory shrinks if more devices than were measured share a host; the provenance records
+ * it.
+ */
+XM_API xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int hosts,
+                                             int devices_per_host, xm_cluster_profile_t **resized);
+
+XM_API const char *xm_cluster_profile_name(const xm_cluster_profile_t *profile);
+XM_API const char *xm_cluster_profile_provenance(const xm_cluster_profile_t *profile);
+XM_API int xm_cluster_profile_hosts(const xm_cluster_profile_t *profile);
+XM_API int xm_cluster_profile_devices_per_host(const xm_cluster_profile_t *profile);
+XM_API double xm_cluster_profile_device_flops(const xm_cluster_profile_t *profile);
+XM_API double xm_cluster_profile_device_memory_bytes(const xm_cluster_profile_t *profile);
+XM_API double xm_cluster_profile_device_memory_bandwidth(const xm_cluster_profile_t *profile);
+/** Payload bytes/s of one host's NICs, per direction. */
+XM_API double xm_cluster_profile_nic_bandwidth(const xm_cluster_profile_t *profile);
+
+/** Points of a curve (owned by the profile) and their number. */
+XM_API const xm_curve_point_t *xm_cluster_profile_curve(const xm_cluster_profile_t *profile,
+                                                        xm_link_class_t link, size_t *points);
+
+/**
+ * Seconds a one-way message takes: linear interpolation between points, the first point's time
+ * below the first, the last segment's slope above the last.
+ */
+XM_API double xm_cluster_profile_seconds(const xm_cluster_profile_t *profile, xm_link_class_t link,
+                                         double bytes);
+
+/** Time of the smallest message of a class. */
+XM_API double xm_cluster_profile_latency(const xm_cluster_profile_t *profile, xm_link_class_t link);
+
+/** Highest bytes/s among the points of a class. */
+XM_API double xm_cluster_profile_bandwidth(const xm_cluster_profile_t *profile,
+                                           xm_link_class_t link);
+
+XM_API void xm_cluster_profile_destroy(xm_cluster_profile_t *profile);
+
+#endif

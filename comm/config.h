@@ -1,0 +1,88 @@
+/**
+ * @file config.h
+ * Settings from the environment: one table, one prefix (XM_), strict parsing.
+ *
+ * The table XM_CONFIG_TABLE below is the only place where a setting is declared;
+ * `docs/configuration.md` is checked against it by a test. A row is (identifier, type, default,
+ * must be equal on all ranks, documentation). Values are parsed when asked for; xm_config_check()
+ * parses all of them once and reports the first bad value, or the first XM_ variable of the
+ * environment that no row knows, with its nearest match.
+ *
+ * Threads: reads the environment only; safe as long as nobody calls setenv() meanwhile. Strings
+ * belong to the environment.
+ */
+#ifndef XM_COMM_CONFIG_H
+#define XM_COMM_CONFIG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "comm/status.h"
+
+/* clang-format off */
+#define XM_CONFIG_TABLE(ROW) \
+    ROW(TIMEOUT, SECONDS, "30", true, \
+        "Deadline in seconds of every wait: rendezvous, a reshard, a peer that stopped answering.") \
+    ROW(LOG_LEVEL, CHOICE("error|warn|info|debug"), "warn", false, \
+        "Least severe message that is logged.") \
+    ROW(LOG_FILE, STRING, "", false, \
+        "File that log lines are appended to; empty means standard error.") \
+    ROW(HOST, STRING, "", false, \
+        "Name of the host this rank counts as being on. Ranks of one machine with different names are " \
+        "treated as different hosts and talk over TCP; empty means the machine's own identity.") \
+    ROW(CHUNK_SIZE, BYTES, "512KiB", true, \
+        "Size of the pieces a transfer is pipelined in, in bytes.") \
+    ROW(WINDOW, COUNT, "2", true, \
+        "Chunks in flight from one rank to one peer, 1 to 64.") \
+    ROW(PROGRESS, CHOICE("sleep|spin"), "sleep", false, \
+        "What an idle rank does: sleep until an event arrives, or poll (only with a core per rank).") \
+    ROW(TOPOLOGY, STRING, "", false, \
+        "hwloc XML file that describes this host instead of the live machine.")
+/* clang-format on */
+
+typedef enum xm_config_id {
+#define XM_CONFIG_ENUM_ROW(id, type, fallback, uniform, doc) XM_CONFIG_##id,
+    XM_CONFIG_TABLE(XM_CONFIG_ENUM_ROW)
+#undef XM_CONFIG_ENUM_ROW
+        XM_CONFIG_COUNT
+} xm_config_id_t;
+
+/** One row of the table, for help texts and tests. */
+typedef struct xm_config_row {
+    const char *name;          /**< environment variable, e.g. "XM_TIMEOUT" */
+    const char *type;          /**< "seconds", "bytes", "count", "string" or "a|b|c" */
+    const char *default_value; /**< as it would be written in the environment */
+    bool uniform;              /**< must be equal on all ranks; compared at start */
+    const char *doc;
+} xm_config_row_t;
+
+/** Row @p id of the table. */
+XM_API const xm_config_row_t *xm_config_row(xm_config_id_t id);
+
+/** Checks every XM_ variable of the environment. Fails with the name, the value and what was
+ * expected. */
+XM_API xm_status_t xm_config_check(void);
+
+/** Value of a row as text: the environment's, else the default. Never NULL. */
+XM_API const char *xm_config_string(xm_config_id_t id);
+
+/** Value of a SECONDS row. A malformed value gives the default (xm_config_check() reports it). */
+XM_API double xm_config_seconds(xm_config_id_t id);
+
+/** Value of a BYTES row. A malformed value gives the default. */
+XM_API uint64_t xm_config_bytes(xm_config_id_t id);
+
+/** Value of a COUNT row, 1 to 64. A malformed value gives the default. */
+XM_API int xm_config_count(xm_config_id_t id);
+
+/** Index of the value of a CHOICE row among its choices. A malformed value gives the default's. */
+XM_API int xm_config_choice(xm_config_id_t id);
+
+/**
+ * All uniform rows as one text "XM_A=1 XM_B=2", so that ranks can compare them at start. Writes at
+ * most
+ * @p size bytes including the terminator and returns @p buffer.
+ */
+XM_API char *xm_config_fingerprint(char *buffer, size_t size);
+
+#endif

@@ -1,0 +1,174 @@
+/**
+ * @file transport.h
+ * Moves tagged messages between ranks. One ops table, several implementations (UCX, a simulated
+ * fabric).
+ *
+ * A message goes from one rank to one peer, matches a receive posted for that peer with the same
+ * tag (below 2^48), and has exactly the length of the receive (a shorter or longer one is an error
+ * of the receive). Messages between two ranks may overtake each other; tags, not order, identify
+ * them. Large messages do not complete at the sender before the receive is posted.
+ *
+ * Operations are described by a caller-owned ::xm_op_t, so posting allocates nothing. Posting
+ * returns
+ *  - XM_OK: finished already, `done` is not called;
+ *  - XM_IN_PROGRESS: `done` will be called exactly once, from xm_transport_progress() or from
+ *    xm_transport_cancel() on this thread, and never from the posting call itself;
+ *  - a negative status: not posted, `done` is not called.
+ * The op and the buffer belong to the transport until then.
+ *
+ * Failure: when a peer dies, every operation to or from it ends exactly once with XM_ERR_PEER_DIED,
+ * and so does every later post; operations with other peers go on. Nothing here has a deadline of
+ * its own: callers wait with one (worker.h) and cancel what did not come.
+ *
+ * Threads: a transport is used by one thread at a time.
+ */
+#ifndef XM_COMM_TRANSPORT_H
+#define XM_COMM_TRANSPORT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "comm/status.h"
+
+typedef struct xm_transport xm_transport_t;
+typedef struct xm_memory xm_memory_t;
+typedef struct xm_op xm_op_t;
+
+/** One send or receive. Zero it once; it can be posted again after it has ended. */
+struct xm_op {
+    /** Called when the operation ends; may post further operations, may not destroy the transport.
+     */
+    void (*done)(xm_op_t *op, xm_status_t status);
+    void *arg;
+
+    /* Private to the transport while the operation is in flight. */
+    struct {
+        xm_op_t *next, *previous;
+        void *handle;
+        uint64_t tag;
+        size_t length;
+        size_t received;
+        void *buffer;
+        void *owner;
+        int peer;
+        int kind;
+        xm_status_t status;
+    } priv;
+};
+
+/** What an implementation provides. No entry is NULL. */
+typedef struct xm_transport_ops {
+    const char *name;
+    xm_status_t (*memory_register)(xm_transport_t *transport, void *address, size_t length,
+                                   xm_memory_t **memory);
+    void (*memory_deregister)(xm_transport_t *transport, xm_memory_t *memory);
+    xm_status_t (*send)(xm_transport_t *transport, int peer, uint64_t tag, const void *buffer,
+                        size_t length, xm_memory_t *memory, xm_op_t *op);
+    xm_status_t (*receive)(xm_transport_t *transport, int peer, uint64_t tag, void *buffer,
+                           size_t length, xm_memory_t *memory, xm_op_t *op);
+    void (*cancel)(xm_transport_t *transport, xm_op_t *op);
+    int (*progress)(xm_transport_t *transport);
+    xm_status_t (*arm)(xm_transport_t *transport);
+    int (*event_fd)(const xm_transport_t *transport);
+    void (*peer_failed)(xm_transport_t *transport, int peer);
+    int64_t (*now)(const xm_transport_t *transport);
+    void (*destroy)(xm_transport_t *transport);
+} xm_transport_ops_t;
+
+/** Base object; implementations embed it as their first member. */
+struct xm_transport {
+    const xm_transport_ops_t *ops;
+    int rank;
+    int size;
+    /** First peer whose failure the transport noticed by ending an operation with
+     *  XM_ERR_PEER_DIED; -1 (implementations set it) while there is none. */
+    int failed_peer;
+};
+
+static inline const char *xm_transport_name(const xm_transport_t *transport)
+{
+    return transport->ops->name;
+}
+
+/**
+ * Prepares [address, address + length) for transfers that name the handle. Optional: operations
+ * with a NULL handle work on any host memory. Deregister before freeing the memory and before
+ * destroying the transport, with no operation on it in flight.
+ */
+static inline xm_status_t xm_transport_memory_register(xm_transport_t *transport, void *address,
+                                                       size_t length, xm_memory_t **memory)
+{
+    return transport->ops->memory_register(transport, address, length, memory);
+}
+
+static inline void xm_transport_memory_deregister(xm_transport_t *transport, xm_memory_t *memory)
+{
+    transport->ops->memory_deregister(transport, memory);
+}
+
+/** Starts sending @p length bytes (at least 1) to @p peer (not this rank). */
+static inline xm_status_t xm_transport_send(xm_transport_t *transport, int peer, uint64_t tag,
+                                            const void *buffer, size_t length, xm_memory_t *memory,
+                                            xm_op_t *op)
+{
+    return transport->ops->send(transport, peer, tag, buffer, length, memory, op);
+}
+
+/** Starts receiving exactly @p length bytes with @p tag from @p peer (not this rank). */
+static inline xm_status_t xm_transport_receive(xm_transport_t *transport, int peer, uint64_t tag,
+                                               void *buffer, size_t length, xm_memory_t *memory,
+                                               xm_op_t *op)
+{
+    return transport->ops->receive(transport, peer, tag, buffer, length, memory, op);
+}
+
+/** Ends an operation in flight with XM_ERR_CANCELED, or lets it finish if it is too late for that;
+ *  for a send that may always be so. A no-op for an operation that is not in flight.
+ *  `done` is called before this returns or from a later progress call, exactly once. */
+static inline void xm_transport_cancel(xm_transport_t *transport, xm_op_t *op)
+{
+    transport->ops->cancel(transport, op);
+}
+
+/** Advances; returns the number of things that happened (0: idle). Calls `done` of what ended. */
+static inline int xm_transport_progress(xm_transport_t *transport)
+{
+    return transport->ops->progress(transport);
+}
+
+/** Prepares to sleep on the event descriptor: XM_OK, or XM_IN_PROGRESS when progress must be called
+ * first. */
+static inline xm_status_t xm_transport_arm(xm_transport_t *transport)
+{
+    return transport->ops->arm(transport);
+}
+
+/** Descriptor (an epoll instance) that becomes readable when an armed transport needs progress; -1
+ * if none. */
+static inline int xm_transport_event_fd(const xm_transport_t *transport)
+{
+    return transport->ops->event_fd(transport);
+}
+
+/** Tells the transport that @p peer is dead (learnt elsewhere, e.g. from the bootstrap's fault
+ * channel). */
+static inline void xm_transport_peer_failed(xm_transport_t *transport, int peer)
+{
+    transport->ops->peer_failed(transport, peer);
+}
+
+/** Time in nanoseconds on the transport's clock (monotonic; virtual for the simulated fabric). */
+static inline int64_t xm_transport_now(const xm_transport_t *transport)
+{
+    return transport->ops->now(transport);
+}
+
+/** Ends what is in flight with XM_ERR_CANCELED and frees the object. NULL is accepted. */
+static inline void xm_transport_destroy(xm_transport_t *transport)
+{
+    if (transport != NULL) {
+        transport->ops->destroy(transport);
+    }
+}
+
+#endif

@@ -1,0 +1,63 @@
+/**
+ * @file transport_ucx.h
+ * The transport over UCX's tag-matching interface (UCP), the default one.
+ *
+ * Peers are reached over *rails*. A rail is a UCX context, a worker and its address; only those
+ * that some peer needs are opened:
+ *  - default: for peers on other machines; UCX chooses, verbs or TCP;
+ *  - host: for peers on this host; UCX chooses, shared memory with copies by the kernel (cma) where
+ * allowed;
+ *  - tcp: for peers that count as another host although they run on this machine (XM_HOST).
+ *
+ * User tags must be below 2^48 and there are at most 65536 ranks: the upper 16 bits of UCX's tag
+ * hold the sender's rank.
+ *
+ * UCX's error handling is on towards other machines when the caller has no fault channel, so that
+ * dead peers are noticed at all. What it needs is set unless the environment says otherwise:
+ * UCX_KEEPALIVE_INTERVAL=1s, UCX_TCP_KEEPIDLE=1s, UCX_TCP_KEEPINTVL=1s, UCX_TCP_KEEPCNT=3, and
+ * UCX_MM_ERROR_HANDLING=y. With a fault channel, and always inside a machine, it is off (it forbids
+ * cma, and UCX 1.13 may abort a survivor over TCP): death is then learnt from
+ * xm_transport_peer_failed(), which a worker calls when its bootstrap says so. A link that goes
+ * down between living hosts ends in the caller's deadline.
+ *
+ * Limits: cancelling a send that waits for its receiver has no effect in UCX; it ends when the
+ * receiver takes it, the peer fails, or the transport is destroyed.
+ */
+#ifndef XM_COMM_TRANSPORT_UCX_H
+#define XM_COMM_TRANSPORT_UCX_H
+
+#include "comm/bootstrap.h"
+#include "comm/transport.h"
+
+typedef struct xm_transport_ucx_params {
+    size_t struct_size;
+    const int *host;    /**< by rank: equal numbers are the same host; NULL: all on one host */
+    const int *machine; /**< by rank: equal numbers are the same machine; NULL: as host */
+    bool
+        fault_channel; /**< the caller learns of deaths and says so by xm_transport_peer_failed() */
+    bool spin;         /**< no descriptor to sleep on, a little faster; xm_transport_arm() then
+                            never allows to sleep */
+    double timeout;    /**< seconds for the exchange of addresses */
+} xm_transport_ucx_params_t;
+
+#define XM_TRANSPORT_UCX_PARAMS_INIT                                                               \
+    {                                                                                              \
+        .struct_size = sizeof(xm_transport_ucx_params_t), .timeout = 30.0                          \
+    }
+
+/**
+ * Opens the rails and exchanges addresses. Collective: every rank of the bootstrap calls it. The
+ * bootstrap is not used afterwards. Connections are made at the first message.
+ */
+XM_API xm_status_t xm_transport_ucx_create(xm_bootstrap_t *bootstrap,
+                                           const xm_transport_ucx_params_t *params,
+                                           xm_transport_t **transport);
+
+/**
+ * Which UCX transports and devices carry messages to @p peer, e.g. "sysv/memory" or "tcp/eth0
+ * tcp/lo", as far as UCX has chosen yet. Connects if there is no connection. For reports and tests.
+ */
+XM_API xm_status_t xm_transport_ucx_lanes(xm_transport_t *transport, int peer, char *buffer,
+                                          size_t size);
+
+#endif

@@ -1,0 +1,407 @@
+/* The UCX transport: opening rails, exchanging addresses, registering memory, closing. */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "comm/transport_ucx_private.h"
+
+/* How long destroy waits for peers that are slow to take what was sent. */
+enum { CLOSE_MS = 1000 };
+
+static int host_of(const xm_transport_ucx_params_t *params, int rank)
+{
+    return params->host != NULL ? params->host[rank] : 0;
+}
+
+static int machine_of(const xm_transport_ucx_params_t *params, int rank)
+{
+    return params->machine != NULL ? params->machine[rank] : host_of(params, rank);
+}
+
+/* Both ends come to the same answer. Another host on the same machine: only TCP is honest there. */
+static int rail_to(const xm_transport_ucx_params_t *params, int rank, int peer)
+{
+    if (machine_of(params, rank) != machine_of(params, peer)) {
+        return XM_UCX_RAIL_DEFAULT;
+    }
+    return host_of(params, rank) == host_of(params, peer) ? XM_UCX_RAIL_HOST : XM_UCX_RAIL_TCP;
+}
+
+static xm_status_t open_rails(xm_ucx_transport_t *self, bool wakeup)
+{
+    bool needed[XM_UCX_RAIL_COUNT] = {false};
+    xm_status_t status = XM_OK;
+
+    for (int rank = 0; rank < self->base.size; ++rank) {
+        needed[self->peers[rank].rail] |= rank != self->base.rank;
+    }
+    for (int rail = 0; rail < XM_UCX_RAIL_COUNT && status == XM_OK; ++rail) {
+        struct epoll_event event = {.events = EPOLLIN};
+
+        if (!needed[rail]) {
+            continue;
+        }
+        status =
+            xm_ucx_rail_open(&self->rails[rail], (xm_ucx_rail_kind_t)rail, self->base.size, wakeup);
+        if (status == XM_OK && wakeup &&
+            epoll_ctl(self->epoll, EPOLL_CTL_ADD, self->rails[rail].event_fd, &event) != 0) {
+            status = xm_error_set(XM_ERR_IO, "epoll_ctl: %s", strerror(errno));
+        }
+    }
+    return status;
+}
+
+static void put_u32(uint8_t *bytes, size_t value)
+{
+    for (int i = 0; i < 4; ++i) {
+        bytes[i] = (uint8_t)(value >> (8 * i));
+    }
+}
+
+static size_t get_u32(const uint8_t *bytes)
+{
+    return (size_t)bytes[0] | (size_t)bytes[1] << 8 | (size_t)bytes[2] << 16 |
+           (size_t)bytes[3] << 24;
+}
+
+/* A rank's blob: for each rail u32 length (0: closed), little-endian, and the address. */
+static xm_status_t pack_addresses(const xm_ucx_transport_t *self, uint8_t **blob, size_t *length)
+{
+    size_t total = 0, used = 0;
+
+    for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
+        total += 4 + self->rails[rail].address_length;
+    }
+    *blob = malloc(total);
+    if (*blob == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu bytes of addresses", total);
+    }
+    for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
+        const xm_ucx_rail_t *from = &self->rails[rail];
+
+        put_u32(*blob + used, from->address_length);
+        used += 4;
+        if (from->address_length > 0) {
+            memcpy(*blob + used, from->address, from->address_length);
+        }
+        used += from->address_length;
+    }
+    *length = total;
+    return XM_OK;
+}
+
+/* The address of one rail inside a rank's blob, NULL when it is not there. */
+static const void *find_address(const uint8_t *blob, size_t length, int wanted)
+{
+    size_t at = 0;
+
+    for (int rail = 0; length - at >= 4; ++rail) {
+        size_t address_length = get_u32(blob + at);
+
+        at += 4;
+        if (address_length > length - at) {
+            return NULL;
+        }
+        if (rail == wanted) {
+            return address_length > 0 ? blob + at : NULL;
+        }
+        at += address_length;
+    }
+    return NULL;
+}
+
+static xm_status_t exchange_addresses(xm_ucx_transport_t *self, xm_bootstrap_t *bootstrap,
+                                      double timeout)
+{
+    uint8_t *blob;
+    size_t length = 0, *offsets = NULL;
+    xm_status_t status = pack_addresses(self, &blob, &length);
+
+    if (status < 0) {
+        return status;
+    }
+    status = xm_bootstrap_allgatherv(bootstrap, blob, length, &self->addresses, &offsets, timeout);
+    free(blob);
+    if (status < 0) {
+        return status;
+    }
+    for (int rank = 0; rank < self->base.size && status == XM_OK; ++rank) {
+        xm_ucx_peer_t *peer = &self->peers[rank];
+
+        peer->address = find_address((const uint8_t *)self->addresses + offsets[rank],
+                                     offsets[rank + 1] - offsets[rank], peer->rail);
+        if (peer->address == NULL && rank != self->base.rank) {
+            status = xm_error_set(XM_ERR_MISMATCH,
+                                  "rank %d and rank %d disagree on whether they share a machine",
+                                  self->base.rank, rank);
+        }
+    }
+    free(offsets);
+    return status;
+}
+
+static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_params_t *params)
+{
+    xm_ucx_transport_t *self = calloc(1, sizeof(*self));
+
+    if (self == NULL) {
+        return NULL;
+    }
+    self->peers = calloc((size_t)size, sizeof(*self->peers));
+    if (self->peers == NULL) {
+        free(self);
+        return NULL;
+    }
+    self->base.ops = &xm_ucx_ops;
+    self->base.rank = rank;
+    self->base.size = size;
+    self->base.failed_peer = -1;
+    self->epoll = -1;
+    self->ended.priv.next = self->ended.priv.previous = &self->ended;
+    self->memory.next = self->memory.previous = &self->memory;
+    for (int other = 0; other < size; ++other) {
+        xm_ucx_peer_t *peer = &self->peers[other];
+
+        peer->owner = self;
+        peer->rank = other;
+        peer->rail = rail_to(params, rank, other);
+        peer->in_flight.priv.next = peer->in_flight.priv.previous = &peer->in_flight;
+    }
+    return self;
+}
+
+xm_status_t xm_transport_ucx_create(xm_bootstrap_t *bootstrap,
+                                    const xm_transport_ucx_params_t *params,
+                                    xm_transport_t **transport)
+{
+    int rank = xm_bootstrap_rank(bootstrap), size = xm_bootstrap_size(bootstrap);
+    xm_ucx_transport_t *self;
+    xm_status_t status = XM_OK;
+
+    if (params->struct_size < sizeof(*params) || size > XM_UCX_MAX_RANKS) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "UCX transport: struct_size %zu, %d ranks",
+                            params->struct_size, size);
+    }
+    self = allocate(rank, size, params);
+    if (self == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a transport of %d ranks", size);
+    }
+    self->fault_channel = params->fault_channel;
+    if (!params->spin) {
+        self->epoll = epoll_create1(EPOLL_CLOEXEC);
+        if (self->epoll < 0) {
+            status = xm_error_set(XM_ERR_IO, "epoll_create1: %s", strerror(errno));
+        }
+    }
+    if (status == XM_OK) {
+        status = open_rails(self, !params->spin);
+    }
+    if (status == XM_OK) {
+        status = exchange_addresses(self, bootstrap, params->timeout);
+    }
+    if (status < 0) {
+        xm_ucx_destroy(&self->base);
+        return status;
+    }
+    *transport = &self->base;
+    return XM_OK;
+}
+
+xm_status_t xm_transport_ucx_lanes(xm_transport_t *transport, int rank, char *buffer, size_t size)
+{
+    xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
+    xm_ucx_peer_t *peer;
+    xm_status_t status = XM_OK;
+
+    if (transport->ops != &xm_ucx_ops || rank < 0 || rank >= transport->size ||
+        rank == transport->rank || size == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "lanes: no UCX peer %d", rank);
+    }
+    peer = &self->peers[rank];
+    if (peer->failed || peer->reported) {
+        return xm_error_set(XM_ERR_PEER_DIED, "lanes: rank %d is gone", rank);
+    }
+    if (peer->ep == NULL) {
+        status = xm_ucx_connect(self, peer);
+    }
+    return status < 0 ? status : xm_ucx_rail_lanes(peer->ep, buffer, size);
+}
+
+static void unmap(xm_ucx_transport_t *self, xm_memory_t *memory)
+{
+    for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
+        if (memory->handle[rail] != NULL) {
+            (void)ucp_mem_unmap(self->rails[rail].context, memory->handle[rail]);
+            memory->handle[rail] = NULL;
+        }
+    }
+}
+
+xm_status_t xm_ucx_memory_register(xm_transport_t *transport, void *address, size_t length,
+                                   xm_memory_t **memory)
+{
+    xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
+    ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+                                                 UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+                                   .address = address,
+                                   .length = length};
+    xm_memory_t *made;
+
+    if (address == NULL || length == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "rank %d: register %zu bytes at %p",
+                            self->base.rank, length, address);
+    }
+    made = calloc(1, sizeof(*made));
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a registration");
+    }
+    for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
+        ucs_status_t status = UCS_OK;
+
+        if (self->rails[rail].open) {
+            status = ucp_mem_map(self->rails[rail].context, &params, &made->handle[rail]);
+        }
+        if (status != UCS_OK) {
+            made->handle[rail] = NULL;
+            unmap(self, made);
+            free(made);
+            return xm_error_set(XM_ERR_NO_MEMORY, "rank %d: UCX cannot register %zu bytes: %s",
+                                self->base.rank, length, ucs_status_string(status));
+        }
+    }
+    made->next = &self->memory;
+    made->previous = self->memory.previous;
+    self->memory.previous->next = made;
+    self->memory.previous = made;
+    *memory = made;
+    return XM_OK;
+}
+
+void xm_ucx_memory_deregister(xm_transport_t *transport, xm_memory_t *memory)
+{
+    if (memory != NULL) {
+        unmap((xm_ucx_transport_t *)transport, memory);
+        memory->previous->next = memory->next;
+        memory->next->previous = memory->previous;
+        free(memory);
+    }
+}
+
+/* Frees the requests of closes that have ended; true when none is left. */
+static bool closes_ended(xm_ucx_transport_t *self)
+{
+    bool all = true;
+
+    for (int rank = 0; rank < self->base.size; ++rank) {
+        xm_ucx_peer_t *peer = &self->peers[rank];
+
+        if (peer->closing != NULL && ucp_request_check_status(peer->closing) != UCS_INPROGRESS) {
+            ucp_request_free(peer->closing);
+            peer->closing = NULL;
+        }
+        all = all && peer->closing == NULL && xm_ucx_ring_is_empty(&peer->in_flight);
+    }
+    return all;
+}
+
+/* Peers that left without a word never answer a close; UCX aborts when such a request still has an
+ * owner. */
+static void forget_closes(xm_ucx_transport_t *self)
+{
+    for (int rank = 0; rank < self->base.size; ++rank) {
+        xm_ucx_peer_t *peer = &self->peers[rank];
+
+        if (peer->closing != NULL) {
+            ucp_request_free(peer->closing);
+            peer->closing = NULL;
+            ++self->rails[peer->rail].abandoned;
+        }
+    }
+}
+
+/* Lets what was sent reach the peers (an endpoint with nothing in flight closes in order), and
+ * makes UCX end what is still in flight. */
+static void close_endpoints(xm_ucx_transport_t *self)
+{
+    int64_t deadline = xm_transport_now(&self->base) + (int64_t)CLOSE_MS * 1000000;
+
+    for (int rank = 0; rank < self->base.size; ++rank) {
+        xm_ucx_peer_t *peer = &self->peers[rank];
+
+        xm_ucx_cancel_receives(self, peer);
+        if (!xm_ucx_watches(peer) && !xm_ucx_ring_is_empty(&peer->in_flight)) {
+            xm_ucx_abandon(self, peer);
+        } else if (peer->ep != NULL && !peer->failed) {
+            xm_ucx_close_endpoint(peer, !xm_ucx_ring_is_empty(&peer->in_flight));
+        }
+    }
+    while (!closes_ended(self) && xm_transport_now(&self->base) < deadline) {
+        if (xm_transport_progress(&self->base) == 0) {
+            (void)poll(NULL, 0, 1);
+        }
+    }
+    forget_closes(self);
+    (void)xm_ucx_deliver(self);
+}
+
+static void ignore_message(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
+                           void *user_data)
+{
+    (void)status;
+    (void)info;
+    (void)user_data;
+    ucp_request_free(request);
+}
+
+/* Throws away messages that nobody received: after a failure that is normal, but UCX would warn
+ * about each. Their senders see a closed connection. */
+static void discard_messages(xm_ucx_rail_t *rail)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK,
+                                 .cb.recv = ignore_message};
+    ucp_tag_recv_info_t info;
+    ucp_tag_message_h message;
+    char nothing;
+
+    while ((message = ucp_tag_probe_nb(rail->worker, 0, 0, 1, &info)) != NULL) {
+        (void)ucp_tag_msg_recv_nbx(rail->worker, &nothing, 0, message, &param);
+    }
+}
+
+void xm_ucx_destroy(xm_transport_t *transport)
+{
+    xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
+
+    self->closing = true;
+    close_endpoints(self);
+    /* The caller forgot these; UCX would abort the process over them. */
+    for (xm_memory_t *memory = self->memory.next; memory != &self->memory;) {
+        xm_memory_t *next = memory->next;
+
+        unmap(self, memory);
+        free(memory);
+        memory = next;
+    }
+    for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
+        if (self->rails[rail].open) {
+            discard_messages(&self->rails[rail]);
+        }
+        xm_ucx_rail_close(&self->rails[rail]);
+    }
+    /* UCX has let go of everything now: whatever it did not end, ends here. */
+    for (int rank = 0; rank < self->base.size; ++rank) {
+        while (!xm_ucx_ring_is_empty(&self->peers[rank].in_flight)) {
+            xm_ucx_end_op(self->peers[rank].in_flight.priv.next, XM_ERR_CANCELED);
+        }
+    }
+    (void)xm_ucx_deliver(self);
+    if (self->epoll >= 0) {
+        (void)close(self->epoll);
+    }
+    free(self->addresses);
+    free(self->peers);
+    free(self);
+}

@@ -1,0 +1,245 @@
+#include "comm/transport_ucx_rail.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/log.h"
+
+typedef struct {
+    const char *variable; /* what a user sets */
+    const char *name;     /* what ucp_config_modify() calls it: transports leave their prefix out */
+    const char *value;
+    const char *users; /* words of UCX_TLS for the transports that read it; NULL: UCX itself */
+} setting_t;
+
+#define SHARED_MEMORY "all,sm,shm,mm,sysv,posix,xpmem"
+#define TCP           "all,tcp"
+
+/* Needed to notice dead peers soon; the environment overrides. */
+static const setting_t settings[] = {
+    {"UCX_MM_ERROR_HANDLING", "MM_ERROR_HANDLING", "y", SHARED_MEMORY},
+    {"UCX_KEEPALIVE_INTERVAL", "KEEPALIVE_INTERVAL", "1s", NULL},
+    {"UCX_TCP_KEEPIDLE", "KEEPIDLE", "1s", TCP},
+    {"UCX_TCP_KEEPINTVL", "KEEPINTVL", "1s", TCP},
+    {"UCX_TCP_KEEPCNT", "KEEPCNT", "3", TCP},
+};
+
+static xm_status_t modify(ucp_config_t *config, const char *name, const char *value)
+{
+    ucs_status_t status = ucp_config_modify(config, name, value);
+
+    if (status != UCS_OK) {
+        return xm_error_set(XM_ERR_UNSUPPORTED, "UCX %s does not accept %s=%s: %s",
+                            ucp_get_version_string(), name, value, ucs_status_string(status));
+    }
+    return XM_OK;
+}
+
+/* True when a comma-separated list holds one of the words of another. */
+static bool share_a_word(const char *list, const char *words)
+{
+    for (const char *at = list; *at != '\0'; at += strcspn(at, ","), at += *at == ',') {
+        size_t length = strcspn(at, ",");
+
+        for (const char *word = words; *word != '\0';
+             word += strcspn(word, ","), word += *word == ',') {
+            if (strcspn(word, ",") == length && strncmp(word, at, length) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* UCX warns about settings that no transport reads, so those are left out. */
+static bool is_used(const setting_t *setting, const char *tls)
+{
+    if (setting->users == NULL || tls == NULL) {
+        return true;
+    }
+    return tls[0] == '^' ? !share_a_word(tls + 1, setting->users)
+                         : share_a_word(tls, setting->users);
+}
+
+static xm_status_t configure(xm_ucx_rail_kind_t kind, ucp_config_t **config)
+{
+    const char *tls = kind == XM_UCX_RAIL_TCP ? "tcp,self" : getenv("UCX_TLS");
+    ucs_status_t ucs_status = ucp_config_read(NULL, NULL, config);
+    xm_status_t status = XM_OK;
+
+    if (ucs_status != UCS_OK) {
+        return xm_error_set(XM_ERR_PARSE, "UCX refuses its UCX_ variables: %s",
+                            ucs_status_string(ucs_status));
+    }
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]) && status == XM_OK; ++i) {
+        if (getenv(settings[i].variable) == NULL && is_used(&settings[i], tls)) {
+            status = modify(*config, settings[i].name, settings[i].value);
+        }
+    }
+    if (kind == XM_UCX_RAIL_TCP && status == XM_OK) {
+        status = modify(*config, "TLS", tls);
+        if (status == XM_OK && getenv("UCX_NET_DEVICES") == NULL) {
+            status = modify(*config, "NET_DEVICES", "lo");
+        }
+    }
+    if (status < 0) {
+        ucp_config_release(*config);
+    }
+    return status;
+}
+
+static void init_request(void *request)
+{
+    ((xm_ucx_request_t *)request)->abandoned = false;
+}
+
+static xm_status_t open_context(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, int ranks,
+                                bool wakeup)
+{
+    ucp_params_t params = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
+                      UCP_PARAM_FIELD_NAME | UCP_PARAM_FIELD_REQUEST_SIZE |
+                      UCP_PARAM_FIELD_REQUEST_INIT,
+        .request_size = sizeof(xm_ucx_request_t),
+        .request_init = init_request,
+        .features = UCP_FEATURE_TAG | (wakeup ? (uint64_t)UCP_FEATURE_WAKEUP : 0),
+        .estimated_num_eps = (size_t)ranks,
+        .name = "crossmesh"};
+    ucp_config_t *config;
+    ucs_status_t ucs_status;
+    xm_status_t status = configure(kind, &config);
+
+    if (status < 0) {
+        return status;
+    }
+    ucs_status = ucp_init(&params, config, &rail->context);
+    ucp_config_release(config);
+    if (ucs_status != UCS_OK) {
+        const char *tls = getenv("UCX_TLS"), *devices = getenv("UCX_NET_DEVICES");
+
+        return xm_error_set(
+            XM_ERR_UNREACHABLE, "UCX cannot start: %s (UCX_TLS=%s, UCX_NET_DEVICES=%s)",
+            ucs_status_string(ucs_status), tls != NULL ? tls : "", devices != NULL ? devices : "");
+    }
+    return XM_OK;
+}
+
+xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, int ranks, bool wakeup)
+{
+    ucp_worker_params_t worker_params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                         .thread_mode = UCS_THREAD_MODE_SINGLE};
+    const char *step = "worker";
+    ucs_status_t ucs_status;
+    xm_status_t status;
+
+    *rail = (xm_ucx_rail_t){.event_fd = -1};
+    status = open_context(rail, kind, ranks, wakeup);
+    if (status < 0) {
+        return status;
+    }
+    ucs_status = ucp_worker_create(rail->context, &worker_params, &rail->worker);
+    if (ucs_status != UCS_OK) {
+        goto cleanup_context;
+    }
+    step = "worker address";
+    ucs_status = ucp_worker_get_address(rail->worker, &rail->address, &rail->address_length);
+    if (ucs_status != UCS_OK) {
+        goto destroy_worker;
+    }
+    if (wakeup) {
+        step = "event descriptor";
+        ucs_status = ucp_worker_get_efd(rail->worker, &rail->event_fd);
+        if (ucs_status != UCS_OK) {
+            goto release_address;
+        }
+    }
+    rail->open = true;
+    return XM_OK;
+
+release_address:
+    ucp_worker_release_address(rail->worker, rail->address);
+destroy_worker:
+    ucp_worker_destroy(rail->worker);
+cleanup_context:
+    ucp_cleanup(rail->context);
+    /* Too few file descriptors is what usually stands behind an input/output error. */
+    return xm_error_set(ucs_status == UCS_ERR_IO_ERROR ? XM_ERR_IO : XM_ERR_UNSUPPORTED,
+                        "UCX cannot make a %s: %s", step, ucs_status_string(ucs_status));
+}
+
+void xm_ucx_rail_close(xm_ucx_rail_t *rail)
+{
+    if (rail->open && rail->abandoned == 0) {
+        ucp_worker_release_address(rail->worker, rail->address);
+        ucp_worker_destroy(rail->worker);
+        ucp_cleanup(rail->context);
+    }
+    rail->open = false;
+}
+
+/* Appends `word` (not terminated) unless the text has it. */
+static void append_word(char *text, size_t size, const char *word, size_t length)
+{
+    size_t used = strlen(text);
+
+    for (const char *at = text; *at != '\0'; at += strcspn(at, " "), at += *at == ' ') {
+        if (strcspn(at, " ") == length && strncmp(at, word, length) == 0) {
+            return;
+        }
+    }
+    (void)snprintf(text + used, size - used, "%s%.*s", used > 0 ? " " : "", (int)length, word);
+}
+
+xm_status_t xm_ucx_rail_lanes(ucp_ep_h ep, char *buffer, size_t size)
+{
+    char *report = NULL;
+    size_t report_size = 0;
+    FILE *stream = open_memstream(&report, &report_size);
+
+    if (stream == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for UCX's report on an endpoint");
+    }
+    ucp_ep_print_info(ep, stream);
+    (void)fclose(stream);
+    buffer[0] = '\0';
+    /* The report has lines "#  lane[0]:  2:sysv/memory.0 md[0]  -> …". */
+    for (char *line = strstr(report, "lane["); line != NULL; line = strstr(line + 1, "lane[")) {
+        char *name = strchr(line, ']'), *slash;
+
+        name += strcspn(name, " ");
+        name += strspn(name, " ");
+        name += strspn(name, "0123456789:");
+        slash = strchr(name, '/');
+        if (slash != NULL && slash < name + strcspn(name, " \n")) {
+            append_word(buffer, size, name, strcspn(name, ". \n"));
+        }
+    }
+    free(report);
+    return XM_OK;
+}
+
+xm_status_t xm_ucx_status(ucs_status_t status, bool peer_failed)
+{
+    switch (status) {
+    case UCS_OK:
+        return XM_OK;
+    case UCS_ERR_MESSAGE_TRUNCATED:
+        return XM_ERR_CORRUPT;
+    case UCS_ERR_CANCELED:
+        return peer_failed ? XM_ERR_PEER_DIED : XM_ERR_CANCELED;
+    case UCS_ERR_NO_MEMORY:
+        return XM_ERR_NO_MEMORY;
+    case UCS_ERR_UNREACHABLE:
+        return XM_ERR_UNREACHABLE;
+    case UCS_ERR_CONNECTION_RESET:
+    case UCS_ERR_ENDPOINT_TIMEOUT:
+    case UCS_ERR_NOT_CONNECTED:
+    case UCS_ERR_REJECTED:
+    case UCS_ERR_IO_ERROR:
+    case UCS_ERR_TIMED_OUT:
+        return XM_ERR_PEER_DIED;
+    default:
+        return peer_failed ? XM_ERR_PEER_DIED : XM_ERR_INTERNAL;
+    }
+}

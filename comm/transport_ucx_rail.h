@@ -1,0 +1,62 @@
+/**
+ * @file transport_ucx_rail.h
+ * One way through UCX: a context, a worker, its address. Internal.
+ */
+#ifndef XM_COMM_TRANSPORT_UCX_RAIL_H
+#define XM_COMM_TRANSPORT_UCX_RAIL_H
+
+#include <ucp/api/ucp.h>
+
+#include "comm/status.h"
+
+/* All rails a rank may have. The array has a fixed size; rails that are not needed stay closed. */
+typedef enum xm_ucx_rail_kind {
+    XM_UCX_RAIL_DEFAULT, /**< for peers on other machines: whatever UCX finds best */
+    XM_UCX_RAIL_TCP,     /**< TCP only, for peers that count as another host on this machine */
+    XM_UCX_RAIL_HOST,    /**< for peers on this host: whatever UCX finds best */
+    XM_UCX_RAIL_COUNT
+} xm_ucx_rail_kind_t;
+
+/*
+ * UCX's error handling is on only where nobody else reports deaths (no fault channel) and the peer
+ * is on another machine, because UCX 1.13 pays for it:
+ *  - With it, shared memory is copied through a FIFO of small cells, sender and receiver in lock
+ *    step, which on shared cores is up to twenty times slower than one copy by the kernel (cma).
+ *  - With it, a survivor whose peer is killed while both stream over TCP is aborted by an assertion
+ *    of UCX ("comp->count > 0") or a wild pointer in uct_tcp_iface_progress, once in about 40
+ *    times.
+ * Without it a failed peer's operations are ended here: receives are cancelled, and what UCX cannot
+ * cancel is abandoned. UCX keeps such requests for ever, so a rail that has some is not closed.
+ */
+typedef struct xm_ucx_rail {
+    bool open;
+    int abandoned; /**< requests that UCX will never end */
+    ucp_context_h context;
+    ucp_worker_h worker;
+    ucp_address_t *address;
+    size_t address_length;
+    int event_fd; /**< -1 without wake-up */
+} xm_ucx_rail_t;
+
+/** Opens context and worker for a job of @p ranks ranks. @p wakeup: with a descriptor to sleep on.
+ */
+xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, int ranks, bool wakeup);
+
+/** What every UCX request of ours carries in its private area. */
+typedef struct xm_ucx_request {
+    bool abandoned; /**< its operation has ended without UCX; the callback must not touch it */
+} xm_ucx_request_t;
+
+/** Closes what is open, unless UCX still holds abandoned requests. All memory of the context must
+ * have been unmapped. */
+void xm_ucx_rail_close(xm_ucx_rail_t *rail);
+
+/**
+ * Describes @p ep as "transport/device …" without repetitions.
+ */
+xm_status_t xm_ucx_rail_lanes(ucp_ep_h ep, char *buffer, size_t size);
+
+/** UCX's status as ours. @p peer_failed says what a cancelled operation means. */
+xm_status_t xm_ucx_status(ucs_status_t status, bool peer_failed);
+
+#endif

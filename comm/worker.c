@@ -1,0 +1,344 @@
+#include "comm/worker.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "comm/bootstrap_private.h"
+#include "comm/config.h"
+#include "comm/log.h"
+#include "comm/transport_ucx.h"
+#include "comm/worker_seats.h"
+
+/*
+ * FAULT_POLL_EVERY: busy progress calls between two looks at the fault channel.
+ * DRAIN_CALLS: progress calls that end the operations with a failed peer.
+ */
+enum { FAULT_POLL_EVERY = 256, DRAIN_CALLS = 1000 };
+
+/* How long the fault channel gets to name the culprit after a connection broke. */
+static const int64_t verdict_grace_ns = 250000000;
+/* Longest sleep while an allgather runs over a bootstrap that has no descriptor. */
+static const int64_t oob_nap_ns = 1000000;
+
+struct xm_worker {
+    xm_bootstrap_t *bootstrap;
+    xm_transport_t *transport;
+    xm_worker_seats_t seats;
+    double timeout;
+    bool spin;
+    unsigned calls;
+    xm_status_t verdict; /* sticky failure of the job; XM_OK while there is none */
+    char sentence[1024];
+};
+
+int xm_worker_rank(const xm_worker_t *worker)
+{
+    return xm_bootstrap_rank(worker->bootstrap);
+}
+
+int xm_worker_size(const xm_worker_t *worker)
+{
+    return xm_bootstrap_size(worker->bootstrap);
+}
+
+int xm_worker_host_count(const xm_worker_t *worker)
+{
+    return worker->seats.host_count;
+}
+
+int xm_worker_host_of(const xm_worker_t *worker, int rank)
+{
+    return worker->seats.host_of[rank];
+}
+
+const char *xm_worker_host_name(const xm_worker_t *worker, int host)
+{
+    return worker->seats.host_name[host];
+}
+
+const char *xm_worker_topology_xml(const xm_worker_t *worker, int host)
+{
+    return worker->seats.topology_xml[host];
+}
+
+xm_transport_t *xm_worker_transport(xm_worker_t *worker)
+{
+    return worker->transport;
+}
+
+xm_bootstrap_t *xm_worker_bootstrap(xm_worker_t *worker)
+{
+    return worker->bootstrap;
+}
+
+double xm_worker_timeout(const xm_worker_t *worker)
+{
+    return worker->timeout;
+}
+
+int64_t xm_worker_now(const xm_worker_t *worker)
+{
+    return xm_transport_now(worker->transport);
+}
+
+int64_t xm_worker_deadline(const xm_worker_t *worker)
+{
+    return xm_worker_now(worker) + (int64_t)(worker->timeout * 1e9);
+}
+
+static xm_status_t verdict(const xm_worker_t *worker)
+{
+    return worker->verdict == XM_OK ? XM_OK : xm_error_set(worker->verdict, "%s", worker->sentence);
+}
+
+/* The job has failed: ends the operations with the rank that is gone, and remembers. */
+static xm_status_t condemn(xm_worker_t *worker, xm_status_t status, int failed_rank)
+{
+    worker->verdict = status;
+    (void)snprintf(worker->sentence, sizeof(worker->sentence), "%s", xm_last_error());
+    if (failed_rank >= 0) {
+        xm_transport_peer_failed(worker->transport, failed_rank);
+        for (int i = 0; i < DRAIN_CALLS && xm_transport_progress(worker->transport) > 0; ++i) {
+            continue;
+        }
+    }
+    return verdict(worker);
+}
+
+static xm_status_t poll_faults(xm_worker_t *worker)
+{
+    int failed_rank = -1;
+    xm_status_t status = xm_bootstrap_poll(worker->bootstrap, &failed_rank);
+
+    return status < 0 ? condemn(worker, status, failed_rank) : XM_OK;
+}
+
+/* The transport lost a peer. The fault channel knows better who died first, so it is asked. */
+static xm_status_t judge_lost_peer(xm_worker_t *worker)
+{
+    struct pollfd entry = {.fd = xm_bootstrap_fd(worker->bootstrap), .events = POLLIN};
+    int64_t deadline = xm_worker_now(worker) + verdict_grace_ns;
+    int lost = worker->transport->failed_peer;
+
+    while (entry.fd >= 0 && xm_worker_now(worker) < deadline) {
+        xm_status_t status = poll_faults(worker);
+
+        if (status < 0) {
+            return status;
+        }
+        (void)poll(&entry, 1, 10);
+    }
+    return condemn(worker,
+                   xm_error_set(XM_ERR_PEER_DIED,
+                                "rank %d (host %s) is gone: the connection to it failed", lost,
+                                worker->seats.host_name[worker->seats.host_of[lost]]),
+                   lost);
+}
+
+/* Progress and the checks that go with it; *moved tells whether anything happened. */
+static xm_status_t advance(xm_worker_t *worker, bool *moved)
+{
+    *moved = xm_transport_progress(worker->transport) > 0;
+    if (worker->transport->failed_peer >= 0) {
+        return judge_lost_peer(worker);
+    }
+    if (++worker->calls % FAULT_POLL_EVERY == 0) {
+        *moved = true; /* what was read may be the end of an allgather: the caller must look */
+        return poll_faults(worker);
+    }
+    return XM_OK;
+}
+
+/* Sleeps on transport and fault channel for at most `duration` nanoseconds. */
+static xm_status_t sleep_until_event(xm_worker_t *worker, int64_t duration)
+{
+    struct pollfd entries[] = {
+        {.fd = xm_bootstrap_fd(worker->bootstrap), .events = POLLIN},
+        {.fd = xm_transport_event_fd(worker->transport), .events = POLLIN},
+    };
+    struct timespec limit = {.tv_sec = duration / 1000000000, .tv_nsec = duration % 1000000000};
+    int ready = ppoll(entries, 2, &limit, NULL);
+
+    if (ready < 0 && errno != EINTR) {
+        return xm_error_set(XM_ERR_IO, "ppoll: %s", strerror(errno));
+    }
+    /* The fault channel first: a dead peer shows up on both, and only this one names it. */
+    return ready > 0 && entries[0].revents != 0 ? poll_faults(worker) : XM_OK;
+}
+
+static xm_status_t wait_at_most(xm_worker_t *worker, int64_t deadline, int64_t longest_sleep)
+{
+    bool moved = false;
+    xm_status_t status = verdict(worker);
+
+    /* A fault that an allgather read already makes no descriptor readable any more. */
+    if (status == XM_OK && xm_bootstrap_verdict(worker->bootstrap) < 0) {
+        status = poll_faults(worker);
+    }
+    while (status == XM_OK) {
+        int64_t remaining;
+
+        status = advance(worker, &moved);
+        if (status < 0 || moved) {
+            return status;
+        }
+        remaining = deadline - xm_worker_now(worker);
+        if (remaining <= 0) {
+            /* The last word belongs to the fault channel: a death is a better reason. */
+            status = poll_faults(worker);
+            return status < 0 ? status
+                              : xm_error_set(XM_ERR_TIMEOUT,
+                                             "rank %d: the deadline passed (XM_TIMEOUT is %g s)",
+                                             xm_worker_rank(worker), worker->timeout);
+        }
+        if (worker->spin) {
+            continue;
+        }
+        status = xm_transport_arm(worker->transport);
+        if (status == XM_OK) {
+            status =
+                sleep_until_event(worker, remaining < longest_sleep ? remaining : longest_sleep);
+            if (status < 0 || xm_worker_now(worker) < deadline) {
+                return status;
+            }
+            continue;
+        }
+        status = status == XM_IN_PROGRESS ? XM_OK : status;
+    }
+    return status;
+}
+
+xm_status_t xm_worker_wait(xm_worker_t *worker, int64_t deadline)
+{
+    return wait_at_most(worker, deadline, INT64_MAX);
+}
+
+xm_status_t xm_worker_progress(xm_worker_t *worker)
+{
+    bool moved;
+    xm_status_t status = verdict(worker);
+
+    if (status == XM_OK) {
+        status = advance(worker, &moved);
+    }
+    /* Callers come here rarely, and rank 0 passes on what it reads: so it reads every time. */
+    return status < 0 ? status : poll_faults(worker);
+}
+
+static xm_status_t allgather_until(xm_worker_t *worker, const void *send, void *receive,
+                                   size_t length, double timeout)
+{
+    int64_t start = xm_worker_now(worker), deadline = start + (int64_t)(timeout * 1e9);
+    int64_t longest_sleep = xm_bootstrap_fd(worker->bootstrap) < 0 ? oob_nap_ns : INT64_MAX;
+    xm_status_t status = verdict(worker), waited = XM_OK;
+
+    if (status == XM_OK) {
+        status = xm_bootstrap_allgather_post(worker->bootstrap, send, receive, length);
+    }
+    if (status < 0) {
+        return status;
+    }
+    while ((status = xm_bootstrap_allgather_test(worker->bootstrap)) == XM_IN_PROGRESS) {
+        if (waited < 0) {
+            status = xm_bootstrap_allgather_abandon(worker->bootstrap,
+                                                    (double)(xm_worker_now(worker) - start) * 1e-9);
+            break;
+        }
+        waited = wait_at_most(worker, deadline, longest_sleep);
+    }
+    /* A failed wait explains more than the allgather that was given up because of it, unless it
+     * only says that time is up: the allgather can tell who was missing. */
+    return waited < 0 && waited != XM_ERR_TIMEOUT && status < 0 ? verdict(worker) : status;
+}
+
+xm_status_t xm_worker_barrier(xm_worker_t *worker)
+{
+    return allgather_until(worker, NULL, NULL, 0, worker->timeout);
+}
+
+xm_status_t xm_worker_allgather(xm_worker_t *worker, const void *send, void *receive, size_t length)
+{
+    return allgather_until(worker, send, receive, length, worker->timeout);
+}
+
+static xm_status_t open_transport(xm_worker_t *worker)
+{
+    xm_transport_ucx_params_t params = XM_TRANSPORT_UCX_PARAMS_INIT;
+
+    params.host = worker->seats.host_of;
+    params.machine = worker->seats.machine_of;
+    params.fault_channel = xm_bootstrap_fd(worker->bootstrap) >= 0;
+    params.spin = worker->spin;
+    params.timeout = worker->timeout;
+    return xm_transport_ucx_create(worker->bootstrap, &params, &worker->transport);
+}
+
+xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *params,
+                             xm_worker_t **worker)
+{
+    xm_worker_t *self;
+    xm_status_t status;
+
+    if (params->struct_size < sizeof(*params)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "xm_worker_params_t: struct_size %zu",
+                            params->struct_size);
+    }
+    if (params->transport != NULL && strcmp(params->transport, "ucx") != 0) {
+        if (params->listen_fd >= 0) {
+            (void)close(params->listen_fd);
+        }
+        return xm_error_set(XM_ERR_UNSUPPORTED, "no transport '%s'; this build has ucx",
+                            params->transport);
+    }
+    self = calloc(1, sizeof(*self));
+    if (self == NULL) {
+        if (params->listen_fd >= 0) {
+            (void)close(params->listen_fd);
+        }
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a worker");
+    }
+    self->timeout = params->timeout > 0.0 ? params->timeout : xm_config_seconds(XM_CONFIG_TIMEOUT);
+    self->spin = strcmp(xm_config_string(XM_CONFIG_PROGRESS), "spin") == 0;
+    status = xm_bootstrap_create_tcp(env, params->listen_fd, self->timeout, &self->bootstrap);
+    if (status < 0) {
+        free(self);
+        return status;
+    }
+    status = xm_worker_seats_exchange(&self->seats, self->bootstrap, params->host, self->timeout);
+    if (status == XM_OK) {
+        status = open_transport(self);
+    }
+    if (status < 0) {
+        xm_bootstrap_abort(self->bootstrap, xm_last_error());
+        xm_bootstrap_destroy(self->bootstrap);
+        xm_worker_seats_free(&self->seats);
+        free(self);
+        return status;
+    }
+    *worker = self;
+    return XM_OK;
+}
+
+void xm_worker_destroy(xm_worker_t *worker, const char *reason)
+{
+    if (worker == NULL) {
+        return;
+    }
+    if (reason != NULL) {
+        xm_bootstrap_abort(worker->bootstrap, reason);
+    } else if (worker->verdict == XM_OK) {
+        /* Nobody closes his connections while another still needs them. A failure here is the
+         * failure of somebody who will report it himself. */
+        (void)xm_worker_barrier(worker);
+    }
+    xm_transport_destroy(worker->transport);
+    xm_bootstrap_destroy(worker->bootstrap);
+    xm_worker_seats_free(&worker->seats);
+    free(worker);
+}

@@ -1,0 +1,91 @@
+/**
+ * @file worker.h
+ * This process's seat in a job: rank, hosts of all ranks, bootstrap, transport, and the one place
+ * where a rank waits.
+ *
+ * Creating a worker joins the rendezvous, compares the uniform settings (config.h) of all ranks,
+ * exchanges topologies and host identities, and opens the transport. Ranks are on the same *host*
+ * when their host identity is equal: XM_HOST when set, else the machine's boot id and host name.
+ *
+ * Waiting: xm_worker_wait() is called in a loop `while (!finished) status = xm_worker_wait(worker,
+ * deadline)`. It makes progress and, when there is none to be made, sleeps until the transport or
+ * the fault channel has something to say or the deadline passes (idle ranks use no CPU;
+ * XM_PROGRESS=spin changes that). It is the only blocking point, so a dead rank or a passed
+ * deadline ends every wait.
+ *
+ * Threads: one thread at a time per worker.
+ */
+#ifndef XM_COMM_WORKER_H
+#define XM_COMM_WORKER_H
+
+#include "comm/bootstrap.h"
+#include "comm/status.h"
+#include "comm/transport.h"
+
+typedef struct xm_worker xm_worker_t;
+
+typedef struct xm_worker_params {
+    size_t struct_size;
+    const char *transport; /**< "ucx"; NULL means "ucx" */
+    const char *host;      /**< host identity; NULL means XM_HOST, else the machine's own */
+    int listen_fd;  /**< rank 0: socket already listening at the master port (taken over), or -1 */
+    double timeout; /**< seconds for every blocking step; 0 means XM_TIMEOUT */
+} xm_worker_params_t;
+
+#define XM_WORKER_PARAMS_INIT                                                                      \
+    {                                                                                              \
+        .struct_size = sizeof(xm_worker_params_t), .listen_fd = -1                                 \
+    }
+
+/** Joins the job that @p env describes. Collective: all ranks call it. */
+XM_API xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *params,
+                                    xm_worker_t **worker);
+
+XM_API int xm_worker_rank(const xm_worker_t *worker);
+XM_API int xm_worker_size(const xm_worker_t *worker);
+
+/** Number of different hosts in the job. */
+XM_API int xm_worker_host_count(const xm_worker_t *worker);
+/** Host index of @p rank; hosts are numbered in the order of their lowest rank. */
+XM_API int xm_worker_host_of(const xm_worker_t *worker, int rank);
+/** Host identity for messages and profiles, e.g. "node7". Valid as long as the worker. */
+XM_API const char *xm_worker_host_name(const xm_worker_t *worker, int host);
+
+/** hwloc description of host @p host as XML text (see topology.h). Valid as long as the worker. */
+XM_API const char *xm_worker_topology_xml(const xm_worker_t *worker, int host);
+
+XM_API xm_transport_t *xm_worker_transport(xm_worker_t *worker);
+XM_API xm_bootstrap_t *xm_worker_bootstrap(xm_worker_t *worker);
+
+/** The worker's default deadline for blocking steps, in seconds. */
+XM_API double xm_worker_timeout(const xm_worker_t *worker);
+
+/** Monotonic nanoseconds, for deadlines: xm_worker_deadline(w) = now + the worker's timeout. */
+XM_API int64_t xm_worker_now(const xm_worker_t *worker);
+XM_API int64_t xm_worker_deadline(const xm_worker_t *worker);
+
+/**
+ * Makes progress; sleeps when idle, at most until @p deadline (xm_worker_now()'s clock).
+ * XM_OK: something may have happened, look and call again. XM_ERR_TIMEOUT: the deadline passed.
+ * XM_ERR_PEER_DIED / XM_ERR_CANCELED: a rank is gone (sentence names it); operations with it have
+ * ended with that status already.
+ */
+XM_API xm_status_t xm_worker_wait(xm_worker_t *worker, int64_t deadline);
+
+/** Makes whatever progress is possible without sleeping. Same results as xm_worker_wait(). */
+XM_API xm_status_t xm_worker_progress(xm_worker_t *worker);
+
+/** Blocking barrier over all ranks through the bootstrap, transport progress goes on meanwhile. */
+XM_API xm_status_t xm_worker_barrier(xm_worker_t *worker);
+
+/** Blocking allgather of @p length bytes a rank, see xm_bootstrap_allgather(). */
+XM_API xm_status_t xm_worker_allgather(xm_worker_t *worker, const void *send, void *receive,
+                                       size_t length);
+
+/**
+ * Leaves the job. After success on this rank pass a NULL @p reason; otherwise the sentence the
+ * others shall see. NULL worker is accepted.
+ */
+XM_API void xm_worker_destroy(xm_worker_t *worker, const char *reason);
+
+#endif

@@ -1,0 +1,89 @@
+/*
+ * autopar: measures a cluster, plans a model on it, explains the plan. Dispatches to one file per
+ * sub-command.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli_support/options.h"
+#include "comm/config.h"
+#include "comm/text.h"
+#include "comm/version.h"
+#include "planner/cli/command.h"
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char *const *argv);
+    const char *summary;
+} commands[] = {
+    {"probe", ap_command_probe, "Measure this cluster and write its profile."},
+    {"plan", ap_command_plan, "Find the best parallel plan of a model on a cluster."},
+    {"shard", ap_command_shard, "Shard one model over one device mesh (no pipeline)."},
+    {"explain", ap_command_explain, "Say why a plan is what it is, and what came second."},
+};
+
+enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
+
+static int print_help(void)
+{
+    xm_status_t status;
+
+    (void)printf("Usage: autopar COMMAND [OPTION...]\n\n"
+                 "Plans how a model is divided over a cluster, from costs measured there.\n\n");
+    for (size_t i = 0; i < COMMANDS; ++i) {
+        (void)printf("  %-9s %s\n", commands[i].name, commands[i].summary);
+    }
+    (void)printf(
+        "\n  --help     Print this help; autopar COMMAND --help lists a command's options.\n"
+        "  --version  Print the version.\n");
+    status = xm_cli_flush();
+    return status == XM_OK ? 0 : xm_cli_fail("autopar", status);
+}
+
+static int unknown_command(const char *word)
+{
+    const char *names[COMMANDS + 2] = {"--help", "--version"};
+    const char *nearest;
+
+    for (size_t i = 0; i < COMMANDS; ++i) {
+        names[i + 2] = commands[i].name;
+    }
+    nearest = xm_text_nearest(word, names, COMMANDS + 2);
+    if (nearest != NULL) {
+        (void)xm_error_set(XM_ERR_NOT_FOUND, "unknown command '%s'; did you mean '%s'?", word,
+                           nearest);
+    } else {
+        (void)xm_error_set(XM_ERR_NOT_FOUND,
+                           "unknown command '%s'; autopar --help lists the commands", word);
+    }
+    return xm_cli_fail("autopar", XM_ERR_NOT_FOUND);
+}
+
+int main(int argc, char **argv)
+{
+    xm_status_t status;
+
+    if (argc < 2) {
+        (void)xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                           "a command is needed; autopar --help lists the commands");
+        return xm_cli_fail("autopar", XM_ERR_INVALID_ARGUMENT);
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        return print_help();
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        (void)printf("autopar %s\n", XM_VERSION_STRING);
+        status = xm_cli_flush();
+        return status == XM_OK ? 0 : xm_cli_fail("autopar", status);
+    }
+    status = xm_config_check();
+    if (status != XM_OK) {
+        return xm_cli_fail("autopar", status);
+    }
+    for (size_t i = 0; i < COMMANDS; ++i) {
+        if (strcmp(argv[1], commands[i].name) == 0) {
+            return commands[i].run(argc - 1, argv + 1);
+        }
+    }
+    return unknown_command(argv[1]);
+}

@@ -1,0 +1,61 @@
+#include "planner/cli/command.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/text.h"
+
+xm_status_t ap_command_load_cluster(const char *path, int hosts, int devices,
+                                    xm_cluster_profile_t **profile)
+{
+    xm_cluster_profile_t *loaded;
+    xm_status_t status;
+
+    if (access(path, R_OK) != 0) {
+        return xm_error_set(XM_ERR_NOT_FOUND, "cannot read the cluster profile %s: %s", path,
+                            strerror(errno));
+    }
+    status = xm_cluster_profile_load(path, &loaded);
+    if (status != XM_OK) {
+        return status;
+    }
+    hosts = hosts > 0 ? hosts : xm_cluster_profile_hosts(loaded);
+    devices = devices > 0 ? devices : xm_cluster_profile_devices_per_host(loaded);
+    if (hosts == xm_cluster_profile_hosts(loaded) &&
+        devices == xm_cluster_profile_devices_per_host(loaded)) {
+        *profile = loaded;
+        return XM_OK;
+    }
+    status = xm_cluster_profile_resize(loaded, hosts, devices, profile);
+    xm_cluster_profile_destroy(loaded);
+    return status;
+}
+
+xm_status_t ap_command_parse_list(const char *what, const char *text, int64_t *values,
+                                  size_t capacity, size_t *count)
+{
+    size_t used = 0;
+
+    for (;;) {
+        size_t length = strcspn(text, ",");
+        char word[32];
+        xm_status_t status;
+
+        if (used == capacity) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: more than %zu values", what,
+                                capacity);
+        }
+        (void)snprintf(word, sizeof(word), "%.*s", (int)(length < 31 ? length : 31), text);
+        status = xm_text_parse_int(what, word, 1, INT32_MAX, &values[used++]);
+        if (status != XM_OK) {
+            return status;
+        }
+        if (text[length] == '\0') {
+            *count = used;
+            return XM_OK;
+        }
+        text += length + 1;
+    }
+}

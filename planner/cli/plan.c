@@ -1,0 +1,223 @@
+/* autopar plan: a model and a cluster profile in, a parallel plan out. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli_support/options.h"
+#include "cli_support/progress.h"
+#include "comm/text.h"
+#include "planner/cli/command.h"
+#include "planner/plan_print.h"
+#include "planner/planner.h"
+
+enum { MAX_MICRO_BATCHES = 64 };
+
+static const char program[] = "autopar plan";
+static const uint64_t not_given = UINT64_MAX;
+
+typedef struct plan_options {
+    const char *model, *cluster, *output, *plot, *micro_batches, *stages;
+    int hosts, devices, global_batch, recompute;
+    uint64_t memory_limit;
+    bool json;
+} plan_options_t;
+
+static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o, xm_cli_t **cli)
+{
+    const xm_cli_option_t options[] = {
+        {.name = "model",
+         .kind = XM_CLI_STRING,
+         .target = &o->model,
+         .argument = "NAME",
+         .help = "Built-in model: gpt-125m ... gpt-76b, or mlpN."},
+        {.name = "cluster",
+         .kind = XM_CLI_STRING,
+         .target = &o->cluster,
+         .argument = "FILE",
+         .help = "Cluster profile, as autopar probe writes it."},
+        {.name = "hosts",
+         .kind = XM_CLI_INT,
+         .target = &o->hosts,
+         .argument = "HOSTS",
+         .minimum = 1,
+         .maximum = 4096,
+         .help = "Plan for this many such hosts instead of the profile's."},
+        {.name = "devices-per-host",
+         .kind = XM_CLI_INT,
+         .target = &o->devices,
+         .argument = "DEVICES",
+         .minimum = 1,
+         .maximum = 64,
+         .help = "Plan for this many such devices a host."},
+        {.name = "global-batch",
+         .kind = XM_CLI_INT,
+         .target = &o->global_batch,
+         .argument = "SAMPLES",
+         .minimum = 1,
+         .maximum = 1 << 30,
+         .help = "Samples of one training step (default 1024)."},
+        {.name = "micro-batches",
+         .kind = XM_CLI_STRING,
+         .target = &o->micro_batches,
+         .argument = "LIST",
+         .help = "Numbers of micro-batches to try, e.g. 16,32 (default: powers of two to 256)."},
+        {.name = "stages",
+         .kind = XM_CLI_STRING,
+         .target = &o->stages,
+         .argument = "MIN-MAX",
+         .help = "Number of pipeline stages, e.g. 2 or 2-4 (default: any)."},
+        {.name = "memory-limit",
+         .kind = XM_CLI_BYTES,
+         .target = &o->memory_limit,
+         .argument = "BYTES",
+         .help = "Memory of one device, e.g. 16GiB (default: the profile's)."},
+        {.name = "recompute",
+         .kind = XM_CLI_CHOICE,
+         .target = &o->recompute,
+         .argument = "auto|off|on",
+         .help = "Run the forward pass of layers again in the backward pass (default auto)."},
+        {.name = "output",
+         .letter = 'o',
+         .kind = XM_CLI_STRING,
+         .target = &o->output,
+         .argument = "FILE",
+         .help = "Write the plan as JSON."},
+        {.name = "plot",
+         .kind = XM_CLI_STRING,
+         .target = &o->plot,
+         .argument = "FILE",
+         .help = "Write a figure of the plan as SVG."},
+        {.name = "json",
+         .kind = XM_CLI_FLAG,
+         .target = &o->json,
+         .help = "Print the plan as JSON instead of a table."},
+    };
+    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+
+    command.program = program;
+    command.summary = "Finds the pipeline stages, shardings and micro-batches with the smallest\n"
+                      "predicted step time and prints them.";
+    command.options = options;
+    command.option_count = sizeof(options) / sizeof(options[0]);
+    return xm_cli_parse(&command, argc, argv, cli);
+}
+
+/* "3" or "2-4". */
+static xm_status_t parse_stages(const char *text, int *minimum, int *maximum)
+{
+    size_t length = strcspn(text, "-");
+    char word[16];
+    int64_t low, high;
+    xm_status_t status;
+
+    (void)snprintf(word, sizeof(word), "%.*s", (int)(length < 15 ? length : 15), text);
+    status = xm_text_parse_int("--stages", word, 1, 1 << 20, &low);
+    if (status != XM_OK) {
+        return status;
+    }
+    high = low;
+    if (text[length] == '-') {
+        status = xm_text_parse_int("--stages", text + length + 1, 1, 1 << 20, &high);
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    *minimum = (int)low;
+    *maximum = (int)high;
+    return low <= high ? XM_OK
+                       : xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                      "--stages: %s is not a range from low to high", text);
+}
+
+static xm_status_t write_plan(const ap_plan_t *plan, const plan_options_t *o)
+{
+    xm_status_t status = XM_OK;
+
+    if (o->json) {
+        char *text = ap_plan_text(plan);
+
+        if (text == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the text of the plan");
+        }
+        (void)puts(text);
+        free(text);
+    } else {
+        ap_plan_print(plan, stdout);
+    }
+    if (o->output != NULL) {
+        status = ap_plan_save(plan, o->output);
+    }
+    if (status == XM_OK && o->plot != NULL) {
+        status = ap_plan_plot(plan, o->plot);
+    }
+    return status == XM_OK ? xm_cli_flush() : status;
+}
+
+static xm_status_t fill_params(const plan_options_t *o, int64_t *micro_batches,
+                               ap_planner_params_t *params)
+{
+    xm_status_t status = XM_OK;
+
+    if (o->model == NULL || o->cluster == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is needed",
+                            o->model == NULL ? "model" : "cluster");
+    }
+    params->model = o->model;
+    params->global_batch = o->global_batch;
+    if (o->memory_limit == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--memory-limit: a device needs some memory");
+    }
+    params->memory_limit = o->memory_limit == not_given ? 0.0 : (double)o->memory_limit;
+    params->recompute = (ap_recompute_t)o->recompute;
+    if (o->micro_batches != NULL) {
+        params->micro_batches = micro_batches;
+        status = ap_command_parse_list("--micro-batches", o->micro_batches, micro_batches,
+                                       MAX_MICRO_BATCHES, &params->micro_batch_count);
+    }
+    if (status == XM_OK && o->stages != NULL) {
+        status = parse_stages(o->stages, &params->min_stages, &params->max_stages);
+    }
+    return status;
+}
+
+static xm_status_t run(const plan_options_t *o)
+{
+    ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
+    int64_t micro_batches[MAX_MICRO_BATCHES];
+    ap_planner_result_t result = {0};
+    xm_cluster_profile_t *profile = NULL;
+    xm_cli_progress_t *progress;
+    xm_status_t status = fill_params(o, micro_batches, &params);
+
+    if (status == XM_OK) {
+        status = ap_command_load_cluster(o->cluster, o->hosts, o->devices, &profile);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    progress = xm_cli_progress_create(program);
+    params.profile = profile;
+    params.progress = xm_cli_progress_update;
+    params.progress_arg = progress;
+    status = ap_planner_run(&params, &result);
+    xm_cli_progress_destroy(progress);
+    if (status == XM_OK) {
+        status = write_plan(result.plan, o);
+    }
+    ap_planner_result_clear(&result);
+    xm_cluster_profile_destroy(profile);
+    return status;
+}
+
+int ap_command_plan(int argc, char *const *argv)
+{
+    plan_options_t options = {.memory_limit = not_given};
+    xm_cli_t *cli = NULL;
+    xm_status_t status = parse_options(argc, argv, &options, &cli);
+
+    if (status == XM_OK && !xm_cli_finished(cli)) {
+        status = run(&options);
+    }
+    xm_cli_destroy(cli);
+    return status == XM_OK ? 0 : xm_cli_fail(program, status);
+}

@@ -1,0 +1,303 @@
+#include "planner/cost.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/text.h"
+#include "planner/cost_private.h"
+
+const char *ap_collective_name(ap_collective_kind_t kind)
+{
+    static const char *const names[AP_COLLECTIVE_COUNT] = {
+        "all-gather", "all-reduce", "reduce-scatter", "all-to-all", "permute"};
+
+    return names[kind];
+}
+
+static xm_status_t create(const xm_cluster_profile_t *profile, const ap_alpa_params_t *alpa,
+                          ap_cost_model_t **model)
+{
+    ap_cost_model_t *made = calloc(1, sizeof(*made));
+
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a cost model");
+    }
+    made->profile = profile;
+    if (alpa != NULL) {
+        made->alpa = *alpa;
+    }
+    *model = made;
+    return XM_OK;
+}
+
+xm_status_t ap_cost_model_create_profile(const xm_cluster_profile_t *profile,
+                                         ap_cost_model_t **model)
+{
+    return create(profile, NULL, model);
+}
+
+xm_status_t ap_cost_model_create_alpa(const ap_alpa_params_t *params, ap_cost_model_t **model)
+{
+    for (int a = 0; a < AP_MAX_MESH_RANK; ++a) {
+        if (!(params->alpha[a] >= 0) || !(params->beta[a] >= 0)) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "alpha %g and beta %g of axis %d must not be negative",
+                                params->alpha[a], params->beta[a], a);
+        }
+    }
+    return create(NULL, params, model);
+}
+
+const xm_cluster_profile_t *ap_cost_model_profile(const ap_cost_model_t *model)
+{
+    return model->profile;
+}
+
+bool ap_cost_model_is_alpa(const ap_cost_model_t *model)
+{
+    return model->profile == NULL;
+}
+
+bool ap_cost_model_forces_data_parallel(const ap_cost_model_t *model)
+{
+    return model->profile == NULL && model->alpa.force_data_parallel;
+}
+
+void ap_cost_model_destroy(ap_cost_model_t *model)
+{
+    free(model);
+}
+
+/* Device `steps` further along an axis of that stride, around the ring. */
+static int neighbour(int device, int stride, int size, int steps)
+{
+    int position = device / stride % size;
+
+    return device + ((position + steps) % size - position) * stride;
+}
+
+/* Counts which links of an axis stay in a host and which leave it. */
+static xm_status_t place_axis(ap_cost_mesh_t *mesh, int axis, int stride)
+{
+    ap_cost_axis_t *on = &mesh->axis[axis];
+    int *ring = calloc((size_t)mesh->hosts * 2, sizeof(int));
+    int *all = ring + mesh->hosts;
+
+    if (ring == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a mesh of %d hosts", mesh->hosts);
+    }
+    for (int d = 0; d < mesh->hosts * mesh->devices && on->size > 1; ++d) {
+        int host = d / mesh->devices, far = 0;
+
+        for (int k = 1; k < on->size; ++k) {
+            far += neighbour(d, stride, on->size, k) / mesh->devices != host;
+        }
+        if (neighbour(d, stride, on->size, 1) / mesh->devices != host) {
+            ++ring[host];
+        } else {
+            on->inside = true;
+        }
+        all[host] += far;
+        on->far_peers = far > on->far_peers ? far : on->far_peers;
+    }
+    for (int h = 0; h < mesh->hosts; ++h) {
+        on->ring_flows = ring[h] > on->ring_flows ? ring[h] : on->ring_flows;
+        on->all_to_all_flows = all[h] > on->all_to_all_flows ? all[h] : on->all_to_all_flows;
+    }
+    free(ring);
+    return XM_OK;
+}
+
+static xm_status_t check_mesh(const ap_cost_model_t *model, int hosts, int devices,
+                              const int *shape, int rank)
+{
+    long product = 1;
+
+    if (rank < 1 || rank > AP_MAX_MESH_RANK) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a logical mesh has 1 … %d axes, not %d",
+                            AP_MAX_MESH_RANK, rank);
+    }
+    for (int a = 0; a < rank; ++a) {
+        if (shape[a] < 1) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "mesh axis %d has size %d", a, shape[a]);
+        }
+        product *= shape[a];
+    }
+    if (hosts < 1 || devices < 1 || product != (long)hosts * devices) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "a logical mesh of %ld devices does not fit a submesh of %d x %d",
+                            product, hosts, devices);
+    }
+    if (model->profile != NULL && (hosts > xm_cluster_profile_hosts(model->profile) ||
+                                   devices > xm_cluster_profile_devices_per_host(model->profile))) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "a submesh of %d x %d is larger than the cluster of %d x %d", hosts,
+                            devices, xm_cluster_profile_hosts(model->profile),
+                            xm_cluster_profile_devices_per_host(model->profile));
+    }
+    return XM_OK;
+}
+
+xm_status_t ap_cost_mesh_create(const ap_cost_model_t *model, int hosts, int devices,
+                                const int *shape, int rank, ap_cost_mesh_t **mesh)
+{
+    ap_cost_mesh_t *made;
+    xm_status_t status = check_mesh(model, hosts, devices, shape, rank);
+    int stride = 1;
+
+    if (status != XM_OK) {
+        return status;
+    }
+    made = calloc(1, sizeof(*made));
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a cost mesh");
+    }
+    made->model = model;
+    made->hosts = hosts;
+    made->devices = devices;
+    made->rank = rank;
+    for (int a = rank - 1; a >= 0; --a) {
+        made->axis[a].size = shape[a];
+        status = place_axis(made, a, stride);
+        if (status != XM_OK) {
+            free(made);
+            return status;
+        }
+        stride *= shape[a];
+    }
+    *mesh = made;
+    return XM_OK;
+}
+
+int ap_cost_mesh_rank(const ap_cost_mesh_t *mesh)
+{
+    return mesh->rank;
+}
+
+int ap_cost_mesh_size(const ap_cost_mesh_t *mesh, int axis)
+{
+    return mesh->axis[axis].size;
+}
+
+int ap_cost_mesh_devices(const ap_cost_mesh_t *mesh, unsigned axes)
+{
+    int devices = 1;
+
+    for (int a = 0; a < mesh->rank; ++a) {
+        devices *= (axes >> a & 1U) != 0 ? mesh->axis[a].size : 1;
+    }
+    return devices;
+}
+
+unsigned ap_cost_mesh_axes(const ap_cost_mesh_t *mesh)
+{
+    unsigned axes = 0;
+
+    for (int a = 0; a < mesh->rank; ++a) {
+        axes |= mesh->axis[a].size > 1 ? 1U << a : 0;
+    }
+    return axes;
+}
+
+const ap_cost_model_t *ap_cost_mesh_model(const ap_cost_mesh_t *mesh)
+{
+    return mesh->model;
+}
+
+void ap_cost_mesh_destroy(ap_cost_mesh_t *mesh)
+{
+    free(mesh);
+}
+
+static double alpa_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
+                              double bytes)
+{
+    const ap_alpa_params_t *alpa = &mesh->model->alpa;
+    double n = mesh->axis[axis].size;
+    double volume = alpa->beta[axis] * (n - 1) / n * bytes;
+
+    switch (kind) {
+    case AP_ALL_GATHER:
+        return alpa->force_data_parallel ? AP_COST_INFINITE : alpa->alpha[axis] + volume + 0.1;
+    case AP_ALL_REDUCE:
+        return alpa->alpha[axis] + 2 * volume + 0.01;
+    case AP_REDUCE_SCATTER:
+        return alpa->alpha[axis] + volume + 0.001;
+    case AP_ALL_TO_ALL:
+        return alpa->force_data_parallel ? AP_COST_INFINITE
+                                         : alpa->alpha[axis] + volume / n * (n / 2) + 0.001;
+    case AP_PERMUTE:
+    case AP_COLLECTIVE_COUNT:
+        break;
+    }
+    return alpa->alpha[axis] + alpa->beta[axis] * bytes + 0.001;
+}
+
+double ap_cost_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
+                          double bytes)
+{
+    if (mesh->axis[axis].size == 1) {
+        return 0;
+    }
+    return mesh->model->profile == NULL ? alpa_collective(mesh, kind, axis, bytes)
+                                        : ap_cost_ring(mesh, kind, axis, bytes);
+}
+
+double ap_cost_compute(const ap_cost_mesh_t *mesh, double flops, double bytes)
+{
+    const xm_cluster_profile_t *profile = mesh->model->profile;
+
+    if (profile == NULL) {
+        return 0;
+    }
+    return fmax(flops / xm_cluster_profile_device_flops(profile),
+                bytes / xm_cluster_profile_device_memory_bandwidth(profile));
+}
+
+double ap_cost_replicated(const ap_cost_mesh_t *mesh)
+{
+    return mesh->model->profile == NULL ? mesh->model->alpa.replicated_penalty : 0;
+}
+
+char *ap_cost_explain_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
+                                 double bytes, char *buffer, size_t size)
+{
+    const ap_alpa_params_t *alpa = &mesh->model->alpa;
+
+    if (mesh->model->profile != NULL) {
+        return ap_cost_ring_explain(mesh, kind, axis, bytes, buffer, size);
+    }
+    (void)snprintf(buffer, size,
+                   "%s of %.0f bytes over axis %d (%d devices): %g; assumed alpha %g, "
+                   "beta %g",
+                   ap_collective_name(kind), bytes, axis, mesh->axis[axis].size,
+                   ap_cost_collective(mesh, kind, axis, bytes), alpa->alpha[axis],
+                   alpa->beta[axis]);
+    return buffer;
+}
+
+char *ap_cost_explain_compute(const ap_cost_mesh_t *mesh, double flops, double bytes, char *buffer,
+                              size_t size)
+{
+    const xm_cluster_profile_t *profile = mesh->model->profile;
+    char seconds[32], moved[32];
+    double by_flops;
+
+    if (profile == NULL) {
+        (void)snprintf(buffer, size, "compute is free in the alpa model");
+        return buffer;
+    }
+    by_flops = flops / xm_cluster_profile_device_flops(profile);
+    (void)xm_text_format_seconds(ap_cost_compute(mesh, flops, bytes), seconds, sizeof(seconds));
+    if (by_flops >= bytes / xm_cluster_profile_device_memory_bandwidth(profile)) {
+        (void)snprintf(buffer, size, "%s: %.3g FLOP at %.3g FLOP/s", seconds, flops,
+                       xm_cluster_profile_device_flops(profile));
+    } else {
+        (void)snprintf(buffer, size, "%s: %s at %.3g B/s of memory bandwidth", seconds,
+                       xm_text_format_bytes((uint64_t)bytes, moved, sizeof(moved)),
+                       xm_cluster_profile_device_memory_bandwidth(profile));
+    }
+    return buffer;
+}

@@ -1,0 +1,139 @@
+/**
+ * @file cost.h
+ * What compute and communication cost on a logical mesh: two models behind one interface.
+ *
+ *  - *profile*: seconds, from a measured cluster profile. Compute is a roofline (FLOPs over
+ *    device_flops, bytes over device_memory_bandwidth). Collectives are rings over one mesh axis
+ *    whose steps come from the measured point-to-point curves; an axis inside a host uses the
+ *    intra-host curve, one that crosses hosts the inter-host curve, and the rings of a host that
+ *    cross at once share its NICs.
+ *  - *alpa*: the alpha-beta constants of Alpa (OSDI'22) with its tie-breakers, for golden tests and
+ *    comparison: all-gather a + b(n-1)/n·B + 0.1, all-reduce a + 2b(n-1)/n·B + 0.01, reduce-scatter
+ *    a + b(n-1)/n·B + 0.001, all-to-all a + b(n-1)/n²·B·(n/2) + 0.001; compute is free, a
+ * replicated parameter or input pays a penalty. Its unit is Alpa's, not seconds.
+ *
+ * B is always the bytes of the whole tensor as seen on that axis: the gathered result of an
+ * all-gather, the operand of an all-reduce or reduce-scatter, n times a device's buffer for an
+ * all-to-all, the buffer of one device for a permutation.
+ *
+ * A cost model is made once; an ap_cost_mesh_t binds it to a logical mesh. Threads: both immutable.
+ */
+#ifndef AP_PLANNER_COST_H
+#define AP_PLANNER_COST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "comm/cluster_profile.h"
+#include "comm/status.h"
+#include "planner/sharding_rule.h"
+#include "planner/spec.h"
+
+typedef struct ap_cost_model ap_cost_model_t;
+typedef struct ap_cost_mesh ap_cost_mesh_t;
+
+/** A cost no plan may contain (Alpa uses the same number). */
+#define AP_COST_INFINITE 1e13
+
+typedef enum ap_collective_kind {
+    AP_ALL_GATHER,
+    AP_ALL_REDUCE,
+    AP_REDUCE_SCATTER,
+    AP_ALL_TO_ALL,
+    AP_PERMUTE,
+    AP_COLLECTIVE_COUNT
+} ap_collective_kind_t;
+
+/** "all-gather", "all-reduce", "reduce-scatter", "all-to-all", "permute". */
+XM_API const char *ap_collective_name(ap_collective_kind_t kind);
+
+/** Alpa's constants. */
+typedef struct ap_alpa_params {
+    size_t struct_size;
+    double alpha[AP_MAX_MESH_RANK]; /**< per mesh axis */
+    double beta[AP_MAX_MESH_RANK];
+    double replicated_penalty; /**< of a replicated parameter or input */
+    bool force_data_parallel;  /**< no all-gather, no all-to-all, parameters replicated */
+} ap_alpa_params_t;
+
+#define AP_ALPA_PARAMS_INIT                                                                        \
+    {                                                                                              \
+        .struct_size = sizeof(ap_alpa_params_t), .alpha = {1, 1, 1}, .beta = {1, 0.1, 0.1},        \
+        .replicated_penalty = 2                                                                    \
+    }
+
+/** @p profile is borrowed and must outlive the model. */
+XM_API xm_status_t ap_cost_model_create_profile(const xm_cluster_profile_t *profile,
+                                                ap_cost_model_t **model);
+XM_API xm_status_t ap_cost_model_create_alpa(const ap_alpa_params_t *params,
+                                             ap_cost_model_t **model);
+/** The profile, or NULL for the alpa model. */
+XM_API const xm_cluster_profile_t *ap_cost_model_profile(const ap_cost_model_t *model);
+XM_API bool ap_cost_model_is_alpa(const ap_cost_model_t *model);
+XM_API bool ap_cost_model_forces_data_parallel(const ap_cost_model_t *model);
+XM_API void ap_cost_model_destroy(ap_cost_model_t *model);
+
+/**
+ * Binds @p model to a logical mesh of @p rank axes on a submesh of @p hosts x @p devices; the
+ * product of @p shape must be hosts·devices. Logical devices are numbered row-major, the submesh's
+ * host by host. The profile model refuses a submesh larger than its cluster.
+ */
+XM_API xm_status_t ap_cost_mesh_create(const ap_cost_model_t *model, int hosts, int devices,
+                                       const int *shape, int rank, ap_cost_mesh_t **mesh);
+XM_API int ap_cost_mesh_rank(const ap_cost_mesh_t *mesh);
+/** Devices along one axis. */
+XM_API int ap_cost_mesh_size(const ap_cost_mesh_t *mesh, int axis);
+/** Product of the sizes of a set of axes. */
+XM_API int ap_cost_mesh_devices(const ap_cost_mesh_t *mesh, unsigned axes);
+/** Set of the axes with more than one device. */
+XM_API unsigned ap_cost_mesh_axes(const ap_cost_mesh_t *mesh);
+XM_API const ap_cost_model_t *ap_cost_mesh_model(const ap_cost_mesh_t *mesh);
+XM_API void ap_cost_mesh_destroy(ap_cost_mesh_t *mesh);
+
+/** Cost of a collective over one axis; 0 on an axis of one device. */
+XM_API double ap_cost_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
+                                 double bytes);
+
+/** Cost of one device's share of an operator: FLOPs, and bytes read plus written. */
+XM_API double ap_cost_compute(const ap_cost_mesh_t *mesh, double flops, double bytes);
+
+/** Penalty of a parameter or input that no axis cuts (alpa model only, else 0). */
+XM_API double ap_cost_replicated(const ap_cost_mesh_t *mesh);
+
+/** A step of a resharding: a collective over one axis, or (bytes 0) a local slice. */
+typedef struct ap_reshard_step {
+    ap_collective_kind_t kind;
+    bool slice; /**< local: no communication, kind is unset */
+    int axis;
+    double bytes;
+    ap_spec_t after;
+} ap_reshard_step_t;
+
+enum { AP_MAX_RESHARD_STEPS = 2 * AP_MAX_MESH_RANK + 2 };
+
+/**
+ * Cheapest sequence of slices, all-gathers and all-to-alls, one axis at a time, that turns a tensor
+ * of @p bytes with spec @p from into spec @p to. Returns its cost; AP_COST_INFINITE or more when a
+ * dimension on the way does not divide. @p steps (AP_MAX_RESHARD_STEPS entries) and @p step_count
+ * may be NULL.
+ */
+XM_API double ap_cost_reshard(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, double bytes,
+                              ap_spec_t from, ap_spec_t to, ap_reshard_step_t *steps,
+                              int *step_count);
+
+/** The costs from one spec to @p count others, at little more than the price of one. */
+XM_API void ap_cost_reshard_many(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, double bytes,
+                                 ap_spec_t from, const ap_spec_t *to, int count, double *costs);
+
+/**
+ * One sentence on where the cost of a collective comes from: ring steps, link class, measured point
+ * or interpolation, shared NIC. The profile tells the provenance of all of them. Returns @p buffer.
+ */
+XM_API char *ap_cost_explain_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,
+                                        int axis, double bytes, char *buffer, size_t size);
+
+/** One sentence on a compute cost: which of FLOPs and memory bandwidth bounds it. */
+XM_API char *ap_cost_explain_compute(const ap_cost_mesh_t *mesh, double flops, double bytes,
+                                     char *buffer, size_t size);
+
+#endif

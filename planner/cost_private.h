@@ -1,0 +1,33 @@
+/* The inside of cost models and cost meshes: cost.c, cost_ring.c, cost_reshard.c. */
+#ifndef AP_PLANNER_COST_PRIVATE_H
+#define AP_PLANNER_COST_PRIVATE_H
+
+#include "planner/cost.h"
+
+struct ap_cost_model {
+    const xm_cluster_profile_t *profile; /* NULL: alpa */
+    ap_alpa_params_t alpa;
+};
+
+/* How the devices of one axis lie on the hosts. */
+typedef struct ap_cost_axis {
+    int size;
+    bool inside;          /* some ring neighbours share a host */
+    int ring_flows;       /* ring links that leave one host at once, over all rings of the axis */
+    int far_peers;        /* most peers of a device that are on other hosts */
+    int all_to_all_flows; /* pairs that leave one host, over all groups of the axis */
+} ap_cost_axis_t;
+
+struct ap_cost_mesh {
+    const ap_cost_model_t *model;
+    int hosts, devices;
+    int rank;
+    ap_cost_axis_t axis[AP_MAX_MESH_RANK];
+};
+
+/* Seconds of a collective on the profile, and on Alpa's constants. */
+double ap_cost_ring(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis, double bytes);
+char *ap_cost_ring_explain(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
+                           double bytes, char *buffer, size_t size);
+
+#endif

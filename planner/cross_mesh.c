@@ -1,0 +1,321 @@
+#include "planner/cross_mesh.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "resharding/plan.h"
+
+enum { FIRST_SLOTS = 256 };
+
+static const xm_strategy_t used_strategy = XM_STRATEGY_BROADCAST;
+static const xm_scheduler_t used_scheduler = XM_SCHEDULER_BALANCE;
+
+/* All a cost depends on; unused bytes are zero, so keys compare as memory. */
+typedef struct cost_key {
+    int64_t dims[AP_MAX_RANK];
+    ap_spec_t src_spec, dst_spec;
+    int rank, element_size;
+    int src_shape[2], dst_shape[2];
+    int dst_first; /* the source starts at device 0 */
+    int unused;
+} cost_key_t;
+
+typedef struct cost_entry {
+    cost_key_t key; /* rank 0: free slot */
+    ap_cross_mesh_cost_t cost;
+} cost_entry_t;
+
+struct ap_cross_mesh {
+    const xm_cluster_profile_t *profile;
+    cost_entry_t *slots; /* open addressing, a power of two, at most half full */
+    size_t slot_count;
+    size_t used;
+};
+
+xm_status_t ap_cross_mesh_create(const xm_cluster_profile_t *profile, ap_cross_mesh_t **result)
+{
+    ap_cross_mesh_t *cross_mesh = calloc(1, sizeof(*cross_mesh));
+
+    if (cross_mesh == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for boundary costs");
+    }
+    cross_mesh->profile = profile;
+    *result = cross_mesh;
+    return XM_OK;
+}
+
+static cost_entry_t *find_slot(cost_entry_t *slots, size_t slot_count, const cost_key_t *key)
+{
+    size_t slot = (size_t)XXH3_64bits(key, sizeof(*key)) & (slot_count - 1);
+
+    while (slots[slot].key.rank != 0 && memcmp(&slots[slot].key, key, sizeof(*key)) != 0) {
+        slot = (slot + 1) & (slot_count - 1);
+    }
+    return &slots[slot];
+}
+
+static xm_status_t make_room(ap_cross_mesh_t *cross_mesh)
+{
+    size_t count = cross_mesh->slot_count == 0 ? FIRST_SLOTS : 2 * cross_mesh->slot_count;
+    cost_entry_t *slots;
+
+    if (2 * (cross_mesh->used + 1) <= cross_mesh->slot_count) {
+        return XM_OK;
+    }
+    slots = calloc(count, sizeof(*slots));
+    if (slots == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu boundary costs", count);
+    }
+    for (size_t i = 0; i < cross_mesh->slot_count; ++i) {
+        if (cross_mesh->slots[i].key.rank != 0) {
+            *find_slot(slots, count, &cross_mesh->slots[i].key) = cross_mesh->slots[i];
+        }
+    }
+    free(cross_mesh->slots);
+    cross_mesh->slots = slots;
+    cross_mesh->slot_count = count;
+    return XM_OK;
+}
+
+static xm_status_t make_layout(const cost_key_t *key, bool src, xm_layout_t **layout)
+{
+    const int *shape = src ? key->src_shape : key->dst_shape;
+    int first = src ? 0 : key->dst_first, count = shape[0] * shape[1];
+    int *ranks = malloc((size_t)count * sizeof(*ranks));
+    xm_mesh_t *mesh = NULL;
+    char text[AP_SPEC_TEXT];
+    xm_spec_t spec;
+    xm_status_t status;
+
+    if (ranks == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a mesh of %d devices", count);
+    }
+    for (int i = 0; i < count; ++i) {
+        ranks[i] = first + i;
+    }
+    status = xm_mesh_create(2, shape, ranks, &mesh);
+    free(ranks);
+    if (status != XM_OK) {
+        return status;
+    }
+    (void)ap_spec_format(src ? key->src_spec : key->dst_spec, key->rank, text, sizeof(text));
+    status = xm_spec_parse(text, &spec);
+    if (status == XM_OK) {
+        status = xm_layout_create(mesh, &spec, XM_PARTITION_EVEN, key->dims, layout);
+    }
+    xm_mesh_destroy(mesh);
+    return status;
+}
+
+static xm_status_t make_network(const ap_cross_mesh_t *cross_mesh, int ranks,
+                                xm_network_t **network)
+{
+    int per_host = xm_cluster_profile_devices_per_host(cross_mesh->profile);
+    int *host_of_rank = malloc((size_t)ranks * sizeof(*host_of_rank));
+    xm_status_t status;
+
+    if (host_of_rank == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d ranks", ranks);
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+        host_of_rank[rank] = rank / per_host;
+    }
+    status = xm_network_from_profile(cross_mesh->profile, ranks, host_of_rank, network);
+    free(host_of_rank);
+    return status;
+}
+
+/* Seconds of the busiest device's messages, one after the other, from the measured curves. */
+static xm_status_t busiest_device(const ap_cross_mesh_t *cross_mesh, const xm_plan_t *plan,
+                                  const xm_network_t *network, double *seconds)
+{
+    int ranks = xm_network_ranks(network);
+    double *busy = calloc(2 * (size_t)ranks, sizeof(*busy)); /* sending, then receiving */
+    const xm_transfer_t *transfers;
+    int64_t count;
+
+    if (busy == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d ranks", ranks);
+    }
+    transfers = xm_plan_transfers(plan, &count);
+    for (int64_t i = 0; i < count; ++i) {
+        int sender = transfers[i].sender, receiver = transfers[i].receiver;
+
+        if (sender != receiver) {
+            bool inside =
+                xm_network_host_of(network, sender) == xm_network_host_of(network, receiver);
+            double time = xm_cluster_profile_seconds(
+                cross_mesh->profile, inside ? XM_LINK_INTRA_HOST : XM_LINK_INTER_HOST,
+                (double)xm_plan_transfer_bytes(plan, i));
+
+            busy[sender] += time;
+            busy[ranks + receiver] += time;
+        }
+    }
+    *seconds = 0.0;
+    for (int i = 0; i < 2 * ranks; ++i) {
+        *seconds = busy[i] > *seconds ? busy[i] : *seconds;
+    }
+    free(busy);
+    return XM_OK;
+}
+
+/* Seconds of one direction: what the NICs take together, or the busiest device by itself. */
+static xm_status_t one_way(const ap_cross_mesh_t *cross_mesh, const xm_plan_params_t *params,
+                           double *seconds, double *bound, int64_t *net_bytes)
+{
+    xm_plan_t *plan;
+    xm_status_t status = xm_plan_create(params, &plan);
+    double device = 0.0, nics;
+
+    if (status != XM_OK) {
+        return status;
+    }
+    status = busiest_device(cross_mesh, plan, params->network, &device);
+    if (status == XM_OK) {
+        *net_bytes = (int64_t)xm_plan_net_bytes(plan);
+        *bound = 1e-9 * (double)xm_plan_bound_ns(plan);
+        nics = 1e-9 * (double)xm_plan_makespan_ns(plan);
+        if (*net_bytes > 0) {
+            nics += xm_cluster_profile_latency(cross_mesh->profile, XM_LINK_INTER_HOST);
+        }
+        *seconds = nics > device ? nics : device;
+    }
+    xm_plan_destroy(plan);
+    return status;
+}
+
+static xm_status_t both_ways(const ap_cross_mesh_t *cross_mesh, const xm_layout_t *src,
+                             const xm_layout_t *dst, int element_size, const xm_network_t *network,
+                             ap_cross_mesh_cost_t *cost)
+{
+    xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
+    double bound;
+    int64_t net_bytes;
+    xm_status_t status;
+
+    params.src = src;
+    params.dst = dst;
+    params.element_size = element_size;
+    params.strategy = used_strategy;
+    params.scheduler = used_scheduler;
+    params.network = network;
+    status = one_way(cross_mesh, &params, &cost->forward, &cost->bound, &cost->net_bytes);
+    if (status != XM_OK) {
+        return status;
+    }
+    params.src = dst;
+    params.dst = src;
+    return one_way(cross_mesh, &params, &cost->backward, &bound, &net_bytes);
+}
+
+static xm_status_t compute(const ap_cross_mesh_t *cross_mesh, const cost_key_t *key,
+                           ap_cross_mesh_cost_t *cost)
+{
+    xm_layout_t *src, *dst;
+    xm_network_t *network;
+    xm_status_t status = make_layout(key, true, &src);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    status = make_layout(key, false, &dst);
+    if (status != XM_OK) {
+        goto destroy_src;
+    }
+    status =
+        make_network(cross_mesh, key->dst_first + key->dst_shape[0] * key->dst_shape[1], &network);
+    if (status != XM_OK) {
+        goto destroy_dst;
+    }
+    status = both_ways(cross_mesh, src, dst, key->element_size, network, cost);
+    xm_network_destroy(network);
+
+destroy_dst:
+    xm_layout_destroy(dst);
+destroy_src:
+    xm_layout_destroy(src);
+    return status;
+}
+
+/* The same hosts shared, from device 0 on. */
+static int canonical_first(int per_host, int src_first, int src_size, int dst_first, int dst_size)
+{
+    int src_last = src_first + src_size - 1, dst_last = dst_first + dst_size - 1;
+
+    if (src_first / per_host == dst_last / per_host ||
+        src_last / per_host == dst_first / per_host) {
+        return src_size;
+    }
+    return (src_size + per_host - 1) / per_host * per_host;
+}
+
+xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
+                               int element_size, const ap_cross_mesh_side_t *src,
+                               const ap_cross_mesh_side_t *dst, ap_cross_mesh_cost_t *cost)
+{
+    int src_size = src->shape[0] * src->shape[1], dst_size = dst->shape[0] * dst->shape[1];
+    ap_cross_mesh_cost_t computed;
+    cost_entry_t *slot;
+    cost_key_t key;
+    xm_status_t status;
+
+    if (src->first_device < dst->first_device + dst_size &&
+        dst->first_device < src->first_device + src_size) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "devices %d to %d and %d to %d of two stages overlap",
+                            src->first_device, src->first_device + src_size - 1, dst->first_device,
+                            dst->first_device + dst_size - 1);
+    }
+    memset(&key, 0, sizeof(key));
+    memcpy(key.dims, shape->dims, (size_t)shape->rank * sizeof(key.dims[0]));
+    key.rank = shape->rank;
+    key.element_size = element_size;
+    key.src_spec = src->spec;
+    key.dst_spec = dst->spec;
+    memcpy(key.src_shape, src->shape, sizeof(key.src_shape));
+    memcpy(key.dst_shape, dst->shape, sizeof(key.dst_shape));
+    key.dst_first = canonical_first(xm_cluster_profile_devices_per_host(cross_mesh->profile),
+                                    src->first_device, src_size, dst->first_device, dst_size);
+    status = make_room(cross_mesh);
+    if (status != XM_OK) {
+        return status;
+    }
+    slot = find_slot(cross_mesh->slots, cross_mesh->slot_count, &key);
+    if (slot->key.rank == 0) {
+        status = compute(cross_mesh, &key, &computed);
+        if (status != XM_OK) {
+            return status;
+        }
+        slot->key = key;
+        slot->cost = computed;
+        ++cross_mesh->used;
+    }
+    *cost = slot->cost;
+    return XM_OK;
+}
+
+size_t ap_cross_mesh_simulated(const ap_cross_mesh_t *cross_mesh)
+{
+    return cross_mesh->used;
+}
+
+const char *ap_cross_mesh_strategy(void)
+{
+    return xm_strategy_name(used_strategy);
+}
+
+const char *ap_cross_mesh_scheduler(void)
+{
+    return xm_scheduler_name(used_scheduler);
+}
+
+void ap_cross_mesh_destroy(ap_cross_mesh_t *cross_mesh)
+{
+    if (cross_mesh != NULL) {
+        free(cross_mesh->slots);
+        free(cross_mesh);
+    }
+}

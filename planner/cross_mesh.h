@@ -1,0 +1,61 @@
+/**
+ * @file cross_mesh.h
+ * What the tensor between two pipeline stages costs to move: the cross-mesh resharding that
+ * resharding/ would run, planned and simulated on the cluster profile. Seconds are the larger of
+ * the simulated makespan on the hosts' NICs plus one latency, and what the busiest device sends or
+ * receives, message after message, by the measured curves.
+ *
+ * Both stages occupy consecutive devices of hosts with `devices_per_host` devices; only which hosts
+ * they share matters, so answers are cached by that. The strategy is broadcast with the balance
+ * scheduler, reshard-bench's defaults.
+ *
+ * Threads: an object caches and must not be used by two threads at once.
+ */
+#ifndef AP_PLANNER_CROSS_MESH_H
+#define AP_PLANNER_CROSS_MESH_H
+
+#include <stdint.h>
+
+#include "comm/cluster_profile.h"
+#include "planner/sharding_rule.h"
+#include "planner/spec.h"
+
+typedef struct ap_cross_mesh ap_cross_mesh_t;
+
+/** One side: a logical mesh on the devices first … first + shape[0] * shape[1] - 1. */
+typedef struct ap_cross_mesh_side {
+    int first_device;
+    int shape[2];
+    ap_spec_t spec;
+} ap_cross_mesh_side_t;
+
+typedef struct ap_cross_mesh_cost {
+    double forward;    /**< seconds of the tensor, src to dst (simulated) */
+    double backward;   /**< seconds of its gradient, dst to src (simulated) */
+    double bound;      /**< no plan's `forward` can be below (seconds) */
+    int64_t net_bytes; /**< that cross from host to host, forward */
+} ap_cross_mesh_cost_t;
+
+/** @p profile is borrowed and must outlive the object. */
+XM_API xm_status_t ap_cross_mesh_create(const xm_cluster_profile_t *profile,
+                                        ap_cross_mesh_t **cross_mesh);
+
+/**
+ * Costs of a tensor of @p shape with elements of @p element_size bytes. The devices of the two
+ * sides must not overlap, and every cut dimension must divide.
+ */
+XM_API xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
+                                      int element_size, const ap_cross_mesh_side_t *src,
+                                      const ap_cross_mesh_side_t *dst, ap_cross_mesh_cost_t *cost);
+
+/** Number of reshardings simulated so far. */
+XM_API size_t ap_cross_mesh_simulated(const ap_cross_mesh_t *cross_mesh);
+
+/** Names of the strategy and the scheduler that costs are for. */
+XM_API const char *ap_cross_mesh_strategy(void);
+XM_API const char *ap_cross_mesh_scheduler(void);
+
+/** NULL is accepted. */
+XM_API void ap_cross_mesh_destroy(ap_cross_mesh_t *cross_mesh);
+
+#endif

@@ -1,0 +1,439 @@
+#include "planner/elimination.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A cost table; scopes are ascending, the last variable varies fastest. */
+typedef struct table {
+    int count;
+    int scope[AP_ELIMINATION_SCOPE];
+    double *values;
+    bool used_up; /* went into an elimination */
+} table_t;
+
+/* What an eliminated variable does, given the variables of its message. */
+typedef struct decision {
+    int variable;
+    int message; /* table */
+    uint16_t *best;
+} decision_t;
+
+typedef struct list {
+    int *items;
+    int count, capacity;
+} list_t;
+
+struct ap_elimination {
+    int variables;
+    int *domain;
+    list_t *of;    /* per variable: tables that mention it */
+    double *price; /* per variable: cells of the message if it went next; < 0 = stale */
+    table_t *tables;
+    int table_count, table_capacity;
+    decision_t *decisions;
+    int decision_count;
+    size_t width;
+};
+
+xm_status_t ap_elimination_create(int variables, const int *domain, ap_elimination_t **elimination)
+{
+    ap_elimination_t *made = calloc(1, sizeof(*made));
+    size_t count = variables > 0 ? (size_t)variables : 1;
+
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an elimination");
+    }
+    made->variables = variables;
+    made->domain = calloc(count, sizeof(int));
+    made->of = calloc(count, sizeof(list_t));
+    made->price = calloc(count, sizeof(double));
+    made->decisions = calloc(count, sizeof(decision_t));
+    if (made->domain == NULL || made->of == NULL || made->price == NULL ||
+        made->decisions == NULL) {
+        ap_elimination_destroy(made);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d variables", variables);
+    }
+    for (int v = 0; v < variables; ++v) {
+        if (domain[v] < 1 || domain[v] > UINT16_MAX) {
+            ap_elimination_destroy(made);
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "variable %d has %d values (1 … 65535)", v,
+                                domain[v]);
+        }
+        made->domain[v] = domain[v];
+        made->price[v] = -1;
+    }
+    *elimination = made;
+    return XM_OK;
+}
+
+void ap_elimination_destroy(ap_elimination_t *elimination)
+{
+    if (elimination == NULL) {
+        return;
+    }
+    for (int t = 0; t < elimination->table_count; ++t) {
+        free(elimination->tables[t].values);
+    }
+    for (int d = 0; d < elimination->decision_count; ++d) {
+        free(elimination->decisions[d].best);
+    }
+    for (int v = 0; v < elimination->variables && elimination->of != NULL; ++v) {
+        free(elimination->of[v].items);
+    }
+    free(elimination->tables);
+    free(elimination->decisions);
+    free(elimination->of);
+    free(elimination->price);
+    free(elimination->domain);
+    free(elimination);
+}
+
+static xm_status_t list_add(list_t *list, int item)
+{
+    if (list->count == list->capacity) {
+        int wanted = list->capacity == 0 ? 8 : 2 * list->capacity;
+        int *grown = realloc(list->items, (size_t)wanted * sizeof(int));
+
+        if (grown == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tables", wanted);
+        }
+        list->items = grown;
+        list->capacity = wanted;
+    }
+    list->items[list->count++] = item;
+    return XM_OK;
+}
+
+/* Takes over `values` even on failure. */
+static xm_status_t append_table(ap_elimination_t *e, const int *scope, int count, double *values)
+{
+    table_t *table;
+
+    if (e->table_count == e->table_capacity) {
+        int wanted = e->table_capacity == 0 ? 64 : 2 * e->table_capacity;
+        table_t *grown = realloc(e->tables, (size_t)wanted * sizeof(*grown));
+
+        if (grown == NULL) {
+            free(values);
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tables", wanted);
+        }
+        e->tables = grown;
+        e->table_capacity = wanted;
+    }
+    table = &e->tables[e->table_count++];
+    memset(table, 0, sizeof(*table));
+    table->count = count;
+    table->values = values;
+    for (int i = 0; i < count; ++i) {
+        xm_status_t status = list_add(&e->of[scope[i]], e->table_count - 1);
+
+        if (status != XM_OK) {
+            return status;
+        }
+        table->scope[i] = scope[i];
+        e->price[scope[i]] = -1;
+    }
+    return XM_OK;
+}
+
+static size_t cells_of(const ap_elimination_t *e, const int *scope, int count)
+{
+    size_t cells = 1;
+
+    for (int i = 0; i < count; ++i) {
+        cells *= (size_t)e->domain[scope[i]];
+    }
+    return cells;
+}
+
+/* Step in a table's values when `variable` goes up by one; 0 when it is not in the scope. */
+static size_t stride_of(const ap_elimination_t *e, const int *scope, int count, int variable)
+{
+    size_t stride = 1;
+
+    for (int i = count - 1; i >= 0; --i) {
+        if (scope[i] == variable) {
+            return stride;
+        }
+        stride *= (size_t)e->domain[scope[i]];
+    }
+    return 0;
+}
+
+/* Moves an odometer over `scope` on by one and keeps an offset in step with it. */
+static void advance(const ap_elimination_t *e, const int *scope, int count, int *value,
+                    const size_t *strides, size_t *offset)
+{
+    for (int i = count - 1; i >= 0; --i) {
+        *offset += strides[i];
+        if (++value[i] < e->domain[scope[i]]) {
+            return;
+        }
+        *offset -= strides[i] * (size_t)value[i];
+        value[i] = 0;
+    }
+}
+
+static void sort_scope(int *scope, int count)
+{
+    for (int i = 1; i < count; ++i) {
+        int variable = scope[i], j = i;
+
+        for (; j > 0 && scope[j - 1] > variable; --j) {
+            scope[j] = scope[j - 1];
+        }
+        scope[j] = variable;
+    }
+}
+
+xm_status_t ap_elimination_add(ap_elimination_t *elimination, const int *variables, int count,
+                               const double *values)
+{
+    int scope[AP_ELIMINATION_SCOPE], value[AP_ELIMINATION_SCOPE] = {0};
+    size_t strides[AP_ELIMINATION_SCOPE], cells, offset = 0;
+    double *copy;
+
+    if (count < 0 || count > AP_ELIMINATION_SCOPE) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a table over %d variables (0 … %d)", count,
+                            AP_ELIMINATION_SCOPE);
+    }
+    for (int i = 0; i < count; ++i) {
+        if (variables[i] < 0 || variables[i] >= elimination->variables) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a table over variable %d of %d",
+                                variables[i], elimination->variables);
+        }
+        scope[i] = variables[i];
+    }
+    sort_scope(scope, count);
+    for (int i = 0; i < count; ++i) {
+        if (i > 0 && scope[i] == scope[i - 1]) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a table names variable %d twice",
+                                scope[i]);
+        }
+        strides[i] = stride_of(elimination, variables, count, scope[i]);
+    }
+    cells = cells_of(elimination, scope, count);
+    copy = malloc(cells * sizeof(*copy));
+    if (copy == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a table of %zu cells", cells);
+    }
+    for (size_t c = 0; c < cells; ++c) {
+        copy[c] = values[offset];
+        advance(elimination, scope, count, value, strides, &offset);
+    }
+    return append_table(elimination, scope, count, copy);
+}
+
+/* Union of the scopes of the live tables that mention `variable`, without it; -1 = too many. */
+static int message_scope(const ap_elimination_t *e, int variable, int *scope)
+{
+    int count = 0;
+
+    for (int k = 0; k < e->of[variable].count; ++k) {
+        const table_t *table = &e->tables[e->of[variable].items[k]];
+
+        for (int i = 0; i < table->count && !table->used_up; ++i) {
+            bool known = table->scope[i] == variable;
+
+            for (int j = 0; j < count && !known; ++j) {
+                known = scope[j] == table->scope[i];
+            }
+            if (!known && count == AP_ELIMINATION_SCOPE) {
+                return -1;
+            }
+            if (!known) {
+                scope[count++] = table->scope[i];
+            }
+        }
+    }
+    sort_scope(scope, count);
+    return count;
+}
+
+static void update_price(ap_elimination_t *e, int variable)
+{
+    int scope[AP_ELIMINATION_SCOPE];
+    int count = message_scope(e, variable, scope);
+
+    e->price[variable] = 1;
+    for (int i = 0; i < count; ++i) {
+        e->price[variable] *= e->domain[scope[i]];
+    }
+    if (count < 0) {
+        e->price[variable] = 1e300;
+    }
+}
+
+/* Adds the column of one table over the values of `variable` at a cell of the message. */
+static void add_column(double *column, const double *values, size_t stride, int size)
+{
+    for (int j = 0; j < size; ++j) {
+        column[j] += values[(size_t)j * stride];
+    }
+}
+
+typedef struct source {
+    const double *values;
+    size_t offset, stride; /* stride: of the variable that goes */
+    size_t strides[AP_ELIMINATION_SCOPE];
+} source_t;
+
+static void fill_message(ap_elimination_t *e, int variable, const int *scope, int count,
+                         source_t *sources, int source_count, double *column, double *values,
+                         uint16_t *best)
+{
+    size_t cells = cells_of(e, scope, count);
+    int value[AP_ELIMINATION_SCOPE] = {0}, size = e->domain[variable];
+
+    for (size_t c = 0; c < cells; ++c) {
+        int winner = 0;
+
+        memset(column, 0, (size_t)size * sizeof(*column));
+        for (int s = 0; s < source_count; ++s) {
+            add_column(column, sources[s].values + sources[s].offset, sources[s].stride, size);
+        }
+        for (int j = 1; j < size; ++j) {
+            winner = column[j] < column[winner] ? j : winner;
+        }
+        values[c] = column[winner];
+        best[c] = (uint16_t)winner;
+        for (int i = count - 1; i >= 0; --i) {
+            bool carry = ++value[i] == e->domain[scope[i]];
+
+            for (int s = 0; s < source_count; ++s) {
+                sources[s].offset += sources[s].strides[i];
+                sources[s].offset -= carry ? sources[s].strides[i] * (size_t)value[i] : 0;
+            }
+            if (!carry) {
+                break;
+            }
+            value[i] = 0;
+        }
+    }
+}
+
+static xm_status_t eliminate(ap_elimination_t *e, int variable, const int *scope, int count)
+{
+    size_t cells = cells_of(e, scope, count);
+    int size = e->domain[variable], source_count = 0;
+    double *values = malloc(cells * sizeof(*values));
+    double *column = malloc((size_t)size * sizeof(*column));
+    uint16_t *best = malloc(cells * sizeof(*best));
+    source_t *sources = calloc((size_t)e->of[variable].count + 1, sizeof(*sources));
+    xm_status_t status;
+
+    if (values == NULL || column == NULL || best == NULL || sources == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a table of %zu cells", cells);
+        free(values);
+        free(best);
+        goto release;
+    }
+    for (int k = 0; k < e->of[variable].count; ++k) {
+        table_t *table = &e->tables[e->of[variable].items[k]];
+        source_t *source = &sources[source_count];
+
+        if (table->used_up) {
+            continue;
+        }
+        table->used_up = true;
+        source->values = table->values;
+        source->stride = stride_of(e, table->scope, table->count, variable);
+        for (int i = 0; i < count; ++i) {
+            source->strides[i] = stride_of(e, table->scope, table->count, scope[i]);
+        }
+        ++source_count;
+    }
+    fill_message(e, variable, scope, count, sources, source_count, column, values, best);
+    e->decisions[e->decision_count++] =
+        (decision_t){.variable = variable, .message = e->table_count, .best = best};
+    e->width = cells > e->width ? cells : e->width;
+    status = append_table(e, scope, count, values);
+
+release:
+    free(column);
+    free(sources);
+    return status;
+}
+
+xm_status_t ap_elimination_run(ap_elimination_t *elimination, const bool *keep, size_t max_cells)
+{
+    ap_elimination_t *e = elimination;
+    bool *gone = calloc((size_t)e->variables + 1, sizeof(bool));
+    xm_status_t status = XM_OK;
+
+    if (gone == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d variables", e->variables);
+    }
+    for (;;) {
+        int scope[AP_ELIMINATION_SCOPE], next = -1;
+
+        for (int v = 0; v < e->variables; ++v) {
+            if (gone[v] || (keep != NULL && keep[v])) {
+                continue;
+            }
+            if (e->price[v] < 0) {
+                update_price(e, v);
+            }
+            if (next < 0 || e->price[v] < e->price[next]) {
+                next = v;
+            }
+        }
+        if (next < 0) {
+            break;
+        }
+        if (e->price[next] > (double)max_cells) {
+            status = xm_error_set(XM_ERR_UNSUPPORTED,
+                                  "eliminating variable %d needs a table of %g cells, allowed are "
+                                  "%zu",
+                                  next, e->price[next], max_cells);
+            break;
+        }
+        gone[next] = true;
+        status = eliminate(e, next, scope, message_scope(e, next, scope));
+        if (status != XM_OK) {
+            break;
+        }
+    }
+    free(gone);
+    return status;
+}
+
+static size_t cell_of(const ap_elimination_t *e, const table_t *table, const int *assignment)
+{
+    size_t cell = 0;
+
+    for (int i = 0; i < table->count; ++i) {
+        cell = cell * (size_t)e->domain[table->scope[i]] + (size_t)assignment[table->scope[i]];
+    }
+    return cell;
+}
+
+double ap_elimination_minimum(const ap_elimination_t *elimination, const int *assignment)
+{
+    double sum = 0;
+
+    for (int t = 0; t < elimination->table_count; ++t) {
+        const table_t *table = &elimination->tables[t];
+
+        if (!table->used_up) {
+            sum += table->values[cell_of(elimination, table, assignment)];
+        }
+    }
+    return sum;
+}
+
+void ap_elimination_trace(const ap_elimination_t *elimination, int *assignment)
+{
+    for (int d = elimination->decision_count - 1; d >= 0; --d) {
+        const decision_t *decision = &elimination->decisions[d];
+        const table_t *message = &elimination->tables[decision->message];
+
+        assignment[decision->variable] = decision->best[cell_of(elimination, message, assignment)];
+    }
+}
+
+size_t ap_elimination_width(const ap_elimination_t *elimination)
+{
+    return elimination->width;
+}

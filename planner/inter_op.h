@@ -1,0 +1,130 @@
+/**
+ * @file inter_op.h
+ * Stage slicing: which consecutive layers form a pipeline stage, and on which part of the cluster
+ * it runs (Alpa, OSDI'22, section 5).
+ *
+ * Given are K layers, a cluster of N hosts with M devices each, submesh shapes, and for every range
+ * of layers on every submesh in every configuration (a logical mesh shape with its sharding) the
+ * seconds one micro-batch takes there. With B micro-batches, synchronous 1F1B takes
+ *
+ *     T = sum t_i + sum b_i + (B - 1) * max(t_i, b_i)
+ *
+ * where t_i are the stages and b_i the transfers between consecutive stages: a transfer overlaps
+ * with the computation of its neighbours, so it acts as one more station of the pipeline. Without a
+ * boundary function all b_i are 0 and T is Alpa's objective. All N * M devices are used.
+ *
+ * The result is an optimum of T, not an approximation: the solver walks the Pareto front of (sum,
+ * max). For a limit on the largest station, a dynamic programme over (stages left, first layer,
+ * devices left, state of the previous stage) finds the smallest sum. Every plan whose largest
+ * station is at least the one found has no smaller sum, hence no smaller T; so the next limit is
+ * just below the station found, and the walk ends when the smallest sum together with the smallest
+ * possible largest station (from the same programme with max in place of sum) cannot beat the best
+ * T. Alpa tries the limits in rising order and skips those within 1e-6 of each other.
+ *
+ * Memory: a stage that has s stages after it holds the activations of s + 1 micro-batches. The
+ * table `max_successors` says how many stages may follow an entry; -1 means it fits nowhere.
+ *
+ * Threads: no shared state. Deterministic: ties are broken by the order of the table.
+ */
+#ifndef AP_PLANNER_INTER_OP_H
+#define AP_PLANNER_INTER_OP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "comm/status.h"
+
+/** Shape of a part of the cluster: @p hosts × @p devices of each. hosts > 1 needs whole hosts. */
+typedef struct ap_submesh {
+    int hosts;
+    int devices;
+} ap_submesh_t;
+
+/** Where two consecutive stages meet, as the boundary function sees it. */
+typedef struct ap_inter_op_boundary {
+    int layer;            /**< first layer of the later stage */
+    int src_port;         /**< out_port of the earlier stage */
+    int dst_port;         /**< in_port of the later stage */
+    int dst_first_device; /**< first device of the later stage, -1 when placement is not `ordered`
+                           */
+} ap_inter_op_boundary_t;
+
+/** Seconds for one micro-batch (both directions) across a boundary; INFINITY forbids it. */
+typedef double (*ap_inter_op_boundary_fn)(void *arg, const ap_inter_op_boundary_t *boundary);
+
+typedef struct ap_inter_op_problem {
+    size_t struct_size;
+    int layers;           /**< K */
+    int hosts;            /**< N */
+    int devices_per_host; /**< M */
+    const ap_submesh_t *submeshes;
+    int submesh_count;
+    int config_count; /**< configurations per submesh; unused ones cost INFINITY */
+    /** Seconds, [K][K][submesh][config], row-major: layers first … last (inclusive) on a submesh.
+     *  INFINITY: impossible. Entries with last < first are not looked at. */
+    const double *cost;
+    /** Stages that may follow, same shape; NULL: any number. */
+    const int32_t *max_successors;
+    int64_t micro_batches; /**< B, at least 1 */
+    int min_stages;        /**< 0: no limit */
+    int max_stages;        /**< 0: no limit */
+    /** Stages occupy consecutive devices in order, no stage straddles a host that it does not fill.
+     *  Off: only device counts matter, as in Alpa. */
+    bool ordered;
+    ap_inter_op_boundary_fn boundary; /**< NULL: transfers are free */
+    void *boundary_arg;
+    /** Per layer, a kind from 0 to layers - 1: boundaries before layers of one kind cost the same,
+     *  and the function is asked only about the first layer of each. Models repeat one block, and
+     *  the boundary table is what large clusters spend their memory and time on. NULL: every layer
+     *  is of a kind of its own. Entry 0 is not looked at. */
+    const int *boundary_kind;
+    /** What the boundary function may see of a stage, by state = submesh * config_count + config:
+     *  how it takes its input and how it leaves its output. States with one port must have one
+     *  submesh. Small integers from 0; fewer ports make a faster search. NULL: the state. */
+    const int *in_port;
+    const int *out_port;
+} ap_inter_op_problem_t;
+
+#define AP_INTER_OP_PROBLEM_INIT                                                                   \
+    {                                                                                              \
+        .struct_size = sizeof(ap_inter_op_problem_t)                                               \
+    }
+
+typedef struct ap_inter_op_stage {
+    int first_layer;
+    int last_layer;
+    int submesh;
+    int config;
+    int first_device;        /**< host-major device index; -1 when placement is not `ordered` */
+    double seconds;          /**< t_i */
+    double boundary_seconds; /**< b_i, from the stage before; 0 for the first */
+} ap_inter_op_stage_t;
+
+typedef struct ap_inter_op_result {
+    double objective;  /**< T, seconds */
+    double sum;        /**< sum of stages and boundaries */
+    double bottleneck; /**< largest stage or boundary */
+    int stage_count;
+    ap_inter_op_stage_t *stages; /**< in pipeline order; owned by the result */
+    int64_t limits_tried;        /**< points of the Pareto front that were computed */
+} ap_inter_op_result_t;
+
+/**
+ * Alpa's submesh shapes: (1, 1), (1, 2), (1, 4) … up to M, (1, M) when M is no power of two, then
+ * (2, M) … (N, M). Writes at most @p capacity of them and returns how many there are.
+ */
+XM_API int ap_inter_op_submeshes(int hosts, int devices_per_host, ap_submesh_t *shapes,
+                                 int capacity);
+
+/**
+ * Solves the problem. XM_ERR_NO_SOLUTION: the sentence says whether memory, the stage limits, or
+ * the table itself leaves nothing. The result is released with ap_inter_op_result_clear().
+ */
+XM_API xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem,
+                                     ap_inter_op_result_t *result);
+
+/** Frees what the result owns. NULL and an all-zero result are accepted. */
+XM_API void ap_inter_op_result_clear(ap_inter_op_result_t *result);
+
+#endif

@@ -1,0 +1,161 @@
+/**
+ * @file plan.h
+ * Parallel plan: which layers run where, how every tensor is sharded there, what passes between
+ * the stages, and what all of it is predicted to cost.
+ *
+ * A plan is made by the planner (planner.h) or read from a file, checked once, and immutable from
+ * then on. On disk it is a versioned JSON document (docs/plan.md); reading is strict: an unknown
+ * key, a stage that leaves a gap, a spec that does not fit its mesh are errors that name the place.
+ *
+ * The digest covers the whole document but itself, so equal plans have equal digests on every
+ * machine. A file whose digest does not match its contents is refused.
+ *
+ * Devices are numbered host-major over the cluster and are the ranks of the job. A mesh shape
+ * [d0, d1] with devices [a, b, c, …] puts logical device (i, j) on the entry i * d1 + j.
+ *
+ * Units: seconds, bytes. Ownership: everything reached through a plan belongs to it. Threads:
+ * shared freely.
+ */
+#ifndef AP_PLANNER_PLAN_H
+#define AP_PLANNER_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "comm/status.h"
+#include "planner/spec.h"
+
+typedef struct ap_plan ap_plan_t;
+
+/** One operator of a stage: its factors and how its tensors are cut. */
+typedef struct ap_plan_op {
+    const char *name;     /**< in the first layer of the group, e.g. "qkv" */
+    const char *rule;     /**< factors, e.g. "bsh,hf->bsf" */
+    const char *operands; /**< specs, comma-separated, e.g. "S0RR,RS1" */
+    const char *results;
+} ap_plan_op_t;
+
+/** Consecutive layers of a stage whose operators are all sharded alike. */
+typedef struct ap_plan_layers {
+    int first_layer, last_layer;
+    int op_count;
+    const ap_plan_op_t *ops;
+} ap_plan_layers_t;
+
+/** One pipeline stage. */
+typedef struct ap_plan_stage {
+    int first_layer, last_layer;
+    int hosts, devices_per_host; /**< submesh */
+    int shape[2];                /**< logical mesh shape */
+    const int *devices;          /**< hosts * devices_per_host ranks in mesh order */
+    double forward;              /**< seconds of one micro-batch */
+    double backward;             /**< seconds of one micro-batch */
+    double sync;                 /**< gradient synchronisation, seconds per step */
+    double update;               /**< parameter update, seconds per step */
+    double state_bytes;          /**< parameters, gradients, optimizer state of one device */
+    double activation_bytes;     /**< of one device and one micro-batch in flight */
+    double work_bytes;           /**< temporaries of the largest layer */
+    int in_flight;               /**< micro-batches whose activations live at once */
+    int layer_count;             /**< groups in `layers` */
+    const ap_plan_layers_t *layers;
+} ap_plan_stage_t;
+
+/** One side of a resharding, in the form that reshard-bench and resharding/ take. */
+typedef struct ap_plan_side {
+    int shape[2];     /**< mesh shape */
+    int device_count; /**< shape[0] * shape[1] */
+    const int *devices;
+    const char *spec; /**< e.g. "S0RR" */
+} ap_plan_side_t;
+
+/**
+ * The tensor that passes from one stage to the next, for one micro-batch. Its gradient takes the
+ * way back with source and destination exchanged.
+ */
+typedef struct ap_plan_boundary {
+    const char *tensor;
+    int rank;
+    int64_t shape[AP_MAX_RANK];
+    const char *dtype; /**< "float16", "float32", … */
+    int64_t element_size;
+    ap_plan_side_t src, dst;
+    int64_t bytes;         /**< of the whole tensor */
+    int64_t net_bytes;     /**< that cross from host to host, forward */
+    double forward;        /**< predicted seconds */
+    double backward;       /**< predicted seconds of the gradient */
+    double bound;          /**< lower bound of `forward` */
+    const char *strategy;  /**< that the prediction is for, e.g. "broadcast" */
+    const char *scheduler; /**< e.g. "balance" */
+} ap_plan_boundary_t;
+
+/** What concerns the whole plan. */
+typedef struct ap_plan_info {
+    const char *model;
+    int layers;
+    double parameters; /**< trained elements of the model */
+    int64_t global_batch;
+    int64_t micro_batches;
+    const char *schedule; /**< "1f1b" */
+    bool rematerialize;   /**< layers keep their input only and run their forward pass again */
+    const char *cluster;  /**< name of the cluster profile */
+    const char *cluster_provenance;
+    int hosts, devices_per_host;
+    double memory_limit;   /**< bytes one device may use */
+    double step;           /**< predicted seconds of one training step */
+    double sum;            /**< stages and boundaries once through */
+    double bottleneck;     /**< largest stage or boundary */
+    const char *optimiser; /**< how the plan was found, one line */
+} ap_plan_info_t;
+
+/** Everything a plan holds, to create one. Copied. There is one boundary less than stages. */
+typedef struct ap_plan_params {
+    size_t struct_size;
+    ap_plan_info_t info;
+    const ap_plan_stage_t *stages;
+    int stage_count;
+    const ap_plan_boundary_t *boundaries;
+} ap_plan_params_t;
+
+#define AP_PLAN_PARAMS_INIT                                                                        \
+    {                                                                                              \
+        .struct_size = sizeof(ap_plan_params_t)                                                    \
+    }
+
+XM_API xm_status_t ap_plan_create(const ap_plan_params_t *params, ap_plan_t **plan);
+
+/** Reads a file. Errors name the file, and the line and column or the place in the document. */
+XM_API xm_status_t ap_plan_load(const char *path, ap_plan_t **plan);
+
+/** The same from text in memory; @p name stands for the file in sentences. */
+XM_API xm_status_t ap_plan_parse(const char *name, const char *text, size_t length,
+                                 ap_plan_t **plan);
+
+/** Writes the JSON document (to a temporary name in the same folder, then renamed). */
+XM_API xm_status_t ap_plan_save(const ap_plan_t *plan, const char *path);
+
+/** The JSON document as text that the caller frees with free(). NULL when memory is short. */
+XM_API char *ap_plan_text(const ap_plan_t *plan);
+
+XM_API const ap_plan_info_t *ap_plan_info(const ap_plan_t *plan);
+XM_API int ap_plan_stages(const ap_plan_t *plan);
+XM_API const ap_plan_stage_t *ap_plan_stage(const ap_plan_t *plan, int index);
+/** Number of stages minus one. */
+XM_API int ap_plan_boundaries(const ap_plan_t *plan);
+/** Boundary @p index lies between stages index and index + 1. */
+XM_API const ap_plan_boundary_t *ap_plan_boundary(const ap_plan_t *plan, int index);
+
+/** Seconds a stage takes per micro-batch as the optimiser counts them: forward + backward +
+ * (sync + update) / micro-batches. */
+XM_API double ap_plan_stage_seconds(const ap_plan_t *plan, int index);
+
+/** Bytes a stage needs on each of its devices. */
+XM_API double ap_plan_stage_memory(const ap_plan_stage_t *stage);
+
+/** 32 hexadecimal digits. */
+XM_API const char *ap_plan_digest(const ap_plan_t *plan);
+
+/** NULL is accepted. */
+XM_API void ap_plan_destroy(ap_plan_t *plan);
+
+#endif

@@ -1,0 +1,410 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/text.h"
+#include "planner/plan_print.h"
+
+/* Lengths in user units (pixels at 100 %). */
+enum {
+    MARGIN = 20,
+    HEADER = 64,
+    LABELS = 110, /* host and device names */
+    BOX_WIDTH = 170,
+    GAP = 180, /* between boxes, for the resharding */
+    BOX_HEIGHT = 112,
+    MIN_ROW = 24,
+    LANE = 30, /* of one stage in the timeline */
+    TIMELINE_HEADER = 48,
+    MIN_WIDTH = 760,
+    MOST_SHOWN = 12,  /* micro-batches in the timeline */
+    SMALL_LETTER = 6, /* width of a letter of size 10 */
+    COSTS_TEXT = 320,
+    TEXT = 32
+};
+
+static const char *const fills[] = {"#cfe3f5", "#fde2c4", "#d5edd0", "#f6d0d0",
+                                    "#e2d7f0", "#f5efc0", "#cdeceb", "#ecd8c6"};
+static const char *const edges[] = {"#2f6ca8", "#b5651d", "#3f8a34", "#b03a3a",
+                                    "#6f4aa8", "#9a8a14", "#1f8783", "#8a5a2c"};
+enum { COLOURS = sizeof(fills) / sizeof(fills[0]) };
+
+typedef struct figure {
+    const ap_plan_t *plan;
+    FILE *file;
+    int row, top, devices, stages; /* row: height of a device */
+    int timeline, width, height;
+} figure_t;
+
+/* Writes text with XML's special characters escaped and control characters left out. */
+static void put_escaped(FILE *file, const char *text)
+{
+    for (const char *c = text; *c != '\0'; ++c) {
+        if (*c == '<' || *c == '>' || *c == '&') {
+            (void)fputs(*c == '<' ? "&lt;" : *c == '>' ? "&gt;" : "&amp;", file);
+        } else if ((unsigned char)*c >= ' ') {
+            (void)putc(*c, file);
+        }
+    }
+}
+
+static void put_text(const figure_t *figure, double x, double y, int size, const char *anchor,
+                     const char *format, ...) XM_PRINTF(6, 7);
+
+static void put_text(const figure_t *figure, double x, double y, int size, const char *anchor,
+                     const char *format, ...)
+{
+    char text[512];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    (void)fprintf(figure->file, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%d\" text-anchor=\"%s\">",
+                  x, y, size, anchor);
+    put_escaped(figure->file, text);
+    (void)fputs("</text>\n", figure->file);
+}
+
+static void measure(figure_t *figure)
+{
+    const ap_plan_info_t *info = ap_plan_info(figure->plan);
+    int fewest = INT32_MAX;
+
+    figure->devices = info->hosts * info->devices_per_host;
+    figure->stages = ap_plan_stages(figure->plan);
+    for (int i = 0; i < figure->stages; ++i) {
+        const ap_plan_stage_t *stage = ap_plan_stage(figure->plan, i);
+        int devices = stage->hosts * stage->devices_per_host;
+
+        fewest = devices < fewest ? devices : fewest;
+    }
+    figure->row = (BOX_HEIGHT + fewest - 1) / fewest;
+    figure->row = figure->row < MIN_ROW ? MIN_ROW : figure->row;
+    figure->top = MARGIN + HEADER;
+    figure->timeline = figure->top + figure->devices * figure->row + MARGIN;
+    figure->width = 2 * MARGIN + LABELS + figure->stages * BOX_WIDTH + (figure->stages - 1) * GAP;
+    figure->width = figure->width < MIN_WIDTH ? MIN_WIDTH : figure->width;
+    figure->height = figure->timeline + TIMELINE_HEADER + figure->stages * LANE + 2 * MARGIN;
+}
+
+/* At most @p letters of a text, with an ellipsis when it is longer; never half a character. */
+static void cut_text(const char *text, int letters, char *cut, size_t size)
+{
+    size_t length = strlen(text), most = (size_t)letters < size - 8 ? (size_t)letters : size - 8;
+
+    if (length <= most) {
+        (void)snprintf(cut, size, "%s", text);
+        return;
+    }
+    while (most > 0 && ((unsigned char)text[most] & 0xc0U) == 0x80U) {
+        --most;
+    }
+    (void)snprintf(cut, size, "%.*s ...", (int)most, text);
+}
+
+static void draw_header(const figure_t *figure)
+{
+    const ap_plan_info_t *info = ap_plan_info(figure->plan);
+    char step[TEXT], bottleneck[TEXT], costs[COSTS_TEXT];
+
+    (void)fprintf(figure->file,
+                  "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+                  "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+                  "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" fill=\"#222\">\n"
+                  "<title>Parallel plan</title>\n<desc>Costs: ",
+                  figure->width, figure->height, figure->width, figure->height);
+    put_escaped(figure->file, info->cluster_provenance);
+    (void)fprintf(figure->file,
+                  "</desc>\n"
+                  "<defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" "
+                  "markerWidth=\"8\" markerHeight=\"8\" orient=\"auto\">"
+                  "<path d=\"M0,0 L8,4 L0,8 z\" fill=\"#555\"/></marker></defs>\n"
+                  "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
+                  figure->width, figure->height);
+    put_text(figure, MARGIN, MARGIN + 14, 17, "start", "%s on %s: %d hosts x %d devices",
+             info->model, info->cluster, info->hosts, info->devices_per_host);
+    put_text(figure, MARGIN, MARGIN + 34, 12, "start",
+             "batch %" PRId64 " in %" PRId64 " micro-batches of %" PRId64
+             ", %s, recomputation %s; predicted step %s, bottleneck %s",
+             info->global_batch, info->micro_batches, info->global_batch / info->micro_batches,
+             info->schedule, info->rematerialize ? "on" : "off",
+             xm_text_format_seconds(info->step, step, sizeof(step)),
+             xm_text_format_seconds(info->bottleneck, bottleneck, sizeof(bottleneck)));
+    cut_text(info->cluster_provenance, (figure->width - 2 * MARGIN) / SMALL_LETTER - 7, costs,
+             sizeof(costs));
+    put_text(figure, MARGIN, MARGIN + 51, 10, "start", "costs: %s", costs);
+}
+
+static void draw_devices(const figure_t *figure)
+{
+    const ap_plan_info_t *info = ap_plan_info(figure->plan);
+
+    for (int device = 0; device < figure->devices; ++device) {
+        int y = figure->top + device * figure->row, host = device / info->devices_per_host;
+
+        (void)fprintf(figure->file,
+                      "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"%s\"/>\n", MARGIN,
+                      y, figure->width - 2 * MARGIN, figure->row,
+                      host % 2 == 0 ? "#f4f4f4" : "#eaeaea");
+        put_text(figure, MARGIN + LABELS - 12, y + 0.5 * figure->row + 4, 11, "end", "device %d",
+                 device);
+        if (device % info->devices_per_host == 0) {
+            (void)fprintf(figure->file,
+                          "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"#999\"/>\n",
+                          MARGIN, y, figure->width - MARGIN, y);
+            put_text(figure, MARGIN + 6, y + 14, 12, "start", "host %d", host);
+        }
+    }
+}
+
+static int box_left(int stage)
+{
+    return MARGIN + LABELS + stage * (BOX_WIDTH + GAP);
+}
+
+/* Middle of a stage's box; boxes reach from its first device to its last. */
+static double box_middle(const figure_t *figure, int index, int *top, int *height)
+{
+    const ap_plan_stage_t *stage = ap_plan_stage(figure->plan, index);
+    int count = stage->hosts * stage->devices_per_host;
+    int first = stage->devices[0], last = stage->devices[0];
+
+    for (int i = 1; i < count; ++i) {
+        first = stage->devices[i] < first ? stage->devices[i] : first;
+        last = stage->devices[i] > last ? stage->devices[i] : last;
+    }
+    *top = figure->top + first * figure->row;
+    *height = (last - first + 1) * figure->row;
+    return *top + 0.5 * *height;
+}
+
+static void draw_stage(const figure_t *figure, int index)
+{
+    const ap_plan_stage_t *stage = ap_plan_stage(figure->plan, index);
+    int left = box_left(index), top, height;
+    double middle = box_middle(figure, index, &top, &height), x = left + 0.5 * BOX_WIDTH;
+    char forward[TEXT], backward[TEXT], sync[TEXT], memory[TEXT];
+
+    (void)fprintf(figure->file,
+                  "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" fill=\"%s\" "
+                  "stroke=\"%s\" stroke-width=\"1.5\"/>\n",
+                  left, top + 2, BOX_WIDTH, height - 4, fills[index % COLOURS],
+                  edges[index % COLOURS]);
+    put_text(figure, x, middle - 36, 13, "middle", "stage %d: layers %d-%d", index,
+             stage->first_layer, stage->last_layer);
+    put_text(figure, x, middle - 18, 11, "middle", "submesh %dx%d as mesh %dx%d", stage->hosts,
+             stage->devices_per_host, stage->shape[0], stage->shape[1]);
+    put_text(figure, x, middle - 2, 11, "middle", "forward %s",
+             xm_text_format_seconds(stage->forward, forward, sizeof(forward)));
+    put_text(figure, x, middle + 13, 11, "middle", "backward %s",
+             xm_text_format_seconds(stage->backward, backward, sizeof(backward)));
+    put_text(figure, x, middle + 28, 11, "middle", "gradient sync %s",
+             xm_text_format_seconds(stage->sync, sync, sizeof(sync)));
+    put_text(figure, x, middle + 43, 11, "middle", "memory %s",
+             xm_text_format_bytes((uint64_t)ap_plan_stage_memory(stage), memory, sizeof(memory)));
+}
+
+static void draw_boundary(const figure_t *figure, int index)
+{
+    const ap_plan_boundary_t *boundary = ap_plan_boundary(figure->plan, index);
+    int left = box_left(index) + BOX_WIDTH, top, height;
+    double from = box_middle(figure, index, &top, &height);
+    double to = box_middle(figure, index + 1, &top, &height);
+    double x = left + 0.5 * GAP, y = 0.5 * (from + to);
+    char bytes[TEXT], forward[TEXT], backward[TEXT];
+
+    (void)fprintf(figure->file,
+                  "<path d=\"M%d,%.1f C%.1f,%.1f %.1f,%.1f %d,%.1f\" fill=\"none\" "
+                  "stroke=\"#555\" stroke-width=\"1.5\" marker-end=\"url(#head)\"/>\n"
+                  "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"66\" rx=\"4\" fill=\"#fff\" "
+                  "stroke=\"#bbb\"/>\n",
+                  left, from, x, from, x, to, left + GAP, to, x - 0.5 * (GAP - 22), y - 33,
+                  GAP - 22);
+    put_text(figure, x, y - 18, 11, "middle", "%s", boundary->dtype);
+    put_text(figure, x, y - 4, 11, "middle", "%s to %s", boundary->src.spec, boundary->dst.spec);
+    put_text(figure, x, y + 10, 11, "middle", "%s",
+             xm_text_format_bytes((uint64_t)boundary->bytes, bytes, sizeof(bytes)));
+    put_text(figure, x, y + 24, 10, "middle", "%s, back %s",
+             xm_text_format_seconds(boundary->forward, forward, sizeof(forward)),
+             xm_text_format_seconds(boundary->backward, backward, sizeof(backward)));
+}
+
+/* When each pass of the first micro-batches runs: [stage][micro-batch][backward]. */
+typedef struct timeline {
+    int stages, shown;
+    double *end; /* of each pass; negative: not yet known */
+} timeline_t;
+
+static double *pass_end(const timeline_t *timeline, int stage, int batch, int backward)
+{
+    return &timeline->end[(stage * timeline->shown + batch) * 2 + backward];
+}
+
+/* Pass number @p k of a stage in 1F1B: forwards to fill the pipe, then one of each in turn. */
+static void nth_pass(const timeline_t *timeline, int stage, int k, int *batch, int *backward)
+{
+    int warm =
+        timeline->stages - stage < timeline->shown ? timeline->stages - stage : timeline->shown;
+    int pairs = timeline->shown - warm;
+
+    if (k < warm) {
+        *batch = k;
+        *backward = 0;
+    } else if (k < warm + 2 * pairs) {
+        *backward = (k - warm) % 2 == 0;
+        *batch = (k - warm) / 2 + (*backward ? 0 : warm);
+    } else {
+        *batch = k - timeline->shown;
+        *backward = 1;
+    }
+}
+
+/* Start of a pass, or a negative number while what it waits for is not known. */
+static double pass_ready(const figure_t *figure, const timeline_t *timeline, int stage, int batch,
+                         int backward)
+{
+    double ready;
+
+    if (!backward) {
+        if (stage == 0) {
+            return 0.0;
+        }
+        ready = *pass_end(timeline, stage - 1, batch, 0);
+        return ready < 0.0 ? ready : ready + ap_plan_boundary(figure->plan, stage - 1)->forward;
+    }
+    if (stage == timeline->stages - 1) {
+        return *pass_end(timeline, stage, batch, 0);
+    }
+    ready = *pass_end(timeline, stage + 1, batch, 1);
+    return ready < 0.0 ? ready : ready + ap_plan_boundary(figure->plan, stage)->backward;
+}
+
+static void draw_pass(const figure_t *figure, int stage, int batch, int backward, double start,
+                      double end, double scale)
+{
+    double x = MARGIN + LABELS + start * scale, width = (end - start) * scale;
+    int y = figure->timeline + TIMELINE_HEADER + stage * LANE;
+
+    (void)fprintf(figure->file,
+                  "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\" "
+                  "stroke=\"%s\" stroke-width=\"0.8\"/>\n",
+                  x, y + 3, width, LANE - 6,
+                  backward ? edges[stage % COLOURS] : fills[stage % COLOURS],
+                  edges[stage % COLOURS]);
+    if (width > 12.0) {
+        (void)fprintf(figure->file,
+                      "<text x=\"%.2f\" y=\"%d\" font-size=\"10\" text-anchor=\"middle\" "
+                      "fill=\"%s\">%d</text>\n",
+                      x + 0.5 * width, y + LANE / 2 + 4, backward ? "#fff" : "#222", batch);
+    }
+}
+
+/* Runs the shown micro-batches; draws when @p scale is positive. Returns when the last one ends. */
+static double run_timeline(const figure_t *figure, timeline_t *timeline, int *next, double scale)
+{
+    double last = 0.0;
+    bool moved = true;
+
+    for (int i = 0; i < timeline->stages * timeline->shown * 2; ++i) {
+        timeline->end[i] = -1.0;
+    }
+    memset(next, 0, (size_t)timeline->stages * sizeof(*next));
+    while (moved) {
+        moved = false;
+        for (int stage = 0; stage < timeline->stages; ++stage) {
+            const ap_plan_stage_t *of = ap_plan_stage(figure->plan, stage);
+            int batch, backward, previous_batch, previous_backward;
+            double start;
+
+            if (next[stage] == 2 * timeline->shown) {
+                continue;
+            }
+            nth_pass(timeline, stage, next[stage], &batch, &backward);
+            start = pass_ready(figure, timeline, stage, batch, backward);
+            if (start < 0.0) {
+                continue;
+            }
+            if (next[stage] > 0) {
+                nth_pass(timeline, stage, next[stage] - 1, &previous_batch, &previous_backward);
+                start = fmax(start, *pass_end(timeline, stage, previous_batch, previous_backward));
+            }
+            *pass_end(timeline, stage, batch, backward) =
+                start + (backward ? of->backward : of->forward);
+            last = fmax(last, *pass_end(timeline, stage, batch, backward));
+            if (scale > 0.0) {
+                draw_pass(figure, stage, batch, backward, start,
+                          *pass_end(timeline, stage, batch, backward), scale);
+            }
+            ++next[stage];
+            moved = true;
+        }
+    }
+    return last;
+}
+
+static xm_status_t draw_timeline(const figure_t *figure)
+{
+    const ap_plan_info_t *info = ap_plan_info(figure->plan);
+    int most = 2 * figure->stages + 2 < MOST_SHOWN ? 2 * figure->stages + 2 : MOST_SHOWN;
+    int shown = info->micro_batches < most ? (int)info->micro_batches : most;
+    timeline_t timeline = {.stages = figure->stages, .shown = shown};
+    size_t passes = (size_t)figure->stages * (size_t)shown * 2;
+    int *next = calloc((size_t)figure->stages, sizeof(*next));
+    xm_status_t status = XM_OK;
+    double length;
+    char text[TEXT];
+
+    timeline.end = calloc(passes, sizeof(*timeline.end));
+    if (next == NULL || timeline.end == NULL) {
+        status =
+            xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the timeline of %zu passes", passes);
+        goto free_timeline;
+    }
+    length = run_timeline(figure, &timeline, next, 0.0);
+    put_text(figure, MARGIN, figure->timeline + 18, 12, "start",
+             "the first %d of %" PRId64 " micro-batches: light forward, dark backward; %s in all",
+             shown, info->micro_batches, xm_text_format_seconds(length, text, sizeof(text)));
+    for (int stage = 0; stage < figure->stages; ++stage) {
+        put_text(figure, MARGIN + LABELS - 12,
+                 figure->timeline + TIMELINE_HEADER + stage * LANE + LANE / 2.0 + 4, 11, "end",
+                 "stage %d", stage);
+    }
+    if (length > 0.0) {
+        (void)run_timeline(figure, &timeline, next, (figure->width - 2 * MARGIN - LABELS) / length);
+    }
+
+free_timeline:
+    free(timeline.end);
+    free(next);
+    return status;
+}
+
+xm_status_t ap_plan_plot(const ap_plan_t *plan, const char *path)
+{
+    figure_t figure = {.plan = plan};
+    xm_status_t status;
+
+    measure(&figure);
+    figure.file = fopen(path, "wb");
+    if (figure.file == NULL) {
+        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    }
+    draw_header(&figure);
+    draw_devices(&figure);
+    for (int i = 0; i < figure.stages; ++i) {
+        draw_stage(&figure, i);
+    }
+    for (int i = 0; i < ap_plan_boundaries(plan); ++i) {
+        draw_boundary(&figure, i);
+    }
+    status = draw_timeline(&figure);
+    (void)fputs("</svg>\n", figure.file);
+    if (fclose(figure.file) != 0 && status == XM_OK) {
+        status = xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    }
+    return status;
+}

@@ -1,0 +1,94 @@
+/**
+ * @file planner.h
+ * From a model and a cluster profile to the parallel plan with the smallest predicted step time.
+ *
+ * For every number of micro-batches, with and without recomputation of layers, all stages are
+ * priced (intra-operator plans on every submesh and logical shape, stage.h), all boundaries
+ * (cross_mesh.h), and stage slicing (inter_op.h) finds the best pipeline under the memory limit.
+ * Stages occupy the devices in order, hosts filled one after the other, so consecutive stages are
+ * as near each other as they can be.
+ *
+ * A first round prices every case with plans that ignore memory, which gives a lower bound of each
+ * and often its optimum; a second round plans for less memory where the bound leaves room. Cases
+ * that could improve the step by less than a thousandth are not taken up again, so the result is
+ * within 0.1 % of the best plan of the whole space.
+ *
+ * Deterministic. Threads: no shared state.
+ *
+ * @code
+ *     ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
+ *     ap_planner_result_t result;
+ *
+ *     params.model = "gpt-1.3b";
+ *     params.profile = profile;
+ *     status = ap_planner_run(&params, &result);
+ *     if (status == XM_OK) {
+ *         status = ap_plan_save(result.plan, "plan.json");
+ *         ap_planner_result_clear(&result);
+ *     }
+ * @endcode
+ */
+#ifndef AP_PLANNER_PLANNER_H
+#define AP_PLANNER_PLANNER_H
+
+#include "comm/cluster_profile.h"
+#include "planner/plan.h"
+
+/** Whether layers keep their activations or run their forward pass again. */
+typedef enum ap_recompute {
+    AP_RECOMPUTE_AUTO, /**< whichever predicts the shorter step */
+    AP_RECOMPUTE_OFF,
+    AP_RECOMPUTE_ON
+} ap_recompute_t;
+
+typedef struct ap_planner_params {
+    size_t struct_size;
+    const char *model; /**< a built-in name, see frontend_zoo.h */
+    const xm_cluster_profile_t *profile;
+    int64_t global_batch; /**< samples of one step; 0 means 1024 */
+    /** Numbers of micro-batches to try, each a divisor of the batch; NULL means the powers of two
+     *  from 1 to 256 that divide it. */
+    const int64_t *micro_batches;
+    size_t micro_batch_count;
+    int min_stages, max_stages; /**< 0: no limit */
+    double memory_limit;        /**< bytes one device may use; 0 means the profile's */
+    ap_recompute_t recompute;
+    /** Progress report, may be NULL: fraction done in [0, 1] and what is planned now. */
+    void (*progress)(void *arg, double fraction, const char *what);
+    void *progress_arg;
+} ap_planner_params_t;
+
+#define AP_PLANNER_PARAMS_INIT                                                                     \
+    {                                                                                              \
+        .struct_size = sizeof(ap_planner_params_t)                                                 \
+    }
+
+/** What came of one number of micro-batches. */
+typedef struct ap_planner_trial {
+    int64_t micro_batches;
+    bool recompute;
+    bool solved;     /**< false: nothing fits, or another case was certain to be better */
+    double step;     /**< predicted seconds of the best plan found; INFINITY when not solved */
+    int stage_count; /**< of that plan; 0 when not solved */
+    double bound;    /**< no plan of this case is faster; INFINITY: none divides */
+    bool exact;      /**< `step` is the smallest of this case */
+} ap_planner_trial_t;
+
+typedef struct ap_planner_result {
+    ap_plan_t *plan;
+    ap_planner_trial_t *trials;
+    int trial_count;
+    int64_t stages_priced; /**< intra-operator questions that were answered */
+    int64_t boundaries_simulated;
+} ap_planner_result_t;
+
+/**
+ * Plans. XM_ERR_NO_SOLUTION says which constraint leaves nothing and the smallest change that would
+ * help: how much memory a device would need, or the nearest possible number of stages.
+ */
+XM_API xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_t *result);
+
+/** Frees what the result owns. NULL and an all-zero result are accepted. */
+XM_API void ap_planner_result_clear(ap_planner_result_t *result);
+
+#endif

@@ -1,0 +1,41 @@
+/**
+ * @file planner_private.h
+ * The parts of a planner run that explanations need as well. Not installed.
+ */
+#ifndef AP_PLANNER_PLANNER_PRIVATE_H
+#define AP_PLANNER_PLANNER_PRIVATE_H
+
+#include "planner/frontend_zoo.h"
+#include "planner/plan_build.h"
+#include "planner/planner.h"
+
+/* What all cases of a run share. Close it also after a failed open. */
+typedef struct ap_planner_setup {
+    const ap_planner_params_t *params;
+    int64_t global_batch;
+    double memory_limit;
+    ap_cost_model_t *cost;
+    ap_cross_mesh_t *cross_mesh;
+} ap_planner_setup_t;
+
+xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, ap_planner_setup_t *setup);
+void ap_planner_setup_close(ap_planner_setup_t *setup);
+
+/* One number of micro-batches, with or without recomputation: the model and its stage table. */
+typedef struct ap_planner_case {
+    ap_graph_t *graph;
+    ap_stage_table_t *table;
+} ap_planner_case_t;
+
+xm_status_t ap_planner_case_open(const ap_planner_setup_t *setup, int64_t micro_batches,
+                                 bool recompute, double memory_limit, bool lean_plans,
+                                 ap_planner_case_t *one);
+void ap_planner_case_close(ap_planner_case_t *one);
+
+/*
+ * Returns XM_ERR_NO_SOLUTION with the constraint that leaves nothing and the smallest change that
+ * would help, found with @p micro_batches micro-batches.
+ */
+xm_status_t ap_planner_explain_nothing(const ap_planner_setup_t *setup, int64_t micro_batches);
+
+#endif

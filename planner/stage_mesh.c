@@ -1,0 +1,252 @@
+/* Tables of distinct layers and chains of layers, per submesh, logical shape and memory price. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "planner/stage_private.h"
+
+static xm_status_t no_memory(void)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for stage tables");
+}
+
+static void rung_destroy(const ap_stage_context_t *context, ap_stage_rung_t *rung)
+{
+    for (int d = 0; d < context->distinct && rung->table != NULL; ++d) {
+        ap_layer_table_destroy(rung->table[d]);
+    }
+    for (int first = 0; first < context->layers && rung->chain != NULL; ++first) {
+        ap_stage_chain_t *chain = &rung->chain[first];
+
+        for (int row = 0; row < chain->rows; ++row) {
+            free(chain->cost[row]);
+            free(chain->through[row]);
+        }
+        free(chain->cost);
+        free(chain->through);
+    }
+    free(rung->table);
+    free(rung->chain);
+    free(rung);
+}
+
+void ap_stage_mesh_destroy(const ap_stage_context_t *context, ap_stage_mesh_t *mesh)
+{
+    if (mesh == NULL) {
+        return;
+    }
+    for (int r = 0; r < mesh->rungs; ++r) {
+        rung_destroy(context, mesh->rung[r]);
+    }
+    for (int d = 0; d < context->distinct && mesh->problem != NULL; ++d) {
+        ap_layer_problem_destroy(mesh->problem[d]);
+    }
+    free(mesh->rung);
+    free(mesh->problem);
+    ap_reshard_memo_destroy(mesh->memo);
+    ap_cost_mesh_destroy(mesh->cost);
+    free(mesh);
+}
+
+static xm_status_t mesh_create(const ap_stage_context_t *context, const ap_stage_query_t *query,
+                               ap_stage_mesh_t **mesh)
+{
+    ap_stage_mesh_t *made = calloc(1, sizeof(*made));
+    xm_status_t status;
+
+    if (made == NULL) {
+        return no_memory();
+    }
+    made->hosts = query->hosts;
+    made->devices = query->devices;
+    made->shape[0] = query->shape[0];
+    made->shape[1] = query->shape[1];
+    status = ap_cost_mesh_create(context->cost, query->hosts, query->devices, query->shape, 2,
+                                 &made->cost);
+    if (status == XM_OK) {
+        status = ap_reshard_memo_create(made->cost, &made->memo);
+    }
+    if (status == XM_OK) {
+        made->problem = calloc((size_t)context->distinct, sizeof(ap_layer_problem_t *));
+        made->rung = calloc((size_t)AP_STAGE_RUNGS, sizeof(ap_stage_rung_t *));
+        status = made->problem == NULL || made->rung == NULL ? no_memory() : XM_OK;
+    }
+    if (status != XM_OK) {
+        ap_stage_mesh_destroy(context, made);
+        return status;
+    }
+    *mesh = made;
+    return XM_OK;
+}
+
+xm_status_t ap_stage_mesh_get(ap_stage_context_t *context, const ap_stage_query_t *query,
+                              ap_stage_mesh_t **mesh)
+{
+    ap_stage_mesh_t **grown;
+    xm_status_t status;
+
+    for (int m = 0; m < context->meshes; ++m) {
+        ap_stage_mesh_t *known = context->mesh[m];
+
+        if (known->hosts == query->hosts && known->devices == query->devices &&
+            known->shape[0] == query->shape[0] && known->shape[1] == query->shape[1]) {
+            *mesh = known;
+            return XM_OK;
+        }
+    }
+    grown = realloc(context->mesh, ((size_t)context->meshes + 1) * sizeof(*grown));
+    if (grown == NULL) {
+        return no_memory();
+    }
+    context->mesh = grown;
+    status = mesh_create(context, query, &context->mesh[context->meshes]);
+    if (status == XM_OK) {
+        *mesh = context->mesh[context->meshes++];
+    }
+    return status;
+}
+
+xm_status_t ap_stage_rung_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh, int rung,
+                              int in_flight, ap_stage_rung_t **found)
+{
+    double price = rung == 0 ? 0 : 1e-16 * pow(2, 0.5 * rung);
+    ap_stage_rung_t *made, **grown;
+
+    in_flight = rung == 0 ? 0 : in_flight;
+    for (int r = 0; r < mesh->rungs; ++r) {
+        if (mesh->rung[r]->rung == rung && mesh->rung[r]->in_flight == in_flight) {
+            *found = mesh->rung[r];
+            return XM_OK;
+        }
+    }
+    grown = realloc(mesh->rung, ((size_t)mesh->rungs + 1) * sizeof(ap_stage_rung_t *));
+    if (grown == NULL) {
+        return no_memory();
+    }
+    mesh->rung = grown;
+    made = calloc(1, sizeof(*made));
+    if (made == NULL) {
+        return no_memory();
+    }
+    made->rung = rung;
+    made->in_flight = in_flight;
+    made->weights = (ap_layer_weights_t){.forward = context->rematerialize ? 2 : 1,
+                                         .per_iteration = 1.0 / context->micro_batches,
+                                         .stage_byte = price,
+                                         .act_byte = price * in_flight};
+    made->table = calloc((size_t)context->distinct, sizeof(ap_layer_table_t *));
+    made->chain = calloc((size_t)context->layers, sizeof(*made->chain));
+    if (made->table == NULL || made->chain == NULL) {
+        rung_destroy(context, made);
+        return no_memory();
+    }
+    mesh->rung[mesh->rungs++] = made;
+    *found = made;
+    return XM_OK;
+}
+
+xm_status_t ap_stage_problem_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh, int layer,
+                                 const ap_layer_problem_t **problem)
+{
+    int distinct = context->distinct_of[layer];
+    xm_status_t status = XM_OK;
+
+    if (mesh->problem[distinct] == NULL) {
+        status = ap_layer_problem_create(context->training, context->example[distinct], mesh->cost,
+                                         mesh->memo, AP_OPTIMIZER_ADAM, context->rematerialize,
+                                         &mesh->problem[distinct]);
+    }
+    *problem = mesh->problem[distinct];
+    return status;
+}
+
+xm_status_t ap_stage_table_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
+                               ap_stage_rung_t *rung, int layer, const ap_layer_table_t **table)
+{
+    int distinct = context->distinct_of[layer];
+    const ap_layer_problem_t *problem;
+    xm_status_t status = XM_OK;
+
+    if (rung->table[distinct] == NULL) {
+        status = ap_stage_problem_get(context, mesh, layer, &problem);
+        if (status == XM_OK) {
+            status = ap_layer_problem_solve(problem, &rung->weights, &rung->table[distinct]);
+        }
+        context->tables += status == XM_OK;
+    }
+    *table = rung->table[distinct];
+    return status;
+}
+
+/* cost[in][out] = min over mid of before[in][mid] + layer[mid][out]. */
+static void min_plus(const double *before, int in_count, const ap_layer_table_t *layer,
+                     double *cost, uint16_t *through)
+{
+    int outs = layer->out_count;
+
+    for (int in = 0; in < in_count; ++in) {
+        double *row = &cost[in * outs];
+        uint16_t *from = &through[in * outs];
+
+        for (int out = 0; out < outs; ++out) {
+            row[out] = HUGE_VAL;
+        }
+        for (int mid = 0; mid < layer->in_count; ++mid) {
+            double base = before[in * layer->in_count + mid];
+            const double *step = &layer->cost[mid * outs];
+
+            for (int out = 0; out < outs; ++out) {
+                if (base + step[out] < row[out]) {
+                    row[out] = base + step[out];
+                    from[out] = (uint16_t)mid;
+                }
+            }
+        }
+    }
+}
+
+static xm_status_t extend(ap_stage_chain_t *chain, int in_count, const ap_layer_table_t *layer)
+{
+    size_t cells = (size_t)in_count * (size_t)layer->out_count;
+    double *cost = malloc(cells * sizeof(*cost));
+    uint16_t *through = calloc(cells, sizeof(*through));
+
+    if (cost == NULL || through == NULL) {
+        free(cost);
+        free(through);
+        return no_memory();
+    }
+    if (chain->rows == 0) {
+        for (size_t c = 0; c < cells; ++c) {
+            cost[c] = layer->cost[c];
+        }
+    } else {
+        min_plus(chain->cost[chain->rows - 1], in_count, layer, cost, through);
+    }
+    chain->cost[chain->rows] = cost;
+    chain->through[chain->rows] = through;
+    ++chain->rows;
+    return XM_OK;
+}
+
+xm_status_t ap_stage_chain_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
+                               ap_stage_rung_t *rung, int first, int last,
+                               const ap_stage_chain_t **chain)
+{
+    ap_stage_chain_t *of = &rung->chain[first];
+    const ap_layer_table_t *start, *layer;
+    xm_status_t status = ap_stage_table_get(context, mesh, rung, first, &start);
+
+    if (status == XM_OK && of->cost == NULL) {
+        of->cost = calloc((size_t)(context->layers - first), sizeof(double *));
+        of->through = calloc((size_t)(context->layers - first), sizeof(uint16_t *));
+        status = of->cost == NULL || of->through == NULL ? no_memory() : XM_OK;
+    }
+    while (status == XM_OK && first + of->rows <= last) {
+        status = ap_stage_table_get(context, mesh, rung, first + of->rows, &layer);
+        if (status == XM_OK) {
+            status = extend(of, start->in_count, layer);
+        }
+    }
+    *chain = of;
+    return status;
+}

@@ -1,0 +1,276 @@
+/* What was chosen for each operator of a stage, what came second, and where the costs come from. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/stage_private.h"
+
+enum { WHY_TEXT = 1024, RUNNER_UP_TEXT = 192 };
+
+typedef struct choice_entry {
+    ap_stage_choice_t choice;
+    char rule[AP_RULE_TEXT];
+    char why[WHY_TEXT];
+    char runner_up[RUNNER_UP_TEXT];
+} choice_entry_t;
+
+struct ap_stage_solution {
+    ap_stage_cost_t cost;
+    int count;
+    choice_entry_t *entries;
+};
+
+const ap_stage_cost_t *ap_stage_solution_cost(const ap_stage_solution_t *solution)
+{
+    return &solution->cost;
+}
+
+int ap_stage_solution_choices(const ap_stage_solution_t *solution)
+{
+    return solution->count;
+}
+
+const ap_stage_choice_t *ap_stage_solution_choice(const ap_stage_solution_t *solution, int index)
+{
+    return &solution->entries[index].choice;
+}
+
+void ap_stage_solution_destroy(ap_stage_solution_t *solution)
+{
+    if (solution != NULL) {
+        free(solution->entries);
+        free(solution);
+    }
+}
+
+/* One layer of the plan, traced back. */
+typedef struct traced_layer {
+    const ap_stage_context_t *context;
+    const ap_layer_problem_t *problem;
+    const ap_layer_weights_t *weights;
+    const ap_cost_mesh_t *mesh;
+    const ap_stage_cell_t *cell;
+    int *strategies; /* per node */
+    int shift;       /* from an operator of the problem to the same one of this layer */
+} traced_layer_t;
+
+static const ap_op_t *op_of(const traced_layer_t *t, int n)
+{
+    return ap_graph_op(t->context->training, t->problem->node[n].op + t->shift);
+}
+
+static int class_at(const traced_layer_t *t, int end)
+{
+    if (end == AP_IN) {
+        return t->cell->in;
+    }
+    return end == AP_OUT ? t->cell->out : t->problem->node[end].class_of[t->strategies[end]];
+}
+
+/* Weighted cost of the edges of node n if it were in class c; `incoming` picks those into it. */
+static double edge_costs(const traced_layer_t *t, int n, int c, bool incoming_only)
+{
+    double cost = 0;
+
+    for (int e = 0; e < t->problem->edges; ++e) {
+        const ap_layer_edge_t *edge = &t->problem->edge[e];
+        ap_parts_t parts;
+
+        if (edge->to != n && (edge->from != n || incoming_only)) {
+            continue;
+        }
+        parts = ap_layer_edge_parts(edge, edge->from == n ? c : class_at(t, edge->from),
+                                    edge->to == n ? c : class_at(t, edge->to));
+        cost += incoming_only ? t->weights->forward * parts.forward + parts.backward
+                              : ap_parts_cost(&parts, t->weights);
+    }
+    return cost;
+}
+
+static void find_runner_up(const traced_layer_t *t, int n, choice_entry_t *entry)
+{
+    const ap_layer_node_t *node = &t->problem->node[n];
+    int chosen = t->strategies[n], second = -1;
+    double chosen_cost = 0, second_cost = HUGE_VAL;
+
+    for (int s = 0; s < node->strategies.count; ++s) {
+        ap_parts_t parts = ap_layer_strategy_parts(node, s, t->weights);
+        double cost =
+            ap_parts_cost(&parts, t->weights) + edge_costs(t, n, node->class_of[s], false);
+
+        if (s == chosen) {
+            chosen_cost = cost;
+        } else if (cost < second_cost) {
+            second = s;
+            second_cost = cost;
+        }
+    }
+    if (second >= 0 && second_cost < AP_COST_INFINITE) {
+        (void)ap_strategy_format(&ap_graph_op(t->context->training, node->op)->rule,
+                                 &node->strategies.items[second], entry->runner_up,
+                                 sizeof(entry->runner_up));
+        entry->choice.runner_up_extra = second_cost - chosen_cost;
+    }
+}
+
+static void append(choice_entry_t *entry, const char *text)
+{
+    size_t length = strlen(entry->why);
+
+    (void)snprintf(entry->why + length, sizeof(entry->why) - length, "%s%s", length > 0 ? "; " : "",
+                   text);
+}
+
+/* Sharded state of parameters in words. */
+static void explain_parameters(const traced_layer_t *t, int n, choice_entry_t *entry)
+{
+    const ap_layer_node_t *node = &t->problem->node[n];
+    const ap_op_t *op = op_of(t, n);
+
+    for (int p = 0; p < node->parameters; ++p) {
+        int mode = ap_layer_parameter_mode(node, t->strategies[n], p, t->weights);
+        const ap_parts_t *parts =
+            &node->modes[(t->strategies[n] * node->parameters + p) * AP_PARAMETER_MODES];
+        const char *name =
+            ap_graph_tensor(t->context->training, op->operands[node->parameter_operand[p]])->name;
+        char text[160];
+
+        if (mode == AP_PARAMETER_REPLICATED || parts[0].sync <= 0) {
+            continue; /* no replicas: all modes are one */
+        }
+        (void)snprintf(text, sizeof(text), "%s%s sharded over its replicas%s",
+                       mode == AP_PARAMETER_STATE_SHARDED ? "optimizer state of " : "", name,
+                       mode == AP_PARAMETER_SHARDED ? " and gathered in every pass" : "");
+        append(entry, text);
+    }
+}
+
+static void explain(const traced_layer_t *t, int n, choice_entry_t *entry)
+{
+    const ap_layer_node_t *node = &t->problem->node[n];
+    const ap_strategy_t *strategy = &node->strategies.items[t->strategies[n]];
+    const ap_op_t *op = op_of(t, n);
+    char text[512];
+
+    for (int c = 0; c < strategy->collective_count; ++c) {
+        const ap_collective_t *on = &strategy->collective[c];
+
+        append(entry, ap_cost_explain_collective(t->mesh, on->kind, on->axis, on->bytes, text,
+                                                 sizeof(text)));
+    }
+    if (op->kind == AP_OP_EINSUM) {
+        append(entry, ap_cost_explain_compute(t->mesh, op->flops / strategy->devices, 0, text,
+                                              sizeof(text)));
+    }
+    explain_parameters(t, n, entry);
+}
+
+static void fill_choice(const traced_layer_t *t, int n, choice_entry_t *entry)
+{
+    const ap_layer_node_t *node = &t->problem->node[n];
+    const ap_strategy_t *strategy = &node->strategies.items[t->strategies[n]];
+    const ap_op_t *op = op_of(t, n);
+    ap_parts_t all = ap_layer_strategy_parts(node, t->strategies[n], t->weights);
+    ap_stage_choice_t *choice = &entry->choice;
+
+    choice->op = node->op + t->shift;
+    (void)snprintf(entry->rule, sizeof(entry->rule), "%s", op->rule.text);
+    memcpy(choice->operands, strategy->spec, (size_t)op->operand_count * sizeof(ap_spec_t));
+    memcpy(choice->results, strategy->spec + op->operand_count,
+           (size_t)op->result_count * sizeof(ap_spec_t));
+    choice->compute = node->compute[t->strategies[n]];
+    choice->comm = all.forward + all.backward - choice->compute;
+    choice->reshard = edge_costs(t, n, node->class_of[t->strategies[n]], true);
+    choice->sync = all.sync;
+    choice->memory = all.mem_stage;
+    choice->act = all.mem_act;
+    explain(t, n, entry);
+    find_runner_up(t, n, entry);
+}
+
+static xm_status_t trace_layer(ap_stage_context_t *context, const ap_stage_plan_t *plan, int layer,
+                               choice_entry_t *entries, int *count)
+{
+    const ap_stage_cell_t *cell = &plan->cells[layer - plan->first];
+    traced_layer_t t = {.context = context,
+                        .weights = &cell->rung->weights,
+                        .mesh = plan->mesh->cost,
+                        .cell = cell};
+    xm_status_t status = ap_stage_problem_get(context, plan->mesh, layer, &t.problem);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    t.strategies = calloc((size_t)t.problem->nodes + 1, sizeof(int));
+    if (t.strategies == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan");
+    }
+    status = ap_layer_problem_trace(t.problem, t.weights, cell->in, cell->out, t.strategies);
+    /* The problem is that of the first layer of this structure; operators count on from there. */
+    for (int o = 0; o < ap_graph_ops(context->training) && status == XM_OK; ++o) {
+        if (ap_graph_op(context->training, o)->layer == layer) {
+            t.shift = o - t.problem->node[0].op;
+            break;
+        }
+    }
+    for (int n = 0; n < t.problem->nodes && status == XM_OK; ++n) {
+        fill_choice(&t, n, &entries[(*count)++]);
+    }
+    free(t.strategies);
+    return status;
+}
+
+static int forward_ops(const ap_graph_t *graph, int first, int last)
+{
+    int count = 0;
+
+    for (int o = 0; o < ap_graph_ops(graph); ++o) {
+        const ap_op_t *op = ap_graph_op(graph, o);
+
+        count += op->phase == AP_PHASE_FORWARD && op->layer >= first && op->layer <= last;
+    }
+    return count;
+}
+
+xm_status_t ap_stage_solve(ap_stage_context_t *context, const ap_stage_query_t *query,
+                           ap_stage_solution_t **solution)
+{
+    ap_stage_solution_t *made;
+    ap_stage_plan_t plan = {0};
+    int count;
+    xm_status_t status = ap_stage_plan(context, query, &plan);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    count = forward_ops(context->training, query->first, query->last);
+    made = calloc(1, sizeof(*made));
+    if (made != NULL) {
+        made->entries = calloc((size_t)count, sizeof(*made->entries));
+    }
+    if (made == NULL || made->entries == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d choices", count);
+        goto release;
+    }
+    ap_stage_plan_cost(context, &plan, &made->cost);
+    for (int layer = plan.first; layer <= plan.last && status == XM_OK; ++layer) {
+        status = trace_layer(context, &plan, layer, made->entries, &made->count);
+    }
+    for (int c = 0; c < made->count; ++c) {
+        choice_entry_t *entry = &made->entries[c];
+
+        entry->choice.rule = entry->rule;
+        entry->choice.why = entry->why;
+        entry->choice.runner_up = entry->runner_up;
+    }
+    if (status == XM_OK) {
+        *solution = made;
+        made = NULL;
+    }
+
+release:
+    ap_stage_plan_free(&plan);
+    ap_stage_solution_destroy(made);
+    return status;
+}

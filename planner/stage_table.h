@@ -1,0 +1,76 @@
+/**
+ * @file stage_table.h
+ * Every stage a pipeline of one model could have, with its cost: the table that stage slicing
+ * (inter_op.h) searches, for one number of micro-batches.
+ *
+ * For each range of layers, submesh and logical shape the table asks stage.h for the best
+ * intra-operator plan; then, for the few specs that such plans like for the passing tensors, for
+ * the best plan that takes and leaves its tensors so. Each of these is a configuration, so the
+ * search weighs what a stage pays for another spec against what the boundary saves by it. Where
+ * memory limits how many stages may follow, plans that need less memory are configurations as well
+ * (`lean_plans`).
+ *
+ * Ranges of equal layers (by ap_graph_layer_hash()) are asked for once. Threads: one at a time per
+ * object. Not installed.
+ */
+#ifndef AP_PLANNER_STAGE_TABLE_H
+#define AP_PLANNER_STAGE_TABLE_H
+
+#include "planner/cross_mesh.h"
+#include "planner/inter_op.h"
+#include "planner/stage.h"
+
+typedef struct ap_stage_table ap_stage_table_t;
+
+/** What is borrowed must outlive the table. */
+typedef struct ap_stage_table_params {
+    const ap_graph_t *graph; /**< forward graph of one micro-batch */
+    const ap_cost_model_t *cost;
+    ap_cross_mesh_t *cross_mesh;
+    int hosts, devices_per_host; /**< the cluster */
+    int micro_batches;
+    bool rematerialize;
+    double memory_limit; /**< bytes one device may use */
+    bool lean_plans;     /**< where memory binds, plan for less memory as well (dearer to make) */
+} ap_stage_table_params_t;
+
+/** Logical shape and specs of a configuration. */
+typedef struct ap_stage_config {
+    ap_submesh_t submesh;
+    int shape[2];
+    bool has_input, has_output; /**< false at the ends of the model */
+    ap_spec_t input, output;
+    int in_flight; /**< micro-batches the plan was made to hold; 0: made without a limit */
+} ap_stage_config_t;
+
+xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stage_table_t **table);
+
+/** Stage slicing over the table; stage limits as in ap_inter_op_problem_t. */
+xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int max_stages,
+                                 ap_inter_op_result_t *result);
+
+/** The same, were memory unlimited: no plan of this table is faster, lean or not. */
+xm_status_t ap_stage_table_bound(ap_stage_table_t *table, int min_stages, int max_stages,
+                                 double *seconds);
+
+/** Is there a plan whose memory keeps it from some place in some pipeline? */
+bool ap_stage_table_memory_binds(const ap_stage_table_t *table);
+
+/** What a stage of the result is. */
+void ap_stage_table_config(const ap_stage_table_t *table, const ap_inter_op_stage_t *stage,
+                           ap_stage_config_t *config);
+
+/** The question to stage.h that stands behind a stage of the result. */
+void ap_stage_table_query(const ap_stage_table_t *table, const ap_inter_op_stage_t *stage,
+                          ap_stage_query_t *query);
+
+ap_stage_context_t *ap_stage_table_context(ap_stage_table_t *table);
+const ap_stage_table_params_t *ap_stage_table_params(const ap_stage_table_t *table);
+
+/** Questions asked of stage.h so far. */
+int64_t ap_stage_table_evaluated(const ap_stage_table_t *table);
+
+/** NULL is accepted. */
+void ap_stage_table_destroy(ap_stage_table_t *table);
+
+#endif

@@ -1,0 +1,38 @@
+/**
+ * @file unit_task.h
+ * Unit communication tasks: the slices of the common refinement of two layouts, each with its
+ * holders and its receivers.
+ *
+ * Along every dimension the cut points of source and destination are merged; a slice is a box
+ * between merged cuts. So each slice lies in exactly one source tile and one destination tile,
+ * slices are disjoint, and together they are the tensor. The work is proportional to the number of
+ * slices (only non-empty intersections are visited, there is no loop over source × destination
+ * tiles).
+ *
+ * The holders of a slice are the replicas of its source tile, its receivers the replicas of its
+ * destination tile. Tasks come in the paper's order: by destination tile, then by source slice
+ * within it.
+ *
+ * Immutable after creation. Source: MLSys'23 section 3.1 (decomposition into unit tasks).
+ */
+#ifndef XM_RESHARDING_UNIT_TASK_H
+#define XM_RESHARDING_UNIT_TASK_H
+
+#include "resharding/layout.h"
+
+typedef struct xm_unit_task {
+    xm_box_t box; /**< global indices, never empty */
+    int src_tile; /**< of the source layout: xm_layout_replicas() gives the holders */
+    int dst_tile; /**< of the destination layout: xm_layout_replicas() gives the receivers */
+    int64_t elements;
+} xm_unit_task_t;
+
+/**
+ * Lists the unit tasks of a resharding into a malloc'ed array the caller frees (NULL when the
+ * tensor is empty). Fails when the two layouts' tensors differ in shape, naming the dimension and
+ * both extents.
+ */
+XM_API xm_status_t xm_unit_tasks_create(const xm_layout_t *src, const xm_layout_t *dst,
+                                        xm_unit_task_t **tasks, int64_t *count);
+
+#endif

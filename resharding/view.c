@@ -1,0 +1,173 @@
+#include "resharding/view.h"
+
+#include <string.h>
+
+void xm_view_init(xm_view_t *view, const xm_box_t *tile, const xm_box_t *box, int64_t element_size)
+{
+    int64_t extent[XM_MAX_DIMS], stride[XM_MAX_DIMS], step = element_size;
+
+    memset(view, 0, sizeof(*view));
+    view->element_size = element_size;
+    for (int d = box->dims - 1; d >= 0; --d) {
+        extent[d] = box->hi[d] - box->lo[d];
+        stride[d] = step;
+        view->origin += (box->lo[d] - tile->lo[d]) * step;
+        step *= tile->hi[d] - tile->lo[d];
+    }
+    for (int d = 0; d < box->dims; ++d) {
+        int last = view->dims - 1;
+
+        if (extent[d] == 1) {
+            continue;
+        }
+        if (last >= 0 && view->stride[last] == stride[d] * extent[d]) {
+            view->extent[last] *= extent[d];
+            view->stride[last] = stride[d];
+        } else {
+            view->extent[view->dims] = extent[d];
+            view->stride[view->dims++] = stride[d];
+        }
+    }
+    if (view->dims == 0 || view->stride[view->dims - 1] != element_size) {
+        /* A single element, or a column: rows of one element. */
+        view->extent[view->dims] = 1;
+        view->stride[view->dims++] = element_size;
+    }
+}
+
+/* A position in the box: the run it is in, and how much of that run is left. */
+typedef struct {
+    const xm_view_t *view;
+    int64_t index[XM_MAX_DIMS];
+    int64_t offset; /* of the current element, bytes */
+} cursor_t;
+
+static void cursor_set(cursor_t *cursor, const xm_view_t *view, int64_t first)
+{
+    cursor->view = view;
+    cursor->offset = view->origin;
+    for (int d = view->dims - 1; d >= 0; --d) {
+        cursor->index[d] = first % view->extent[d];
+        first /= view->extent[d];
+        cursor->offset += cursor->index[d] * view->stride[d];
+    }
+}
+
+static int64_t cursor_run(const cursor_t *cursor)
+{
+    int last = cursor->view->dims - 1;
+
+    return cursor->view->extent[last] - cursor->index[last];
+}
+
+/* Moves forward by at most the rest of the run. */
+static void cursor_advance(cursor_t *cursor, int64_t count)
+{
+    const xm_view_t *view = cursor->view;
+    int d = view->dims - 1;
+
+    cursor->index[d] += count;
+    cursor->offset += count * view->stride[d];
+    while (d > 0 && cursor->index[d] == view->extent[d]) {
+        cursor->offset += view->stride[d - 1] - view->extent[d] * view->stride[d];
+        cursor->index[d--] = 0;
+        ++cursor->index[d];
+    }
+}
+
+bool xm_view_is_flat(const xm_view_t *view)
+{
+    return view->dims == 1;
+}
+
+bool xm_view_contiguous(const xm_view_t *view, int64_t first, int64_t count, int64_t *offset)
+{
+    cursor_t cursor;
+
+    cursor_set(&cursor, view, first);
+    *offset = cursor.offset;
+    return count <= cursor_run(&cursor);
+}
+
+/* Short runs have constant sizes here, so that the compiler makes plain loads and stores of them.
+ */
+static inline void copy_run(char *to, const char *from, int64_t bytes)
+{
+    switch (bytes) {
+    case 1:
+        *to = *from;
+        break;
+    case 2:
+        memcpy(to, from, 2);
+        break;
+    case 4:
+        memcpy(to, from, 4);
+        break;
+    case 8:
+        memcpy(to, from, 8);
+        break;
+    case 16:
+        memcpy(to, from, 16);
+        break;
+    default:
+        memcpy(to, from, (size_t)bytes);
+        break;
+    }
+}
+
+static int64_t min2(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+void xm_view_pack(const xm_view_t *view, const void *buffer, int64_t first, int64_t count,
+                  void *packed)
+{
+    cursor_t cursor;
+    char *to = packed;
+
+    cursor_set(&cursor, view, first);
+    while (count > 0) {
+        int64_t run = min2(cursor_run(&cursor), count);
+
+        copy_run(to, (const char *)buffer + cursor.offset, run * view->element_size);
+        to += run * view->element_size;
+        count -= run;
+        cursor_advance(&cursor, run);
+    }
+}
+
+void xm_view_unpack(const xm_view_t *view, void *buffer, int64_t first, int64_t count,
+                    const void *packed)
+{
+    cursor_t cursor;
+    const char *from = packed;
+
+    cursor_set(&cursor, view, first);
+    while (count > 0) {
+        int64_t run = min2(cursor_run(&cursor), count);
+
+        copy_run((char *)buffer + cursor.offset, from, run * view->element_size);
+        from += run * view->element_size;
+        count -= run;
+        cursor_advance(&cursor, run);
+    }
+}
+
+void xm_view_copy(const xm_view_t *from, const void *from_buffer, const xm_view_t *to,
+                  void *to_buffer, int64_t first, int64_t count)
+{
+    cursor_t source, target;
+
+    cursor_set(&source, from, first);
+    cursor_set(&target, to, first);
+    while (count > 0) {
+        int64_t run = min2(min2(cursor_run(&source), cursor_run(&target)), count);
+
+        copy_run((char *)to_buffer + target.offset, (const char *)from_buffer + source.offset,
+                 run * from->element_size);
+        count -= run;
+        cursor_advance(&source, run);
+        cursor_advance(&target, run);
+    }
+}

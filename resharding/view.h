@@ -1,0 +1,47 @@
+/**
+ * @file view.h
+ * A box seen inside the buffer of a tile: where its elements lie, and how to pack, unpack and copy
+ * ranges of them. Not installed.
+ *
+ * The elements of the box are numbered row-major from 0; a range [first, first + count) of them is
+ * what a chunk is. Dimensions that are contiguous in the tile are merged, so the innermost extent
+ * is the longest run of bytes that can be moved at once.
+ */
+#ifndef XM_RESHARDING_VIEW_H
+#define XM_RESHARDING_VIEW_H
+
+#include <stdbool.h>
+
+#include "resharding/box.h"
+
+typedef struct xm_view {
+    int dims;                    /* at least 1; the last has stride 1 element */
+    int64_t extent[XM_MAX_DIMS]; /* of the box, after merging */
+    int64_t stride[XM_MAX_DIMS]; /* in the tile, bytes */
+    int64_t origin;              /* byte offset of the box's first element in the tile's buffer */
+    int64_t element_size;
+} xm_view_t;
+
+/** Describes non-empty @p box inside @p tile, which contains it. */
+void xm_view_init(xm_view_t *view, const xm_box_t *tile, const xm_box_t *box, int64_t element_size);
+
+/** True when the range lies in one piece in the tile; then *offset is its byte offset in the
+ * buffer. */
+bool xm_view_contiguous(const xm_view_t *view, int64_t first, int64_t count, int64_t *offset);
+
+/** True when every range of the box is in one piece. */
+bool xm_view_is_flat(const xm_view_t *view);
+
+/** Copies a range of the box from the tile's buffer to @p packed (count × element_size bytes). */
+void xm_view_pack(const xm_view_t *view, const void *buffer, int64_t first, int64_t count,
+                  void *packed);
+
+/** Copies a packed range into the tile's buffer. */
+void xm_view_unpack(const xm_view_t *view, void *buffer, int64_t first, int64_t count,
+                    const void *packed);
+
+/** Copies a range of the same box from one tile's buffer to another's. */
+void xm_view_copy(const xm_view_t *from, const void *from_buffer, const xm_view_t *to,
+                  void *to_buffer, int64_t first, int64_t count);
+
+#endif

@@ -1,0 +1,55 @@
+# shellcheck shell=sh
+# Sourced by ./run and ./test: the steps that both begin with. POSIX sh.
+
+say() {
+    printf '\n== %s\n' "$*"
+}
+
+# as_root COMMAND...: runs it directly as root, else through sudo.
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null 2>&1; then
+        sudo "$@"
+    else
+        echo "crossmesh: installing packages needs root or sudo: $*" >&2
+        return 1
+    fi
+}
+
+# packages GROUP...: names of the Debian packages of these groups, from the one list.
+packages() {
+    for group in "$@"; do
+        awk -v group="$group" '$1 == group { print $2 }' packaging/debian-packages.txt
+    done
+}
+
+# install_packages GROUP...: installs what is missing, and only then touches the package index.
+install_packages() {
+    missing=
+    for name in $(packages "$@"); do
+        state=$(dpkg-query -W -f '${db:Status-Abbrev}' "$name" 2>/dev/null || true)
+        case $state in
+        ii*) ;;
+        *) missing="$missing $name" ;;
+        esac
+    done
+    if [ -z "$missing" ]; then
+        return 0
+    fi
+    say "installing Debian packages:$missing"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+    # shellcheck disable=SC2086 # a list of words
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing
+}
+
+# build PRESET: configures (quick when nothing changed), then builds what changed.
+build() {
+    say "building ($1)"
+    mkdir -p build
+    if ! cmake --preset "$1" >"build/$1.log" 2>&1; then
+        cat "build/$1.log" >&2
+        return 1
+    fi
+    cmake --build --preset "$1"
+}

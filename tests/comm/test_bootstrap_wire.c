@@ -1,0 +1,173 @@
+#include "comm/bootstrap_wire.h"
+
+#include <stdio.h>
+
+#include "xm_test.h"
+
+START_TEST(header_survives)
+{
+    xm_bootstrap_header_t header = {
+        .type = XM_BOOTSTRAP_GATHER, .sequence = 0x01020304, .length = 0x00a0b0c0};
+    xm_bootstrap_header_t decoded;
+    uint8_t bytes[XM_BOOTSTRAP_HEADER_SIZE];
+    const uint8_t expected[XM_BOOTSTRAP_HEADER_SIZE] = {'X', 'M', 'B', '1', 1,    0,    4,    0,
+                                                        4,   3,   2,   1,   0xc0, 0xb0, 0xa0, 0};
+
+    xm_bootstrap_header_encode(&header, bytes);
+    ck_assert_mem_eq(bytes, expected, sizeof(bytes));
+    ck_assert_xm_ok(xm_bootstrap_header_decode(bytes, &decoded));
+    ck_assert_int_eq(decoded.type, header.type);
+    ck_assert_uint_eq(decoded.sequence, header.sequence);
+    ck_assert_uint_eq(decoded.length, header.length);
+}
+END_TEST
+
+/* Each byte of a good header replaced by another: refused where it matters. */
+START_TEST(bad_headers_are_refused)
+{
+    xm_bootstrap_header_t header = {.type = XM_BOOTSTRAP_GOODBYE}, decoded;
+    uint8_t bytes[XM_BOOTSTRAP_HEADER_SIZE];
+
+    xm_bootstrap_header_encode(&header, bytes);
+    for (size_t i = 0; i < sizeof(bytes); ++i) {
+        uint8_t good = bytes[i];
+        bool is_sequence = i >= 8 && i < 12;
+
+        bytes[i] ^= 0x80;
+        ck_assert_int_eq(xm_bootstrap_header_decode(bytes, &decoded),
+                         is_sequence ? XM_OK : XM_ERR_CORRUPT);
+        bytes[i] = good;
+    }
+    bytes[0] = 'G';
+    ck_assert_xm_fails(xm_bootstrap_header_decode(bytes, &decoded), XM_ERR_CORRUPT,
+                       "not one of crossmesh's");
+    bytes[0] = 'X';
+    bytes[4] = 2;
+    ck_assert_xm_fails(xm_bootstrap_header_decode(bytes, &decoded), XM_ERR_CORRUPT, "version 2");
+}
+END_TEST
+
+START_TEST(lengths_have_limits)
+{
+    static const struct {
+        xm_bootstrap_type_t type;
+        uint32_t smallest, largest;
+    } limits[] = {{XM_BOOTSTRAP_HELLO, 14, XM_BOOTSTRAP_IDENTITY_SIZE},
+                  {XM_BOOTSTRAP_WELCOME, 14, XM_BOOTSTRAP_IDENTITY_SIZE},
+                  {XM_BOOTSTRAP_REFUSAL, 10, XM_BOOTSTRAP_FAULT_SIZE},
+                  {XM_BOOTSTRAP_ABORT, 10, XM_BOOTSTRAP_FAULT_SIZE},
+                  {XM_BOOTSTRAP_FAULT, 10, XM_BOOTSTRAP_FAULT_SIZE},
+                  {XM_BOOTSTRAP_GATHER, 0, XM_BOOTSTRAP_MAX_GATHER},
+                  {XM_BOOTSTRAP_GATHERED, 0, XM_BOOTSTRAP_MAX_GATHER},
+                  {XM_BOOTSTRAP_GOODBYE, 0, 0}};
+    xm_bootstrap_header_t decoded;
+    uint8_t bytes[XM_BOOTSTRAP_HEADER_SIZE];
+
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); ++i) {
+        xm_bootstrap_header_t header = {.type = limits[i].type, .length = limits[i].smallest};
+
+        xm_bootstrap_header_encode(&header, bytes);
+        ck_assert_xm_ok(xm_bootstrap_header_decode(bytes, &decoded));
+        header.length = limits[i].largest;
+        xm_bootstrap_header_encode(&header, bytes);
+        ck_assert_xm_ok(xm_bootstrap_header_decode(bytes, &decoded));
+        header.length = limits[i].largest + 1;
+        xm_bootstrap_header_encode(&header, bytes);
+        ck_assert_int_eq(xm_bootstrap_header_decode(bytes, &decoded), XM_ERR_CORRUPT);
+        if (limits[i].smallest > 0) {
+            header.length = limits[i].smallest - 1;
+            xm_bootstrap_header_encode(&header, bytes);
+            ck_assert_int_eq(xm_bootstrap_header_decode(bytes, &decoded), XM_ERR_CORRUPT);
+        }
+    }
+}
+END_TEST
+
+START_TEST(identity_survives)
+{
+    xm_bootstrap_identity_t identity = {.rank = 3, .size = 70000, .pid = 4194304}, decoded;
+    uint8_t bytes[XM_BOOTSTRAP_IDENTITY_SIZE];
+    size_t length;
+
+    (void)snprintf(identity.host, sizeof(identity.host), "node-7.cluster");
+    length = xm_bootstrap_identity_encode(&identity, bytes);
+    ck_assert_uint_eq(length, 14 + strlen(identity.host));
+    ck_assert_xm_ok(xm_bootstrap_identity_decode(bytes, length, &decoded));
+    ck_assert_int_eq(decoded.rank, 3);
+    ck_assert_int_eq(decoded.size, 70000);
+    ck_assert_int_eq(decoded.pid, 4194304);
+    ck_assert_str_eq(decoded.host, identity.host);
+    memset(identity.host, 'h', sizeof(identity.host) - 1);
+    identity.host[sizeof(identity.host) - 1] = '\0';
+    length = xm_bootstrap_identity_encode(&identity, bytes);
+    ck_assert_uint_eq(length, XM_BOOTSTRAP_IDENTITY_SIZE);
+    ck_assert_xm_ok(xm_bootstrap_identity_decode(bytes, length, &decoded));
+    ck_assert_str_eq(decoded.host, identity.host);
+    for (size_t cut = 0; cut < length; ++cut) {
+        ck_assert_int_eq(xm_bootstrap_identity_decode(bytes, cut, &decoded), XM_ERR_CORRUPT);
+    }
+}
+END_TEST
+
+START_TEST(absurd_identities_are_refused)
+{
+    static const int bad[][3] = {
+        {-1, 4, 1}, {4, 4, 1}, {0, 0, 1}, {0, -5, 1}, {0, XM_BOOTSTRAP_MAX_RANKS + 1, 1},
+        {0, 4, -2}};
+    uint8_t bytes[XM_BOOTSTRAP_IDENTITY_SIZE];
+    xm_bootstrap_identity_t decoded;
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); ++i) {
+        xm_bootstrap_identity_t identity = {
+            .rank = bad[i][0], .size = bad[i][1], .pid = bad[i][2], .host = "h"};
+
+        ck_assert_int_eq(xm_bootstrap_identity_decode(
+                             bytes, xm_bootstrap_identity_encode(&identity, bytes), &decoded),
+                         XM_ERR_CORRUPT);
+    }
+}
+END_TEST
+
+START_TEST(faults_survive_and_are_checked)
+{
+    xm_bootstrap_fault_t fault = {.rank = -1, .status = XM_ERR_TIMEOUT}, decoded;
+    uint8_t bytes[XM_BOOTSTRAP_FAULT_SIZE];
+    size_t length;
+
+    (void)snprintf(fault.sentence, sizeof(fault.sentence), "two\nlines, \"and\" UTF-8 …");
+    length = xm_bootstrap_fault_encode(&fault, bytes);
+    ck_assert_xm_ok(xm_bootstrap_fault_decode(bytes, length, &decoded));
+    ck_assert_int_eq(decoded.rank, -1);
+    ck_assert_int_eq(decoded.status, XM_ERR_TIMEOUT);
+    ck_assert_str_eq(decoded.sentence, "two?lines, \"and\" UTF-8 …");
+    for (size_t cut = 0; cut < length; ++cut) {
+        ck_assert_int_eq(xm_bootstrap_fault_decode(bytes, cut, &decoded), XM_ERR_CORRUPT);
+    }
+    bytes[10] = '\n';
+    ck_assert_xm_fails(xm_bootstrap_fault_decode(bytes, length, &decoded), XM_ERR_CORRUPT,
+                       "control character 10");
+    bytes[10] = 't';
+    fault.status = XM_OK;
+    (void)xm_bootstrap_fault_encode(&fault, bytes);
+    ck_assert_int_eq(xm_bootstrap_fault_decode(bytes, length, &decoded), XM_ERR_CORRUPT);
+    fault.status = XM_ERR_IO;
+    fault.rank = -2;
+    (void)xm_bootstrap_fault_encode(&fault, bytes);
+    ck_assert_int_eq(xm_bootstrap_fault_decode(bytes, length, &decoded), XM_ERR_CORRUPT);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("bootstrap_wire");
+    TCase *tcase = tcase_create("all");
+
+    tcase_add_test(tcase, header_survives);
+    tcase_add_test(tcase, bad_headers_are_refused);
+    tcase_add_test(tcase, lengths_have_limits);
+    tcase_add_test(tcase, identity_survives);
+    tcase_add_test(tcase, absurd_identities_are_refused);
+    tcase_add_test(tcase, faults_survive_and_are_checked);
+    suite_add_tcase(suite, tcase);
+    return xm_test_run(suite);
+}

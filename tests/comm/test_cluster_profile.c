@@ -1,0 +1,386 @@
+#include "comm/cluster_profile.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "xm_test.h"
+
+static const char document[] =
+    "{\"version\": 1, \"name\": \"lab\", \"provenance\": \"assumed\", \"hosts\": 2,\n"
+    " \"devices_per_host\": 4,\n"
+    " \"device\": {\"flop_per_s\": 1e12, \"memory_bytes\": 16e9, \"memory_bytes_per_s\": 1e11},\n"
+    " \"nic\": {\"bytes_per_s\": 1.25e9},\n"
+    " \"curves\": {\"self\": [[8, 1e-7], [1024, 2e-7]],\n"
+    "  \"intra_host\": [[8, 1e-6], [1024, 2e-6]],\n"
+    "  \"inter_host\": [[8, 1e-5], [1000, 2e-5], [2000, 2e-5], [4000, 6e-5]]}}\n";
+
+/* The document with the first @p from replaced by @p to. */
+static char *edited(const char *from, const char *to)
+{
+    static char text[4096];
+    const char *place = strstr(document, from);
+
+    ck_assert_msg(place != NULL, "'%s' is not in the document", from);
+    (void)snprintf(text, sizeof(text), "%.*s%s%s", (int)(place - document), document, to,
+                   place + strlen(from));
+    return text;
+}
+
+static xm_status_t parse(const char *text, xm_cluster_profile_t **profile)
+{
+    return xm_cluster_profile_from_text(text, strlen(text), "lab.json", profile);
+}
+
+static xm_cluster_profile_t *sample(void)
+{
+    xm_cluster_profile_t *profile = NULL;
+
+    ck_assert_xm_ok(parse(document, &profile));
+    return profile;
+}
+
+START_TEST(every_key_arrives)
+{
+    xm_cluster_profile_t *profile = sample();
+    const xm_curve_point_t *curve;
+    size_t points;
+
+    ck_assert_str_eq(xm_cluster_profile_name(profile), "lab");
+    ck_assert_str_eq(xm_cluster_profile_provenance(profile), "assumed");
+    ck_assert_int_eq(xm_cluster_profile_hosts(profile), 2);
+    ck_assert_int_eq(xm_cluster_profile_devices_per_host(profile), 4);
+    ck_assert_double_eq(xm_cluster_profile_device_flops(profile), 1e12);
+    ck_assert_double_eq(xm_cluster_profile_device_memory_bytes(profile), 16e9);
+    ck_assert_double_eq(xm_cluster_profile_device_memory_bandwidth(profile), 1e11);
+    ck_assert_double_eq(xm_cluster_profile_nic_bandwidth(profile), 1.25e9);
+    curve = xm_cluster_profile_curve(profile, XM_LINK_INTER_HOST, &points);
+    ck_assert_uint_eq(points, 4);
+    ck_assert_uint_eq(curve[1].bytes, 1000);
+    ck_assert_double_eq(curve[3].seconds, 6e-5);
+    xm_cluster_profile_destroy(profile);
+    xm_cluster_profile_destroy(NULL);
+}
+END_TEST
+
+START_TEST(seconds_interpolate_and_extrapolate)
+{
+    xm_cluster_profile_t *profile = sample();
+    const struct {
+        double bytes, seconds;
+    } expected[] = {{0, 1e-5},    {8, 1e-5},    {504, 1.5e-5}, {1000, 2e-5},
+                    {1500, 2e-5}, {3000, 4e-5}, {4000, 6e-5},  {14000, 26e-5}};
+
+    for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); ++i) {
+        ck_assert_double_eq_tol(
+            xm_cluster_profile_seconds(profile, XM_LINK_INTER_HOST, expected[i].bytes),
+            expected[i].seconds, 1e-15);
+    }
+    ck_assert_double_eq(xm_cluster_profile_latency(profile, XM_LINK_INTER_HOST), 1e-5);
+    ck_assert_double_eq_tol(xm_cluster_profile_bandwidth(profile, XM_LINK_INTER_HOST), 1e8, 1);
+    ck_assert_double_eq_tol(xm_cluster_profile_bandwidth(profile, XM_LINK_SELF), 5.12e9, 1);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+/* On a grid of sizes the binary search must agree with a plain scan, and never fall. */
+START_TEST(seconds_agree_with_a_scan)
+{
+    xm_cluster_profile_t *profile = NULL;
+    size_t points;
+    const xm_curve_point_t *curve;
+    double last = 0;
+
+    ck_assert_xm_ok(xm_cluster_profile_load(
+        xm_test_source_path("tests/fixtures/profiles/lab-2x4.json"), &profile));
+    curve = xm_cluster_profile_curve(profile, XM_LINK_INTRA_HOST, &points);
+    for (double bytes = 1; bytes < 1e9; bytes *= 1.07) {
+        size_t segment = 0;
+        double seconds = xm_cluster_profile_seconds(profile, XM_LINK_INTRA_HOST, bytes), expected;
+
+        while (segment + 2 < points && (double)curve[segment + 1].bytes < bytes) {
+            ++segment;
+        }
+        expected =
+            curve[segment].seconds + (bytes - (double)curve[segment].bytes) *
+                                         (curve[segment + 1].seconds - curve[segment].seconds) /
+                                         (double)(curve[segment + 1].bytes - curve[segment].bytes);
+        if (bytes <= (double)curve[0].bytes) {
+            expected = curve[0].seconds;
+        }
+        ck_assert_double_eq_tol(seconds, expected, 1e-12 * expected);
+        ck_assert_double_ge(seconds, last);
+        last = seconds;
+    }
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+static const struct {
+    const char *from, *to, *sentence;
+    xm_status_t status;
+} refused[] = {
+    {"\"hosts\": 2,", "\"hosts\": 2", "lab.json: line 2, column 19: '}' expected near",
+     XM_ERR_PARSE},
+    {"\"hosts\": 2", "\"hosts\": 2, \"hosts\": 3", "duplicate object key", XM_ERR_PARSE},
+    {"\"version\": 1", "\"version\": 2", "version is 2; this program reads version 1",
+     XM_ERR_UNSUPPORTED},
+    {"\"version\": 1, ", "", "key 'version' is missing", XM_ERR_PARSE},
+    {"\"version\": 1", "\"version\": \"1\"", "version is a string; it must be an integer",
+     XM_ERR_PARSE},
+    {"\"hosts\": 2", "\"hosts\": 2.5", "hosts is a number; it must be an integer", XM_ERR_PARSE},
+    {"\"hosts\": 2", "\"hosts\": 0", "hosts is 0; it must be at least 1", XM_ERR_INVALID_ARGUMENT},
+    {"\"hosts\": 2", "\"hosts\": -3", "hosts is -3", XM_ERR_PARSE},
+    {"\"hosts\": 2", "\"hosts\": 99999999999", "hosts is 99999999999", XM_ERR_PARSE},
+    {"\"hosts\": 2", "\"hosts\": 2147483647", "at most 16777216 devices", XM_ERR_INVALID_ARGUMENT},
+    {"\"hosts\"", "\"host\"", "unknown key 'host'; did you mean 'hosts'?", XM_ERR_PARSE},
+    {"\"flop_per_s\"", "\"flops_per_s\"",
+     "unknown key 'device.flops_per_s'; did you mean 'device.flop_per_s'?", XM_ERR_PARSE},
+    {"\"memory_bytes\": 16e9, ", "", "key 'device.memory_bytes' is missing", XM_ERR_PARSE},
+    {"1.25e9", "\"10 Gbit\"", "nic.bytes_per_s is a string; it must be a number", XM_ERR_PARSE},
+    {"1.25e9", "0", "nic.bytes_per_s is 0; it must be positive", XM_ERR_INVALID_ARGUMENT},
+    {"1.25e9", "-1", "nic.bytes_per_s is -1", XM_ERR_INVALID_ARGUMENT},
+    {"{\"bytes_per_s\": 1.25e9}", "[1.25e9]", "nic is an array; it must be an object",
+     XM_ERR_PARSE},
+    {"\"self\"", "\"sefl\"", "unknown key 'curves.sefl'; did you mean 'curves.self'?",
+     XM_ERR_PARSE},
+    {"\"intra_host\": [[8, 1e-6], [1024, 2e-6]],", "", "key 'curves.intra_host' is missing",
+     XM_ERR_PARSE},
+    {"[[8, 1e-7], [1024, 2e-7]]", "[[8, 1e-7]]", "curves.self has 1 points; it needs 2",
+     XM_ERR_INVALID_ARGUMENT},
+    {"[1000, 2e-5]", "[1000, 2e-5, 3]", "curves.inter_host[1] has 3 elements", XM_ERR_PARSE},
+    {"[1000, 2e-5]", "1000", "curves.inter_host[1] is an integer; it must be an array",
+     XM_ERR_PARSE},
+    {"[1000, 2e-5]", "[1e3, 2e-5]", "curves.inter_host[1][0] is a number; it must be an integer",
+     XM_ERR_PARSE},
+    {"[1000, 2e-5]", "[-1, 2e-5]", "curves.inter_host[1][0] is -1", XM_ERR_PARSE},
+    {"[1000, 2e-5]", "[1000, null]", "curves.inter_host[1][1] is null; it must be a number",
+     XM_ERR_PARSE},
+    {"[1000, 2e-5]", "[8, 2e-5]", "curves.inter_host[1]: 8 bytes after 8; bytes must rise",
+     XM_ERR_INVALID_ARGUMENT},
+    {"[1000, 2e-5]", "[1000, 2e-6]", "curves.inter_host[1]: 2e-06 seconds after 1e-05",
+     XM_ERR_INVALID_ARGUMENT},
+    {"[1000, 2e-5]", "[1000, 0]", "curves.inter_host[1]: 0 seconds", XM_ERR_INVALID_ARGUMENT},
+    {"[1024, 2e-6]", "[1024, 1e-6]", "curves.intra_host: the last two times are equal",
+     XM_ERR_INVALID_ARGUMENT},
+    {"\"lab\"", "\"\"", "name is empty", XM_ERR_INVALID_ARGUMENT},
+    {"\"assumed\"", "\"\"", "provenance is empty", XM_ERR_INVALID_ARGUMENT},
+};
+
+START_TEST(bad_documents_name_the_place)
+{
+    xm_cluster_profile_t *profile = NULL;
+
+    ck_assert_xm_fails(parse(edited(refused[_i].from, refused[_i].to), &profile),
+                       refused[_i].status, refused[_i].sentence);
+    ck_assert_msg(strncmp(xm_last_error(), "lab.json: ", 10) == 0, "%s", xm_last_error());
+    ck_assert_ptr_null(profile);
+}
+END_TEST
+
+START_TEST(other_documents_are_refused)
+{
+    xm_cluster_profile_t *profile = NULL;
+
+    ck_assert_xm_fails(parse("", &profile), XM_ERR_PARSE, "lab.json: line 1, column 0");
+    ck_assert_xm_fails(parse("[]", &profile), XM_ERR_PARSE, "the document is an array");
+    ck_assert_xm_fails(parse("{}", &profile), XM_ERR_PARSE, "'version' is missing");
+    ck_assert_xm_fails(xm_cluster_profile_load("/nonexistent/lab.json", &profile), XM_ERR_NOT_FOUND,
+                       "/nonexistent/lab.json: No such file");
+    ck_assert_xm_fails(xm_cluster_profile_load("/", &profile), XM_ERR_IO, "/: ");
+    ck_assert_ptr_null(profile);
+}
+END_TEST
+
+static void assert_equal(const xm_cluster_profile_t *a, const xm_cluster_profile_t *b)
+{
+    char *text_a = NULL, *text_b = NULL;
+
+    ck_assert_xm_ok(xm_cluster_profile_to_text(a, &text_a));
+    ck_assert_xm_ok(xm_cluster_profile_to_text(b, &text_b));
+    ck_assert_str_eq(text_a, text_b);
+    free(text_a);
+    free(text_b);
+    ck_assert_double_eq(xm_cluster_profile_device_flops(a), xm_cluster_profile_device_flops(b));
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        size_t points_a, points_b;
+        const xm_curve_point_t *curve_a =
+            xm_cluster_profile_curve(a, (xm_link_class_t)link, &points_a);
+        const xm_curve_point_t *curve_b =
+            xm_cluster_profile_curve(b, (xm_link_class_t)link, &points_b);
+
+        ck_assert_uint_eq(points_a, points_b);
+        for (size_t i = 0; i < points_a; ++i) {
+            ck_assert_uint_eq(curve_a[i].bytes, curve_b[i].bytes);
+            ck_assert_double_eq(curve_a[i].seconds, curve_b[i].seconds);
+        }
+    }
+}
+
+static int entries(const char *directory)
+{
+    DIR *dir = opendir(directory);
+    int count = 0;
+
+    while (readdir(dir) != NULL) {
+        ++count;
+    }
+    (void)closedir(dir);
+    return count - 2;
+}
+
+START_TEST(a_saved_profile_reads_back_equal)
+{
+    /* Numbers with more digits than the file keeps: creation rounds them, so nothing is lost later.
+     */
+    xm_curve_point_t curve[] = {{8, 1.0 / 3e6}, {UINT64_C(1) << 40, 2.0 / 3.0}};
+    xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
+    xm_cluster_profile_t *profile = NULL, *again = NULL;
+    char directory[] = "/tmp/xm-profile-XXXXXX", path[64];
+
+    params.name = "a \"name\"\n";
+    params.provenance = "measured ½";
+    params.hosts = 3;
+    params.devices_per_host = 5;
+    params.device_flops = 1e13 / 7;
+    params.device_memory_bytes = 16e9;
+    params.device_memory_bandwidth = 1e11 / 3;
+    params.nic_bandwidth = 1e9 / 3;
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        params.curve[link] = curve;
+        params.curve_points[link] = 2;
+    }
+    ck_assert_xm_ok(xm_cluster_profile_create(&params, &profile));
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    (void)snprintf(path, sizeof(path), "%s/lab.json", directory);
+    ck_assert_xm_ok(xm_cluster_profile_save(profile, path));
+    ck_assert_xm_ok(xm_cluster_profile_save(profile, path)); /* replaces */
+    ck_assert_int_eq(entries(directory), 1);
+    ck_assert_xm_ok(xm_cluster_profile_load(path, &again));
+    assert_equal(profile, again);
+    xm_cluster_profile_destroy(again);
+    (void)unlink(path);
+    (void)rmdir(directory);
+    ck_assert_xm_fails(xm_cluster_profile_save(profile, path), XM_ERR_IO, "lab.json: No such file");
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+START_TEST(a_failed_save_leaves_the_old_file)
+{
+    xm_cluster_profile_t *profile = sample();
+    char directory[] = "/tmp/xm-profile-XXXXXX";
+
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    /* A directory cannot be replaced by a file: the rename fails after everything was written. */
+    ck_assert_xm_fails(xm_cluster_profile_save(profile, directory), XM_ERR_IO, directory);
+    ck_assert_int_eq(access(directory, F_OK), 0);
+    ck_assert_int_eq(entries(directory), 0);
+    (void)rmdir(directory);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+START_TEST(resizing_keeps_the_hardware)
+{
+    xm_cluster_profile_t *profile = sample(), *resized = NULL;
+
+    ck_assert_xm_ok(xm_cluster_profile_resize(profile, 8, 16, &resized));
+    ck_assert_int_eq(xm_cluster_profile_hosts(resized), 8);
+    ck_assert_int_eq(xm_cluster_profile_devices_per_host(resized), 16);
+    ck_assert_double_eq(xm_cluster_profile_device_memory_bytes(resized), 4e9);
+    ck_assert_double_eq(xm_cluster_profile_nic_bandwidth(resized), 1.25e9);
+    ck_assert_str_eq(xm_cluster_profile_provenance(resized),
+                     "assumed; resized from 2 x 4 to 8 x 16 devices");
+    xm_cluster_profile_destroy(resized);
+    ck_assert_xm_ok(xm_cluster_profile_resize(profile, 1, 1, &resized));
+    ck_assert_double_eq(xm_cluster_profile_device_memory_bytes(resized), 16e9);
+    xm_cluster_profile_destroy(resized);
+    ck_assert_xm_fails(xm_cluster_profile_resize(profile, 0, 4, &resized), XM_ERR_INVALID_ARGUMENT,
+                       "hosts is 0");
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+/* However long the provenance, a resized profile keeps all of it and can be written. */
+START_TEST(resizing_keeps_a_long_provenance)
+{
+    static const char expected[] = "; resized from 1 x 1 to 2 x 3 devices";
+    const xm_curve_point_t curve[] = {{8, 1e-6}, {64, 1}};
+    xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
+    xm_cluster_profile_t *profile, *resized;
+    char long_text[2001], *text;
+
+    for (size_t i = 0; i + 1 < sizeof(long_text); i += 2) {
+        memcpy(long_text + i, "\xc3\xa9", 2);
+    }
+    memcpy(long_text, "ab", 2);
+    long_text[sizeof(long_text) - 1] = '\0';
+    params.name = "x";
+    params.provenance = long_text + 1; /* an odd byte first: no cut at an even place is clean */
+    params.hosts = params.devices_per_host = 1;
+    params.device_flops = params.device_memory_bytes = params.device_memory_bandwidth = 1;
+    params.nic_bandwidth = 1;
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        params.curve[link] = curve;
+        params.curve_points[link] = 2;
+    }
+    ck_assert_xm_ok(xm_cluster_profile_create(&params, &profile));
+    ck_assert_xm_ok(xm_cluster_profile_resize(profile, 2, 3, &resized));
+    ck_assert_uint_eq(strlen(xm_cluster_profile_provenance(resized)),
+                      strlen(params.provenance) + strlen(expected));
+    ck_assert_ptr_nonnull(strstr(xm_cluster_profile_provenance(resized), expected));
+    ck_assert_xm_ok(xm_cluster_profile_to_text(resized, &text));
+    free(text);
+    xm_cluster_profile_destroy(resized);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+START_TEST(creation_checks_its_input)
+{
+    xm_curve_point_t curve[] = {{8, 1e-6}, {UINT64_MAX, 1}};
+    xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
+    xm_cluster_profile_t *profile = NULL;
+
+    params.name = "x";
+    params.provenance = "x";
+    params.hosts = params.devices_per_host = 1;
+    params.device_flops = params.device_memory_bytes = params.device_memory_bandwidth = 1;
+    params.nic_bandwidth = 1.0 / 0.0;
+    ck_assert_xm_fails(xm_cluster_profile_create(&params, &profile), XM_ERR_INVALID_ARGUMENT,
+                       "nic.bytes_per_s is inf");
+    params.nic_bandwidth = 1;
+    ck_assert_xm_fails(xm_cluster_profile_create(&params, &profile), XM_ERR_INVALID_ARGUMENT,
+                       "curves.self has 0 points");
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        params.curve[link] = curve;
+        params.curve_points[link] = 2;
+    }
+    ck_assert_xm_fails(xm_cluster_profile_create(&params, &profile), XM_ERR_INVALID_ARGUMENT,
+                       "18446744073709551615 bytes; the most is");
+    params.struct_size = 8;
+    ck_assert_xm_fails(xm_cluster_profile_create(&params, &profile), XM_ERR_INVALID_ARGUMENT,
+                       "8 bytes instead of");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cluster_profile");
+    TCase *tcase = tcase_create("all");
+
+    tcase_add_test(tcase, every_key_arrives);
+    tcase_add_test(tcase, seconds_interpolate_and_extrapolate);
+    tcase_add_test(tcase, seconds_agree_with_a_scan);
+    tcase_add_loop_test(tcase, bad_documents_name_the_place, 0,
+                        (int)(sizeof(refused) / sizeof(refused[0])));
+    tcase_add_test(tcase, other_documents_are_refused);
+    tcase_add_test(tcase, a_saved_profile_reads_back_equal);
+    tcase_add_test(tcase, a_failed_save_leaves_the_old_file);
+    tcase_add_test(tcase, resizing_keeps_the_hardware);
+    tcase_add_test(tcase, resizing_keeps_a_long_provenance);
+    tcase_add_test(tcase, creation_checks_its_input);
+    suite_add_tcase(suite, tcase);
+    return xm_test_run(suite);
+}

@@ -1,0 +1,288 @@
+#include "comm/launcher.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "comm/bootstrap.h"
+#include "local_job.h"
+#include "xm_test.h"
+
+/* The launched ranks are this program again, in a role that argv[1] names. */
+enum { LIMIT_S = 15 };
+
+static const char *program;
+
+static xm_status_t start(int ranks, int per_host, double timeout, const char *role,
+                         const char *detail, int *exit_code)
+{
+    char *argv[] = {(char *)program, (char *)role, (char *)detail, NULL};
+    xm_launch_params_t params = XM_LAUNCH_PARAMS_INIT;
+
+    params.ranks = ranks;
+    params.ranks_per_host = per_host;
+    params.timeout = timeout;
+    params.argv = argv;
+    return xm_launch(&params, exit_code);
+}
+
+static xm_bootstrap_t *join(xm_job_env_t *env)
+{
+    xm_bootstrap_t *bootstrap;
+
+    local_expect_ok(xm_job_env_read(env));
+    local_expect((env->rank == 0) == (xm_launch_listen_fd() >= 0), "rank %d: listening socket %d",
+                 env->rank, xm_launch_listen_fd());
+    local_expect_ok(xm_bootstrap_create_tcp(env, xm_launch_listen_fd(), LIMIT_S, &bootstrap));
+    return bootstrap;
+}
+
+/* All ranks meet and check that nothing but the right environment reached them. */
+static int role_meet(const char *detail)
+{
+    xm_job_env_t env;
+    xm_bootstrap_t *bootstrap = join(&env);
+    char host[32];
+    int ranks[LOCAL_JOB_MAX], per_host = atoi(detail);
+
+    local_expect_ok(xm_bootstrap_allgather(bootstrap, &env.rank, ranks, sizeof(env.rank), LIMIT_S));
+    for (int rank = 0; rank < env.size; ++rank) {
+        local_expect(ranks[rank] == rank, "place %d holds %d", rank, ranks[rank]);
+    }
+    (void)snprintf(host, sizeof(host), "host%d", per_host > 0 ? env.rank / per_host : 0);
+    local_expect(per_host > 0 ? strcmp(getenv("XM_HOST"), host) == 0 : getenv("XM_HOST") == NULL,
+                 "XM_HOST is %s", getenv("XM_HOST"));
+    local_expect(strcmp(getenv("LAUNCHER_TEST"), "inherited") == 0, "environment was lost");
+    xm_bootstrap_destroy(bootstrap);
+    return 0;
+}
+
+/* The rank that `detail` names kills itself or exits with 7; the others notice and exit with 1. */
+static int role_fail(const char *detail)
+{
+    xm_job_env_t env;
+    xm_bootstrap_t *bootstrap = join(&env);
+    int failed_rank = -1;
+
+    if (env.rank == atoi(detail + 1)) {
+        if (detail[0] == 'k') {
+            (void)raise(SIGKILL);
+        }
+        _exit(7);
+    }
+    while (xm_bootstrap_poll(bootstrap, &failed_rank) == XM_OK) {
+        local_sleep(0.001);
+    }
+    local_expect(failed_rank == atoi(detail + 1), "rank %d failed", failed_rank);
+    xm_bootstrap_destroy(bootstrap);
+    /* Ends seen in one look have no order, so a launcher on a busy machine gets time to see the
+     * first. */
+    local_sleep(0.5);
+    return 1;
+}
+
+/* Rank 1 fails at once, the others sleep on and must be killed. */
+static int role_sleep(const char *detail)
+{
+    if (atoi(getenv("RANK")) == 1 && detail[0] == 'f') {
+        return 3;
+    }
+    local_sleep(60);
+    return 0;
+}
+
+/* Becomes a launcher whose ranks sleep: for tests that signal the launcher itself. */
+static int role_launch(const char *detail)
+{
+    int exit_code = -1;
+
+    (void)detail;
+    (void)start(3, 0, 1.0, "sleep", "on", &exit_code);
+    return exit_code;
+}
+
+START_TEST(ranks_meet)
+{
+    int exit_code = -1;
+
+    ck_assert_int_eq(setenv("LAUNCHER_TEST", "inherited", 1), 0);
+    ck_assert_int_eq(setenv("RANK", "77", 1), 0);
+    ck_assert_xm_ok(start(6, 0, LIMIT_S, "meet", "0", &exit_code));
+    ck_assert_int_eq(exit_code, 0);
+    ck_assert_xm_ok(start(6, 2, LIMIT_S, "meet", "2", &exit_code));
+    ck_assert_xm_ok(start(1, 1, LIMIT_S, "meet", "1", &exit_code));
+}
+END_TEST
+
+START_TEST(a_killed_rank_is_named)
+{
+    int exit_code = -1;
+
+    ck_assert_xm_fails(start(4, 0, LIMIT_S, "fail", "k3", &exit_code), XM_ERR_PEER_DIED,
+                       "rank 3 was killed by signal 9 (Killed)");
+    ck_assert_int_eq(exit_code, 137);
+    ck_assert_xm_fails(start(4, 0, LIMIT_S, "fail", "k0", &exit_code), XM_ERR_PEER_DIED,
+                       "rank 0 was killed by signal 9");
+}
+END_TEST
+
+START_TEST(an_exit_status_is_passed_on)
+{
+    int exit_code = -1;
+
+    ck_assert_xm_fails(start(3, 0, LIMIT_S, "fail", "e2", &exit_code), XM_ERR_PEER_DIED,
+                       "rank 2 exited with status 7");
+    ck_assert_int_eq(exit_code, 7);
+}
+END_TEST
+
+START_TEST(the_rest_is_killed_at_the_deadline)
+{
+    double started = local_now();
+    int exit_code = -1;
+
+    ck_assert_xm_fails(start(4, 0, 0.5, "sleep", "fail", &exit_code), XM_ERR_PEER_DIED,
+                       "rank 1 exited with status 3");
+    ck_assert_int_eq(exit_code, 3);
+    ck_assert_double_ge(local_now() - started, 0.5);
+    ck_assert_double_le(local_now() - started, 5.0);
+    ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
+    ck_assert_int_eq(errno, ECHILD);
+}
+END_TEST
+
+/* Waits until this process, the sub-reaper of all, has no child left; collects their number. */
+static int children_left(double seconds)
+{
+    double deadline = local_now() + seconds;
+    pid_t ended = 0;
+
+    while (local_now() < deadline && ended >= 0) {
+        ended = waitpid(-1, NULL, WNOHANG);
+        if (ended == 0) {
+            local_sleep(0.005);
+        }
+    }
+    return ended < 0 ? 0 : 1;
+}
+
+static void signal_launcher(int signal_number, int expected_exit)
+{
+    char role[] = "launch", detail[] = "", *argv[] = {(char *)program, role, detail, NULL};
+    int status = 0;
+    pid_t launcher;
+
+    ck_assert_int_eq(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+    (void)fflush(NULL);
+    launcher = fork();
+    ck_assert_int_ge(launcher, 0);
+    if (launcher == 0) {
+        (void)execv("/proc/self/exe", argv);
+        _exit(127);
+    }
+    local_sleep(0.5);
+    ck_assert_int_eq(kill(launcher, signal_number), 0);
+    ck_assert_int_eq(waitpid(launcher, &status, 0), launcher);
+    if (expected_exit >= 0) {
+        ck_assert(WIFEXITED(status));
+        ck_assert_int_eq(WEXITSTATUS(status), expected_exit);
+    }
+    /* The ranks that it left would now be ours. */
+    ck_assert_int_eq(children_left(3.0), 0);
+}
+
+START_TEST(an_interrupted_launcher_leaves_nobody)
+{
+    signal_launcher(SIGINT, 128 + SIGINT);
+    signal_launcher(SIGTERM, 128 + SIGTERM);
+}
+END_TEST
+
+/* A shell starts background jobs of a script with SIGINT ignored; they must survive it. */
+START_TEST(an_ignored_signal_stays_ignored)
+{
+    char role[] = "launch", detail[] = "", *argv[] = {(char *)program, role, detail, NULL};
+    int status = 0;
+    pid_t launcher;
+
+    ck_assert_int_eq(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+    (void)fflush(NULL);
+    launcher = fork();
+    ck_assert_int_ge(launcher, 0);
+    if (launcher == 0) {
+        (void)signal(SIGINT, SIG_IGN);
+        (void)execv("/proc/self/exe", argv);
+        _exit(127);
+    }
+    local_sleep(0.5);
+    ck_assert_int_eq(kill(launcher, SIGINT), 0);
+    local_sleep(3.0); /* longer than interrupted ranks get */
+    ck_assert_int_eq(waitpid(launcher, &status, WNOHANG), 0);
+    ck_assert_int_eq(kill(launcher, SIGTERM), 0);
+    ck_assert_int_eq(waitpid(launcher, &status, 0), launcher);
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), 128 + SIGTERM);
+    ck_assert_int_eq(children_left(3.0), 0);
+}
+END_TEST
+
+START_TEST(a_killed_launcher_leaves_nobody)
+{
+    signal_launcher(SIGKILL, -1);
+}
+END_TEST
+
+START_TEST(bad_parameters_are_refused)
+{
+    int exit_code = -1;
+
+    ck_assert_xm_fails(start(0, 0, 1.0, "meet", "0", &exit_code), XM_ERR_INVALID_ARGUMENT,
+                       "0 ranks");
+    ck_assert_int_eq(exit_code, -1);
+    ck_assert_int_eq(setenv("CROSSMESH_LISTEN_FD", "1", 1), 0);
+    ck_assert_int_eq(xm_launch_listen_fd(), -1);
+}
+END_TEST
+
+static int run_role(const char *role, const char *detail)
+{
+    static const struct {
+        const char *name;
+        int (*run)(const char *detail);
+    } roles[] = {
+        {"meet", role_meet}, {"fail", role_fail}, {"sleep", role_sleep}, {"launch", role_launch}};
+
+    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); ++i) {
+        if (strcmp(roles[i].name, role) == 0) {
+            return roles[i].run(detail);
+        }
+    }
+    return 127;
+}
+
+int main(int argc, char **argv)
+{
+    Suite *suite;
+    TCase *tcase;
+
+    program = argv[0];
+    if (argc == 3) {
+        return run_role(argv[1], argv[2]);
+    }
+    suite = suite_create("launcher");
+    tcase = tcase_create("processes");
+    tcase_set_timeout(tcase, LIMIT_S);
+    tcase_add_test(tcase, ranks_meet);
+    tcase_add_test(tcase, a_killed_rank_is_named);
+    tcase_add_test(tcase, an_exit_status_is_passed_on);
+    tcase_add_test(tcase, the_rest_is_killed_at_the_deadline);
+    tcase_add_test(tcase, an_interrupted_launcher_leaves_nobody);
+    tcase_add_test(tcase, an_ignored_signal_stays_ignored);
+    tcase_add_test(tcase, a_killed_launcher_leaves_nobody);
+    tcase_add_test(tcase, bad_parameters_are_refused);
+    suite_add_tcase(suite, tcase);
+    return xm_test_run(suite);
+}

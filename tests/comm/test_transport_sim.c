@@ -1,0 +1,186 @@
+#include "comm/transport_sim.h"
+
+#include "xm_test.h"
+
+typedef struct {
+    xm_op_t op;
+    int ended;
+    xm_status_t status;
+} request_t;
+
+static void on_done(xm_op_t *op, xm_status_t status)
+{
+    request_t *request = op->arg;
+
+    ++request->ended;
+    request->status = status;
+}
+
+static request_t fresh(request_t *request)
+{
+    return (request_t){.op = {.done = on_done, .arg = request}};
+}
+
+/* Four ranks, two a host; 1 GB/s NICs with 10 us latency, 10 GB/s inside a host. */
+static xm_sim_fabric_t *make(xm_transport_t **transport)
+{
+    static const int hosts[] = {0, 0, 1, 1};
+    xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;
+    xm_sim_fabric_t *fabric;
+
+    params.ranks = 4;
+    params.host_of_rank = hosts;
+    params.nic_latency = 10e-6;
+    ck_assert_xm_ok(xm_sim_fabric_create(&params, &fabric));
+    for (int r = 0; r < 4; ++r) {
+        ck_assert_xm_ok(xm_transport_sim_create(fabric, r, &transport[r]));
+        ck_assert_int_eq(transport[r]->failed_peer, -1);
+    }
+    return fabric;
+}
+
+static void end(xm_sim_fabric_t *fabric, xm_transport_t **transport)
+{
+    for (int r = 0; r < 4; ++r) {
+        xm_transport_destroy(transport[r]);
+    }
+    xm_sim_fabric_destroy(fabric);
+}
+
+START_TEST(a_message_waits_for_both_ends_and_takes_its_time)
+{
+    xm_transport_t *t[4];
+    xm_sim_fabric_t *fabric = make(t);
+    static char from[1000000], to[1000000];
+    request_t send = fresh(&send), receive = fresh(&receive);
+
+    memset(from, 7, sizeof(from));
+    ck_assert_int_eq(xm_transport_send(t[0], 2, 5, from, sizeof(from), NULL, &send.op),
+                     XM_IN_PROGRESS);
+    ck_assert(!xm_sim_fabric_step(fabric)); /* no receive yet: nothing can happen */
+    ck_assert_int_eq(xm_transport_receive(t[2], 0, 5, to, sizeof(to), NULL, &receive.op),
+                     XM_IN_PROGRESS);
+    ck_assert_int_eq(xm_transport_progress(t[2]), 0);
+    ck_assert(xm_sim_fabric_step(fabric));
+    ck_assert_int_eq(xm_sim_fabric_now(fabric), 1010000);
+    ck_assert_int_eq(xm_transport_arm(t[2]), XM_IN_PROGRESS);
+    ck_assert_int_eq(xm_transport_progress(t[2]) + xm_transport_progress(t[0]), 2);
+    ck_assert(send.ended == 1 && send.status == XM_OK && receive.ended == 1 &&
+              receive.status == XM_OK);
+    ck_assert_mem_eq(from, to, sizeof(from));
+    end(fabric, t);
+}
+END_TEST
+
+START_TEST(flows_of_a_host_share_its_nic)
+{
+    xm_transport_t *t[4];
+    xm_sim_fabric_t *fabric = make(t);
+    static char data[4][1000000];
+    request_t r[6];
+
+    for (int i = 0; i < 6; ++i) {
+        r[i] = fresh(&r[i]);
+    }
+    /* Two flows host 0 → 1, one the other way: the NIC is full duplex, each direction is shared. */
+    (void)xm_transport_send(t[0], 2, 1, data[0], 1000000, NULL, &r[0].op);
+    (void)xm_transport_receive(t[2], 0, 1, data[1], 1000000, NULL, &r[1].op);
+    (void)xm_transport_send(t[1], 3, 1, data[0], 1000000, NULL, &r[2].op);
+    (void)xm_transport_receive(t[3], 1, 1, data[2], 1000000, NULL, &r[3].op);
+    (void)xm_transport_send(t[3], 0, 1, data[0], 1000000, NULL, &r[4].op);
+    (void)xm_transport_receive(t[0], 3, 1, data[3], 1000000, NULL, &r[5].op);
+    ck_assert(xm_sim_fabric_step(fabric)); /* both directions end at once */
+    ck_assert_int_eq(xm_sim_fabric_now(fabric), 1010000);
+    ck_assert(xm_sim_fabric_step(fabric));
+    ck_assert_int_eq(xm_sim_fabric_now(fabric), 2010000);
+    ck_assert(!xm_sim_fabric_step(fabric));
+    for (int i = 0; i < 4; ++i) {
+        (void)xm_transport_progress(t[i]);
+    }
+    for (int i = 0; i < 6; ++i) {
+        ck_assert_int_eq(r[i].ended, 1);
+    }
+    end(fabric, t);
+}
+END_TEST
+
+START_TEST(wrong_lengths_and_cancels)
+{
+    xm_transport_t *t[4];
+    xm_sim_fabric_t *fabric = make(t);
+    char a[8] = {0}, b[4];
+    request_t send = fresh(&send), receive = fresh(&receive), lonely = fresh(&lonely);
+
+    (void)xm_transport_send(t[0], 1, 9, a, 8, NULL, &send.op);
+    (void)xm_transport_receive(t[1], 0, 9, b, 4, NULL, &receive.op);
+    (void)xm_transport_receive(t[1], 0, 10, b, 4, NULL, &lonely.op);
+    xm_transport_cancel(t[1], &lonely.op);
+    (void)xm_transport_progress(t[0]);
+    (void)xm_transport_progress(t[1]);
+    ck_assert_int_eq(receive.status, XM_ERR_CORRUPT);
+    ck_assert(lonely.ended == 1 && lonely.status == XM_ERR_CANCELED);
+    ck_assert_xm_fails(xm_transport_send(t[0], 0, 1, a, 1, NULL, &send.op), XM_ERR_INVALID_ARGUMENT,
+                       "between rank 0 and rank 0");
+    end(fabric, t);
+}
+END_TEST
+
+START_TEST(cancelling_what_is_not_in_flight_does_nothing)
+{
+    xm_transport_t *t[4];
+    xm_sim_fabric_t *fabric = make(t);
+    char a[8] = {0}, b[8];
+    request_t never = fresh(&never), send = fresh(&send), receive = fresh(&receive);
+
+    xm_transport_cancel(t[0], &never.op);
+    (void)xm_transport_send(t[0], 1, 9, a, 8, NULL, &send.op);
+    (void)xm_transport_receive(t[1], 0, 9, b, 8, NULL, &receive.op);
+    ck_assert(xm_sim_fabric_step(fabric));
+    (void)xm_transport_progress(t[0]);
+    (void)xm_transport_progress(t[1]);
+    xm_transport_cancel(t[0], &send.op);
+    xm_transport_cancel(t[1], &receive.op);
+    ck_assert_int_eq(xm_transport_progress(t[0]) + xm_transport_progress(t[1]), 0);
+    ck_assert(send.ended == 1 && receive.ended == 1 && never.ended == 0);
+    end(fabric, t);
+}
+END_TEST
+
+START_TEST(death_ends_what_others_wait_for)
+{
+    xm_transport_t *t[4];
+    xm_sim_fabric_t *fabric = make(t);
+    char a[8] = {0}, b[8], c[8];
+    request_t wire = fresh(&wire), peer = fresh(&peer), waiting = fresh(&waiting),
+              other = fresh(&other);
+
+    (void)xm_transport_send(t[0], 2, 1, a, 8, NULL, &wire.op);
+    (void)xm_transport_receive(t[2], 0, 1, b, 8, NULL, &peer.op); /* on the wire */
+    (void)xm_transport_receive(t[0], 2, 2, b, 8, NULL, &waiting.op);
+    (void)xm_transport_receive(t[0], 1, 2, c, 8, NULL, &other.op);
+    xm_sim_fabric_kill(fabric, 2);
+    (void)xm_transport_progress(t[0]);
+    (void)xm_transport_progress(t[2]);
+    ck_assert(wire.status == XM_ERR_PEER_DIED && waiting.status == XM_ERR_PEER_DIED);
+    ck_assert_int_eq(peer.ended, 0); /* the dead get no callbacks */
+    ck_assert_int_eq(other.ended, 0);
+    ck_assert_xm_fails(xm_transport_send(t[0], 2, 3, a, 8, NULL, &wire.op), XM_ERR_PEER_DIED,
+                       "rank 2 died");
+    end(fabric, t);
+    ck_assert(other.ended == 1 && other.status == XM_ERR_CANCELED); /* ended by destroy */
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("transport_sim");
+    TCase *tcase = tcase_create("all");
+
+    tcase_add_test(tcase, a_message_waits_for_both_ends_and_takes_its_time);
+    tcase_add_test(tcase, flows_of_a_host_share_its_nic);
+    tcase_add_test(tcase, wrong_lengths_and_cancels);
+    tcase_add_test(tcase, cancelling_what_is_not_in_flight_does_nothing);
+    tcase_add_test(tcase, death_ends_what_others_wait_for);
+    suite_add_tcase(suite, tcase);
+    return xm_test_run(suite);
+}

@@ -1,0 +1,233 @@
+#include "comm/transport_ucx.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "local_job.h"
+#include "transport_conformance.h"
+#include "xm_test.h"
+
+enum { JOB_LIMIT_S = 40 };
+static const double wait_limit_s = 15.0;
+
+/* How the ranks are placed: all on one host, each on an emulated one of its own, or (they are told)
+ * each on a machine of its own, which UCX reaches over TCP here. */
+typedef enum { ONE_HOST, EMULATED_HOSTS, OTHER_MACHINES, PLACEMENTS } placement_t;
+
+static const char *const placement_names[] = {"one host", "emulated hosts", "other machines"};
+
+typedef struct {
+    const conformance_case_t *which;
+    placement_t placement;
+} run_t;
+
+static void barrier(conformance_seat_t *seat)
+{
+    xm_bootstrap_t *bootstrap = seat->arg;
+    double deadline = local_now() + wait_limit_s;
+    xm_status_t status;
+
+    local_expect_ok(xm_bootstrap_allgather_post(bootstrap, NULL, NULL, 0));
+    while ((status = xm_bootstrap_allgather_test(bootstrap)) == XM_IN_PROGRESS) {
+        local_expect(local_now() < deadline, "barrier did not end");
+        (void)xm_transport_progress(seat->transport);
+        local_sleep(0.0005);
+    }
+    local_expect(status == XM_OK, "barrier: %s", xm_last_error());
+}
+
+static void ignore(xm_op_t *op, xm_status_t status)
+{
+    (void)op;
+    (void)status;
+}
+
+static void die(conformance_seat_t *seat)
+{
+    (void)seat;
+    (void)raise(SIGKILL);
+}
+
+static xm_transport_t *open_transport(xm_bootstrap_t *bootstrap, placement_t placement, bool spin)
+{
+    xm_transport_ucx_params_t params = XM_TRANSPORT_UCX_PARAMS_INIT;
+    int host[LOCAL_JOB_MAX], machine[LOCAL_JOB_MAX] = {0};
+    xm_transport_t *transport;
+
+    for (int rank = 0; rank < LOCAL_JOB_MAX; ++rank) {
+        host[rank] = placement == ONE_HOST ? 0 : rank;
+        machine[rank] = placement == OTHER_MACHINES ? rank : 0;
+    }
+    if (placement == OTHER_MACHINES) {
+        local_expect(setenv("UCX_TLS", "tcp", 1) == 0, "setenv");
+    }
+    params.host = host;
+    params.machine = machine;
+    params.spin = spin;
+    params.timeout = wait_limit_s;
+    local_expect_ok(xm_transport_ucx_create(bootstrap, &params, &transport));
+    return transport;
+}
+
+static int run_case(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    const run_t *run = arg;
+    xm_bootstrap_t *bootstrap;
+    conformance_seat_t seat = {.barrier = barrier, .die = die, .limit = wait_limit_s};
+
+    local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, wait_limit_s, &bootstrap));
+    seat.arg = bootstrap;
+    seat.transport = open_transport(bootstrap, run->placement, false);
+    run->which->run(&seat);
+    if (run->which->doomed == 0) {
+        barrier(&seat);
+    }
+    xm_transport_destroy(seat.transport);
+    xm_bootstrap_destroy(bootstrap);
+    return 0;
+}
+
+static void conform(int index, placement_t placement)
+{
+    run_t run = {.which = &conformance_cases[index], .placement = placement};
+    local_job_t job;
+    double started = local_now();
+
+    if (run.which->needs_detection && placement != OTHER_MACHINES) {
+        return; /* UCX's error handling is off; test_worker shows the fault channel instead */
+    }
+    local_job_start(&job, run.which->ranks, 0, JOB_LIMIT_S, run_case, &run);
+    local_job_wait(&job, run.which->doomed);
+    (void)printf("%-26s %-14s %.2f s\n", run.which->name, placement_names[placement],
+                 local_now() - started);
+    (void)fflush(stdout);
+}
+
+START_TEST(conforms_on_one_host)
+{
+    conform(_i, ONE_HOST);
+}
+END_TEST
+
+START_TEST(conforms_between_emulated_hosts)
+{
+    conform(_i, EMULATED_HOSTS);
+}
+END_TEST
+
+START_TEST(conforms_between_machines)
+{
+    conform(_i, OTHER_MACHINES);
+}
+END_TEST
+
+/* Shared memory inside a host, TCP between emulated ones; and both in one job. */
+static int look_at_lanes(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    placement_t placement = *(placement_t *)arg;
+    int peer = 1 - env->rank, value = env->rank;
+    xm_bootstrap_t *bootstrap;
+    conformance_seat_t seat = {.barrier = barrier};
+    char lanes[256];
+    xm_op_t op = {.done = ignore};
+    bool tcp;
+
+    local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, wait_limit_s, &bootstrap));
+    seat.arg = bootstrap;
+    seat.transport = open_transport(bootstrap, placement, false);
+    (void)xm_transport_send(seat.transport, peer, 1, &value, sizeof(value), NULL, &op);
+    for (int i = 0; i < 100; ++i) {
+        (void)xm_transport_progress(seat.transport);
+        local_sleep(0.001);
+    }
+    local_expect_ok(xm_transport_ucx_lanes(seat.transport, peer, lanes, sizeof(lanes)));
+    tcp = strstr(lanes, "tcp/") != NULL;
+    local_expect(tcp == (placement != ONE_HOST), "lanes are '%s'", lanes);
+    local_expect(placement != EMULATED_HOSTS || strcmp(lanes, "tcp/lo") == 0, "lanes are '%s'",
+                 lanes);
+    local_expect(tcp || strstr(lanes, "sysv") != NULL || strstr(lanes, "posix") != NULL,
+                 "lanes are '%s'", lanes);
+    local_expect(placement == ONE_HOST || strstr(lanes, "memory") == NULL, "lanes are '%s'", lanes);
+    local_expect_fails(xm_transport_ucx_lanes(seat.transport, env->rank, lanes, sizeof(lanes)),
+                       XM_ERR_INVALID_ARGUMENT, "no UCX peer");
+    barrier(&seat);
+    xm_transport_destroy(seat.transport);
+    xm_bootstrap_destroy(bootstrap);
+    return 0;
+}
+
+START_TEST(lanes_differ)
+{
+    placement_t placement = (placement_t)_i;
+
+    local_job_run(2, JOB_LIMIT_S, look_at_lanes, &placement);
+}
+END_TEST
+
+/* Spinning transports have nothing to sleep on, and work. */
+static int spin(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    xm_bootstrap_t *bootstrap;
+    conformance_seat_t seat = {.barrier = barrier, .limit = wait_limit_s};
+
+    (void)arg;
+    local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, wait_limit_s, &bootstrap));
+    seat.arg = bootstrap;
+    seat.transport = open_transport(bootstrap, ONE_HOST, true);
+    local_expect(xm_transport_event_fd(seat.transport) == -1, "a descriptor");
+    local_expect(xm_transport_arm(seat.transport) == XM_IN_PROGRESS, "allowed to sleep");
+    conformance_cases[0].run(&seat);
+    barrier(&seat);
+    xm_transport_destroy(seat.transport);
+    xm_bootstrap_destroy(bootstrap);
+    return 0;
+}
+
+START_TEST(spinning_works)
+{
+    local_job_run(2, JOB_LIMIT_S, spin, NULL);
+}
+END_TEST
+
+/* Registrations that were forgotten do not abort the process, and one rank alone is a job. */
+static int forget(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    static char bytes[100000];
+    xm_bootstrap_t *bootstrap;
+    xm_transport_t *transport;
+    xm_memory_t *memory;
+
+    (void)arg;
+    local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, wait_limit_s, &bootstrap));
+    transport = open_transport(bootstrap, ONE_HOST, false);
+    local_expect_ok(xm_transport_memory_register(transport, bytes, sizeof(bytes), &memory));
+    local_expect_ok(xm_transport_memory_register(transport, bytes, 10, &memory));
+    local_expect(xm_transport_now(transport) > 0, "no clock");
+    xm_transport_destroy(transport);
+    xm_transport_destroy(NULL);
+    xm_bootstrap_destroy(bootstrap);
+    return 0;
+}
+
+START_TEST(forgotten_registrations)
+{
+    local_job_run(1, JOB_LIMIT_S, forget, NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("transport_ucx");
+    TCase *tcase = tcase_create("jobs");
+
+    tcase_set_timeout(tcase, JOB_LIMIT_S + 10);
+    tcase_add_loop_test(tcase, conforms_on_one_host, 0, conformance_case_count);
+    tcase_add_loop_test(tcase, conforms_between_emulated_hosts, 0, conformance_case_count);
+    tcase_add_loop_test(tcase, conforms_between_machines, 0, conformance_case_count);
+    tcase_add_loop_test(tcase, lanes_differ, 0, PLACEMENTS);
+    tcase_add_test(tcase, spinning_works);
+    tcase_add_test(tcase, forgotten_registrations);
+    suite_add_tcase(suite, tcase);
+    return xm_test_run(suite);
+}

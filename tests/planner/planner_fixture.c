@@ -1,0 +1,29 @@
+#include "planner_fixture.h"
+
+#include "xm_test.h"
+
+xm_cluster_profile_t *planner_fixture_profile(int hosts, int devices, double memory)
+{
+    static const xm_curve_point_t self[] = {{8, 1e-7}, {1 << 20, 1e-4}, {64 << 20, 6.4e-3}};
+    static const xm_curve_point_t intra[] = {{8, 1e-6}, {1 << 20, 2.1e-4}, {64 << 20, 1.342e-2}};
+    static const xm_curve_point_t inter[] = {{8, 2e-5}, {1 << 20, 1.07e-3}, {64 << 20, 6.71e-2}};
+    xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
+    xm_cluster_profile_t *profile;
+
+    params.name = "fixture";
+    params.provenance = "assumed for tests";
+    params.hosts = hosts;
+    params.devices_per_host = devices;
+    params.device_flops = 5e10;
+    params.device_memory_bytes = memory;
+    params.device_memory_bandwidth = 1e10;
+    params.nic_bandwidth = 1e9;
+    params.curve[XM_LINK_SELF] = self;
+    params.curve[XM_LINK_INTRA_HOST] = intra;
+    params.curve[XM_LINK_INTER_HOST] = inter;
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        params.curve_points[link] = 3;
+    }
+    ck_assert_xm_ok(xm_cluster_profile_create(&params, &profile));
+    return profile;
+}

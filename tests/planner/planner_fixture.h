@@ -1,0 +1,13 @@
+/**
+ * @file planner_fixture.h
+ * A cluster profile with round numbers for the planner's tests.
+ */
+#ifndef PLANNER_FIXTURE_H
+#define PLANNER_FIXTURE_H
+
+#include "comm/cluster_profile.h"
+
+/** hosts x devices, 50 GFLOP/s and @p memory bytes each; 5 GB/s inside a host, 1 GB/s across. */
+xm_cluster_profile_t *planner_fixture_profile(int hosts, int devices, double memory);
+
+#endif

@@ -1,0 +1,131 @@
+#!/bin/sh
+# autopar as a user meets it: results, and for every bad input one sentence and exit status 2.
+set -u
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+fail() {
+    echo "FAIL: $*"
+    failures=$((failures + 1))
+}
+
+# good NAME TEXT command…: succeeds and prints TEXT.
+good() {
+    name=$1 text=$2
+    shift 2
+    "$@" >"$work/out" 2>"$work/err"
+    status=$?
+    [ $status -eq 0 ] || fail "$name: exit status $status: $(cat "$work/err")"
+    grep -qF -e "$text" "$work/out" || fail "$name: the output lacks '$text': $(cat "$work/out")"
+    [ -s "$work/err" ] && fail "$name: unexpected: $(cat "$work/err")"
+}
+
+# bad NAME SENTENCE command…: exit status 2 and exactly one line with SENTENCE.
+bad() {
+    name=$1 text=$2
+    shift 2
+    "$@" >"$work/out" 2>"$work/err"
+    status=$?
+    [ $status -eq 2 ] || fail "$name: exit status $status, expected 2"
+    grep -qF -e "$text" "$work/err" || fail "$name: the sentence lacks '$text': $(cat "$work/err")"
+    [ "$(wc -l <"$work/err")" -eq 1 ] || fail "$name: not one line: $(cat "$work/err")"
+    [ -s "$work/out" ] && fail "$name: output in spite of the error: $(cat "$work/out")"
+}
+
+cluster=$SOURCE_DIR/tests/fixtures/profiles/lab-2x4.json
+plan=$work/plan.json
+
+good help "Usage: autopar COMMAND" "$AUTOPAR" --help
+good version "autopar 0." "$AUTOPAR" --version
+for command in probe plan shard explain; do
+    good "$command --help" "Usage: autopar $command" "$AUTOPAR" $command --help
+done
+bad "no command" "autopar: a command is needed" "$AUTOPAR"
+bad "unknown command" "unknown command 'pln'; did you mean 'plan'?" "$AUTOPAR" pln
+bad "unknown setting" "XM_TIMEOUT" env XM_TIMOUT=3 "$AUTOPAR" plan
+
+good plan "predicted step" "$AUTOPAR" plan --model gpt-1.3b --cluster "$cluster" --stages 2 \
+    -o "$plan" --plot "$work/plan.svg"
+grep -q '"format": "crossmesh-plan"' "$plan" || fail "plan.json is no plan"
+grep -q '</svg>' "$work/plan.svg" || fail "plan.svg is no figure"
+python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' "$work/plan.svg" ||
+    fail "plan.svg is not well-formed"
+good "plan --json" '"reshardings"' "$AUTOPAR" plan --model gpt-125m --cluster "$cluster" \
+    --hosts 1 --devices-per-host 2 --global-batch 32 --micro-batches 4,8 --json
+good explain "runner-up" "$AUTOPAR" explain "$plan" --cluster "$cluster"
+good "explain --json" '"decisions"' "$AUTOPAR" explain "$plan" --cluster "$cluster" --json
+
+# The rows of docs/autopar.md.
+good "shard: data parallel" "objective 196614.02" "$AUTOPAR" shard mlp2 --mesh 4x1 --batch 1024 \
+    --hidden 128 --beta 1,1
+good "shard: model parallel" "objective 786437.01" "$AUTOPAR" shard mlp2 --mesh 1x4 --batch 128 \
+    --hidden 1024 --beta 1,1
+good "shard: forced" "objective 12582918" "$AUTOPAR" shard mlp2 --mesh 4x1 --batch 128 \
+    --hidden 1024 --beta 1,1 --force-data-parallel
+good "shard: profile" "objective" "$AUTOPAR" shard mlp2 --mesh 2x2 --cluster "$cluster"
+
+good "shard --json" '"strategy": "S0R,RR->S0R {b:0}"' "$AUTOPAR" shard mlp2 --mesh 4x1 --json
+
+bad "no model" "autopar plan: --model is needed" "$AUTOPAR" plan
+bad "unknown option" "unknown option --modle; did you mean --model?" "$AUTOPAR" plan --modle x
+bad "unknown model" "did you mean 'gpt-1.3b'?" "$AUTOPAR" plan --model gtp-1.3b --cluster "$cluster"
+bad "missing profile" "cannot read the cluster profile $work/none.json: No such file" \
+    "$AUTOPAR" plan --model gpt-1.3b --cluster "$work/none.json"
+printf '{"version": 1,\n "name": }\n' >"$work/broken.json"
+bad "malformed profile" "line 2" "$AUTOPAR" plan --model gpt-1.3b --cluster "$work/broken.json"
+bad "stages impossible" "cannot be divided into 3 stages on 2 x 4 devices; the nearest" \
+    "$AUTOPAR" plan --model mlp2 --cluster "$cluster" --stages 3
+bad "stages reversed" "--stages: 4-2 is not a range" \
+    "$AUTOPAR" plan --model mlp2 --cluster "$cluster" --stages 4-2
+bad "stages text" "--stages: 'two' is not an integer" \
+    "$AUTOPAR" plan --model mlp2 --cluster "$cluster" --stages two
+bad "memory too small" "does not fit into 512.00 MiB per device on 2 x 4 devices" \
+    "$AUTOPAR" plan --model gpt-1.3b --cluster "$cluster" --memory-limit 512MiB
+bad "memory text" "--memory-limit: '16 GiB' is not a byte count" \
+    "$AUTOPAR" plan --model gpt-1.3b --cluster "$cluster" --memory-limit "16 GiB"
+bad "no memory" "--memory-limit: a device needs some memory" \
+    "$AUTOPAR" plan --model gpt-1.3b --cluster "$cluster" --memory-limit 0
+bad "micro-batches" "a batch of 1024 does not divide into 3 micro-batches" \
+    "$AUTOPAR" plan --model gpt-1.3b --cluster "$cluster" --micro-batches 3
+bad "micro-batches text" "--micro-batches: '' is not an integer" \
+    "$AUTOPAR" plan --model gpt-1.3b --cluster "$cluster" --micro-batches 8,
+bad "recompute" "--recompute: 'yes' is not one of auto|off|on" \
+    "$AUTOPAR" plan --model gpt-1.3b --cluster "$cluster" --recompute yes
+bad "extra argument" "unexpected argument 'gpt-1.3b'" "$AUTOPAR" plan gpt-1.3b
+
+bad "explain without plan" "autopar explain: missing argument" "$AUTOPAR" explain
+bad "explain: missing plan" "cannot read $work/none.json" \
+    "$AUTOPAR" explain "$work/none.json" --cluster "$cluster"
+sed 's/"micro_batches": /"micro_batches": 1/' "$plan" >"$work/edited.json"
+bad "explain: edited plan" "does not match the contents" \
+    "$AUTOPAR" explain "$work/edited.json" --cluster "$cluster"
+printf '{"format": 3' >"$work/broken.json"
+bad "explain: malformed" "line 1, column 12" \
+    "$AUTOPAR" explain "$work/broken.json" --cluster "$cluster"
+
+bad "shard without mesh" "--mesh is needed" "$AUTOPAR" shard mlp2
+bad "shard: mesh" "--mesh: '4' is not a mesh such as 2x4" "$AUTOPAR" shard mlp2 --mesh 4
+bad "shard: alpha" "--alpha: one number for each of the 2 mesh axes" \
+    "$AUTOPAR" shard mlp2 --mesh 2x2 --alpha 1
+bad "shard: profile without cluster" "--cost-model profile needs --cluster" \
+    "$AUTOPAR" shard mlp2 --mesh 2x2 --cost-model profile
+bad "shard: model" "no built-in model 'mlp'" "$AUTOPAR" shard mlp --mesh 2x2
+bad "shard: no memory" "--memory-limit: a device needs some memory" \
+    "$AUTOPAR" shard mlp2 --mesh 2x2 --memory-limit 0
+bad "shard: memory" "1000 B" "$AUTOPAR" shard mlp2 --mesh 2x2 --memory-limit 1kB
+
+bad "probe: ranks" "--ranks: 0 is outside 1" "$AUTOPAR" probe -n 0
+bad "probe: contradiction" "2 hosts of 2 ranks are not 3 ranks" \
+    "$AUTOPAR" probe -n 3 --hosts 2 --ranks-per-host 2
+bad "probe: uneven" "3 ranks do not fill 2 emulated hosts evenly" "$AUTOPAR" probe -n 3 --hosts 2
+
+"$AUTOPAR" plan --model gpt-125m --cluster "$cluster" >/dev/full 2>"$work/err"
+[ $? -eq 1 ] || fail "a full disk goes unnoticed"
+grep -q 'cannot write' "$work/err" || fail "a full disk has no sentence: $(cat "$work/err")"
+
+if [ $failures -ne 0 ]; then
+    echo "$failures failures"
+    exit 1
+fi
+echo "all as expected"

@@ -1,0 +1,251 @@
+#include "profile_fixture.h"
+
+#include <math.h>
+
+#include "planner/cost.h"
+#include "planner/reshard_memo.h"
+
+static ap_cost_mesh_t *alpa_mesh(ap_cost_model_t **model, int d0, int d1)
+{
+    ap_alpa_params_t params = AP_ALPA_PARAMS_INIT;
+    const int shape[] = {d0, d1};
+    ap_cost_mesh_t *mesh;
+
+    ck_assert_xm_ok(ap_cost_model_create_alpa(&params, model));
+    ck_assert_xm_ok(ap_cost_mesh_create(*model, d0, d1, shape, 2, &mesh));
+    return mesh;
+}
+
+static ap_spec_t spec(const char *text, int rank)
+{
+    ap_spec_t parsed;
+
+    ck_assert_xm_ok(ap_spec_parse(text, rank, 2, &parsed));
+    return parsed;
+}
+
+START_TEST(alpa_formulas_have_their_constants)
+{
+    ap_cost_model_t *model;
+    ap_cost_mesh_t *mesh = alpa_mesh(&model, 4, 8);
+
+    ck_assert_double_eq_tol(ap_cost_collective(mesh, AP_ALL_GATHER, 0, 1000), 1 + 750 + 0.1, 1e-9);
+    ck_assert_double_eq_tol(ap_cost_collective(mesh, AP_ALL_REDUCE, 0, 1000), 1 + 1500 + 0.01,
+                            1e-9);
+    ck_assert_double_eq_tol(ap_cost_collective(mesh, AP_REDUCE_SCATTER, 0, 1000), 1 + 750 + 0.001,
+                            1e-9);
+    ck_assert_double_eq_tol(ap_cost_collective(mesh, AP_ALL_TO_ALL, 0, 1600),
+                            1 + 3.0 / 16 * 1600 * 2 + 0.001, 1e-9);
+    ck_assert_double_eq_tol(ap_cost_collective(mesh, AP_ALL_REDUCE, 1, 800),
+                            1 + 0.1 * 2 * 7 / 8 * 800 + 0.01, 1e-9);
+    ck_assert_double_eq_tol(ap_cost_compute(mesh, 1e12, 1e12), 0, 1e-12);
+    ck_assert_double_eq_tol(ap_cost_replicated(mesh), 2, 1e-12);
+    ck_assert(ap_cost_model_is_alpa(model));
+    ck_assert_ptr_null(ap_cost_model_profile(model));
+    ap_cost_mesh_destroy(mesh);
+    ap_cost_model_destroy(model);
+}
+END_TEST
+
+/* Alpa's table 2. The last column is the size of axis 1: where it is 1, a detour over a cheaper
+ * axis is ruled out. */
+START_TEST(resharding_takes_the_collectives_of_alpas_table)
+{
+    static const struct {
+        const char *from, *to;
+        int steps;
+        bool slice;
+        ap_collective_kind_t kind;
+        int axis;
+        double share; /* of the whole tensor, as cost.h counts B */
+        int d1;
+    } rows[] = {
+        {"RR", "S0R", 1, true, AP_ALL_GATHER, 0, 0, 8},
+        {"S0R", "RR", 1, false, AP_ALL_GATHER, 0, 1, 1},
+        {"S0S1", "S0R", 1, false, AP_ALL_GATHER, 1, 1.0 / 4, 8},
+        {"S0R", "RS0", 1, false, AP_ALL_TO_ALL, 0, 1, 1},
+        {"S0S1", "S01R", 1, false, AP_ALL_TO_ALL, 1, 1.0 / 4, 8},
+        {"S01R", "S0R", 1, false, AP_ALL_GATHER, 1, 1.0 / 4, 8},
+        {"S0R", "S01R", 1, true, AP_ALL_GATHER, 1, 0, 8},
+    };
+    const ap_shape_t shape = {2, {64, 64}};
+    const double bytes = 64 * 64 * 4;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); ++i) {
+        ap_cost_model_t *model;
+        ap_cost_mesh_t *mesh = alpa_mesh(&model, 4, rows[i].d1);
+        ap_reshard_step_t steps[AP_MAX_RESHARD_STEPS];
+        int count;
+        double cost = ap_cost_reshard(mesh, &shape, bytes, spec(rows[i].from, 2),
+                                      spec(rows[i].to, 2), steps, &count);
+        double expected = rows[i].slice ? 0
+                                        : ap_cost_collective(mesh, rows[i].kind, rows[i].axis,
+                                                             bytes * rows[i].share);
+
+        ck_assert_msg(count == rows[i].steps, "%s to %s in %d steps for %g", rows[i].from,
+                      rows[i].to, count, cost);
+        ck_assert_int_eq(steps[0].slice, rows[i].slice);
+        ck_assert_int_eq(steps[0].axis, rows[i].axis);
+        ck_assert_uint_eq(steps[0].after, spec(rows[i].to, 2));
+        ck_assert_double_eq_tol(cost, expected, 1e-9);
+        ck_assert_double_eq_tol(ap_cost_reshard(mesh, &shape, bytes, spec(rows[i].from, 2),
+                                                spec(rows[i].from, 2), NULL, NULL),
+                                0, 1e-12);
+        ap_cost_mesh_destroy(mesh);
+        ap_cost_model_destroy(model);
+    }
+}
+END_TEST
+
+/* Cutting the major axis of a dimension whose minor one is cut moves data. */
+START_TEST(axis_order_matters)
+{
+    const ap_shape_t shape = {2, {64, 64}};
+    ap_cost_model_t *model;
+    ap_cost_mesh_t *mesh = alpa_mesh(&model, 4, 8);
+
+    ck_assert_double_gt(
+        ap_cost_reshard(mesh, &shape, 1 << 14, spec("S1R", 2), spec("S01R", 2), NULL, NULL), 1);
+    ap_cost_mesh_destroy(mesh);
+    ap_cost_model_destroy(model);
+}
+END_TEST
+
+/* Shortest paths: no detour over a third spec is cheaper, and the batch answers agree. */
+START_TEST(resharding_costs_are_a_metric_of_shortest_paths)
+{
+    const ap_shape_t shape = {3, {8, 64, 12}};
+    const double bytes = 8 * 64 * 12 * 2;
+    xm_cluster_profile_t *profile = fixture_profile();
+    const int mesh_shape[] = {2, 4};
+    ap_cost_model_t *model;
+    ap_cost_mesh_t *mesh;
+    ap_spec_t specs[AP_MAX_SPECS];
+    double cost[32][32];
+    int count;
+
+    ck_assert_xm_ok(ap_cost_model_create_profile(profile, &model));
+    ck_assert_xm_ok(ap_cost_mesh_create(model, 2, 4, mesh_shape, 2, &mesh));
+    count = ap_specs_enumerate(mesh, &shape, specs);
+    ck_assert_int_eq(count, 15); /* 16 without S01 on the last dimension (12 / 8) */
+    for (int i = 0; i < count; ++i) {
+        ap_cost_reshard_many(mesh, &shape, bytes, specs[i], specs, count, cost[i]);
+        ck_assert_double_eq_tol(cost[i][i], 0, 1e-15);
+        for (int j = 0; j < count; ++j) {
+            ck_assert_double_eq_tol(
+                cost[i][j], ap_cost_reshard(mesh, &shape, bytes, specs[i], specs[j], NULL, NULL),
+                1e-15);
+        }
+    }
+    for (int i = 0; i < count; ++i) {
+        for (int j = 0; j < count; ++j) {
+            for (int k = 0; k < count; ++k) {
+                ck_assert_double_le(cost[i][j], cost[i][k] + cost[k][j] + 1e-15);
+            }
+        }
+    }
+    ap_cost_mesh_destroy(mesh);
+    ap_cost_model_destroy(model);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+/* Rings by hand from the fixture's curves. */
+START_TEST(profile_rings_use_the_link_class_of_their_axis)
+{
+    xm_cluster_profile_t *profile = fixture_profile();
+    const int shape[] = {2, 4}, flat[] = {8, 1};
+    const double mib = 1 << 20;
+    ap_cost_model_t *model;
+    ap_cost_mesh_t *mesh, *ring;
+
+    ck_assert_xm_ok(ap_cost_model_create_profile(profile, &model));
+    ck_assert_xm_ok(ap_cost_mesh_create(model, 2, 4, shape, 2, &mesh));
+    /* Axis 1 stays in a host: 3 steps of 1 MiB at 1e-4 s. */
+    ck_assert_double_eq_tol(ap_cost_collective(mesh, AP_ALL_GATHER, 1, 4 * mib), 3e-4, 1e-12);
+    ck_assert_double_eq_tol(ap_cost_collective(mesh, AP_ALL_REDUCE, 1, 4 * mib), 6e-4, 1e-12);
+    /* Axis 0 crosses: 4 rings leave each host at once and share its NICs. */
+    ck_assert_double_eq_tol(ap_cost_collective(mesh, AP_REDUCE_SCATTER, 0, 2 * mib),
+                            fmax(4e-4, 2e-5 + 4 * mib / 3e9), 1e-12);
+    ck_assert_double_eq_tol(ap_cost_collective(mesh, AP_PERMUTE, 1, mib), 1e-4, 1e-12);
+    /* One ring over both hosts: a single flow leaves each. */
+    ck_assert_xm_ok(ap_cost_mesh_create(model, 2, 4, flat, 2, &ring));
+    ck_assert_double_eq_tol(ap_cost_collective(ring, AP_ALL_GATHER, 0, 8 * mib), 7 * 4e-4, 1e-12);
+    /* All-to-all: 3 near and 4 far messages; 16 pairs leave each host. */
+    ck_assert_double_eq_tol(ap_cost_collective(ring, AP_ALL_TO_ALL, 0, 64 * mib),
+                            3 * 1e-4 + fmax(4 * 4e-4, 2e-5 + 16 * mib / 3e9), 1e-12);
+    ck_assert_double_eq_tol(ap_cost_collective(ring, AP_ALL_REDUCE, 1, 8 * mib), 0, 1e-15);
+    ap_cost_mesh_destroy(ring);
+    ap_cost_mesh_destroy(mesh);
+    ap_cost_model_destroy(model);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+START_TEST(compute_is_a_roofline_and_explains_itself)
+{
+    xm_cluster_profile_t *profile = fixture_profile();
+    const int shape[] = {1, 4};
+    ap_cost_model_t *model;
+    ap_cost_mesh_t *mesh;
+    char text[512];
+
+    ck_assert_xm_ok(ap_cost_model_create_profile(profile, &model));
+    ck_assert_xm_ok(ap_cost_mesh_create(model, 1, 4, shape, 2, &mesh));
+    ck_assert_double_eq_tol(ap_cost_compute(mesh, 1e13, 1e3), 1, 1e-9);
+    ck_assert_double_eq_tol(ap_cost_compute(mesh, 1e3, 5e11), 1, 1e-9);
+    ck_assert_double_eq_tol(ap_cost_replicated(mesh), 0, 1e-15);
+    (void)ap_cost_explain_compute(mesh, 1e13, 1e3, text, sizeof(text));
+    ck_assert_ptr_nonnull(strstr(text, "FLOP/s"));
+    (void)ap_cost_explain_compute(mesh, 1, 5e11, text, sizeof(text));
+    ck_assert_ptr_nonnull(strstr(text, "memory bandwidth"));
+    (void)ap_cost_explain_collective(mesh, AP_ALL_REDUCE, 1, 1 << 22, text, sizeof(text));
+    ck_assert_ptr_nonnull(strstr(text, "all-reduce of 4.00 MiB over axis 1 (4 devices): 6 steps"));
+    ck_assert_ptr_nonnull(strstr(text, "intra_host curve, the point at 1.00 MiB"));
+    ap_cost_mesh_destroy(mesh);
+    ap_cost_model_destroy(model);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+START_TEST(bad_meshes_are_refused)
+{
+    xm_cluster_profile_t *profile = fixture_profile();
+    const int shape[] = {2, 4}, zero[] = {0, 4};
+    ap_alpa_params_t alpa = AP_ALPA_PARAMS_INIT;
+    ap_cost_model_t *model;
+    ap_cost_mesh_t *mesh = NULL;
+
+    ck_assert_xm_ok(ap_cost_model_create_profile(profile, &model));
+    ck_assert_xm_fails(ap_cost_mesh_create(model, 1, 4, shape, 2, &mesh), XM_ERR_INVALID_ARGUMENT,
+                       "8 devices does not fit a submesh of 1 x 4");
+    ck_assert_xm_fails(ap_cost_mesh_create(model, 1, 8, shape, 2, &mesh), XM_ERR_INVALID_ARGUMENT,
+                       "larger than the cluster of 2 x 4");
+    ck_assert_xm_fails(ap_cost_mesh_create(model, 1, 4, zero, 2, &mesh), XM_ERR_INVALID_ARGUMENT,
+                       "axis 0 has size 0");
+    ck_assert_xm_fails(ap_cost_mesh_create(model, 1, 4, shape, 4, &mesh), XM_ERR_INVALID_ARGUMENT,
+                       "1 … 3 axes");
+    ck_assert_ptr_null(mesh);
+    ap_cost_model_destroy(model);
+    alpa.beta[1] = -1;
+    ck_assert_xm_fails(ap_cost_model_create_alpa(&alpa, &model), XM_ERR_INVALID_ARGUMENT,
+                       "beta -1 of axis 1");
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cost");
+    TCase *tcase = tcase_create("all");
+
+    tcase_add_test(tcase, alpa_formulas_have_their_constants);
+    tcase_add_test(tcase, resharding_takes_the_collectives_of_alpas_table);
+    tcase_add_test(tcase, axis_order_matters);
+    tcase_add_test(tcase, resharding_costs_are_a_metric_of_shortest_paths);
+    tcase_add_test(tcase, profile_rings_use_the_link_class_of_their_axis);
+    tcase_add_test(tcase, compute_is_a_roofline_and_explains_itself);
+    tcase_add_test(tcase, bad_meshes_are_refused);
+    suite_add_tcase(suite, tcase);
+    return xm_test_run(suite);
+}

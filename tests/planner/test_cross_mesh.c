@@ -1,0 +1,117 @@
+#include "planner/cross_mesh.h"
+
+#include "planner_fixture.h"
+#include "xm_test.h"
+
+static const ap_shape_t shape = {3, {16, 1024, 64}}; /* 4 MiB of 32-bit elements */
+static const double bytes = 16.0 * 1024 * 64 * 4;
+
+static ap_spec_t spec(const char *text)
+{
+    ap_spec_t value;
+
+    ck_assert_xm_ok(ap_spec_parse(text, 3, 2, &value));
+    return value;
+}
+
+START_TEST(a_tensor_between_hosts_takes_its_bytes_over_the_nic)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 1e9);
+    ap_cross_mesh_side_t src = {0, {1, 4}, spec("S1RR")}, dst = {4, {1, 4}, spec("S1RR")};
+    ap_cross_mesh_cost_t cost;
+    ap_cross_mesh_t *cross_mesh;
+
+    ck_assert_xm_ok(ap_cross_mesh_create(profile, &cross_mesh));
+    ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, &shape, 4, &src, &dst, &cost));
+    ck_assert_int_eq(cost.net_bytes, (int64_t)bytes);
+    ck_assert_double_eq_tol(cost.bound, bytes / 1e9, 1e-7);
+    ck_assert_double_eq_tol(cost.forward, bytes / 1e9 + 2e-5, 1e-5);
+    ck_assert_double_eq_tol(cost.backward, cost.forward, 1e-9);
+    /* Replicas at the destination cost no NIC, but every device receives the whole tensor. */
+    dst.spec = spec("RRR");
+    ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, &shape, 4, &src, &dst, &cost));
+    ck_assert_int_eq(cost.net_bytes, (int64_t)bytes);
+    ck_assert_double_ge(cost.forward, bytes / 1e9);
+    ap_cross_mesh_destroy(cross_mesh);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+START_TEST(inside_a_host_the_intra_host_curve_counts)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(1, 4, 1e9);
+    ap_cross_mesh_side_t src = {0, {1, 2}, spec("S1RR")}, dst = {2, {1, 2}, spec("S1RR")};
+    ap_cross_mesh_cost_t cost;
+    ap_cross_mesh_t *cross_mesh;
+
+    ck_assert_xm_ok(ap_cross_mesh_create(profile, &cross_mesh));
+    ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, &shape, 4, &src, &dst, &cost));
+    ck_assert_int_eq(cost.net_bytes, 0);
+    ck_assert_double_eq(cost.bound, 0.0);
+    ck_assert_double_eq_tol(
+        cost.forward, xm_cluster_profile_seconds(profile, XM_LINK_INTRA_HOST, bytes / 2), 1e-9);
+    ap_cross_mesh_destroy(cross_mesh);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+START_TEST(equal_places_are_simulated_once)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(4, 2, 1e9);
+    ap_cross_mesh_side_t src = {0, {1, 2}, spec("S1RR")}, dst = {2, {1, 2}, spec("RRR")};
+    ap_cross_mesh_cost_t first, again;
+    ap_cross_mesh_t *cross_mesh;
+
+    ck_assert_xm_ok(ap_cross_mesh_create(profile, &cross_mesh));
+    ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, &shape, 4, &src, &dst, &first));
+    src.first_device = 4;
+    dst.first_device = 6;
+    ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, &shape, 4, &src, &dst, &again));
+    ck_assert_uint_eq(ap_cross_mesh_simulated(cross_mesh), 1);
+    ck_assert_double_eq(first.forward, again.forward);
+    for (int width = 1; width <= 300; ++width) { /* the cache grows */
+        ap_shape_t other = {3, {16, 1024, width}};
+
+        ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, &other, 4, &src, &dst, &again));
+    }
+    ck_assert_uint_eq(ap_cross_mesh_simulated(cross_mesh), 300);
+    ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, &shape, 4, &src, &dst, &again));
+    ck_assert_uint_eq(ap_cross_mesh_simulated(cross_mesh), 300);
+    ck_assert_double_eq(first.forward, again.forward);
+    ap_cross_mesh_destroy(cross_mesh);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+START_TEST(bad_sides_are_refused)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 1e9);
+    ap_cross_mesh_side_t src = {0, {1, 4}, spec("S1RR")}, dst = {2, {1, 4}, spec("S1RR")};
+    ap_shape_t odd = {3, {3, 5, 7}};
+    ap_cross_mesh_cost_t cost;
+    ap_cross_mesh_t *cross_mesh;
+
+    ck_assert_xm_ok(ap_cross_mesh_create(profile, &cross_mesh));
+    ck_assert_xm_fails(ap_cross_mesh_cost(cross_mesh, &shape, 4, &src, &dst, &cost),
+                       XM_ERR_INVALID_ARGUMENT, "devices 0 to 3 and 2 to 5 of two stages overlap");
+    dst.first_device = 4;
+    ck_assert_xm_fails(ap_cross_mesh_cost(cross_mesh, &odd, 4, &src, &dst, &cost),
+                       XM_ERR_INVALID_ARGUMENT, "3");
+    ap_cross_mesh_destroy(cross_mesh);
+    ap_cross_mesh_destroy(NULL);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cross_mesh");
+    TCase *tcase = tcase_create("all");
+
+    tcase_add_test(tcase, a_tensor_between_hosts_takes_its_bytes_over_the_nic);
+    tcase_add_test(tcase, inside_a_host_the_intra_host_curve_counts);
+    tcase_add_test(tcase, equal_places_are_simulated_once);
+    tcase_add_test(tcase, bad_sides_are_refused);
+    suite_add_tcase(suite, tcase);
+    return xm_test_run(suite);
+}

@@ -1,0 +1,176 @@
+#include "profile_fixture.h"
+
+#include "planner/frontend_zoo.h"
+#include "planner/shard_problem.h"
+#include "planner/training.h"
+
+typedef struct fixture {
+    xm_cluster_profile_t *profile;
+    ap_cost_model_t *model;
+    ap_cost_mesh_t *mesh;
+    ap_graph_t *forward, *training;
+    ap_shard_params_t params;
+} fixture_t;
+
+static void set_up(fixture_t *f, const char *name, int layers, int d0, int d1)
+{
+    ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
+    const int shape[] = {d0, d1};
+
+    zoo.batch = 4;
+    zoo.layers = layers;
+    f->profile = fixture_profile();
+    ck_assert_xm_ok(ap_cost_model_create_profile(f->profile, &f->model));
+    ck_assert_xm_ok(ap_cost_mesh_create(f->model, 1, d0 * d1, shape, 2, &f->mesh));
+    ck_assert_xm_ok(ap_zoo_create(name, &zoo, &f->forward));
+    ck_assert_xm_ok(ap_training_expand(f->forward, AP_OPTIMIZER_ADAM, &f->training));
+    f->params = (ap_shard_params_t)AP_SHARD_PARAMS_INIT;
+    f->params.graph = f->training;
+    f->params.mesh = f->mesh;
+    f->params.micro_batches = 8;
+    f->params.state_bytes = 12;
+}
+
+static void tear_down(fixture_t *f)
+{
+    ap_graph_destroy(f->training);
+    ap_graph_destroy(f->forward);
+    ap_cost_mesh_destroy(f->mesh);
+    ap_cost_model_destroy(f->model);
+    xm_cluster_profile_destroy(f->profile);
+}
+
+/* Solves; the caller frees choice and problem. */
+static ap_shard_problem_t *solve(const fixture_t *f, int **choice, ap_intra_op_result_t *result)
+{
+    const ap_intra_op_options_t options = AP_INTRA_OP_OPTIONS_INIT;
+    ap_shard_problem_t *shard;
+
+    ck_assert_xm_ok(ap_shard_problem_create(&f->params, &shard));
+    *choice = calloc((size_t)ap_shard_problem_get(shard)->nodes, sizeof(int));
+    ck_assert_xm_ok(ap_intra_op_solve(ap_shard_problem_get(shard), &options, *choice, result));
+    return shard;
+}
+
+START_TEST(every_operator_input_and_parameter_is_a_node)
+{
+    ap_shard_problem_t *shard;
+    fixture_t f;
+    int nodes = 0;
+
+    set_up(&f, "gpt-125m", 1, 2, 2);
+    ck_assert_xm_ok(ap_shard_problem_create(&f.params, &shard));
+    for (int t = 0; t < ap_graph_tensors(f.training); ++t) {
+        int node = ap_shard_problem_tensor_node(shard, t);
+
+        ck_assert((node >= 0) == (ap_graph_tensor(f.training, t)->producer < 0));
+        nodes += node >= 0;
+        if (node >= 0) {
+            ck_assert_str_eq(ap_shard_problem_node_name(shard, node),
+                             ap_graph_tensor(f.training, t)->name);
+        }
+    }
+    for (int o = 0; o < ap_graph_ops(f.training); ++o) {
+        char text[192];
+
+        ck_assert_str_eq(ap_shard_problem_node_name(shard, ap_shard_problem_op_node(shard, o)),
+                         ap_graph_op(f.training, o)->name);
+        (void)ap_shard_problem_strategy(shard, ap_shard_problem_op_node(shard, o), 0, text,
+                                        sizeof(text));
+        ck_assert_ptr_nonnull(strstr(text, "->"));
+        ++nodes;
+    }
+    ck_assert_int_eq(nodes, ap_shard_problem_get(shard)->nodes);
+    ap_shard_problem_destroy(shard);
+    ap_shard_problem_destroy(NULL);
+    tear_down(&f);
+}
+END_TEST
+
+START_TEST(new_weights_have_the_spec_of_the_old)
+{
+    ap_shard_problem_t *shard;
+    ap_intra_op_result_t result;
+    int *choice, aliases = 0;
+    fixture_t f;
+
+    set_up(&f, "gpt-125m", 1, 1, 4);
+    shard = solve(&f, &choice, &result);
+    for (int t = 0; t < ap_graph_tensors(f.training); ++t) {
+        int old = ap_graph_tensor(f.training, t)->alias_of;
+
+        if (old >= 0) {
+            ck_assert_uint_eq(ap_shard_problem_spec(shard, choice, t),
+                              ap_shard_problem_spec(shard, choice, old));
+            ++aliases;
+        }
+    }
+    ck_assert_int_gt(aliases, 10);
+    free(choice);
+    ap_shard_problem_destroy(shard);
+    tear_down(&f);
+}
+END_TEST
+
+/* A limit below what the free choice takes shards more, at a price. */
+START_TEST(a_memory_limit_shards_parameters)
+{
+    ap_shard_problem_t *shard;
+    ap_intra_op_result_t unlimited, limited;
+    int *choice;
+    fixture_t f;
+
+    set_up(&f, "gpt-125m", 1, 1, 4);
+    shard = solve(&f, &choice, &unlimited);
+    free(choice);
+    ap_shard_problem_destroy(shard);
+    f.params.memory_limit = 0.9 * unlimited.memory;
+    shard = solve(&f, &choice, &limited);
+    ck_assert_double_le(limited.memory, f.params.memory_limit);
+    ck_assert_double_gt(limited.objective, unlimited.objective);
+    ck_assert_double_le(limited.bound, limited.objective * (1 + 1e-9));
+    ck_assert_double_ge(limited.bound, unlimited.objective * (1 - 1e-9));
+    ck_assert_double_gt(limited.price, 0);
+    free(choice);
+    ap_shard_problem_destroy(shard);
+    tear_down(&f);
+}
+END_TEST
+
+/* On one device there is nothing to choose: the objective is the compute time of all operators. */
+START_TEST(one_device_has_one_plan)
+{
+    ap_shard_problem_t *shard;
+    ap_intra_op_result_t result;
+    const ap_intra_op_problem_t *problem;
+    double sum = 0;
+    int *choice;
+    fixture_t f;
+
+    set_up(&f, "gpt-125m", 1, 1, 1);
+    shard = solve(&f, &choice, &result);
+    problem = ap_shard_problem_get(shard);
+    for (int n = 0; n < problem->nodes; ++n) {
+        ck_assert_int_eq(problem->strategies[n], 1);
+        sum += problem->costs[n][0];
+    }
+    ck_assert_double_eq_tol(result.objective, sum, 1e-12);
+    free(choice);
+    ap_shard_problem_destroy(shard);
+    tear_down(&f);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("shard_problem");
+    TCase *tcase = tcase_create("all");
+
+    tcase_set_timeout(tcase, 50);
+    tcase_add_test(tcase, every_operator_input_and_parameter_is_a_node);
+    tcase_add_test(tcase, new_weights_have_the_spec_of_the_old);
+    tcase_add_test(tcase, a_memory_limit_shards_parameters);
+    tcase_add_test(tcase, one_device_has_one_plan);
+    suite_add_tcase(suite, tcase);
+    return xm_test_run(suite);
+}

@@ -1,0 +1,221 @@
+#include "random_case.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "xm_test.h"
+
+uint64_t random_next(random_t *random)
+{
+    uint64_t z = random->state += UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+int random_int(random_t *random, int low, int high)
+{
+    return low + (int)(random_next(random) % (uint64_t)(high - low + 1));
+}
+
+static xm_mesh_t *random_mesh(random_t *random, int ranks)
+{
+    int axes = random_int(random, 0, 3), sizes[3], size = 1, list[32];
+    xm_mesh_t *mesh;
+
+    for (int a = 0; a < axes; ++a) {
+        int most = ranks / size < 4 ? ranks / size : 4;
+
+        sizes[a] = random_int(random, 1, most);
+        size *= sizes[a];
+    }
+    for (int i = 0; i < ranks; ++i) {
+        list[i] = i;
+    }
+    for (int i = ranks - 1; i > 0; --i) {
+        int j = random_int(random, 0, i), swap = list[i];
+
+        list[i] = list[j];
+        list[j] = swap;
+    }
+    ck_assert_xm_ok(xm_mesh_create(axes, sizes, list, &mesh));
+    return mesh;
+}
+
+static void random_spec(random_t *random, const xm_mesh_t *mesh, int dims, xm_spec_t *spec)
+{
+    memset(spec, 0, sizeof(*spec));
+    spec->dims = dims;
+    for (int a = xm_mesh_axes(mesh) - 1; dims > 0 && a >= 0; --a) {
+        int d = random_int(random, -1, dims - 1);
+
+        if (d < 0) {
+            continue;
+        }
+        if (random_int(random, 0, 1) == 1) { /* outermost rather than innermost */
+            memmove(&spec->axes[d][1], &spec->axes[d][0], (size_t)spec->axis_count[d]);
+            spec->axes[d][0] = (uint8_t)a;
+        } else {
+            spec->axes[d][spec->axis_count[d]] = (uint8_t)a;
+        }
+        ++spec->axis_count[d];
+    }
+}
+
+/* An extent that both specs can cut: a multiple of the parts where a partition is even. */
+static int64_t random_extent(random_t *random, int src_parts, bool src_even, int dst_parts,
+                             bool dst_even)
+{
+    int64_t step = 1;
+
+    if (src_even) {
+        step = src_parts;
+    }
+    if (dst_even) {
+        int64_t a = step, b = dst_parts;
+
+        while (b != 0) {
+            int64_t rest = a % b;
+
+            a = b;
+            b = rest;
+        }
+        step = step / a * dst_parts;
+    }
+    return step * random_int(random, random_int(random, 0, 9) == 0 ? 0 : 1, step > 6 ? 2 : 12);
+}
+
+void random_case_create(random_t *random, random_case_t *c)
+{
+    int per_host = random_int(random, 1, 4);
+
+    random_case_create_for(random, random_int(random, 1, 24), per_host, c);
+}
+
+void random_case_create_for(random_t *random, int ranks, int per_host, random_case_t *c)
+{
+    static const int64_t sizes[] = {1, 2, 4, 8, 16, 3};
+    xm_network_params_t network = XM_NETWORK_PARAMS_INIT;
+    int dims = random_int(random, 0, 4);
+    xm_partition_t src_partition = (xm_partition_t)random_int(random, 0, 1);
+    xm_partition_t dst_partition = (xm_partition_t)random_int(random, 0, 1);
+    xm_mesh_t *src_mesh, *dst_mesh;
+    xm_spec_t src_spec, dst_spec;
+    int64_t shape[4];
+
+    memset(c, 0, sizeof(*c));
+    c->ranks = ranks;
+    c->element_size = sizes[random_int(random, 0, 5)];
+    for (int r = 0; r < c->ranks; ++r) {
+        c->host_of_rank[r] = r / per_host;
+    }
+    src_mesh = random_mesh(random, c->ranks);
+    dst_mesh = random_mesh(random, c->ranks);
+    random_spec(random, src_mesh, dims, &src_spec);
+    random_spec(random, dst_mesh, dims, &dst_spec);
+    for (int d = 0; d < dims; ++d) {
+        shape[d] = random_extent(
+            random, xm_spec_parts(&src_spec, src_mesh, d), src_partition == XM_PARTITION_EVEN,
+            xm_spec_parts(&dst_spec, dst_mesh, d), dst_partition == XM_PARTITION_EVEN);
+    }
+    ck_assert_xm_ok(xm_layout_create(src_mesh, &src_spec, src_partition, shape, &c->src));
+    ck_assert_xm_ok(xm_layout_create(dst_mesh, &dst_spec, dst_partition, shape, &c->dst));
+    network.ranks = c->ranks;
+    network.host_of_rank = c->host_of_rank;
+    network.nic_bandwidth = 1e9;
+    network.nic_latency = 1e-5;
+    network.host_bandwidth = 1e10;
+    network.host_latency = 1e-6;
+    ck_assert_xm_ok(xm_network_create(&network, &c->network));
+    xm_mesh_destroy(src_mesh);
+    xm_mesh_destroy(dst_mesh);
+}
+
+void random_case_destroy(random_case_t *c)
+{
+    xm_network_destroy(c->network);
+    xm_layout_destroy(c->src);
+    xm_layout_destroy(c->dst);
+}
+
+static int format_layout(const xm_layout_t *layout, char *text, size_t size)
+{
+    char shape[64], ranks[256], spec[XM_SPEC_TEXT];
+
+    return snprintf(text, size, "mesh %s [%s] spec '%s' %s",
+                    xm_mesh_format_shape(xm_layout_mesh(layout), shape, sizeof(shape)),
+                    xm_mesh_format_ranks(xm_layout_mesh(layout), ranks, sizeof(ranks)),
+                    xm_spec_format(xm_layout_spec(layout), spec),
+                    xm_partition_name(xm_layout_partition(layout)));
+}
+
+const char *random_case_text(const random_case_t *c)
+{
+    static char text[2048];
+    char shape[128];
+    int used = snprintf(
+        text, sizeof(text), "%d ranks, shape %s, %d-byte elements, from ", c->ranks,
+        xm_shape_format(xm_layout_dims(c->src), xm_layout_shape(c->src), shape, sizeof(shape)),
+        (int)c->element_size);
+
+    used += format_layout(c->src, text + used, sizeof(text) - (size_t)used);
+    used += snprintf(text + used, sizeof(text) - (size_t)used, " to ");
+    (void)format_layout(c->dst, text + used, sizeof(text) - (size_t)used);
+    return text;
+}
+
+unsigned char pattern_byte(uint64_t seed, int64_t index, int64_t b)
+{
+    random_t random = {seed * UINT64_C(0x2545f4914f6cdd1d) + (uint64_t)index * 16 + (uint64_t)b};
+
+    return (unsigned char)(random_next(&random) >> 24);
+}
+
+/* Calls for every element of a rank's tile: its number in the tile and its global index. */
+static int64_t visit(const xm_layout_t *layout, int rank, int64_t element_size, uint64_t seed,
+                     unsigned char *fill, const unsigned char *check)
+{
+    int tile = xm_layout_tile_of_rank(layout, rank);
+    int64_t wrong = 0, volume;
+    xm_box_t box;
+
+    if (tile < 0) {
+        return 0;
+    }
+    xm_layout_tile_box(layout, tile, &box);
+    volume = xm_box_volume(&box);
+    for (int64_t e = 0; e < volume; ++e) {
+        int64_t rest = e, index = 0, stride = 1;
+
+        for (int d = box.dims - 1; d >= 0; --d) {
+            int64_t extent = box.hi[d] - box.lo[d];
+
+            index += (box.lo[d] + rest % extent) * stride;
+            rest /= extent;
+            stride *= xm_layout_shape(layout)[d];
+        }
+        for (int64_t b = 0; b < element_size; ++b) {
+            unsigned char byte = pattern_byte(seed, index, b);
+
+            if (fill != NULL) {
+                fill[e * element_size + b] = byte;
+            } else {
+                wrong += check[e * element_size + b] != byte;
+            }
+        }
+    }
+    return wrong;
+}
+
+void pattern_fill(const xm_layout_t *layout, int rank, int64_t element_size, uint64_t seed,
+                  void *buffer)
+{
+    (void)visit(layout, rank, element_size, seed, buffer, NULL);
+}
+
+int64_t pattern_wrong(const xm_layout_t *layout, int rank, int64_t element_size, uint64_t seed,
+                      const void *buffer)
+{
+    return visit(layout, rank, element_size, seed, NULL, buffer);
+}

@@ -1,0 +1,46 @@
+/**
+ * @file random_case.h
+ * Seeded random resharding problems, the pattern that fills their tensors, and a naive reference
+ * check.
+ */
+#ifndef XM_RANDOM_CASE_H
+#define XM_RANDOM_CASE_H
+
+#include "resharding/plan.h"
+
+/* SplitMix64: the tests' own generator, so that a seed means the same everywhere. */
+typedef struct {
+    uint64_t state;
+} random_t;
+
+uint64_t random_next(random_t *random);
+/* Uniform in [low, high]. */
+int random_int(random_t *random, int low, int high);
+
+typedef struct {
+    int ranks;
+    int host_of_rank[32];
+    xm_layout_t *src, *dst;
+    int64_t element_size;
+    xm_network_t *network;
+} random_case_t;
+
+/* Any meshes (disjoint or overlapping, any axes), specs, shapes and partitions on up to 24 ranks.
+ */
+void random_case_create(random_t *random, random_case_t *c);
+/* The same on a given number of ranks, `per_host` of them on each host. */
+void random_case_create_for(random_t *random, int ranks, int per_host, random_case_t *c);
+void random_case_destroy(random_case_t *c);
+/* Text for failure messages. Static buffer. */
+const char *random_case_text(const random_case_t *c);
+
+/* Byte b of the element at a global row-major index, different for every seed. */
+unsigned char pattern_byte(uint64_t seed, int64_t index, int64_t b);
+/* Fills the buffer of a rank's tile element by element from global coordinates. */
+void pattern_fill(const xm_layout_t *layout, int rank, int64_t element_size, uint64_t seed,
+                  void *buffer);
+/* Number of bytes of a rank's tile that are not the pattern's. */
+int64_t pattern_wrong(const xm_layout_t *layout, int rank, int64_t element_size, uint64_t seed,
+                      const void *buffer);
+
+#endif

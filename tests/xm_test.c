@@ -1,0 +1,23 @@
+#include "xm_test.h"
+
+#include <stdio.h>
+
+int xm_test_run(Suite *suite)
+{
+    SRunner *runner = srunner_create(suite);
+    int failed;
+
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+const char *xm_test_source_path(const char *relative)
+{
+    static char path[4096];
+    const char *root = getenv("SOURCE_DIR");
+
+    (void)snprintf(path, sizeof(path), "%s/%s", root != NULL ? root : ".", relative);
+    return path;
+}

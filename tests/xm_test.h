@@ -1,0 +1,39 @@
+/**
+ * @file xm_test.h
+ * What every Check test program shares: a main loop, and assertions on statuses that print the
+ * sentence.
+ */
+#ifndef XM_TEST_H
+#define XM_TEST_H
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/status.h"
+
+/* Fails with the library's sentence when the call did not succeed. */
+#define ck_assert_xm_ok(call)                                                                      \
+    do {                                                                                           \
+        xm_status_t xm_status_ = (call);                                                           \
+        ck_assert_msg(xm_status_ == XM_OK, "%s: %s (%s)", #call, xm_status_string(xm_status_),     \
+                      xm_last_error());                                                            \
+    } while (0)
+
+/* Fails unless the call gives this status and the sentence contains the text. */
+#define ck_assert_xm_fails(call, expected, text)                                                   \
+    do {                                                                                           \
+        xm_status_t xm_status_ = (call);                                                           \
+        ck_assert_msg(xm_status_ == (expected), "%s: got %s, expected %s (%s)", #call,             \
+                      xm_status_string(xm_status_), xm_status_string(expected), xm_last_error());  \
+        ck_assert_msg(strstr(xm_last_error(), (text)) != NULL, "'%s' lacks '%s'", xm_last_error(), \
+                      (text));                                                                     \
+    } while (0)
+
+/* Runs the suite as the ctest program expects it: verbose names, exit status by failures. */
+int xm_test_run(Suite *suite);
+
+/* Path of a file below the source tree, e.g. "tests/fixtures/x.json". Static buffer. */
+const char *xm_test_source_path(const char *relative);
+
+#endif
