@@ -282,6 +282,19 @@ static void remove_comments(char *xml)
     *out = '\0';
 }
 
+/* hwloc itself reads the PCI bus from sysfs. Where its plugins are installed, the pci one does so a
+ * second time through libpciaccess (whose name tables leak), and opencl and gl load every OpenCL
+ * driver of the machine and talk to its X server, all for names of the same devices. */
+static void leave_out_plugins(hwloc_topology_t hwloc)
+{
+    static const char *const plugins[] = {"pci", "opencl", "gl"};
+
+    for (size_t i = 0; i < sizeof plugins / sizeof *plugins; i++) {
+        (void)hwloc_topology_set_components(hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
+                                            plugins[i]);
+    }
+}
+
 /* @p xml NULL: the live machine. @p source names the text in sentences. */
 static xm_status_t create(const char *xml, const char *source, unsigned flags,
                           xm_topology_t **created)
@@ -296,6 +309,7 @@ static xm_status_t create(const char *xml, const char *source, unsigned flags,
     }
     topology->flags = flags;
     (void)hwloc_topology_set_io_types_filter(topology->hwloc, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+    leave_out_plugins(topology->hwloc);
     if (xml != NULL) {
         clean = strdup(xml);
         if (clean == NULL) {
