@@ -23,6 +23,10 @@ static const setting_t settings[] = {
     {"UCX_TCP_KEEPIDLE", "KEEPIDLE", "1s", TCP},
     {"UCX_TCP_KEEPINTVL", "KEEPINTVL", "1s", TCP},
     {"UCX_TCP_KEEPCNT", "KEEPCNT", "3", TCP},
+    /* A survivor is aborted by an assertion of UCX 1.13's TCP put (tcp_ep.c, PUT_TX_WAITING_ACK)
+     * when its peer dies between a put and its acknowledgement. Active messages carry the same
+     * bytes. */
+    {"UCX_TCP_PUT_ENABLE", "PUT_ENABLE", "n", TCP},
 };
 
 static xm_status_t modify(ucp_config_t *config, const char *name, const char *value)
