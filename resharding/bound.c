@@ -189,8 +189,8 @@ xm_status_t xm_bound_compute(const xm_layout_t *src, const xm_layout_t *dst,
     }
     status = largest_ratio(&senders, &send_bytes);
     if (status == XM_OK) {
-        result.receive_ns = xm_network_nic_ns(network, result.receive_bytes);
-        result.send_ns = xm_network_nic_ns(network, (uint64_t)send_bytes);
+        result.receive_ns = xm_network_egress_ns(network, 0, result.receive_bytes);
+        result.send_ns = xm_network_egress_ns(network, 0, (uint64_t)send_bytes);
         result.ns = result.receive_ns > result.send_ns ? result.receive_ns : result.send_ns;
         *bound = result;
     }

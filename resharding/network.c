@@ -7,65 +7,110 @@
 struct xm_network {
     int ranks;
     int hosts;
+    int racks;
     int *host_of_rank;
+    int *rack_of_host;
+    double *egress, *ingress; /* by host */
     double nic_bandwidth, nic_latency;
     double host_bandwidth, host_latency;
+    double uplink_bandwidth;
+    bool uniform;
 };
 
-static xm_status_t check_hosts(const xm_network_params_t *params, int *hosts)
+/* Numbers must be 0 … count − 1 without gaps; *groups is how many. */
+static xm_status_t check_groups(const char *member, const char *group, const int *group_of,
+                                int count, int *groups)
 {
     int highest = -1;
     char *seen;
 
-    for (int r = 0; r < params->ranks; ++r) {
-        int host = params->host_of_rank[r];
-
-        if (host < 0 || host >= params->ranks) {
+    for (int i = 0; i < count; ++i) {
+        if (group_of[i] < 0 || group_of[i] >= count) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "rank %d is on host %d; %d ranks have hosts 0 … %d", r, host,
-                                params->ranks, params->ranks - 1);
+                                "%s %d is on %s %d; %d %ss have %ss 0 … %d", member, i, group,
+                                group_of[i], count, member, group, count - 1);
         }
-        highest = host > highest ? host : highest;
+        highest = group_of[i] > highest ? group_of[i] : highest;
     }
     seen = calloc((size_t)highest + 1, 1);
     if (seen == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", highest + 1);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d %ss", highest + 1, group);
     }
-    for (int r = 0; r < params->ranks; ++r) {
-        seen[params->host_of_rank[r]] = 1;
+    for (int i = 0; i < count; ++i) {
+        seen[group_of[i]] = 1;
     }
-    for (int h = 0; h <= highest; ++h) {
-        if (!seen[h]) {
+    for (int g = 0; g <= highest; ++g) {
+        if (!seen[g]) {
             free(seen);
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "host %d of %d has no rank", h,
-                                highest + 1);
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s %d of %d has no %s", group, g,
+                                highest + 1, member);
         }
     }
     free(seen);
-    *hosts = highest + 1;
+    *groups = highest + 1;
     return XM_OK;
+}
+
+static xm_status_t check_rates(const xm_network_params_t *params, int hosts)
+{
+    if (!(params->host_bandwidth > 0) || !(params->nic_latency >= 0) ||
+        !(params->host_latency >= 0) || !(params->uplink_bandwidth >= 0) ||
+        (!(params->nic_bandwidth > 0) && (params->egress == NULL || params->ingress == NULL))) {
+        return xm_error_set(
+            XM_ERR_INVALID_ARGUMENT,
+            "bandwidths must be positive (NIC %g, host %g bytes/s) and latencies not "
+            "negative (%g, %g s), nor may the uplinks' bandwidth be (%g)",
+            params->nic_bandwidth, params->host_bandwidth, params->nic_latency,
+            params->host_latency, params->uplink_bandwidth);
+    }
+    for (int h = 0; h < hosts; ++h) {
+        if ((params->egress != NULL && !(params->egress[h] > 0)) ||
+            (params->ingress != NULL && !(params->ingress[h] > 0))) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the NICs of host %d have no bandwidth",
+                                h);
+        }
+    }
+    return XM_OK;
+}
+
+static void fill_rates(xm_network_t *network, const xm_network_params_t *params)
+{
+    network->uniform = true;
+    network->nic_bandwidth = INFINITY;
+    for (int h = 0; h < network->hosts; ++h) {
+        network->egress[h] = params->egress != NULL ? params->egress[h] : params->nic_bandwidth;
+        network->ingress[h] = params->ingress != NULL ? params->ingress[h] : params->nic_bandwidth;
+        network->nic_bandwidth =
+            fmin(network->nic_bandwidth, fmin(network->egress[h], network->ingress[h]));
+        network->rack_of_host[h] = params->rack_of_host != NULL ? params->rack_of_host[h] : 0;
+    }
+    for (int h = 0; h < network->hosts; ++h) {
+        network->uniform = network->uniform && network->egress[h] <= network->nic_bandwidth &&
+                           network->ingress[h] <= network->nic_bandwidth;
+    }
+    network->nic_latency = params->nic_latency;
+    network->host_bandwidth = params->host_bandwidth;
+    network->host_latency = params->host_latency;
+    network->uplink_bandwidth = params->uplink_bandwidth;
 }
 
 xm_status_t xm_network_create(const xm_network_params_t *params, xm_network_t **network)
 {
     xm_network_t *created;
     xm_status_t status;
-    int hosts = 0;
+    int hosts = 0, racks = 1;
 
     if (params->ranks < 1) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a network has at least one rank, not %d",
                             params->ranks);
     }
-    if (!(params->nic_bandwidth > 0) || !(params->host_bandwidth > 0) ||
-        !(params->nic_latency >= 0) || !(params->host_latency >= 0)) {
-        return xm_error_set(
-            XM_ERR_INVALID_ARGUMENT,
-            "bandwidths must be positive (NIC %g, host %g bytes/s) and latencies not "
-            "negative (%g, %g s)",
-            params->nic_bandwidth, params->host_bandwidth, params->nic_latency,
-            params->host_latency);
+    status = check_groups("rank", "host", params->host_of_rank, params->ranks, &hosts);
+    if (status == XM_OK && params->rack_of_host != NULL) {
+        status = check_groups("host", "rack", params->rack_of_host, hosts, &racks);
     }
-    status = check_hosts(params, &hosts);
+    if (status == XM_OK) {
+        status = check_rates(params, hosts);
+    }
     if (status < 0) {
         return status;
     }
@@ -73,20 +118,39 @@ xm_status_t xm_network_create(const xm_network_params_t *params, xm_network_t **
     if (created == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a network");
     }
+    created->ranks = params->ranks;
+    created->hosts = hosts;
+    created->racks = racks;
     created->host_of_rank = malloc((size_t)params->ranks * sizeof(int));
-    if (created->host_of_rank == NULL) {
-        free(created);
+    created->rack_of_host = malloc((size_t)hosts * sizeof(int));
+    created->egress = malloc((size_t)hosts * sizeof(double));
+    created->ingress = malloc((size_t)hosts * sizeof(double));
+    if (created->host_of_rank == NULL || created->rack_of_host == NULL || created->egress == NULL ||
+        created->ingress == NULL) {
+        xm_network_destroy(created);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d ranks", params->ranks);
     }
     memcpy(created->host_of_rank, params->host_of_rank, (size_t)params->ranks * sizeof(int));
-    created->ranks = params->ranks;
-    created->hosts = hosts;
-    created->nic_bandwidth = params->nic_bandwidth;
-    created->nic_latency = params->nic_latency;
-    created->host_bandwidth = params->host_bandwidth;
-    created->host_latency = params->host_latency;
+    fill_rates(created, params);
     *network = created;
     return XM_OK;
+}
+
+xm_status_t xm_network_clone(const xm_network_t *network, xm_network_t **clone)
+{
+    xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
+
+    params.ranks = network->ranks;
+    params.host_of_rank = network->host_of_rank;
+    params.nic_bandwidth = network->nic_bandwidth;
+    params.nic_latency = network->nic_latency;
+    params.host_bandwidth = network->host_bandwidth;
+    params.host_latency = network->host_latency;
+    params.egress = network->egress;
+    params.ingress = network->ingress;
+    params.rack_of_host = network->rack_of_host;
+    params.uplink_bandwidth = network->uplink_bandwidth;
+    return xm_network_create(&params, clone);
 }
 
 xm_status_t xm_network_from_profile(const xm_cluster_profile_t *profile, int ranks,
@@ -106,6 +170,9 @@ xm_status_t xm_network_from_profile(const xm_cluster_profile_t *profile, int ran
 void xm_network_destroy(xm_network_t *network)
 {
     if (network != NULL) {
+        free(network->ingress);
+        free(network->egress);
+        free(network->rack_of_host);
         free(network->host_of_rank);
         free(network);
     }
@@ -146,7 +213,57 @@ double xm_network_host_latency(const xm_network_t *network)
     return network->host_latency;
 }
 
-int64_t xm_network_nic_ns(const xm_network_t *network, uint64_t bytes)
+double xm_network_egress(const xm_network_t *network, int host)
 {
-    return (int64_t)ceil((double)bytes * 1e9 / network->nic_bandwidth);
+    return network->egress[host];
+}
+
+double xm_network_ingress(const xm_network_t *network, int host)
+{
+    return network->ingress[host];
+}
+
+bool xm_network_uniform(const xm_network_t *network)
+{
+    return network->uniform;
+}
+
+int xm_network_racks(const xm_network_t *network)
+{
+    return network->racks;
+}
+
+int xm_network_rack_of(const xm_network_t *network, int host)
+{
+    return network->rack_of_host[host];
+}
+
+double xm_network_uplink_bandwidth(const xm_network_t *network)
+{
+    return network->uplink_bandwidth;
+}
+
+static int64_t nanoseconds(uint64_t bytes, double rate)
+{
+    return (int64_t)ceil((double)bytes * 1e9 / rate);
+}
+
+int64_t xm_network_egress_ns(const xm_network_t *network, int host, uint64_t bytes)
+{
+    return nanoseconds(bytes, network->egress[host]);
+}
+
+int64_t xm_network_ingress_ns(const xm_network_t *network, int host, uint64_t bytes)
+{
+    return nanoseconds(bytes, network->ingress[host]);
+}
+
+int64_t xm_network_uplink_ns(const xm_network_t *network, uint64_t bytes)
+{
+    return network->uplink_bandwidth > 0 ? nanoseconds(bytes, network->uplink_bandwidth) : 0;
+}
+
+int64_t xm_network_port_ns(const xm_network_t *network, uint64_t bytes)
+{
+    return nanoseconds(bytes, network->host_bandwidth);
 }

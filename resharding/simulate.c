@@ -29,7 +29,8 @@ static void run_chain(const xm_plan_t *plan, const xm_network_t *network, int64_
 
         if (from != to) {
             start = later(start, later(clocks->egress[from], clocks->ingress[to]));
-            duration = later(duration, xm_network_nic_ns(network, xm_plan_transfer_bytes(plan, i)));
+            duration =
+                later(duration, xm_network_egress_ns(network, 0, xm_plan_transfer_bytes(plan, i)));
         }
     }
     for (int64_t i = first; i < end; ++i) {

@@ -29,7 +29,7 @@ static int64_t reference_ns(const random_case_t *c, const xm_unit_task_t *tasks,
         }
     }
     for (int h = 0; h < hosts; ++h) {
-        int64_t ns = xm_network_nic_ns(c->network, (uint64_t)received[h]);
+        int64_t ns = xm_network_egress_ns(c->network, 0, (uint64_t)received[h]);
 
         worst = ns > worst ? ns : worst;
     }
@@ -40,7 +40,7 @@ static int64_t reference_ns(const random_case_t *c, const xm_unit_task_t *tasks,
             bytes +=
                 needs[t] != 0 && (holds[t] & ~set) == 0 ? tasks[t].elements * c->element_size : 0;
         }
-        ns = xm_network_nic_ns(c->network, (uint64_t)((bytes + members - 1) / members));
+        ns = xm_network_egress_ns(c->network, 0, (uint64_t)((bytes + members - 1) / members));
         worst = ns > worst ? ns : worst;
     }
     return worst;
