@@ -3,203 +3,281 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "resharding/flow.h"
+#include "resharding/outflow.h"
+#include "resharding/problem.h"
 
-/*
- * Tasks with the same holding hosts are one group: the flow has a node per group and a node per
- * host. A group is keyed by its source tile, whose replicas are the holders, so groups are at most
- * the source tiles.
- */
-typedef struct {
-    int tiles, hosts;
-    int64_t *needed; /* by source tile: bytes that must leave its holders */
-    int *first;      /* by source tile: where its hosts start in `holder`; tiles + 1 entries */
-    int *holder;     /* hosts, each once a tile */
-} senders_t;
-
-/* Marks the tiles that do not fit when every host may send `host_capacity` bytes. */
-static xm_status_t find_misfits(const senders_t *senders, int64_t host_capacity, char *misfits)
+static void raise_bound(xm_bound_t *bound, int64_t ns, xm_bound_limit_t limit)
 {
-    int source = senders->tiles + senders->hosts, sink = source + 1;
-    xm_flow_t *flow = NULL;
-    uint64_t value;
+    if (ns > bound->ns) {
+        bound->ns = ns;
+        bound->limit = limit;
+    }
+}
+
+void xm_bound_set_device(xm_bound_t *bound, int64_t device_ns)
+{
+    bound->device_ns = device_ns;
+    raise_bound(bound, device_ns, XM_BOUND_DEVICE);
+}
+
+static xm_status_t bound_receivers(const xm_problem_t *problem, xm_bound_t *bound)
+{
+    int hosts = xm_network_hosts(problem->network);
+    int64_t *received = calloc((size_t)hosts, sizeof(*received));
+
+    if (received == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d hosts", hosts);
+    }
+    for (int64_t d = 0; d < problem->count; ++d) {
+        const xm_demand_t *demand = &problem->demands[d];
+
+        for (int r = 0; r < demand->receiver_count; ++r) {
+            received[demand->receivers[r]] += demand->bytes;
+        }
+    }
+    for (int h = 0; h < hosts; ++h) {
+        int64_t ns = xm_outflow_single(xm_network_ingress(problem->network, h), received[h]);
+
+        if (ns > bound->receive_ns) {
+            bound->receive_ns = ns;
+            bound->receive_bytes = (uint64_t)received[h];
+            bound->receive_host = h;
+        }
+    }
+    free(received);
+    return XM_OK;
+}
+
+static xm_status_t bound_senders(const xm_problem_t *problem, xm_bound_t *bound)
+{
+    int hosts = xm_network_hosts(problem->network);
+    double *rate = malloc((size_t)hosts * sizeof(*rate));
+    xm_outflow_t *outflow = NULL;
     xm_status_t status;
 
-    status = xm_flow_create(sink + 1, &flow);
-    for (int t = 0; status == XM_OK && t < senders->tiles; ++t) {
-        if (senders->needed[t] == 0) {
-            continue;
-        }
-        status = xm_flow_add_edge(flow, source, t, senders->needed[t]);
-        for (int i = senders->first[t]; status == XM_OK && i < senders->first[t + 1]; ++i) {
-            status =
-                xm_flow_add_edge(flow, t, senders->tiles + senders->holder[i], senders->needed[t]);
-        }
+    if (rate == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d hosts", hosts);
     }
-    for (int h = 0; status == XM_OK && h < senders->hosts; ++h) {
-        status = xm_flow_add_edge(flow, senders->tiles + h, sink, host_capacity);
+    for (int h = 0; h < hosts; ++h) {
+        rate[h] = xm_network_egress(problem->network, h);
+    }
+    status = xm_outflow_create(hosts, rate, &outflow);
+    for (int64_t d = 0; status == XM_OK && d < problem->count; ++d) {
+        const xm_demand_t *demand = &problem->demands[d];
+
+        status = xm_outflow_add(outflow, demand->holders, demand->holder_count, demand->bytes);
     }
     if (status == XM_OK) {
-        status = xm_flow_maximise(flow, source, sink, &value);
+        status = xm_outflow_time(outflow, &bound->send_ns);
     }
-    for (int t = 0; status == XM_OK && t < senders->tiles; ++t) {
-        misfits[t] = xm_flow_on_source_side(flow, t);
-    }
-    xm_flow_destroy(flow);
+    xm_outflow_destroy(outflow);
+    free(rate);
     return status;
 }
 
-/*
- * Largest bytes(S) / |S| over sets of hosts S, rounded up. Starts from the set of all holders;
- * while some tiles do not fit into a capacity of that ratio, their holders are a set with a larger
- * one.
- */
-static xm_status_t largest_ratio(const senders_t *senders, int64_t *bytes_per_host)
+/* What the racks' side of the bound works with. */
+typedef struct {
+    const xm_network_t *network;
+    xm_outflow_t *up;
+    int64_t *down;  /* by rack: bytes that must come down its uplink */
+    int64_t *stamp; /* by rack: last demand that met it, as a holder's or counted receiver's */
+    int *holding;   /* racks that hold a demand, ascending */
+    double *rate;
+} racks_t;
+
+/* Inserts into the ascending list unless it is there. */
+static int insert(int *list, int count, int value)
 {
-    char *inside = malloc((size_t)senders->tiles);
-    char *in_set = malloc((size_t)senders->hosts);
-    int64_t capacity = 0;
-    xm_status_t status = XM_OK;
+    int i = count;
 
-    if (inside == NULL || in_set == NULL) {
-        status =
-            xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d tiles", senders->tiles);
-        goto free_sets;
+    while (i > 0 && list[i - 1] > value) {
+        list[i] = list[i - 1];
+        --i;
     }
-    memset(inside, 1, (size_t)senders->tiles);
-    for (;;) {
-        int64_t bytes = 0, hosts = 0, next;
+    list[i] = value;
+    return count + 1;
+}
 
-        memset(in_set, 0, (size_t)senders->hosts);
-        for (int t = 0; t < senders->tiles; ++t) {
-            if (!inside[t] || senders->needed[t] == 0) {
-                continue;
-            }
-            bytes += senders->needed[t];
-            for (int i = senders->first[t]; i < senders->first[t + 1]; ++i) {
-                hosts += !in_set[senders->holder[i]];
-                in_set[senders->holder[i]] = 1;
-            }
-        }
-        next = hosts > 0 ? (bytes + hosts - 1) / hosts : 0;
-        if (next <= capacity) {
-            break;
-        }
-        capacity = next;
-        status = find_misfits(senders, capacity, inside);
-        if (status < 0) {
-            break;
+static xm_status_t add_to_racks(racks_t *racks, const xm_demand_t *demand, int64_t d)
+{
+    bool crosses = false;
+    int holding = 0;
+
+    for (int i = 0; i < demand->holder_count; ++i) {
+        int rack = xm_network_rack_of(racks->network, demand->holders[i]);
+
+        if (racks->stamp[rack] != d) {
+            racks->stamp[rack] = d;
+            holding = insert(racks->holding, holding, rack);
         }
     }
-    *bytes_per_host = capacity;
+    for (int i = 0; i < demand->receiver_count; ++i) {
+        int rack = xm_network_rack_of(racks->network, demand->receivers[i]);
 
-free_sets:
-    free(in_set);
-    free(inside);
+        if (racks->stamp[rack] != d) {
+            racks->stamp[rack] = d;
+            racks->down[rack] += demand->bytes;
+            crosses = true;
+        }
+    }
+    return crosses ? xm_outflow_add(racks->up, racks->holding, holding, demand->bytes) : XM_OK;
+}
+
+static xm_status_t fill_racks(racks_t *racks, int count, double uplink)
+{
+    size_t n = (size_t)count;
+
+    racks->down = calloc(n, sizeof(*racks->down));
+    racks->stamp = malloc(n * sizeof(*racks->stamp));
+    racks->holding = malloc(n * sizeof(*racks->holding));
+    racks->rate = malloc(n * sizeof(*racks->rate));
+    if (racks->down == NULL || racks->stamp == NULL || racks->holding == NULL ||
+        racks->rate == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d racks", count);
+    }
+    memset(racks->stamp, -1, n * sizeof(*racks->stamp));
+    for (int r = 0; r < count; ++r) {
+        racks->rate[r] = uplink;
+    }
+    return xm_outflow_create(count, racks->rate, &racks->up);
+}
+
+static xm_status_t bound_uplinks(const xm_problem_t *problem, xm_bound_t *bound)
+{
+    int count = xm_network_racks(problem->network);
+    double uplink = xm_network_uplink_bandwidth(problem->network);
+    racks_t racks = {.network = problem->network};
+    xm_status_t status;
+
+    if (count == 1 || !(uplink > 0)) {
+        return XM_OK;
+    }
+    status = fill_racks(&racks, count, uplink);
+    for (int64_t d = 0; status == XM_OK && d < problem->count; ++d) {
+        status = add_to_racks(&racks, &problem->demands[d], d);
+    }
+    if (status == XM_OK) {
+        status = xm_outflow_time(racks.up, &bound->uplink_ns);
+    }
+    for (int r = 0; status == XM_OK && r < count; ++r) {
+        int64_t ns = xm_outflow_single(uplink, racks.down[r]);
+
+        bound->uplink_ns = ns > bound->uplink_ns ? ns : bound->uplink_ns;
+    }
+    xm_outflow_destroy(racks.up);
+    free(racks.rate);
+    free(racks.holding);
+    free(racks.stamp);
+    free(racks.down);
     return status;
 }
 
-static xm_status_t create_senders(const xm_layout_t *src, const xm_network_t *network,
-                                  senders_t *senders)
+xm_status_t xm_bound_compute_problem(const xm_problem_t *problem, xm_bound_t *bound)
 {
-    int *last_tile, next = 0;
+    xm_bound_t result = {.receive_host = -1};
+    xm_status_t status;
 
-    senders->tiles = xm_layout_tiles(src);
-    senders->hosts = xm_network_hosts(network);
-    senders->needed = calloc((size_t)senders->tiles, sizeof(*senders->needed));
-    senders->first = malloc(((size_t)senders->tiles + 1) * sizeof(*senders->first));
-    senders->holder = malloc((size_t)xm_mesh_size(xm_layout_mesh(src)) * sizeof(*senders->holder));
-    last_tile = malloc((size_t)senders->hosts * sizeof(*last_tile));
-    if (senders->needed == NULL || senders->first == NULL || senders->holder == NULL ||
-        last_tile == NULL) {
-        free(last_tile);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d tiles on %d hosts",
-                            senders->tiles, senders->hosts);
+    /* First the senders: they add all bytes up and refuse sums that do not fit. */
+    status = bound_senders(problem, &result);
+    if (status == XM_OK) {
+        status = bound_receivers(problem, &result);
     }
-    memset(last_tile, -1, (size_t)senders->hosts * sizeof(*last_tile));
-    for (int t = 0; t < senders->tiles; ++t) {
-        int count;
-        const int *ranks = xm_layout_replicas(src, t, &count);
+    if (status == XM_OK) {
+        status = bound_uplinks(problem, &result);
+    }
+    if (status == XM_OK) {
+        raise_bound(&result, result.receive_ns, XM_BOUND_RECEIVE);
+        raise_bound(&result, result.send_ns, XM_BOUND_SEND);
+        raise_bound(&result, result.uplink_ns, XM_BOUND_UPLINK);
+        *bound = result;
+    }
+    return status;
+}
 
-        senders->first[t] = next;
-        for (int i = 0; i < count; ++i) {
-            int host = xm_network_host_of(network, ranks[i]);
+static int compare_ints(const void *a, const void *b)
+{
+    int left = *(const int *)a, right = *(const int *)b;
 
-            if (last_tile[host] != t) {
-                last_tile[host] = t;
-                senders->holder[next++] = host;
-            }
+    return (left > right) - (left < right);
+}
+
+/* Hosts of the ranks, ascending and each once, without those stamped with `skip`. */
+static int hosts_of(const xm_network_t *network, const int *ranks, int count, int64_t *stamp,
+                    int64_t skip, int *hosts)
+{
+    int kept = 0;
+
+    for (int i = 0; i < count; ++i) {
+        int host = xm_network_host_of(network, ranks[i]);
+
+        if (stamp[host] != skip) {
+            stamp[host] = skip;
+            hosts[kept++] = host;
         }
     }
-    senders->first[senders->tiles] = next;
-    free(last_tile);
-    return XM_OK;
+    qsort(hosts, (size_t)kept, sizeof(*hosts), compare_ints);
+    return kept;
+}
+
+/* The tasks' hosts go into `hosts`, which has room for them. */
+static int64_t list_demands(const xm_layout_t *src, const xm_layout_t *dst,
+                            const xm_unit_task_t *tasks, int64_t count, int64_t element_size,
+                            const xm_network_t *network, int64_t *stamp, int *hosts,
+                            xm_demand_t *demands)
+{
+    int64_t made = 0;
+
+    memset(stamp, -1, (size_t)xm_network_hosts(network) * sizeof(*stamp));
+    for (int64_t i = 0; i < count; ++i) {
+        xm_demand_t *demand = &demands[made];
+        int replicas;
+        const int *ranks = xm_layout_replicas(src, tasks[i].src_tile, &replicas);
+
+        demand->bytes = tasks[i].elements * element_size;
+        demand->holders = hosts;
+        demand->holder_count = hosts_of(network, ranks, replicas, stamp, i, hosts);
+        hosts += demand->holder_count;
+        ranks = xm_layout_replicas(dst, tasks[i].dst_tile, &replicas);
+        demand->receivers = hosts;
+        demand->receiver_count = hosts_of(network, ranks, replicas, stamp, i, hosts);
+        hosts += demand->receiver_count;
+        made += demand->receiver_count > 0;
+    }
+    return made;
 }
 
 xm_status_t xm_bound_compute(const xm_layout_t *src, const xm_layout_t *dst,
                              const xm_unit_task_t *tasks, int64_t count, int64_t element_size,
                              const xm_network_t *network, xm_bound_t *bound)
 {
-    int hosts = xm_network_hosts(network);
-    uint64_t *received = calloc((size_t)hosts, sizeof(*received));
-    int64_t *last_task = malloc((size_t)hosts * sizeof(*last_task));
-    senders_t senders = {0};
-    xm_bound_t result = {.receive_host = -1};
-    int64_t send_bytes = 0;
+    size_t room = 1, tasks_room = (size_t)count + 1;
+    xm_problem_t problem = {.network = network};
+    xm_demand_t *demands;
+    int64_t *stamp;
+    int *hosts, replicas;
     xm_status_t status;
 
-    status = create_senders(src, network, &senders);
-    if (status == XM_OK && (received == NULL || last_task == NULL)) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d hosts", hosts);
+    for (int64_t i = 0; i < count; ++i) {
+        (void)xm_layout_replicas(src, tasks[i].src_tile, &replicas);
+        room += (size_t)replicas;
+        (void)xm_layout_replicas(dst, tasks[i].dst_tile, &replicas);
+        room += (size_t)replicas;
     }
-    if (status < 0) {
+    demands = malloc(tasks_room * sizeof(*demands));
+    hosts = malloc(room * sizeof(*hosts));
+    stamp = malloc((size_t)xm_network_hosts(network) * sizeof(*stamp));
+    if (demands == NULL || hosts == NULL || stamp == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %zu tasks", tasks_room);
         goto free_all;
     }
-    memset(last_task, -1, (size_t)hosts * sizeof(*last_task));
-    for (int64_t i = 0; i < count; ++i) {
-        int64_t bytes = tasks[i].elements * element_size;
-        int receivers;
-        const int *ranks = xm_layout_replicas(dst, tasks[i].dst_tile, &receivers);
-        bool crosses = false;
-
-        /* Hosts that hold the box have it as much as those that were counted. */
-        for (int s = senders.first[tasks[i].src_tile]; s < senders.first[tasks[i].src_tile + 1];
-             ++s) {
-            last_task[senders.holder[s]] = i;
-        }
-        for (int r = 0; r < receivers; ++r) {
-            int host = xm_network_host_of(network, ranks[r]);
-
-            if (last_task[host] == i) {
-                continue;
-            }
-            last_task[host] = i;
-            received[host] += (uint64_t)bytes;
-            crosses = true;
-        }
-        if (crosses) {
-            senders.needed[tasks[i].src_tile] += bytes;
-        }
-    }
-    for (int h = 0; h < hosts; ++h) {
-        if (received[h] > result.receive_bytes) {
-            result.receive_bytes = received[h];
-            result.receive_host = h;
-        }
-    }
-    status = largest_ratio(&senders, &send_bytes);
-    if (status == XM_OK) {
-        result.receive_ns = xm_network_egress_ns(network, 0, result.receive_bytes);
-        result.send_ns = xm_network_egress_ns(network, 0, (uint64_t)send_bytes);
-        result.ns = result.receive_ns > result.send_ns ? result.receive_ns : result.send_ns;
-        *bound = result;
-    }
+    problem.demands = demands;
+    problem.count =
+        list_demands(src, dst, tasks, count, element_size, network, stamp, hosts, demands);
+    status = xm_bound_compute_problem(&problem, bound);
 
 free_all:
-    free(senders.holder);
-    free(senders.first);
-    free(senders.needed);
-    free(last_task);
-    free(received);
+    free(stamp);
+    free(hosts);
+    free(demands);
     return status;
 }

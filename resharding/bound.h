@@ -1,19 +1,22 @@
 /**
  * @file bound.h
- * Lower bound of the time of any resharding between two layouts, from what the hosts' NICs must
- * carry.
+ * Lower bound of the time of any resharding, from what NICs, uplinks and devices must carry.
  *
- * With every host's NIC at b bytes/s in each direction:
- *  - a destination host must receive every slice that it needs and that none of its own ranks
- * holds;
- *  - for every set S of hosts, the slices held only inside S that some host without a copy needs
- * must each leave S's NICs at least once. The bound is the larger of the two maxima, divided by the
- * rates. The maximum over all sets S is found exactly without enumerating them: a time T is
- * feasible for the senders if and only if every needed slice can be assigned to its holders with no
- * host above b·T (a flow); an infeasible T gives, by the minimum cut, a set S with a larger ratio,
- * from which to go on (Dinkelbach's method).
+ *  - receive: a host must receive every byte that one of its ranks needs and none of them holds,
+ *    through its own ingress;
+ *  - send: for every set S of hosts, the bytes held only inside S that some host without a copy
+ *    needs must leave S at least once, through the egress of all of S together;
+ *  - uplink, where racks have a limited one: a rack must receive every byte needed and not held in
+ *    it (once, however many of its hosts need it), and for every set of racks, the bytes held only
+ *    inside it that a rack without a copy needs must leave through its uplinks;
+ *  - device: a device must receive what it needs and does not hold through its port and its host's
+ *    ingress together.
  *
- * Source: docs/design.md, "Lower bound". Latency is not counted, so the bound is never too high.
+ * The maximum over all sets is found exactly without enumerating them (outflow.h). Data moves in
+ * whole bytes, times are whole ns: the bound is the smallest whole time that every one of these
+ * conditions allows. Latency is not counted, so the bound is never too high.
+ *
+ * Source: docs/resharding.md, "Lower bound".
  */
 #ifndef XM_RESHARDING_BOUND_H
 #define XM_RESHARDING_BOUND_H
@@ -21,16 +24,36 @@
 #include "resharding/network.h"
 #include "resharding/unit_task.h"
 
+/** Which condition decides; the first of equal ones. */
+typedef enum xm_bound_limit {
+    XM_BOUND_NOTHING = 0, /**< nothing must move */
+    XM_BOUND_RECEIVE,
+    XM_BOUND_SEND,
+    XM_BOUND_UPLINK,
+    XM_BOUND_DEVICE,
+} xm_bound_limit_t;
+
 typedef struct xm_bound {
-    int64_t ns;             /**< the bound: the larger of the two below */
-    int64_t receive_ns;     /**< of the busiest destination host */
-    int64_t send_ns;        /**< of the tightest set of source hosts */
-    uint64_t receive_bytes; /**< bytes the busiest destination host must receive */
-    int receive_host;       /**< that host, or −1 when nothing must cross */
+    int64_t ns;         /**< the bound: the largest of the four below */
+    int64_t receive_ns; /**< of the host that needs longest to receive */
+    int64_t send_ns;    /**< of the tightest set of sending hosts */
+    int64_t uplink_ns;  /**< of the tightest rack or set of racks; 0 without limited uplinks */
+    /**
+     * Largest over devices of the bytes it needs and does not hold / (its port's rate + its host's
+     * ingress rate). The hosts' view of a resharding does not know devices: whoever computes this
+     * afterwards sets it with xm_bound_set_device(); until then it is 0.
+     */
+    int64_t device_ns;
+    xm_bound_limit_t limit; /**< which of the four is `ns` */
+    uint64_t receive_bytes; /**< bytes that receive_host must receive */
+    int receive_host;       /**< host of receive_ns, or −1 when nothing must cross */
 } xm_bound_t;
 
+/** Adds the devices' condition to a bound of the hosts. */
+XM_API void xm_bound_set_device(xm_bound_t *bound, int64_t device_ns);
+
 /** Computes the bound for the given tasks (of @p src and @p dst) with elements of @p element_size
- * bytes. */
+ * bytes, without device_ns. */
 XM_API xm_status_t xm_bound_compute(const xm_layout_t *src, const xm_layout_t *dst,
                                     const xm_unit_task_t *tasks, int64_t count,
                                     int64_t element_size, const xm_network_t *network,

@@ -15,6 +15,7 @@
 
 #include <stdint.h>
 
+#include "resharding/bound.h"
 #include "resharding/network.h"
 
 typedef struct xm_demand {
@@ -31,6 +32,9 @@ typedef struct xm_problem {
     const xm_demand_t *demands;
     int64_t count;
 } xm_problem_t;
+
+/* Lower bound of any schedule, relays and parts included (bound.h); device_ns is left 0. */
+xm_status_t xm_bound_compute_problem(const xm_problem_t *problem, xm_bound_t *bound);
 
 /* ---- whole demands, one after the other: naive, balance, greedy, dfs --------------------------
  */
