@@ -7,8 +7,8 @@
 
 #include "resharding/flow.h"
 
-/* Times are cut here, so that sums of them do not overflow. */
-static const int64_t longest_ns = INT64_C(1) << 61;
+/* Times are cut here. */
+static const int64_t longest_ns = INT64_C(3) << 61;
 
 /* Data held by the same set of at least two nodes. */
 typedef struct {
@@ -222,8 +222,11 @@ static int64_t set_time(const xm_outflow_t *outflow, const bool *in_set, int64_t
     if ((int64_t)estimate > low && !fits(outflow, in_set, bytes, (int64_t)estimate)) {
         low = (int64_t)estimate;
     }
-    for (high = low + step; high < longest_ns && !fits(outflow, in_set, bytes, high);
-         high = low + step) {
+    for (;;) {
+        high = low < longest_ns - step ? low + step : longest_ns;
+        if (high == longest_ns || fits(outflow, in_set, bytes, high)) {
+            break;
+        }
         low = high;
         step *= 2;
     }
