@@ -9,9 +9,9 @@
 
 /* Values of options as they are given, before they are checked together. */
 typedef struct {
-    const char *scale;
+    const char *scale, *partition;
     bool validate, no_validate;
-    int partition, transport;
+    int transport;
 } raw_t;
 
 enum { MAX_RANKS = 65536, MAX_ITERATIONS = 1000000 };
@@ -49,8 +49,8 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
         {"shape", 0, XM_CLI_STRING, &o->shape, "1024x1024x512", 0, 0, "Shape of the tensor."},
         {"dtype", 0, XM_CLI_STRING, &o->dtype, "TYPE", 0, 0,
          "Element type (default int32 in suites, otherwise float32)."},
-        {"partition", 0, XM_CLI_CHOICE, &raw->partition, "even|chunk", 0, 0,
-         "How dimensions are cut: evenly, or torch's chunks (default even)."},
+        {"partition", 0, XM_CLI_STRING, &raw->partition, "even|chunk|balanced", 0, 0,
+         "How dimensions are cut: evenly, in torch's chunks, or balanced (default even)."},
         {"plan", 0, XM_CLI_STRING, &o->plan, "PLAN.json", 0, 0,
          "Take the resharding from a parallel plan of autopar."},
         {"boundary", 0, XM_CLI_INT, &o->boundary, "K", 0, MAX_RANKS,
@@ -104,6 +104,14 @@ static xm_status_t parse_scale(const char *text, int64_t *divisor)
         return xm_error_set(XM_ERR_PARSE, "--scale: '%s' is not 1 or of the form 1/64", text);
     }
     return xm_text_parse_int("--scale", text + 2, 1, INT64_C(1) << 40, divisor);
+}
+
+/* Not a choice of the table: `explicit` is a partition too, and its refusal says what it lacks. */
+static xm_status_t parse_partition(const char *text, xm_partition_t *partition)
+{
+    xm_status_t status = xm_partition_parse(text, partition);
+
+    return status < 0 ? xm_error_prefix(status, "--partition") : status;
 }
 
 /* The first given option of a list of names, or NULL. */
@@ -191,6 +199,9 @@ static xm_status_t check(rb_options_t *o, const raw_t *raw)
     xm_status_t status = parse_scale(raw->scale, &o->scale_divisor);
 
     if (status == XM_OK) {
+        status = parse_partition(raw->partition, &o->partition);
+    }
+    if (status == XM_OK) {
         status = check_origin(o);
     }
     if (status == XM_OK) {
@@ -212,14 +223,13 @@ static xm_status_t check(rb_options_t *o, const raw_t *raw)
                             "--trace shows measured transfers, and --dry-run measures nothing");
     }
     o->validate = !raw->no_validate;
-    o->partition = (xm_partition_t)raw->partition;
     o->transport = (rb_transport_t)raw->transport;
     return XM_OK;
 }
 
 xm_status_t rb_options_parse(int argc, char *const *argv, rb_options_t *options)
 {
-    raw_t raw = {.partition = XM_PARTITION_EVEN};
+    raw_t raw = {.partition = xm_partition_name(XM_PARTITION_EVEN)};
     xm_cli_command_t *command = &options->command;
     xm_status_t status;
 

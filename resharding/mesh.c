@@ -1,5 +1,6 @@
 #include "resharding/mesh.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,25 +10,32 @@
 /* More devices than this in one mesh is taken for a typing error. */
 enum { MAX_DEVICES = 1 << 22 };
 
-typedef struct {
-    int rank;
-    int position;
-} entry_t;
-
 struct xm_mesh {
+    atomic_uint references;
     int axes;
     int sizes[XM_MAX_AXES];
     int strides[XM_MAX_AXES]; /* of a coordinate in the position */
     int size;
-    int *ranks;       /* by position */
-    entry_t *by_rank; /* sorted by rank */
+    int max_rank;
+    int *ranks;     /* by position */
+    int *slots;     /* open addressing by rank: position + 1, or 0 */
+    int slot_shift; /* 2^(32 - slot_shift) slots, at least twice as many as devices */
 };
 
-static int compare_entries(const void *a, const void *b)
+static uint32_t first_slot(const xm_mesh_t *mesh, int rank)
 {
-    const entry_t *left = a, *right = b;
+    return (uint32_t)rank * UINT32_C(2654435769) >> mesh->slot_shift;
+}
 
-    return (left->rank > right->rank) - (left->rank < right->rank);
+/* The slot of a rank, or the free one where it belongs. */
+static int *find_slot(const xm_mesh_t *mesh, int rank)
+{
+    uint32_t last = UINT32_MAX >> mesh->slot_shift, slot = first_slot(mesh, rank);
+
+    while (mesh->slots[slot] != 0 && mesh->ranks[mesh->slots[slot] - 1] != rank) {
+        slot = (slot + 1) & last;
+    }
+    return &mesh->slots[slot];
 }
 
 static xm_status_t check_sizes(int axes, const int *sizes, int *product)
@@ -53,6 +61,43 @@ static xm_status_t check_sizes(int axes, const int *sizes, int *product)
     return XM_OK;
 }
 
+static xm_status_t allocate_ranks(xm_mesh_t *mesh)
+{
+    size_t slots = 2;
+
+    mesh->slot_shift = 31;
+    while (slots < 2 * (size_t)mesh->size) {
+        slots *= 2;
+        --mesh->slot_shift;
+    }
+    mesh->ranks = malloc((size_t)mesh->size * sizeof(*mesh->ranks));
+    mesh->slots = calloc(slots, sizeof(*mesh->slots));
+    if (mesh->ranks == NULL || mesh->slots == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a mesh of %d devices", mesh->size);
+    }
+    return XM_OK;
+}
+
+static xm_status_t place_ranks(xm_mesh_t *mesh, const int *ranks)
+{
+    for (int p = 0; p < mesh->size; ++p) {
+        int rank = ranks != NULL ? ranks[p] : p;
+        int *slot = find_slot(mesh, rank);
+
+        if (rank < 0) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the mesh names rank %d; ranks start at 0",
+                                rank);
+        }
+        if (*slot != 0) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the mesh names rank %d twice", rank);
+        }
+        mesh->ranks[p] = rank;
+        *slot = p + 1;
+        mesh->max_rank = rank > mesh->max_rank ? rank : mesh->max_rank;
+    }
+    return XM_OK;
+}
+
 xm_status_t xm_mesh_create(int axes, const int *sizes, const int *ranks, xm_mesh_t **mesh)
 {
     xm_mesh_t *created;
@@ -67,56 +112,44 @@ xm_status_t xm_mesh_create(int axes, const int *sizes, const int *ranks, xm_mesh
     if (created == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a mesh");
     }
+    atomic_init(&created->references, 1);
     created->axes = axes;
     created->size = size;
-    created->ranks = malloc((size_t)size * sizeof(*created->ranks));
-    created->by_rank = malloc((size_t)size * sizeof(*created->by_rank));
-    if (created->ranks == NULL || created->by_rank == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a mesh of %d devices", size);
-        goto destroy_mesh;
-    }
     for (int a = axes - 1, stride = 1; a >= 0; --a) {
         created->sizes[a] = sizes[a];
         created->strides[a] = stride;
         stride *= sizes[a];
     }
-    for (int p = 0; p < size; ++p) {
-        created->ranks[p] = ranks != NULL ? ranks[p] : p;
-        created->by_rank[p] = (entry_t){created->ranks[p], p};
-        if (created->ranks[p] < 0) {
-            status = xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                  "the mesh names rank %d; ranks start at 0", created->ranks[p]);
-            goto destroy_mesh;
-        }
+    status = allocate_ranks(created);
+    if (status == XM_OK) {
+        status = place_ranks(created, ranks);
     }
-    qsort(created->by_rank, (size_t)size, sizeof(*created->by_rank), compare_entries);
-    for (int i = 1; i < size; ++i) {
-        if (created->by_rank[i].rank == created->by_rank[i - 1].rank) {
-            status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "the mesh names rank %d twice",
-                                  created->by_rank[i].rank);
-            goto destroy_mesh;
-        }
+    if (status < 0) {
+        xm_mesh_destroy(created);
+        return status;
     }
     *mesh = created;
     return XM_OK;
-
-destroy_mesh:
-    xm_mesh_destroy(created);
-    return status;
 }
 
 xm_status_t xm_mesh_clone(const xm_mesh_t *mesh, xm_mesh_t **clone)
 {
-    return xm_mesh_create(mesh->axes, mesh->sizes, mesh->ranks, clone);
+    xm_mesh_t *same = (xm_mesh_t *)mesh; /* only the count is not const */
+
+    (void)atomic_fetch_add_explicit(&same->references, 1, memory_order_relaxed);
+    *clone = same;
+    return XM_OK;
 }
 
 void xm_mesh_destroy(xm_mesh_t *mesh)
 {
-    if (mesh != NULL) {
-        free(mesh->by_rank);
-        free(mesh->ranks);
-        free(mesh);
+    /* Acquire and release: the last handle frees after every use through the others. */
+    if (mesh == NULL || atomic_fetch_sub_explicit(&mesh->references, 1, memory_order_acq_rel) > 1) {
+        return;
     }
+    free(mesh->slots);
+    free(mesh->ranks);
+    free(mesh);
 }
 
 static xm_status_t parse_shape(const char *shape, int *axes, int *sizes)
@@ -286,13 +319,14 @@ int xm_mesh_rank(const xm_mesh_t *mesh, int position)
     return mesh->ranks[position];
 }
 
+const int *xm_mesh_ranks(const xm_mesh_t *mesh)
+{
+    return mesh->ranks;
+}
+
 int xm_mesh_position(const xm_mesh_t *mesh, int rank)
 {
-    entry_t key = {rank, 0};
-    const entry_t *found =
-        bsearch(&key, mesh->by_rank, (size_t)mesh->size, sizeof(key), compare_entries);
-
-    return found != NULL ? found->position : -1;
+    return *find_slot(mesh, rank) - 1;
 }
 
 int xm_mesh_coordinate(const xm_mesh_t *mesh, int position, int axis)
@@ -302,7 +336,7 @@ int xm_mesh_coordinate(const xm_mesh_t *mesh, int position, int axis)
 
 int xm_mesh_max_rank(const xm_mesh_t *mesh)
 {
-    return mesh->by_rank[mesh->size - 1].rank;
+    return mesh->max_rank;
 }
 
 char *xm_mesh_format_shape(const xm_mesh_t *mesh, char *buffer, size_t size)

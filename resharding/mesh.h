@@ -6,8 +6,8 @@
  * convention of the papers axis 0 runs over hosts and axis 1 over the devices of a host; nothing
  * here depends on that.
  *
- * Immutable after creation, so shared freely between threads. Source: MLSys'23, section 2 (device
- * mesh).
+ * Immutable after creation and counted by reference, so shared freely between threads and cheap to
+ * keep. Source: MLSys'23, section 2 (device mesh).
  *
  * @code
  *     xm_mesh_t *mesh;
@@ -41,7 +41,12 @@ XM_API xm_status_t xm_mesh_create(int axes, const int *sizes, const int *ranks, 
 XM_API xm_status_t xm_mesh_parse(const char *shape, const char *ranks, int first_rank,
                                  xm_mesh_t **mesh);
 
+/**
+ * One more handle on the same mesh, to be destroyed like the first. O(1), nothing is copied; any
+ * thread may clone and destroy while others use the mesh.
+ */
 XM_API xm_status_t xm_mesh_clone(const xm_mesh_t *mesh, xm_mesh_t **clone);
+/** Gives a handle back; the last one frees the mesh. NULL is accepted. */
 XM_API void xm_mesh_destroy(xm_mesh_t *mesh);
 
 XM_API int xm_mesh_axes(const xm_mesh_t *mesh);
@@ -50,7 +55,9 @@ XM_API int xm_mesh_axis_size(const xm_mesh_t *mesh, int axis);
 XM_API int xm_mesh_size(const xm_mesh_t *mesh);
 /** Rank at a row-major position 0 … size − 1. */
 XM_API int xm_mesh_rank(const xm_mesh_t *mesh, int position);
-/** Row-major position of a rank, or −1 when it is not in the mesh. O(log size). */
+/** All ranks by position; they live as long as the mesh. */
+XM_API const int *xm_mesh_ranks(const xm_mesh_t *mesh);
+/** Row-major position of a rank, or −1 when it is not in the mesh. O(1) on average. */
 XM_API int xm_mesh_position(const xm_mesh_t *mesh, int rank);
 /** Coordinate of a position on an axis. */
 XM_API int xm_mesh_coordinate(const xm_mesh_t *mesh, int position, int axis);

@@ -20,8 +20,7 @@ static void describe_layout(const xm_layout_t *layout, field_t *fields)
     (void)xm_mesh_format_shape(mesh, fields[0].text, FIELD_SIZE);
     (void)xm_mesh_format_ranks(mesh, fields[1].text, FIELD_SIZE);
     (void)xm_spec_format(xm_layout_spec(layout), fields[2].text);
-    (void)snprintf(fields[3].text, FIELD_SIZE, "%s",
-                   xm_partition_name(xm_layout_partition(layout)));
+    (void)xm_layout_format_partition(layout, fields[3].text, FIELD_SIZE);
 }
 
 static void describe(const xm_plan_t *plan, const char *dtype, field_t *fields)

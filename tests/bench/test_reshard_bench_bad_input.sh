@@ -76,7 +76,8 @@ own "split over mesh axis 3, but mesh 2x2 has 2 axes" --src-spec S3R
 own "--src-spec: " --src-spec SXR
 own "--shape: " --shape 8xx8
 own "unknown dtype 'flaot32'; did you mean float32?" --dtype flaot32
-own "--partition: 'chnk' is unknown; did you mean 'chunk'?" --partition chnk
+own "--partition: unknown partition 'chnk'; did you mean chunk?" --partition chnk
+own "--partition: the explicit partition needs the offsets of its cuts" --partition explicit
 own "--strategy: 'brodcast' is unknown; did you mean 'broadcast'?" --strategy brodcast
 own "--scheduler: 'balanse' is unknown; did you mean 'balance'?" --scheduler balanse
 own "--transport: 'sims' is unknown; did you mean 'sim'?" --transport sims

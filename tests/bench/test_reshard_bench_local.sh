@@ -54,6 +54,7 @@ run 16 -n 8 --suite alpa-tests --strategy broadcast --scheduler naive -i 1
 set -- --src-mesh 2x2 --dst-mesh 4 --src-spec S01R --dst-spec RS0 --shape 7x9
 run 1 -n 8 "$@" --partition chunk
 run 1 -n 8 "$@" --partition chunk --shape 2x3 --dtype int8
+run 1 -n 8 "$@" --partition balanced --shape 2x3 --dtype int8
 run 1 -n 6 "$@" --partition chunk --src-ranks 0-3 --dst-ranks 5,3,2,4 --dtype complex128
 run 1 -n 4 "$@" --partition chunk --src-ranks 0-3 --dst-ranks 3-0 --hosts 2 --strategy send_recv
 run 1 -n 5 --src-mesh 1 --dst-mesh 4 --src-spec "" --dst-spec "" --shape scalar
