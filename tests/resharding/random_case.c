@@ -86,6 +86,49 @@ static int64_t random_extent(random_t *random, int src_parts, bool src_even, int
     return step * random_int(random, random_int(random, 0, 9) == 0 ? 0 : 1, step > 6 ? 2 : 12);
 }
 
+static xm_partition_t random_partition(random_t *random)
+{
+    return (xm_partition_t)random_int(random, 0, XM_PARTITION_COUNT - 1);
+}
+
+static int compare_cuts(const void *a, const void *b)
+{
+    const int64_t *left = a, *right = b;
+
+    return (*left > *right) - (*left < *right);
+}
+
+/* Random cut points of a dimension. Equal ones, and so empty parts, come often. */
+static void random_cuts(random_t *random, int parts, int64_t extent, int64_t *cuts)
+{
+    bool coarse = random_int(random, 0, 3) == 0; /* only 0, the middle and the extent */
+
+    for (int i = 1; i < parts; ++i) {
+        cuts[i] =
+            coarse ? extent * random_int(random, 0, 2) / 2 : random_int(random, 0, (int)extent);
+    }
+    cuts[0] = 0;
+    cuts[parts] = extent;
+    qsort(cuts, (size_t)parts + 1, sizeof(*cuts), compare_cuts);
+}
+
+static void random_layout(random_t *random, const xm_mesh_t *mesh, const xm_spec_t *spec,
+                          xm_partition_t partition, const int64_t *shape, xm_layout_t **layout)
+{
+    int64_t points[4][33];
+    const int64_t *cuts[4];
+
+    if (partition != XM_PARTITION_EXPLICIT) {
+        ck_assert_xm_ok(xm_layout_create(mesh, spec, partition, shape, layout));
+        return;
+    }
+    for (int d = 0; d < spec->dims; ++d) {
+        random_cuts(random, xm_spec_parts(spec, mesh, d), shape[d], points[d]);
+        cuts[d] = points[d];
+    }
+    ck_assert_xm_ok(xm_layout_create_explicit(mesh, spec, shape, cuts, layout));
+}
+
 void random_case_create(random_t *random, random_case_t *c)
 {
     int per_host = random_int(random, 1, 4);
@@ -98,8 +141,8 @@ void random_case_create_for(random_t *random, int ranks, int per_host, random_ca
     static const int64_t sizes[] = {1, 2, 4, 8, 16, 3};
     xm_network_params_t network = XM_NETWORK_PARAMS_INIT;
     int dims = random_int(random, 0, 4);
-    xm_partition_t src_partition = (xm_partition_t)random_int(random, 0, 1);
-    xm_partition_t dst_partition = (xm_partition_t)random_int(random, 0, 1);
+    xm_partition_t src_partition = random_partition(random);
+    xm_partition_t dst_partition = random_partition(random);
     xm_mesh_t *src_mesh, *dst_mesh;
     xm_spec_t src_spec, dst_spec;
     int64_t shape[4];
@@ -119,8 +162,8 @@ void random_case_create_for(random_t *random, int ranks, int per_host, random_ca
             random, xm_spec_parts(&src_spec, src_mesh, d), src_partition == XM_PARTITION_EVEN,
             xm_spec_parts(&dst_spec, dst_mesh, d), dst_partition == XM_PARTITION_EVEN);
     }
-    ck_assert_xm_ok(xm_layout_create(src_mesh, &src_spec, src_partition, shape, &c->src));
-    ck_assert_xm_ok(xm_layout_create(dst_mesh, &dst_spec, dst_partition, shape, &c->dst));
+    random_layout(random, src_mesh, &src_spec, src_partition, shape, &c->src);
+    random_layout(random, dst_mesh, &dst_spec, dst_partition, shape, &c->dst);
     network.ranks = c->ranks;
     network.host_of_rank = c->host_of_rank;
     network.nic_bandwidth = 1e9;
@@ -141,13 +184,13 @@ void random_case_destroy(random_case_t *c)
 
 static int format_layout(const xm_layout_t *layout, char *text, size_t size)
 {
-    char shape[64], ranks[256], spec[XM_SPEC_TEXT];
+    char shape[64], ranks[256], spec[XM_SPEC_TEXT], partition[512];
 
     return snprintf(text, size, "mesh %s [%s] spec '%s' %s",
                     xm_mesh_format_shape(xm_layout_mesh(layout), shape, sizeof(shape)),
                     xm_mesh_format_ranks(xm_layout_mesh(layout), ranks, sizeof(ranks)),
                     xm_spec_format(xm_layout_spec(layout), spec),
-                    xm_partition_name(xm_layout_partition(layout)));
+                    xm_layout_format_partition(layout, partition, sizeof(partition)));
 }
 
 const char *random_case_text(const random_case_t *c)
@@ -163,6 +206,24 @@ const char *random_case_text(const random_case_t *c)
     used += snprintf(text + used, sizeof(text) - (size_t)used, " to ");
     (void)format_layout(c->dst, text + used, sizeof(text) - (size_t)used);
     return text;
+}
+
+xm_layout_t *layout_from_text(const char *mesh_text, const char *spec_text, const char *shape_text,
+                              xm_partition_t partition)
+{
+    xm_mesh_t *mesh;
+    xm_layout_t *layout;
+    xm_spec_t spec;
+    int64_t shape[XM_MAX_DIMS];
+    int dims;
+
+    ck_assert_xm_ok(xm_mesh_parse(mesh_text, NULL, 0, &mesh));
+    ck_assert_xm_ok(xm_spec_parse(spec_text, &spec));
+    ck_assert_xm_ok(xm_shape_parse(shape_text, &dims, shape));
+    ck_assert_int_eq(dims, spec.dims);
+    ck_assert_xm_ok(xm_layout_create(mesh, &spec, partition, shape, &layout));
+    xm_mesh_destroy(mesh);
+    return layout;
 }
 
 unsigned char pattern_byte(uint64_t seed, int64_t index, int64_t b)

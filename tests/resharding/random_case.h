@@ -25,14 +25,18 @@ typedef struct {
     xm_network_t *network;
 } random_case_t;
 
-/* Any meshes (disjoint or overlapping, any axes), specs, shapes and partitions on up to 24 ranks.
- */
+/* Any meshes (disjoint or overlapping, any axes), specs, shapes and partitions (random cut points
+ * of explicit ones, empty parts among them) on up to 24 ranks. */
 void random_case_create(random_t *random, random_case_t *c);
 /* The same on a given number of ranks, `per_host` of them on each host. */
 void random_case_create_for(random_t *random, int ranks, int per_host, random_case_t *c);
 void random_case_destroy(random_case_t *c);
 /* Text for failure messages. Static buffer. */
 const char *random_case_text(const random_case_t *c);
+
+/* A layout from texts as on a command line, on ranks 0, 1, 2, … */
+xm_layout_t *layout_from_text(const char *mesh, const char *spec, const char *shape,
+                              xm_partition_t partition);
 
 /* Byte b of the element at a global row-major index, different for every seed. */
 unsigned char pattern_byte(uint64_t seed, int64_t index, int64_t b);

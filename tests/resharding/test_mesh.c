@@ -31,14 +31,44 @@ START_TEST(defaults_and_scalars)
     ck_assert_xm_ok(xm_mesh_parse("2x4", NULL, 8, &mesh));
     ck_assert_str_eq(xm_mesh_format_ranks(mesh, text, sizeof(text)), "8-15");
     ck_assert_xm_ok(xm_mesh_clone(mesh, &clone));
-    ck_assert_int_eq(xm_mesh_rank(clone, 7), 15);
     xm_mesh_destroy(mesh);
+    ck_assert_int_eq(xm_mesh_rank(clone, 7), 15);
     xm_mesh_destroy(clone);
     ck_assert_xm_ok(xm_mesh_create(0, NULL, NULL, &mesh));
     ck_assert_int_eq(xm_mesh_size(mesh), 1);
     ck_assert_str_eq(xm_mesh_format_shape(mesh, text, sizeof(text)), "1");
     xm_mesh_destroy(mesh);
     xm_mesh_destroy(NULL);
+}
+END_TEST
+
+START_TEST(ranks_are_found_however_they_lie)
+{
+    /* Steps that are powers of two, or large, fall together in careless hashing. */
+    static const int steps[] = {1, 2, 3, 8, 1 << 10, 1 << 16, 99991};
+    static const int sizes[] = {2, 2, 2, 2, 2, 2, 2, 2};
+    int ranks[256];
+
+    for (size_t s = 0; s < sizeof(steps) / sizeof(steps[0]); ++s) {
+        xm_mesh_t *mesh;
+
+        for (int p = 0; p < 256; ++p) {
+            ranks[p] = 5 + steps[s] * (p * 37 % 256);
+        }
+        ck_assert_xm_ok(xm_mesh_create(8, sizes, ranks, &mesh));
+        for (int p = 0; p < 256; ++p) {
+            ck_assert_int_eq(xm_mesh_rank(mesh, p), ranks[p]);
+            ck_assert_int_eq(xm_mesh_ranks(mesh)[p], ranks[p]);
+            ck_assert_int_eq(xm_mesh_position(mesh, ranks[p]), p);
+        }
+        ck_assert_int_eq(xm_mesh_position(mesh, 4), -1);
+        ck_assert_int_eq(xm_mesh_position(mesh, -1), -1);
+        ck_assert_int_eq(xm_mesh_position(mesh, 5 + steps[s] * 256), -1);
+        ck_assert_int_eq(xm_mesh_max_rank(mesh), 5 + steps[s] * 255);
+        ck_assert_int_eq(xm_mesh_coordinate(mesh, 129, 0), 1);
+        ck_assert_int_eq(xm_mesh_coordinate(mesh, 129, 7), 1);
+        xm_mesh_destroy(mesh);
+    }
 }
 END_TEST
 
@@ -75,6 +105,7 @@ int main(void)
 
     tcase_add_test(tcase, positions_ranks_and_coordinates);
     tcase_add_test(tcase, defaults_and_scalars);
+    tcase_add_test(tcase, ranks_are_found_however_they_lie);
     tcase_add_test(tcase, bad_meshes_are_named);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
