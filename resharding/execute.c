@@ -3,19 +3,79 @@
 /* Bytes of local copies between two looks at the network. */
 enum { COPY_SLICE = 1024 * 1024 };
 
-static int64_t min2(int64_t a, int64_t b)
+static int64_t next_message(const lane_t *lane)
 {
-    return a < b ? a : b;
+    const hop_t *hop = &lane->executor->hops[lane->items[lane->next_item]];
+
+    return hop->message + lane->next_chunk * hop->stride;
 }
 
-static void chunk_range(const xm_executor_t *executor, const local_t *local, int64_t chunk,
-                        int64_t *first, int64_t *count)
+static int64_t slot_message(const slot_t *slot)
 {
-    int64_t tasks, size = xm_plan_chunk_elements(executor->plan, local->task);
-    int64_t elements = xm_plan_tasks(executor->plan, &tasks)[local->task].elements;
+    return slot->hop->message + slot->chunk * slot->hop->stride;
+}
 
-    *first = chunk * size;
-    *count = min2(size, elements - *first);
+static void heap_push(heap_t *heap, lane_t *lane)
+{
+    int64_t key = next_message(lane);
+    int i = heap->count++;
+
+    while (i > 0 && key < next_message(heap->lanes[(i - 1) / 2])) {
+        heap->lanes[i] = heap->lanes[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    heap->lanes[i] = lane;
+    lane->ready = true;
+}
+
+static void heap_pop(heap_t *heap)
+{
+    lane_t *last = heap->lanes[--heap->count];
+    int64_t key;
+    int i = 0;
+
+    heap->lanes[0]->ready = false;
+    if (heap->count == 0) {
+        return;
+    }
+    key = next_message(last);
+    for (;;) {
+        int child = 2 * i + 1;
+
+        if (child + 1 < heap->count &&
+            next_message(heap->lanes[child + 1]) < next_message(heap->lanes[child])) {
+            ++child;
+        }
+        if (child >= heap->count || next_message(heap->lanes[child]) >= key) {
+            break;
+        }
+        heap->lanes[i] = heap->lanes[child];
+        i = child;
+    }
+    heap->lanes[i] = last;
+}
+
+static void chunk_range(const hop_t *hop, int64_t chunk, int64_t *first, int64_t *count)
+{
+    *first = hop->first + chunk * hop->chunk;
+    *count = min_of(hop->chunk, hop->end - *first);
+}
+
+/* Puts a lane into its heap if its next chunk is there and has a slot. */
+static void consider(lane_t *lane)
+{
+    const xm_executor_t *executor = lane->executor;
+    const hop_t *hop;
+    int64_t first, count;
+
+    if (lane->ready || lane->next_item == lane->item_count || lane->in_flight == lane->slot_count) {
+        return;
+    }
+    hop = &executor->hops[lane->items[lane->next_item]];
+    chunk_range(hop, lane->next_chunk, &first, &count);
+    if (hop->feed < 0 || executor->hops[hop->feed].arrived >= first + count) {
+        heap_push(&lane->executor->heaps[lane->kind], lane);
+    }
 }
 
 static void fail(xm_executor_t *executor, xm_status_t status)
@@ -25,216 +85,386 @@ static void fail(xm_executor_t *executor, xm_status_t status)
     }
 }
 
-/* Posts the lane's next chunk into a free slot. */
+/* Elements of the hop's box before `end` are in the destination tile: its relays may have them. */
+static void arrive(xm_executor_t *executor, hop_t *hop, int64_t end)
+{
+    hop->arrived = end;
+    for (int64_t i = 0; i < hop->dependant_count; ++i) {
+        int64_t fed = executor->dependants[hop->dependants + i];
+        lane_t *lane = &executor->lanes[executor->hops[fed].lane];
+
+        if (lane->next_item < lane->item_count && lane->items[lane->next_item] == fed) {
+            consider(lane);
+        }
+    }
+}
+
+static void tell_tensor_done(xm_executor_t *executor, int tensor)
+{
+    if (executor->tensor_done != NULL && executor->result == XM_OK) {
+        executor->tensor_done(executor->arg, tensor);
+    }
+}
+
+static void end_hop(xm_executor_t *executor, hop_t *hop)
+{
+    hop->span.end_ns = xm_transport_now(executor->transport);
+    --executor->left;
+    if (--executor->tensors[hop->tensor].left == 0) {
+        tell_tensor_done(executor, hop->tensor);
+    }
+}
+
+static void list_ended(lane_t *lane)
+{
+    if (!lane->ended) {
+        lane->ended = true;
+        lane->next = lane->executor->ended;
+        lane->executor->ended = lane;
+    }
+}
+
+void xm_executor_chunk_done(xm_op_t *op, xm_status_t status)
+{
+    slot_t *slot = op->arg;
+
+    slot->busy = false;
+    slot->status = status;
+    list_ended(slot->lane);
+}
+
+/* Place of the lane's oldest unfinished chunk in the order of messages; INT64_MAX: none is left. */
+static int64_t oldest_message(const lane_t *lane)
+{
+    if (lane->in_flight > 0) {
+        return slot_message(&lane->slots[lane->oldest]);
+    }
+    return lane->next_item < lane->item_count ? next_message(lane) : INT64_MAX;
+}
+
+/* True when the lane's next chunk is the earliest unfinished one of this rank in its direction. */
+static bool is_earliest(const lane_t *lane)
+{
+    const xm_executor_t *executor = lane->executor;
+    int64_t message = next_message(lane);
+
+    if (lane->in_flight > 0) {
+        return false;
+    }
+    for (int i = 0; i < executor->lane_count; ++i) {
+        const lane_t *other = &executor->lanes[i];
+
+        if (lane_sends(other) == lane_sends(lane) && oldest_message(other) < message) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/*
+ * Whether the limit on chunks that leave this host at once lets the lane's next one go. Later ones
+ * that went ahead do not count: the network may wait for this one before it serves them.
+ */
+static bool may_cross(const lane_t *lane)
+{
+    const xm_executor_t *executor = lane->executor;
+    int64_t message = next_message(lane);
+    int earlier = 0;
+
+    if (executor->crossing < executor->window) {
+        return true;
+    }
+    for (int i = 0; i < executor->lane_count; ++i) {
+        const lane_t *other = &executor->lanes[i];
+
+        for (int s = 0; other->kind == LANE_CROSSING && s < other->in_flight; ++s) {
+            const slot_t *slot = &other->slots[(other->oldest + s) % other->slot_count];
+
+            if (slot_message(slot) > message) {
+                break;
+            }
+            if (++earlier == executor->window) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static bool has_pack_buffer(const lane_t *lane)
+{
+    const staging_t *staging = &lane->executor->staging;
+
+    if (lane->packed == staging->per_lane) {
+        return false;
+    }
+    return staging->free_count > 0 ||
+           (!staging->reserve_taken[lane_sends(lane)] && is_earliest(lane));
+}
+
+static char *take_pack_buffer(lane_t *lane)
+{
+    staging_t *staging = &lane->executor->staging;
+
+    ++lane->packed;
+    if (staging->free_count > 0) {
+        return staging->free[--staging->free_count];
+    }
+    staging->reserve_taken[lane_sends(lane)] = true;
+    return staging->reserve[lane_sends(lane)];
+}
+
+static void return_pack_buffer(lane_t *lane, char *buffer)
+{
+    staging_t *staging = &lane->executor->staging;
+
+    --lane->packed;
+    if (buffer == staging->reserve[lane_sends(lane)]) {
+        staging->reserve_taken[lane_sends(lane)] = false;
+    } else {
+        staging->free[staging->free_count++] = buffer;
+    }
+}
+
+/* Whether the shared limits let the lane's next chunk go. */
+static bool may_post(const lane_t *lane)
+{
+    const hop_t *hop = &lane->executor->hops[lane->items[lane->next_item]];
+    int64_t first, count, offset;
+
+    if (lane->kind == LANE_CROSSING && !may_cross(lane)) {
+        return false;
+    }
+    if (!hop->packs) {
+        return true;
+    }
+    chunk_range(hop, lane->next_chunk, &first, &count);
+    return xm_view_contiguous(&hop->view, first, count, &offset) || has_pack_buffer(lane);
+}
+
+/* The memory that the slot's chunk is sent from or received into; packs it first if need be. */
+static char *chunk_memory(const lane_t *lane, slot_t *slot, int64_t first, int64_t count,
+                          xm_memory_t **memory)
+{
+    const hop_t *hop = slot->hop;
+    const tensor_t *tensor = &lane->executor->tensors[hop->tensor];
+    bool in_dst = !lane_sends(lane) || hop->feed >= 0;
+    char *base = in_dst ? tensor->dst : (char *)(uintptr_t)tensor->src;
+    int64_t offset;
+
+    slot->packed = NULL;
+    if (xm_view_contiguous(&hop->view, first, count, &offset)) {
+        *memory = in_dst ? tensor->dst_memory : tensor->src_memory;
+        return base + offset;
+    }
+    slot->packed = take_pack_buffer(slot->lane);
+    if (lane_sends(lane)) {
+        xm_view_pack(&hop->view, base, first, count, slot->packed);
+    }
+    *memory = lane->executor->staging.registration;
+    return slot->packed;
+}
+
+/* Posts the next chunk of the lane, which is on top of its heap, into a free slot. */
 static void post_chunk(lane_t *lane)
 {
     xm_executor_t *executor = lane->executor;
-    int64_t element_size = xm_plan_element_size(executor->plan), first, count, offset;
     slot_t *slot = &lane->slots[(lane->oldest + lane->in_flight) % lane->slot_count];
-    local_t *local = &executor->locals[lane->items[lane->next_item]];
-    bool in_dst = !lane->outgoing || local->from_dst;
-    char *base = in_dst ? executor->dst : (char *)(uintptr_t)executor->src;
-    xm_memory_t *memory = in_dst ? executor->dst_memory : executor->src_memory;
-    uint64_t tag =
-        (uint64_t)executor->channel << 40 | (uint64_t)executor->generation << 32 | lane->sequence++;
+    hop_t *hop = &executor->hops[lane->items[lane->next_item]];
+    uint64_t tag = xm_executor_tag(executor) | lane->sequence++;
+    int64_t first, count;
+    xm_memory_t *memory;
+    size_t length;
     char *buffer;
 
-    chunk_range(executor, local, lane->next_chunk, &first, &count);
-    slot->local = local;
+    heap_pop(&executor->heaps[lane->kind]);
+    slot->hop = hop;
     slot->chunk = lane->next_chunk;
-    slot->packed = !xm_view_contiguous(&local->view, first, count, &offset);
-    buffer = base + offset;
-    if (slot->packed) {
-        buffer = slot->ring;
-        memory = lane->ring_memory;
-        if (lane->outgoing) {
-            xm_view_pack(&local->view, base, first, count, slot->ring);
-        }
+    chunk_range(hop, slot->chunk, &first, &count);
+    buffer = chunk_memory(lane, slot, first, count, &memory);
+    length = (size_t)(count * executor->tensors[hop->tensor].element_size);
+    if (slot->chunk == 0) {
+        hop->span.start_ns = xm_transport_now(executor->transport);
     }
-    if (lane->next_chunk == local->first_chunk) {
-        local->span.start_ns = xm_transport_now(executor->transport);
+    slot->op.order = executor->ordered && lane_sends(lane) ? (uint64_t)slot_message(slot) + 1 : 0;
+    ++lane->in_flight;
+    ++executor->in_flight;
+    executor->crossing += lane->kind == LANE_CROSSING;
+    if (++lane->next_chunk == hop->chunks) {
+        lane->next_chunk = 0;
+        ++lane->next_item;
     }
     slot->busy = true;
-    slot->canceled = false;
-    slot->status = lane->outgoing
-                       ? xm_transport_send(executor->transport, lane->peer, tag, buffer,
-                                           (size_t)(count * element_size), memory, &slot->op)
-                       : xm_transport_receive(executor->transport, lane->peer, tag, buffer,
-                                              (size_t)(count * element_size), memory, &slot->op);
+    slot->status = lane_sends(lane) ? xm_transport_send(executor->transport, lane->peer, tag,
+                                                        buffer, length, memory, &slot->op)
+                                    : xm_transport_receive(executor->transport, lane->peer, tag,
+                                                           buffer, length, memory, &slot->op);
     if (slot->status != XM_IN_PROGRESS) {
         slot->busy = false;
+        list_ended(lane);
     }
-    ++lane->in_flight;
-    executor->crossing += lane->outgoing && local->crosses;
-    if (++lane->next_chunk == local->end_chunk && ++lane->next_item < lane->item_count) {
-        lane->next_chunk = executor->locals[lane->items[lane->next_item]].first_chunk;
-    }
+    consider(lane);
 }
 
 /* Takes finished chunks off the old end of a lane, in order. */
-static bool retire(lane_t *lane)
+static void retire(lane_t *lane)
 {
     xm_executor_t *executor = lane->executor;
-    bool any = false;
 
     while (lane->in_flight > 0 && !lane->slots[lane->oldest].busy) {
         slot_t *slot = &lane->slots[lane->oldest];
-        local_t *local = slot->local;
+        hop_t *hop = slot->hop;
         int64_t first, count;
 
+        chunk_range(hop, slot->chunk, &first, &count);
         if (slot->status < 0) {
             fail(executor, slot->status);
-        } else if (!lane->outgoing) {
-            chunk_range(executor, local, slot->chunk, &first, &count);
-            if (slot->packed) {
-                xm_view_unpack(&local->view, executor->dst, first, count, slot->ring);
-            }
-            local->arrived = slot->chunk + 1;
+        } else if (!lane_sends(lane) && slot->packed != NULL) {
+            xm_view_unpack(&hop->view, executor->tensors[hop->tensor].dst, first, count,
+                           slot->packed);
         }
-        if (slot->chunk + 1 == local->end_chunk) {
-            local->span.end_ns = xm_transport_now(executor->transport);
+        if (slot->packed != NULL) {
+            return_pack_buffer(lane, slot->packed);
         }
-        executor->crossing -= lane->outgoing && local->crosses;
         lane->oldest = (lane->oldest + 1) % lane->slot_count;
         --lane->in_flight;
-        any = true;
-    }
-    return any;
-}
-
-/* Whether the lane's next chunk may be posted now. */
-static bool is_ready(const lane_t *lane)
-{
-    const xm_executor_t *executor = lane->executor;
-    const local_t *local;
-
-    if (lane->next_item == lane->item_count || lane->in_flight == lane->slot_count) {
-        return false;
-    }
-    if (!lane->outgoing) {
-        return true;
-    }
-    local = &executor->locals[lane->items[lane->next_item]];
-    if (local->crosses && executor->crossing >= executor->window) {
-        return false;
-    }
-    return local->parent < 0 || executor->locals[local->parent].arrived > lane->next_chunk;
-}
-
-/* The ready outgoing lane whose next transfer comes first in the plan. */
-static lane_t *first_ready(xm_executor_t *executor)
-{
-    lane_t *best = NULL;
-
-    for (int i = 0; i < executor->lane_count; ++i) {
-        lane_t *lane = &executor->lanes[i];
-
-        if (lane->outgoing && is_ready(lane) &&
-            (best == NULL || lane->items[lane->next_item] < best->items[best->next_item])) {
-            best = lane;
+        --executor->in_flight;
+        executor->crossing -= lane->kind == LANE_CROSSING;
+        if (executor->result == XM_OK) {
+            if (!lane_sends(lane)) {
+                arrive(executor, hop, first + count);
+            }
+            if (slot->chunk + 1 == hop->chunks) {
+                end_hop(executor, hop);
+            }
         }
     }
-    return best;
+    consider(lane);
+}
+
+static void retire_ended(xm_executor_t *executor)
+{
+    while (executor->ended != NULL) {
+        lane_t *lane = executor->ended;
+
+        executor->ended = lane->next;
+        lane->ended = false;
+        retire(lane);
+    }
+}
+
+/* The lane of a kind whose next chunk comes first in the plan, if it may go now. */
+static lane_t *first_of(const xm_executor_t *executor, lane_kind_t kind)
+{
+    const heap_t *heap = &executor->heaps[kind];
+
+    return heap->count > 0 && may_post(heap->lanes[0]) ? heap->lanes[0] : NULL;
+}
+
+/* What to post next: receives first, because they cost nothing; then sends in plan order. */
+static lane_t *next_to_post(const xm_executor_t *executor)
+{
+    lane_t *crossing, *inside, *incoming = first_of(executor, LANE_INCOMING);
+
+    if (incoming != NULL) {
+        return incoming;
+    }
+    crossing = first_of(executor, LANE_CROSSING);
+    inside = first_of(executor, LANE_OUTGOING);
+    if (crossing == NULL || inside == NULL) {
+        return crossing != NULL ? crossing : inside;
+    }
+    return next_message(crossing) < next_message(inside) ? crossing : inside;
+}
+
+static void post_all(xm_executor_t *executor)
+{
+    lane_t *lane;
+
+    while (executor->result == XM_OK && (lane = next_to_post(executor)) != NULL) {
+        post_chunk(lane);
+    }
 }
 
 /* Copies at most COPY_SLICE bytes of what this rank holds and needs itself. */
-static bool copy_some(xm_executor_t *executor)
+static void copy_some(xm_executor_t *executor)
 {
-    int64_t budget = COPY_SLICE / xm_plan_element_size(executor->plan), tasks;
-    const xm_unit_task_t *task = xm_plan_tasks(executor->plan, &tasks);
-    bool any = false;
+    int64_t budget = COPY_SLICE;
 
     while (budget > 0 && executor->next_copy < executor->copy_count) {
-        local_t *local = &executor->locals[executor->copies[executor->next_copy]];
-        int64_t left = task[local->task].elements - executor->next_copy_element;
-        int64_t count = min2(left, budget);
+        hop_t *hop = &executor->hops[executor->copies[executor->next_copy]];
+        const tensor_t *tensor = &executor->tensors[hop->tensor];
+        int64_t first = hop->first + executor->next_copy_element, left = hop->end - first;
+        int64_t count = min_of(left, (budget + tensor->element_size - 1) / tensor->element_size);
 
         if (executor->next_copy_element == 0) {
-            local->span.start_ns = xm_transport_now(executor->transport);
+            hop->span.start_ns = xm_transport_now(executor->transport);
         }
-        xm_view_copy(&executor->copy_views[executor->next_copy], executor->src, &local->view,
-                     executor->dst, executor->next_copy_element, count);
+        xm_view_copy(&executor->copy_views[executor->next_copy], tensor->src, &hop->view,
+                     tensor->dst, first, count);
         executor->next_copy_element += count;
-        budget -= count;
-        any = true;
+        budget -= count * tensor->element_size;
+        arrive(executor, hop, first + count);
         if (count == left) {
-            local->span.end_ns = xm_transport_now(executor->transport);
-            local->arrived = local->end_chunk;
             ++executor->next_copy;
             executor->next_copy_element = 0;
+            end_hop(executor, hop);
         }
     }
-    return any;
 }
 
-/* Cancels what is in flight, each operation once; true when some ended right away. */
-static bool cancel_all(xm_executor_t *executor)
+/* Cancels what is in flight, each operation once. */
+static void cancel_all(xm_executor_t *executor)
 {
-    bool any = false;
-
+    if (executor->canceled) {
+        return;
+    }
+    executor->canceled = true;
     for (int i = 0; i < executor->lane_count; ++i) {
         lane_t *lane = &executor->lanes[i];
 
         for (int s = 0; s < lane->in_flight; ++s) {
             slot_t *slot = &lane->slots[(lane->oldest + s) % lane->slot_count];
 
-            if (slot->busy && !slot->canceled) {
-                slot->canceled = true;
+            if (slot->busy) {
                 xm_transport_cancel(executor->transport, &slot->op);
-                any = any || !slot->busy;
             }
         }
     }
-    return any;
 }
 
-/* True when nothing is in flight and, unless the run failed, nothing is left to do. */
-static bool has_ended(const xm_executor_t *executor)
+static void announce_idle_tensors(xm_executor_t *executor)
 {
-    for (int i = 0; i < executor->lane_count; ++i) {
-        const lane_t *lane = &executor->lanes[i];
-
-        if (lane->in_flight > 0 ||
-            (executor->result == XM_OK && lane->next_item < lane->item_count)) {
-            return false;
+    if (executor->idle_announced) {
+        return;
+    }
+    executor->idle_announced = true;
+    for (int t = 0; t < executor->tensor_count; ++t) {
+        if (executor->tensors[t].hops == 0) {
+            tell_tensor_done(executor, t);
         }
     }
-    return executor->result < 0 || executor->next_copy == executor->copy_count;
 }
 
 xm_status_t xm_executor_advance(xm_executor_t *executor)
 {
-    bool any = true;
-
     if (!executor->running) {
         return executor->result;
     }
-    while (any) {
-        lane_t *lane;
-
-        any = false;
-        for (int i = 0; i < executor->lane_count; ++i) {
-            any = retire(&executor->lanes[i]) || any;
-        }
+    announce_idle_tensors(executor);
+    do {
+        retire_ended(executor);
         if (executor->result < 0) {
-            any = cancel_all(executor) || any;
-            continue;
+            cancel_all(executor);
+        } else {
+            post_all(executor);
         }
-        for (int i = 0; i < executor->lane_count; ++i) {
-            while (!executor->lanes[i].outgoing && is_ready(&executor->lanes[i])) {
-                post_chunk(&executor->lanes[i]);
-                any = true;
-            }
-        }
-        while ((lane = first_ready(executor)) != NULL) {
-            post_chunk(lane);
-            any = true;
-        }
-    }
+    } while (executor->ended != NULL);
     if (executor->result == XM_OK) {
-        (void)copy_some(executor);
+        copy_some(executor);
+        post_all(executor); /* what was copied may have to be passed on */
     }
-    if (!has_ended(executor)) {
+    if (executor->result < 0 ? executor->in_flight > 0 : executor->left > 0) {
         return XM_IN_PROGRESS;
     }
     executor->running = false;
@@ -243,15 +473,13 @@ xm_status_t xm_executor_advance(xm_executor_t *executor)
 
 bool xm_executor_may_sleep(const xm_executor_t *executor)
 {
-    if (!executor->running || executor->result < 0) {
+    if (!executor->running) {
         return true;
     }
-    for (int i = 0; i < executor->lane_count; ++i) {
-        if (is_ready(&executor->lanes[i])) {
-            return false; /* a copy has just ended that this lane relays */
-        }
+    if (executor->ended != NULL || (executor->result < 0 && !executor->canceled)) {
+        return false;
     }
-    return executor->next_copy == executor->copy_count;
+    return executor->result < 0 || executor->next_copy == executor->copy_count;
 }
 
 void xm_executor_cancel(xm_executor_t *executor)
@@ -261,22 +489,27 @@ void xm_executor_cancel(xm_executor_t *executor)
     }
 }
 
-void xm_executor_span(const xm_executor_t *executor, int64_t transfer, xm_span_t *span)
+void xm_executor_span(const xm_executor_t *executor, int64_t hop, xm_span_t *span)
 {
     *span = (xm_span_t){0, 0};
-    for (int64_t low = 0, high = executor->local_count; low < high;) {
+    for (int64_t low = 0, high = executor->hop_count; low < high;) {
         int64_t middle = low + (high - low) / 2;
 
-        if (executor->locals[middle].transfer == transfer) {
-            *span = executor->locals[middle].span;
+        if (executor->hops[middle].number == hop) {
+            *span = executor->hops[middle].span;
             return;
         }
-        if (executor->locals[middle].transfer < transfer) {
+        if (executor->hops[middle].number < hop) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
+}
+
+uint64_t xm_executor_tag(const xm_executor_t *executor)
+{
+    return (uint64_t)executor->channel << 40 | (uint64_t)executor->generation << 32;
 }
 
 xm_status_t xm_executor_post(xm_executor_t *executor)
@@ -286,20 +519,31 @@ xm_status_t xm_executor_post(xm_executor_t *executor)
                             "the previous run of this executor has not ended");
     }
     ++executor->generation;
+    executor->posted = true;
+    executor->checksums = 0;
     executor->result = XM_OK;
     executor->running = true;
+    executor->canceled = executor->idle_announced = false;
     executor->next_copy = executor->next_copy_element = 0;
-    for (int64_t i = 0; i < executor->local_count; ++i) {
-        executor->locals[i].arrived = executor->locals[i].first_chunk;
-        executor->locals[i].span = (xm_span_t){0, 0};
+    executor->left = executor->hop_count;
+    for (int t = 0; t < executor->tensor_count; ++t) {
+        executor->tensors[t].left = executor->tensors[t].hops;
+    }
+    for (int64_t i = 0; i < executor->hop_count; ++i) {
+        executor->hops[i].arrived = executor->hops[i].first;
+        executor->hops[i].span = (xm_span_t){0, 0};
+    }
+    for (int k = 0; k < LANE_KINDS; ++k) {
+        executor->heaps[k].count = 0;
     }
     for (int i = 0; i < executor->lane_count; ++i) {
         lane_t *lane = &executor->lanes[i];
 
-        lane->next_item = 0;
-        lane->next_chunk = executor->locals[lane->items[0]].first_chunk;
+        lane->next_item = lane->next_chunk = 0;
         lane->sequence = 0;
-        lane->oldest = lane->in_flight = 0;
+        lane->oldest = 0;
+        lane->ready = false;
+        consider(lane);
     }
     return XM_OK;
 }

@@ -3,23 +3,33 @@
  * Runs a plan on a transport, from one rank's point of view.
  *
  * An executor is persistent: created once for (plan, rank, buffers), posted as often as wanted. It
- * is event-driven and has no barrier: a rank serves its transfers in plan order per peer, a relay
- * forwards a chunk as soon as it has arrived, receives are posted ahead. A chunk that is contiguous
- * in the user's buffer goes straight from or to it; others pass through a ring of at most window
- * chunks per peer and direction. Nothing is allocated after creation.
+ * is event-driven and has no barrier: a rank serves its hops in plan order per peer and prefers
+ * earlier ones among peers, a relay forwards a chunk as soon as it has arrived, receives are posted
+ * ahead. A chunk that is contiguous in the user's buffer goes straight from or to it; others pass
+ * through pack buffers: at most 8 MiB per peer and direction, and `memory_limit` in all. Nothing is
+ * allocated after creation.
  *
  * @code
  *     xm_reshard_agree(worker, plan, "int32");           // once: all ranks have the same plan
  *     xm_executor_create(&params, &executor);
  *     xm_reshard_run(worker, executor, xm_worker_deadline(worker));
+ *     xm_reshard_verify(worker, executor, xm_worker_deadline(worker));  // checksum.h, if wanted
  * @endcode
  *
- * Buffers: `src` holds this rank's source tile, `dst` receives its destination tile, both row-major
- * and without padding (layout.h); they must not overlap. The user may not touch them between post
- * and the end.
+ * Buffers: for every tensor, `src` holds this rank's source tile and `dst` receives its destination
+ * tile, both row-major and without padding (layout.h). They may be parts of one allocation; a
+ * destination may not overlap any other buffer. The user may not touch them between post and the
+ * end.
  *
  * Failure: the first failed operation makes the run fail with its status; the rest is cancelled.
  * The contents of `dst` are then undefined, `src` is never written. Every run ends exactly once.
+ *
+ * Progress: no limit here can block a run for ever. Take the earliest message in plan order that
+ * has not ended at both ends. What it passes on came by an earlier one, so its sender has it; the
+ * lane it belongs to has nothing before it; the limit on messages in flight between hosts counts
+ * only earlier ones; and of the pack buffers one is kept for the earliest unfinished message of
+ * each direction. So both ends have posted it, and it can run even on a network that serves
+ * messages strictly in plan order.
  *
  * Threads: one thread at a time per transport and its executors.
  */
@@ -33,16 +43,37 @@
 
 typedef struct xm_executor xm_executor_t;
 
+/** Where one tensor of the batch lies on this rank. */
+typedef struct xm_tensor_buffers {
+    const void *src;    /**< may be NULL when this rank holds nothing of the source */
+    uint64_t src_bytes; /**< at least xm_layout_buffer_bytes() */
+    void *dst;          /**< may be NULL when this rank holds nothing of the destination */
+    uint64_t dst_bytes;
+} xm_tensor_buffers_t;
+
 typedef struct xm_executor_params {
     size_t struct_size;
     const xm_plan_t *plan;     /**< must outlive the executor */
     xm_transport_t *transport; /**< must outlive the executor; its rank is the one that runs */
-    const void *src;           /**< may be NULL when this rank is not in the source mesh */
-    uint64_t src_bytes;        /**< at least xm_layout_buffer_bytes() */
-    void *dst;                 /**< may be NULL when this rank is not in the destination mesh */
+    const xm_tensor_buffers_t *buffers; /**< of every tensor of the batch; copied. NULL for a batch
+                                           of one tensor, given by the next four */
+    const void *src;
+    uint64_t src_bytes;
+    void *dst;
     uint64_t dst_bytes;
     int window;  /**< chunks in flight per peer; 0 means XM_WINDOW */
     int channel; /**< 0 … 255, equal on all ranks, different for executors alive together */
+    uint64_t memory_limit; /**< bytes of pack buffers on this rank; 0: no limit beyond that per peer
+                            */
+    bool ordered; /**< number the sends for a fabric that serves the plan's order (order.h) */
+    /**
+     * Called from xm_executor_advance() once per run and tensor, as soon as this rank's part of the
+     * tensor has ended: everything it receives is in place, everything it sends has left. Tensors
+     * that this rank has no part in: at the first advance. Not called for tensors that are
+     * unfinished when a run fails. May not post or destroy the executor. NULL: not wanted.
+     */
+    void (*tensor_done)(void *arg, int tensor);
+    void *arg; /**< of tensor_done */
 } xm_executor_params_t;
 
 #define XM_EXECUTOR_PARAMS_INIT                                                                    \
@@ -50,7 +81,10 @@ typedef struct xm_executor_params {
         .struct_size = sizeof(xm_executor_params_t)                                                \
     }
 
-/** Prepares everything a run needs. Fails when a buffer is missing or too small (with both sizes).
+/**
+ * Prepares everything a run needs. Fails when a buffer is missing or too small (with both sizes),
+ * when a destination overlaps another buffer, and when the memory limit is too small to run at all
+ * (with the least that is needed).
  */
 XM_API xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t **executor);
 
@@ -73,10 +107,14 @@ XM_API bool xm_executor_may_sleep(const xm_executor_t *executor);
 XM_API void xm_executor_cancel(xm_executor_t *executor);
 
 /**
- * When a transfer that this rank sends or receives ran in the last run: ns of the transport's clock
- * from the first chunk's post to the last chunk's end. Transfers of other ranks give zeros.
+ * When a hop that this rank sends or receives ran in the last run: ns of the transport's clock from
+ * the first chunk's post to the last chunk's end. @p hop counts all hops of the plan: hop i of a
+ * transfer is xm_plan_first_hop() plus i. Hops of other ranks give zeros.
  */
-XM_API void xm_executor_span(const xm_executor_t *executor, int64_t transfer, xm_span_t *span);
+XM_API void xm_executor_span(const xm_executor_t *executor, int64_t hop, xm_span_t *span);
+
+/** Bytes of pack buffers that this executor has allocated. */
+XM_API uint64_t xm_executor_staging_bytes(const xm_executor_t *executor);
 
 /**
  * Frees the executor. A run in flight is ended first: cancelled, and where a peer never takes what
@@ -85,10 +123,10 @@ XM_API void xm_executor_span(const xm_executor_t *executor, int64_t transfer, xm
 XM_API void xm_executor_destroy(xm_executor_t *executor);
 
 /**
- * Collective: compares element type, tensor, layouts and digest on all ranks. XM_ERR_MISMATCH names
- * the first rank that differs from rank 0 and what differs: type, shape with dimension and numbers,
- * mesh, spec, plan. @p dtype is the caller's name of the element type ("int32"), which plans know
- * only the size of.
+ * Collective: compares element types, tensors, layouts and digest on all ranks. XM_ERR_MISMATCH
+ * names the first rank that differs from rank 0 and what differs: the number of tensors, or of
+ * which tensor the type, shape with dimension and numbers, mesh or spec, or the plan. @p dtype is
+ * the caller's name of the element type or types ("int32"), which plans know only the size of.
  */
 XM_API xm_status_t xm_reshard_agree(xm_worker_t *worker, const xm_plan_t *plan, const char *dtype);
 

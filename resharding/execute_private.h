@@ -8,65 +8,156 @@
 #include "resharding/execute.h"
 #include "resharding/view.h"
 
-/* One transfer that this rank sends, receives or copies. */
+/* One tensor of the batch on this rank. */
 typedef struct {
-    int64_t transfer;
-    int64_t task;
-    int64_t parent;  /* index among this rank's transfers, or −1 */
-    int64_t arrived; /* chunks before this one are here (incoming), absolute */
-    int64_t first_chunk, end_chunk;
-    xm_view_t view; /* outgoing: where it is read; incoming: where it is written */
-    bool from_dst;  /* outgoing: read from the destination buffer (a relay) */
-    bool crosses;
+    const char *src;
+    char *dst;
+    xm_memory_t *src_memory, *dst_memory; /* registrations that cover them */
+    int64_t element_size;
+    int64_t hops; /* of this rank */
+    int64_t left; /* of them in this run */
+} tensor_t;
+
+/* One hop that this rank sends or receives, or a copy. In plan order. */
+typedef struct {
+    int64_t number;     /* of the hop in the plan */
+    int64_t transfer;   /* of the plan */
+    int64_t message;    /* place of its first chunk in the order of all messages, from 0 */
+    int64_t stride;     /* from one chunk's place to the next one's */
+    int64_t first, end; /* elements of the task's box */
+    int64_t chunk;      /* elements per chunk */
+    int64_t chunks;
+    int64_t feed;    /* hop that brings what this one passes on; −1: it lies in the source tile */
+    int64_t arrived; /* incoming or copy: elements of the box before this one are here */
+    int64_t dependants; /* incoming or copy: the first of the hops it feeds, in the list of those */
+    int64_t dependant_count;
+    int tensor;
+    int lane;       /* −1: a copy */
+    bool packs;     /* some chunk is not contiguous in the tile */
+    xm_view_t view; /* outgoing: where it is read; incoming or copy: where it is written */
     xm_span_t span;
-} local_t;
+} hop_t;
 
 typedef struct lane lane_t;
 
 /* A chunk in flight. */
 typedef struct {
     xm_op_t op;
-    local_t *local;
+    lane_t *lane;
+    hop_t *hop;
     int64_t chunk;
-    char *ring; /* this slot's piece of the lane's ring */
-    bool packed, busy, canceled;
+    char *packed; /* its pack buffer, or NULL */
+    bool busy;
     xm_status_t status;
 } slot_t;
+
+/* What may hold a lane back, beside its window. */
+typedef enum { LANE_INCOMING, LANE_OUTGOING, LANE_CROSSING, LANE_KINDS } lane_kind_t;
 
 /* All traffic with one peer in one direction, in plan order. Both ends enumerate it alike. */
 struct lane {
     xm_executor_t *executor;
     int peer;
-    bool outgoing;
-    int64_t *items; /* indices of locals, in plan order */
+    lane_kind_t kind;
+    int64_t *items; /* hops, in plan order */
     int64_t item_count;
+    int64_t chunk_count;           /* of all items */
     int64_t next_item, next_chunk; /* what to post next */
     uint32_t sequence;             /* of the next chunk; part of its tag */
     slot_t *slots;
     int slot_count, oldest, in_flight;
-    char *ring;
-    xm_memory_t *ring_memory;
+    int packed;   /* pack buffers held */
+    bool ready;   /* in the heap of its kind */
+    bool ended;   /* in the list of lanes with ended operations */
+    lane_t *next; /* in that list */
 };
+
+/* Lanes whose next chunk could go, but for the limits they share; the earliest in plan order on
+ * top. */
+typedef struct {
+    lane_t **lanes;
+    int count;
+} heap_t;
+
+/*
+ * Pack buffers of equal size. `reserve` holds one for each direction that only its earliest
+ * unfinished chunk may take (execute.h says why); the others are for whoever comes first.
+ */
+typedef struct {
+    char *memory;
+    xm_memory_t *registration;
+    uint64_t bytes; /* of all */
+    int64_t size;   /* of one */
+    int per_lane;   /* most a lane may hold */
+    char **free;    /* stack */
+    int free_count;
+    char *reserve[2]; /* by direction, outgoing second; NULL: none needed */
+    bool reserve_taken[2];
+} staging_t;
 
 struct xm_executor {
     const xm_plan_t *plan;
     xm_transport_t *transport;
-    const char *src;
-    char *dst;
-    xm_memory_t *src_memory, *dst_memory;
     int window, channel;
+    bool ordered;
+    void (*tensor_done)(void *arg, int tensor);
+    void *arg;
     uint8_t generation;
-    local_t *locals;
-    int64_t local_count;
-    int64_t *copies; /* indices of locals that are local copies, and their source views */
+    bool posted;        /* at least once */
+    uint32_t checksums; /* of the last run, so far */
+    tensor_t *tensors;
+    int tensor_count;
+    xm_memory_t **registrations;
+    int registration_count;
+    hop_t *hops;
+    int64_t hop_count;
+    int64_t *dependants;
+    int64_t *copies; /* hops that are copies, and their source views */
     xm_view_t *copy_views;
     int64_t copy_count, next_copy, next_copy_element;
     lane_t *lanes;
     int lane_count;
-    int crossing; /* chunks of ours on the NIC */
+    int64_t *items; /* of all lanes */
+    slot_t *slots;  /* of all lanes */
+    lane_t **ready; /* of all heaps */
+    heap_t heaps[LANE_KINDS];
+    staging_t staging;
+    lane_t *ended; /* list */
+    int crossing;  /* chunks of ours on the NIC */
+    int64_t in_flight;
+    int64_t left; /* hops that have not ended */
+    bool idle_announced;
+    bool canceled;
     bool running;
     xm_status_t result;
 };
+
+static inline bool lane_sends(const lane_t *lane)
+{
+    return lane->kind != LANE_INCOMING;
+}
+
+static inline int64_t min_of(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Lists this rank's hops and its lanes (execute_hops.c). Needs the tensors' element sizes. */
+xm_status_t xm_executor_list_hops(xm_executor_t *executor);
+xm_status_t xm_executor_make_lanes(xm_executor_t *executor);
+
+/* Checks and registers the user's buffers; makes the pack buffers (execute_memory.c). */
+xm_status_t xm_executor_check_buffers(const xm_executor_params_t *params,
+                                      const xm_tensor_buffers_t *buffers);
+xm_status_t xm_executor_take_buffers(xm_executor_t *executor, const xm_tensor_buffers_t *buffers);
+xm_status_t xm_executor_make_staging(xm_executor_t *executor, uint64_t memory_limit);
+void xm_executor_release_memory(xm_executor_t *executor);
+
+/* `done` of every slot's operation. */
+void xm_executor_chunk_done(xm_op_t *op, xm_status_t status);
+
+/* Tag of the run's messages; a lane's sequence numbers stay below 2^31. */
+uint64_t xm_executor_tag(const xm_executor_t *executor);
 
 /*
  * Ends a run that cannot or shall not finish, so that nothing of it is in flight any more. A send
@@ -79,5 +170,12 @@ void xm_executor_abandon(xm_executor_t *executor);
  * for the sentence of a passed deadline.
  */
 char *xm_executor_describe_wait(const xm_executor_t *executor, char *buffer, size_t size);
+
+/*
+ * An operation failed. When the reason is a dead rank, possibly far away (a neighbour that gave up
+ * because of it takes back what it had offered), the fault channel names it: gives it a moment to
+ * speak.
+ */
+xm_status_t xm_reshard_name_culprit(xm_worker_t *worker, xm_status_t status);
 
 #endif

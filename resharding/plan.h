@@ -1,24 +1,44 @@
 /**
  * @file plan.h
- * Reshard plan: the transfers that turn a source layout into a destination layout.
+ * Reshard plan: the transfers that turn source layouts into destination layouts.
  *
- * One form for every strategy and scheduler: a list of unit tasks (unit_task.h), and a DAG of
- * transfers, each "chunks first … end of this task's box go from this rank to that rank". A
- * transfer is in one of three states of dependence:
- *  - `parent` −1, sender ≠ receiver: the sender is a holder and reads from its source tile;
- *  - `parent` ≥ 0: the sender is a relay and reads from its destination tile what transfer `parent`
- *    brings, chunk by chunk, as soon as each has arrived;
- *  - sender = receiver: a local copy from the source tile to the destination tile.
- * Parents stand before their children. The order of the list is the schedule: every rank serves its
- * transfers with one peer in this order, and prefers earlier ones among peers.
+ * A plan is for a batch: one or many tensors, each with the layout in which it lies now and the one
+ * in which it is wanted, scheduled together. It has one form for every strategy and scheduler:
  *
- * Chunks: the elements of a task's box, row-major, are cut into pieces of `chunk_elements` (the
- * last may be shorter). The list is as long as there are receivers, not chunks.
+ *  - *unit tasks* (unit_task.h): the slices of all tensors, each with holders and receivers;
+ *  - *routes*: trees over ranks, shared by all transfers that use them;
+ *  - *transfers*, in the order of the schedule: "elements [first, end) of this task's box go from
+ * this rank along this route to every rank of it". So a chain over a thousand ranks is one
+ * transfer, whatever the number of chunks.
+ *
+ * Every edge of a route is a *hop*. Hop i of a transfer goes to route rank i, from the transfer's
+ * sender when `parents[i]` is −1, else from route rank `parents[i]`. The sender reads from its
+ * source tile when the transfer has no parent, else from its destination tile what the transfer
+ * `parent` (earlier in the list, of the same task, with a range that contains this one) brings
+ * there; every other rank of the route passes on from its destination tile. A transfer whose only
+ * route rank is its sender is a copy inside that rank, from the source to the destination tile.
+ *
+ * Chunks: the range of a transfer, row-major in the box, moves in pieces of the task's
+ * `chunk_elements` (the last may be shorter). A rank passes a chunk on as soon as it has arrived.
+ *
+ * Order: hops are ordered by transfer, then by chunk, then by their place in the route; this is the
+ * order in which every NIC direction and every device port serves them (simulate.h, and a fabric of
+ * transport_sim.h that is given the order). A rank posts its hops with each peer in this order and
+ * prefers earlier ones among peers.
  *
  * Plans are immutable and deterministic: equal parameters give equal plans on every machine; the
  * digest covers everything that decides which bytes move where. Every created plan has passed
- * xm_plan_verify(). Threads: shared freely. Source: MLSys'23 sections 3 and 4; DESIGN in
- * docs/design.md.
+ * xm_plan_verify(). Threads: shared freely. Source: MLSys'23 sections 3 and 4; docs/resharding.md.
+ *
+ * @code
+ *     xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
+ *     params.src = src;                      // one tensor: two layouts and the size of an element
+ *     params.dst = dst;
+ *     params.element_size = 4;
+ *     params.scheduler = XM_SCHEDULER_AUTO;
+ *     params.network = network;
+ *     status = xm_plan_create(&params, &plan);
+ * @endcode
  */
 #ifndef XM_RESHARDING_PLAN_H
 #define XM_RESHARDING_PLAN_H
@@ -31,15 +51,25 @@
 /** How one unit task reaches its receivers. */
 typedef enum xm_strategy {
     XM_STRATEGY_SEND_RECV, /**< one message from a holder to every receiver */
+    XM_STRATEGY_ALLGATHER, /**< a shard to each device of a receiving host (on from host to host),
+                              gathered inside the host: each host's NIC carries the box once, each
+                              device's port little */
     XM_STRATEGY_BROADCAST, /**< a pipelined chain over the receiving hosts, then inside each host */
+    XM_STRATEGY_AUTO,      /**< for each unit task the one with the smallest predicted time */
     XM_STRATEGY_COUNT
 } xm_strategy_t;
 
 /** Who sends, and in which order. */
 typedef enum xm_scheduler {
-    XM_SCHEDULER_NAIVE,   /**< the first holder, tasks in the given order */
-    XM_SCHEDULER_BALANCE, /**< the holding host with the least bytes so far, tasks in the given
-                             order */
+    XM_SCHEDULER_NAIVE,    /**< the first holder, tasks in the given order */
+    XM_SCHEDULER_BALANCE,  /**< the holding host with the least to send so far, tasks in the given
+                              order */
+    XM_SCHEDULER_DFS,      /**< branch and bound over order and senders, within a node budget */
+    XM_SCHEDULER_GREEDY,   /**< randomised: sets of tasks that share no host, one after the other */
+    XM_SCHEDULER_OPENSHOP, /**< tasks in parts: replicated data split between holders, receivers
+                              relay parts */
+    XM_SCHEDULER_AUTO, /**< the one of the above with the smallest makespan, stopping at the bound
+                        */
     XM_SCHEDULER_COUNT
 } xm_scheduler_t;
 
@@ -48,27 +78,46 @@ XM_API xm_status_t xm_strategy_parse(const char *name, xm_strategy_t *strategy);
 XM_API const char *xm_scheduler_name(xm_scheduler_t scheduler);
 XM_API xm_status_t xm_scheduler_parse(const char *name, xm_scheduler_t *scheduler);
 
+/** One tensor of a batch. */
+typedef struct xm_tensor {
+    const char *name;       /**< for sentences and documents; NULL: its index */
+    const xm_layout_t *src; /**< cloned */
+    const xm_layout_t *dst; /**< cloned */
+    int element_bits; /**< 1, 2, 4 (packed along the innermost dimension), or 8 to 128 in whole
+                         bytes */
+} xm_tensor_t;
+
+typedef struct xm_route {
+    int count;
+    const int *ranks;
+    const int *parents; /**< by rank of the route: index of the rank it is fed by, smaller than its
+                           own; −1: by the transfer's sender */
+} xm_route_t;
+
 typedef struct xm_transfer {
-    int64_t task;        /**< index of the unit task */
-    int64_t parent;      /**< transfer that brings the data to the sender, or −1 */
-    int64_t first_chunk; /**< chunks [first_chunk, end_chunk) of the task's box */
-    int64_t end_chunk;
+    int64_t task;   /**< index of the unit task */
+    int64_t parent; /**< transfer that brings the range to the sender, or −1 */
+    int64_t first;  /**< elements [first, end) of the task's box, row-major */
+    int64_t end;
     int sender;
-    int receiver;
-    bool crosses; /**< sender and receiver are on different hosts */
+    int route; /**< index of the route */
 } xm_transfer_t;
 
 typedef struct xm_plan xm_plan_t;
 
 typedef struct xm_plan_params {
     size_t struct_size;
+    const xm_tensor_t *tensors; /**< the batch, or NULL for one tensor given by the next three */
+    int tensor_count;
     const xm_layout_t *src; /**< cloned */
     const xm_layout_t *dst; /**< cloned */
     int64_t element_size;   /**< bytes, 1 to 16 */
     xm_strategy_t strategy;
     xm_scheduler_t scheduler;
     uint64_t chunk_bytes;        /**< largest chunk; 0 means XM_CHUNK_SIZE */
-    const xm_network_t *network; /**< hosts and rates; covers every rank of both meshes */
+    uint64_t seed;               /**< of the randomised schedulers */
+    int64_t node_budget;         /**< of dfs; 0 means 200,000 */
+    const xm_network_t *network; /**< hosts and rates; covers every rank of all meshes */
 } xm_plan_params_t;
 
 #define XM_PLAN_PARAMS_INIT                                                                        \
@@ -77,26 +126,63 @@ typedef struct xm_plan_params {
         .scheduler = XM_SCHEDULER_BALANCE                                                          \
     }
 
-/** Plans, simulates, bounds and verifies one resharding. */
+/** Plans, simulates, bounds and verifies one batch. */
 XM_API xm_status_t xm_plan_create(const xm_plan_params_t *params, xm_plan_t **plan);
 XM_API void xm_plan_destroy(xm_plan_t *plan);
 
+/** Tensors of the batch. */
+XM_API int xm_plan_tensors(const xm_plan_t *plan);
+XM_API const char *xm_plan_tensor_name(const xm_plan_t *plan, int tensor);
+/**
+ * Layouts of a tensor. Elements of fewer than 8 bits are counted by the byte here and everywhere in
+ * the plan: the innermost dimension is that much shorter and an element has one byte.
+ */
+XM_API const xm_layout_t *xm_plan_tensor_src(const xm_plan_t *plan, int tensor);
+XM_API const xm_layout_t *xm_plan_tensor_dst(const xm_plan_t *plan, int tensor);
+/** Bytes of an element of a tensor. */
+XM_API int64_t xm_plan_tensor_element_size(const xm_plan_t *plan, int tensor);
+/** The same of tensor 0. */
 XM_API const xm_layout_t *xm_plan_src(const xm_plan_t *plan);
 XM_API const xm_layout_t *xm_plan_dst(const xm_plan_t *plan);
 XM_API int64_t xm_plan_element_size(const xm_plan_t *plan);
-XM_API xm_strategy_t xm_plan_strategy(const xm_plan_t *plan);
-XM_API xm_scheduler_t xm_plan_scheduler(const xm_plan_t *plan);
 
-/** Unit tasks and their number; transfers and theirs. Owned by the plan. */
+XM_API xm_strategy_t xm_plan_strategy(const xm_plan_t *plan);
+/** The scheduler asked for, and the one whose schedule this is (they differ under `auto`, and where
+ * one falls back). */
+XM_API xm_scheduler_t xm_plan_scheduler(const xm_plan_t *plan);
+XM_API xm_scheduler_t xm_plan_chosen_scheduler(const xm_plan_t *plan);
+
+/** Unit tasks and their number; transfers and theirs; a route. Owned by the plan. */
 XM_API const xm_unit_task_t *xm_plan_tasks(const xm_plan_t *plan, int64_t *count);
 XM_API const xm_transfer_t *xm_plan_transfers(const xm_plan_t *plan, int64_t *count);
-/** Elements per chunk of a task, and its number of chunks. */
+XM_API int xm_plan_routes(const xm_plan_t *plan);
+XM_API const xm_route_t *xm_plan_route(const xm_plan_t *plan, int route);
+/** Box of a task, global indices. */
+XM_API void xm_plan_task_box(const xm_plan_t *plan, int64_t task, xm_box_t *box);
+/** Elements per chunk of a task's transfers. */
 XM_API int64_t xm_plan_chunk_elements(const xm_plan_t *plan, int64_t task);
-XM_API int64_t xm_plan_chunks(const xm_plan_t *plan, int64_t task);
-/** Payload bytes of a transfer. */
+/** Chunks of a transfer. */
+XM_API int64_t xm_plan_chunks(const xm_plan_t *plan, int64_t transfer);
+/** Bytes of the range of a transfer: what each of its hops carries. */
 XM_API uint64_t xm_plan_transfer_bytes(const xm_plan_t *plan, int64_t transfer);
+/** Host of a rank, as planned. */
+XM_API int xm_plan_host_of(const xm_plan_t *plan, int rank);
+/** Largest rank of all meshes, plus one. */
+XM_API int xm_plan_ranks(const xm_plan_t *plan);
 
-/** Bytes of the whole tensor. */
+/** Rank that feeds hop @p i of a transfer with route @p route. */
+static inline int xm_hop_sender(const xm_transfer_t *transfer, const xm_route_t *route, int i)
+{
+    return route->parents[i] < 0 ? transfer->sender : route->ranks[route->parents[i]];
+}
+
+/** True for a copy inside one rank. */
+static inline bool xm_transfer_is_copy(const xm_transfer_t *transfer, const xm_route_t *route)
+{
+    return route->count == 1 && route->ranks[0] == transfer->sender;
+}
+
+/** Bytes of all tensors. */
 XM_API uint64_t xm_plan_bytes(const xm_plan_t *plan);
 /** Bytes that cross from one host to another. */
 XM_API uint64_t xm_plan_net_bytes(const xm_plan_t *plan);
@@ -109,9 +195,9 @@ XM_API int64_t xm_plan_makespan_ns(const xm_plan_t *plan);
 XM_API const char *xm_plan_digest(const xm_plan_t *plan);
 
 /**
- * Proves that the plan is right: the tasks tile every destination tile, every receiver gets every
- * chunk of every task exactly once, and each from a rank that has it by then. The sentence names
- * the first violation. Independent of the code that makes plans.
+ * Proves that the plan is right: the tasks tile every destination tile of every tensor, every
+ * receiver gets every element of every task exactly once, and each from a rank that has it by then.
+ * The sentence names the first violation. Independent of the code that makes plans.
  */
 XM_API xm_status_t xm_plan_verify(const xm_plan_t *plan);
 

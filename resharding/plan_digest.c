@@ -43,21 +43,33 @@ xm_status_t xm_plan_hash(xm_plan_t *plan)
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the digest of a plan");
     }
     (void)XXH3_128bits_reset(state);
-    put(state, plan->element_size);
-    put_layout(state, plan->src);
-    put_layout(state, plan->dst);
-    for (int64_t t = 0; t < plan->task_count; ++t) {
-        put(state, plan->chunk_elements[t]);
+    put(state, plan->tensor_count);
+    for (int i = 0; i < plan->tensor_count; ++i) {
+        put(state, plan->tensors[i].element_size);
+        put_layout(state, plan->tensors[i].src);
+        put_layout(state, plan->tensors[i].dst);
     }
-    for (int64_t i = 0; i < plan->transfer_count; ++i) {
-        const xm_transfer_t *transfer = &plan->transfers[i];
+    for (int64_t t = 0; t < plan->task_count; ++t) {
+        put(state, plan->draft.chunk_elements[t]);
+    }
+    for (int r = 0; r < plan->draft.route_count; ++r) {
+        const xm_route_t *route = &plan->draft.routes[r];
+
+        put(state, route->count);
+        for (int i = 0; i < route->count; ++i) {
+            put(state, route->ranks[i]);
+            put(state, route->parents[i]);
+        }
+    }
+    for (int64_t i = 0; i < plan->draft.transfer_count; ++i) {
+        const xm_transfer_t *transfer = &plan->draft.transfers[i];
 
         put(state, transfer->task);
         put(state, transfer->parent);
-        put(state, transfer->first_chunk);
-        put(state, transfer->end_chunk);
+        put(state, transfer->first);
+        put(state, transfer->end);
         put(state, transfer->sender);
-        put(state, transfer->receiver);
+        put(state, transfer->route);
     }
     hash = XXH3_128bits_digest(state);
     (void)XXH3_freeState(state);

@@ -3,7 +3,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-enum { PLAN_VERSION = 1 };
+enum { PLAN_VERSION = 2 };
 
 static json_t *shape_json(const xm_layout_t *layout)
 {
@@ -51,39 +51,79 @@ static json_t *layout_json(const xm_layout_t *layout)
     return json;
 }
 
+static json_t *tensors_json(const xm_plan_t *plan)
+{
+    json_t *tensors = json_array();
+
+    for (int i = 0; i < plan->tensor_count; ++i) {
+        const xm_planned_tensor_t *tensor = &plan->tensors[i];
+
+        (void)json_array_append_new(
+            tensors,
+            json_pack("{s:s, s:o, s:I, s:o, s:o}", "name", tensor->name, "shape",
+                      shape_json(tensor->src), "element_size", (json_int_t)tensor->element_size,
+                      "src", layout_json(tensor->src), "dst", layout_json(tensor->dst)));
+    }
+    return tensors;
+}
+
 static json_t *tasks_json(const xm_plan_t *plan)
 {
     json_t *tasks = json_array();
 
     for (int64_t t = 0; t < plan->task_count; ++t) {
         const xm_unit_task_t *task = &plan->tasks[t];
-        json_t *box = json_array();
+        json_t *sides = json_array();
+        xm_box_t box;
 
-        for (int d = 0; d < task->box.dims; ++d) {
+        xm_plan_task_box(plan, t, &box);
+        for (int d = 0; d < box.dims; ++d) {
             (void)json_array_append_new(
-                box, json_pack("[I, I]", (json_int_t)task->box.lo[d], (json_int_t)task->box.hi[d]));
+                sides, json_pack("[I, I]", (json_int_t)box.lo[d], (json_int_t)box.hi[d]));
         }
-        (void)json_array_append_new(tasks,
-                                    json_pack("{s:o, s:i, s:i, s:I, s:I}", "box", box, "src_tile",
-                                              task->src_tile, "dst_tile", task->dst_tile,
-                                              "chunk_elements", (json_int_t)plan->chunk_elements[t],
-                                              "chunks", (json_int_t)xm_plan_chunks(plan, t)));
+        (void)json_array_append_new(
+            tasks, json_pack("{s:i, s:o, s:i, s:i, s:I}", "tensor", task->tensor, "box", sides,
+                             "src_tile", task->src_tile, "dst_tile", task->dst_tile,
+                             "chunk_elements", (json_int_t)plan->draft.chunk_elements[t]));
     }
     return tasks;
+}
+
+static json_t *ints_json(const int *values, int count)
+{
+    json_t *array = json_array();
+
+    for (int i = 0; i < count; ++i) {
+        (void)json_array_append_new(array, json_integer(values[i]));
+    }
+    return array;
+}
+
+static json_t *routes_json(const xm_plan_t *plan)
+{
+    json_t *routes = json_array();
+
+    for (int r = 0; r < plan->draft.route_count; ++r) {
+        const xm_route_t *route = &plan->draft.routes[r];
+
+        (void)json_array_append_new(
+            routes, json_pack("{s:o, s:o}", "ranks", ints_json(route->ranks, route->count),
+                              "parents", ints_json(route->parents, route->count)));
+    }
+    return routes;
 }
 
 static json_t *transfers_json(const xm_plan_t *plan)
 {
     json_t *transfers = json_array();
 
-    for (int64_t i = 0; i < plan->transfer_count; ++i) {
-        const xm_transfer_t *t = &plan->transfers[i];
+    for (int64_t i = 0; i < plan->draft.transfer_count; ++i) {
+        const xm_transfer_t *t = &plan->draft.transfers[i];
 
         (void)json_array_append_new(
-            transfers, json_pack("{s:I, s:i, s:i, s:I, s:I, s:I}", "task", (json_int_t)t->task,
-                                 "sender", t->sender, "receiver", t->receiver, "parent",
-                                 (json_int_t)t->parent, "first_chunk", (json_int_t)t->first_chunk,
-                                 "end_chunk", (json_int_t)t->end_chunk));
+            transfers, json_pack("{s:I, s:I, s:I, s:i, s:i, s:I}", "task", (json_int_t)t->task,
+                                 "first", (json_int_t)t->first, "end", (json_int_t)t->end, "sender",
+                                 t->sender, "route", t->route, "parent", (json_int_t)t->parent));
     }
     return transfers;
 }
@@ -91,14 +131,13 @@ static json_t *transfers_json(const xm_plan_t *plan)
 xm_status_t xm_plan_write_json(const xm_plan_t *plan, FILE *file)
 {
     json_t *root = json_pack(
-        "{s:i, s:s, s:o, s:I, s:o, s:o, s:s, s:s, s:I, s:I, s:f, s:f, s:o, s:o}", "version",
-        PLAN_VERSION, "digest", plan->digest, "shape", shape_json(plan->src), "element_size",
-        (json_int_t)plan->element_size, "src", layout_json(plan->src), "dst",
-        layout_json(plan->dst), "strategy", xm_strategy_name(plan->strategy), "scheduler",
-        xm_scheduler_name(plan->scheduler), "bytes", (json_int_t)xm_plan_bytes(plan), "net_bytes",
-        (json_int_t)plan->net_bytes, "bound_s", (double)plan->bound_ns * 1e-9, "makespan_s",
-        (double)plan->makespan_ns * 1e-9, "tasks", tasks_json(plan), "transfers",
-        transfers_json(plan));
+        "{s:i, s:s, s:o, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:o, s:o, s:o}", "version",
+        PLAN_VERSION, "digest", plan->digest, "tensors", tensors_json(plan), "strategy",
+        xm_strategy_name(plan->strategy), "scheduler", xm_scheduler_name(plan->scheduler),
+        "chosen_scheduler", xm_scheduler_name(plan->chosen), "bytes",
+        (json_int_t)xm_plan_bytes(plan), "net_bytes", (json_int_t)plan->net_bytes, "bound_s",
+        (double)plan->bound_ns * 1e-9, "makespan_s", (double)plan->makespan_ns * 1e-9, "tasks",
+        tasks_json(plan), "routes", routes_json(plan), "transfers", transfers_json(plan));
     int failed;
 
     if (root == NULL) {

@@ -5,65 +5,163 @@
 #ifndef XM_RESHARDING_PLAN_PRIVATE_H
 #define XM_RESHARDING_PLAN_PRIVATE_H
 
+#include "resharding/bound.h"
 #include "resharding/plan.h"
+#include "resharding/problem.h"
 
 enum { XM_DIGEST_TEXT = 33 };
 
-struct xm_plan {
-    xm_layout_t *src, *dst;
+typedef struct {
+    char *name;
+    xm_layout_t *src, *dst; /* sub-byte elements: counted in bytes */
     int64_t element_size;
-    xm_strategy_t strategy;
-    xm_scheduler_t scheduler;
-    xm_unit_task_t *tasks;
-    int64_t task_count;
-    int64_t *chunk_elements; /* by task */
+} xm_planned_tensor_t;
+
+/* What a scheduler decides: transfers, the routes they take, the chunks they move in. */
+typedef struct {
     xm_transfer_t *transfers;
     int64_t transfer_count, transfer_capacity;
+    xm_route_t *routes; /* ranks and parents of one in one allocation, at `ranks` */
+    int route_count, route_capacity;
+    int *
+        route_table; /* open addressing by content: route + 1, 0 empty; a power of two of entries */
+    int route_table_size;
+    int64_t *chunk_elements; /* by task */
+    int64_t *first_hop;      /* by transfer, and the number of hops behind the last */
+} xm_draft_t;
+
+struct xm_plan {
+    xm_planned_tensor_t *tensors;
+    int tensor_count;
+    xm_strategy_t strategy;
+    xm_scheduler_t scheduler, chosen;
+    xm_unit_task_t *tasks;
+    int64_t task_count;
+    xm_draft_t draft;
+    int *host_of_rank;
+    int ranks;
     uint64_t net_bytes;
     int64_t bound_ns, makespan_ns;
     char digest[XM_DIGEST_TEXT];
 };
 
-/* One piece of work for a scheduler: a unit task's box must reach these receivers over the network.
+/* ---- drafts (draft.c) --------------------------------------------------------------------------
+ */
+
+/* An empty draft for so many tasks; chunk sizes are the whole task. */
+xm_status_t xm_draft_init(xm_draft_t *draft, const xm_plan_t *plan);
+void xm_draft_clear(xm_draft_t *draft);
+
+/* Index of the route with this content, which is copied when it is new. */
+xm_status_t xm_draft_route(xm_draft_t *draft, int count, const int *ranks, const int *parents,
+                           int *route);
+
+/* Appends a transfer; *index (may be NULL) is its place. */
+xm_status_t xm_draft_append(xm_draft_t *draft, const xm_transfer_t *transfer, int64_t *index);
+
+/* Numbers the hops once all transfers are there. */
+xm_status_t xm_draft_number_hops(xm_draft_t *draft);
+
+static inline const xm_route_t *xm_draft_route_of(const xm_draft_t *draft,
+                                                  const xm_transfer_t *transfer)
+{
+    return &draft->routes[transfer->route];
+}
+
+/* ---- the network's view (task_class.c) ---------------------------------------------------------
+ */
+
+/*
+ * Tasks with the same holders and the same receivers. Ranks of a list that share a host stand
+ * together, hosts ascending; within a host the order of the mesh stays.
  */
 typedef struct {
-    int64_t task;
+    const int *holders; /* ranks, sorted by host */
+    int holder_count;
+    const int *holder_hosts; /* ascending, each once */
+    int holder_host_count;
+    const int *copies; /* ranks that hold and need it */
+    int copy_count;
+    const int *near_ranks; /* receivers that hold nothing, on hosts with a holder */
+    int near_count;
+    const int *remote; /* receivers on hosts without a holder */
+    int remote_count;
+    const int *remote_hosts; /* ascending, each once */
+    const int *remote_first; /* where a host's ranks start in `remote`; one entry more than hosts */
+    int remote_host_count;
+    int64_t first_task, task_count; /* in xm_classes_t.tasks */
     int64_t bytes;
-    const int *receivers; /* ranks on hosts that hold no copy */
-    int receiver_count;
-    int sender_host; /* the scheduler's choice: a host that holds a copy */
-} xm_work_t;
+} xm_class_t;
 
-/* Schedulers choose work[i].sender_host and put the work into its order. */
-xm_status_t xm_schedule_naive(const xm_plan_t *plan, const xm_network_t *network, xm_work_t *work,
-                              int64_t count);
-xm_status_t xm_schedule_balance(const xm_plan_t *plan, const xm_network_t *network, xm_work_t *work,
-                                int64_t count);
+typedef struct xm_classes {
+    xm_class_t *classes;
+    int64_t count;
+    int64_t *tasks;    /* task numbers by class, ascending within one */
+    int64_t *class_of; /* by task */
+    void *arena;       /* owns the lists */
+} xm_classes_t;
 
-/* Appends a transfer of all of a task's chunks; gives its index. */
-xm_status_t xm_plan_append(xm_plan_t *plan, int64_t task, int sender, int receiver, int64_t parent,
-                           int64_t *index);
+xm_status_t xm_classes_create(const xm_plan_t *plan, const xm_network_t *network,
+                              xm_classes_t *classes);
+void xm_classes_clear(xm_classes_t *classes);
 
-/*
- * Bytes every rank sends so far, for spreading work over the devices of a host. The strategies pick
- * the least loaded rank of a host among candidates; ties go to the first.
+static inline int64_t xm_task_bytes(const xm_plan_t *plan, int64_t task)
+{
+    return plan->tasks[task].elements * plan->tensors[plan->tasks[task].tensor].element_size;
+}
+
+/* ---- making transfers (emit.c, strategy_*.c) ---------------------------------------------------
  */
+
+/* State of one draft in the making. */
 typedef struct {
+    const xm_plan_t *plan;
     const xm_network_t *network;
-    int64_t *sent; /* by rank */
-} xm_device_load_t;
+    const xm_classes_t *classes;
+    xm_draft_t *draft;
+    uint64_t chunk_limit;
+    int64_t *sent; /* bytes every rank sends so far: spreads work over the devices of a host */
+    int *ranks, *parents; /* room for one route */
+    int64_t *order;       /* room for one list of hosts */
+    uint64_t turn;        /* rotates the first device of a host from transfer to transfer */
+} xm_emitter_t;
 
-/* The least loaded of the candidates that are on `host`, or −1 when none is. */
-int xm_device_load_pick(const xm_device_load_t *load, const int *ranks, int count, int host);
+xm_status_t xm_emitter_init(xm_emitter_t *emitter, const xm_plan_t *plan,
+                            const xm_network_t *network, const xm_classes_t *classes,
+                            uint64_t chunk_limit, xm_draft_t *draft);
+void xm_emitter_clear(xm_emitter_t *emitter);
 
-/*
- * Emit the transfers of one piece of work. `receivers` is a copy of its list that may be reordered;
- * behind it is room for as many more.
+/* The least loaded rank of a host among ranks that are sorted by host; ties go to the first. */
+int xm_emitter_pick(const xm_emitter_t *emitter, const int *ranks, int count, int host);
+
+/* What costs no NIC, for all tasks: copies inside a rank, and receivers beside a holder. */
+xm_status_t xm_emit_local(xm_emitter_t *emitter, xm_strategy_t strategy);
+
+/* All of a task from a holding host to all remote receivers. */
+xm_status_t xm_strategy_broadcast_emit(xm_emitter_t *emitter, int64_t task, int sender_host);
+xm_status_t xm_strategy_allgather_emit(xm_emitter_t *emitter, int64_t task, int sender_host);
+/* All of a task from a holding host to one remote receiver. */
+xm_status_t xm_strategy_send_recv_emit(xm_emitter_t *emitter, int64_t task, int sender_host,
+                                       int receiver);
+
+/* The strategy with the smallest predicted time for a class's tasks of that many bytes
+ * (strategy.c). */
+xm_strategy_t xm_strategy_predict(const xm_network_t *network, const xm_class_t *class,
+                                  int64_t bytes);
+
+/* Chunks that suit a chain of so many hops over so many bytes (strategy.c). */
+int64_t xm_chunk_bytes(const xm_network_t *network, int64_t bytes, int hops, uint64_t limit);
+
+/* ---- scheduling (schedule.c) -------------------------------------------------------------------
  */
-xm_status_t xm_strategy_send_recv_emit(xm_plan_t *plan, xm_device_load_t *load,
-                                       const xm_work_t *work, int *receivers);
-xm_status_t xm_strategy_broadcast_emit(xm_plan_t *plan, xm_device_load_t *load,
-                                       const xm_work_t *work, int *receivers);
+
+/* Lower bound of any plan over these classes, ns. */
+xm_status_t xm_classes_bound(const xm_classes_t *classes, const xm_network_t *network,
+                             xm_bound_t *bound);
+
+/* Fills plan->draft, plan->chosen and plan->makespan_ns with the schedule of params->scheduler. */
+xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
+                        const xm_classes_t *classes);
 
 /* Computes the digest of a finished plan. */
 xm_status_t xm_plan_hash(xm_plan_t *plan);

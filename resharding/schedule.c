@@ -1,8 +1,21 @@
-#include "resharding/plan_private.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "comm/config.h"
 #include "comm/text.h"
+#include "resharding/bound.h"
+#include "resharding/schedule_private.h"
+#include "resharding/simulate.h"
 
-static const char *const scheduler_names[XM_SCHEDULER_COUNT] = {"naive", "balance"};
+enum {
+    NODE_BUDGET = 200000,
+    DFS_TASKS = 64,     /* `auto` does not ask dfs to order more than this */
+    CLOSE_ENOUGH = 1000 /* `auto` stops at a schedule within bound / this of the bound */
+};
+
+static const char *const scheduler_names[XM_SCHEDULER_COUNT] = {"naive",  "balance",  "dfs",
+                                                                "greedy", "openshop", "auto"};
 
 const char *xm_scheduler_name(xm_scheduler_t scheduler)
 {
@@ -18,5 +31,332 @@ xm_status_t xm_scheduler_parse(const char *name, xm_scheduler_t *scheduler)
     if (status == XM_OK) {
         *scheduler = (xm_scheduler_t)index;
     }
+    return status;
+}
+
+static xm_status_t no_memory(const xm_scheduling_t *s)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %" PRId64 " unit tasks",
+                        s->plan->task_count);
+}
+
+static void add_demand(xm_scheduling_t *s, int64_t task, int64_t index, int64_t bytes, int receiver,
+                       int host)
+{
+    const xm_class_t *class = &s->classes->classes[index];
+
+    s->items[s->count] = (xm_item_t){task, index, receiver};
+    s->demands[s->count++] =
+        (xm_demand_t){.bytes = bytes,
+                      .holders = class->holder_hosts,
+                      .holder_count = class->holder_host_count,
+                      .receivers = host < 0 ? class->remote_hosts : class->remote_hosts + host,
+                      .receiver_count = host < 0 ? class->remote_host_count : 1};
+}
+
+/* One demand for each remote receiver, or one for all. */
+static void add_demands(xm_scheduling_t *s, int64_t task, int64_t index, int64_t bytes, bool each)
+{
+    const xm_class_t *class = &s->classes->classes[index];
+
+    if (!each) {
+        add_demand(s, task, index, bytes, -1, -1);
+        return;
+    }
+    for (int h = 0; h < class->remote_host_count; ++h) {
+        for (int r = class->remote_first[h]; r < class->remote_first[h + 1]; ++r) {
+            add_demand(s, task, index, bytes, class->remote[r], h);
+        }
+    }
+}
+
+/* Lists what must cross the network: task by task, or class by class when tasks may be cut. */
+static xm_status_t list_demands(xm_scheduling_t *s, bool parts)
+{
+    int64_t room = 1;
+
+    for (int64_t t = 0; t < s->plan->task_count; ++t) {
+        const xm_class_t *class = &s->classes->classes[s->classes->class_of[t]];
+
+        room +=
+            s->strategy[t] == XM_STRATEGY_SEND_RECV ? class->remote_count : class->remote_count > 0;
+    }
+    s->count = 0;
+    s->demands = malloc((size_t)room * sizeof(*s->demands));
+    s->items = malloc((size_t)room * sizeof(*s->items));
+    if (s->demands == NULL || s->items == NULL) {
+        return no_memory(s);
+    }
+    for (int64_t k = 0; parts && k < s->classes->count; ++k) {
+        if (s->classes->classes[k].remote_count > 0) {
+            add_demands(s, -1, k, s->classes->classes[k].bytes,
+                        s->params->strategy == XM_STRATEGY_SEND_RECV);
+        }
+    }
+    for (int64_t t = 0; !parts && t < s->plan->task_count; ++t) {
+        if (s->classes->classes[s->classes->class_of[t]].remote_count > 0) {
+            add_demands(s, t, s->classes->class_of[t], xm_task_bytes(s->plan, t),
+                        s->strategy[t] == XM_STRATEGY_SEND_RECV);
+        }
+    }
+    return XM_OK;
+}
+
+/* Most hops a chain of this class can have: its receiving hosts, then the ranks of one of them. */
+static int chain_hops(const xm_class_t *class)
+{
+    int most = 1;
+
+    for (int h = 0; h < class->remote_host_count; ++h) {
+        int devices = class->remote_first[h + 1] - class->remote_first[h];
+
+        most = devices > most ? devices : most;
+    }
+    return class->remote_host_count + most - 1;
+}
+
+void xm_scheduling_set_chunk(const xm_scheduling_t *s, xm_draft_t *draft, int64_t task,
+                             int64_t bytes)
+{
+    int64_t elements = bytes / s->plan->tensors[s->plan->tasks[task].tensor].element_size;
+
+    elements = elements < 1 ? 1 : elements;
+    if (elements < draft->chunk_elements[task]) {
+        draft->chunk_elements[task] = elements;
+    }
+}
+
+static void set_chunks(const xm_scheduling_t *s, xm_draft_t *draft, uint64_t limit)
+{
+    for (int64_t t = 0; t < s->plan->task_count; ++t) {
+        const xm_class_t *class = &s->classes->classes[s->classes->class_of[t]];
+        int hops = s->strategy[t] == XM_STRATEGY_SEND_RECV ? 1 : chain_hops(class);
+
+        if (hops < class->near_count) {
+            hops = class->near_count;
+        }
+        xm_scheduling_set_chunk(
+            s, draft, t,
+            xm_chunk_bytes(s->params->network, xm_task_bytes(s->plan, t), hops, limit));
+    }
+}
+
+/* ---- whole tasks -------------------------------------------------------------------------------
+ */
+
+static xm_status_t order_steps(const xm_scheduling_t *s, xm_scheduler_t scheduler, xm_step_t *steps)
+{
+    xm_problem_t problem = {s->params->network, s->demands, s->count};
+    int64_t budget = s->params->node_budget > 0 ? s->params->node_budget : NODE_BUDGET;
+    bool optimal;
+
+    switch (scheduler) {
+    case XM_SCHEDULER_NAIVE:
+        return xm_schedule_naive(&problem, steps);
+    case XM_SCHEDULER_BALANCE:
+        return xm_schedule_balance(&problem, steps);
+    case XM_SCHEDULER_DFS:
+        return xm_schedule_dfs(&problem, s->params->seed, budget, steps, &optimal);
+    default:
+        return xm_schedule_greedy(&problem, s->params->seed, steps);
+    }
+}
+
+static xm_status_t emit_step(xm_scheduling_t *s, xm_emitter_t *emitter, const xm_step_t *step)
+{
+    const xm_item_t *item = &s->items[step->demand];
+
+    if (item->receiver >= 0) {
+        return xm_strategy_send_recv_emit(emitter, item->task, step->sender, item->receiver);
+    }
+    return s->strategy[item->task] == XM_STRATEGY_ALLGATHER
+               ? xm_strategy_allgather_emit(emitter, item->task, step->sender)
+               : xm_strategy_broadcast_emit(emitter, item->task, step->sender);
+}
+
+static xm_status_t schedule_whole(xm_scheduling_t *s, xm_scheduler_t scheduler,
+                                  xm_emitter_t *emitter)
+{
+    xm_step_t *steps = malloc(((size_t)s->count + 1) * sizeof(*steps));
+    xm_status_t status = steps == NULL ? no_memory(s) : XM_OK;
+
+    if (status == XM_OK && s->count > 0) {
+        status = order_steps(s, scheduler, steps);
+    }
+    for (int64_t i = 0; status == XM_OK && i < s->count; ++i) {
+        status = emit_step(s, emitter, &steps[i]);
+    }
+    free(steps);
+    return status;
+}
+
+/* ---- choosing ----------------------------------------------------------------------------------
+ */
+
+/* Makes the draft of one scheduler and simulates it, leaving it in plan->draft. */
+static xm_status_t make_draft(xm_scheduling_t *s, xm_scheduler_t scheduler)
+{
+    xm_plan_t *plan = s->plan;
+    uint64_t limit =
+        s->params->chunk_bytes > 0 ? s->params->chunk_bytes : xm_config_bytes(XM_CONFIG_CHUNK_SIZE);
+    xm_emitter_t emitter;
+    xm_status_t status;
+
+    status = xm_draft_init(&plan->draft, plan);
+    if (status < 0) {
+        return status;
+    }
+    status = xm_emitter_init(&emitter, plan, s->params->network, s->classes, limit, &plan->draft);
+    if (status < 0) {
+        goto clear_draft;
+    }
+    set_chunks(s, &plan->draft, limit);
+    status = list_demands(s, scheduler == XM_SCHEDULER_OPENSHOP);
+    if (status == XM_OK) {
+        status = xm_emit_local(&emitter, s->params->strategy);
+    }
+    if (status == XM_OK) {
+        status = scheduler == XM_SCHEDULER_OPENSHOP ? xm_schedule_parts(s, &emitter)
+                                                    : schedule_whole(s, scheduler, &emitter);
+    }
+    if (status == XM_OK) {
+        status = xm_draft_number_hops(&plan->draft);
+    }
+    if (status == XM_OK) {
+        plan->chosen = scheduler;
+        status =
+            xm_simulate(plan, s->params->network, XM_SHARING_EXCLUSIVE, NULL, &plan->makespan_ns);
+    }
+    free(s->items);
+    free(s->demands);
+    s->items = NULL;
+    s->demands = NULL;
+    xm_emitter_clear(&emitter);
+    if (status == XM_OK) {
+        return XM_OK;
+    }
+
+clear_draft:
+    xm_draft_clear(&plan->draft);
+    return status;
+}
+
+/* openshop declines problems beyond its size; whole tasks, greedily, then. */
+static xm_status_t make_or_fall_back(xm_scheduling_t *s, xm_scheduler_t scheduler)
+{
+    xm_status_t status = make_draft(s, scheduler);
+
+    return status == XM_ERR_UNSUPPORTED ? make_draft(s, XM_SCHEDULER_GREEDY) : status;
+}
+
+/* Tries one after the other, cheapest first, and keeps the best; the first of equals. */
+static xm_status_t choose_best(xm_scheduling_t *s)
+{
+    static const xm_scheduler_t candidates[] = {XM_SCHEDULER_BALANCE, XM_SCHEDULER_GREEDY,
+                                                XM_SCHEDULER_OPENSHOP, XM_SCHEDULER_DFS};
+    xm_plan_t *plan = s->plan;
+    xm_draft_t best = {0};
+    xm_scheduler_t chosen = XM_SCHEDULER_BALANCE;
+    int64_t makespan = INT64_MAX;
+    xm_status_t status = XM_OK;
+
+    for (size_t c = 0; c < sizeof(candidates) / sizeof(candidates[0]); ++c) {
+        if (makespan - plan->bound_ns <= plan->bound_ns / CLOSE_ENOUGH ||
+            (candidates[c] == XM_SCHEDULER_DFS && plan->task_count > DFS_TASKS)) {
+            break;
+        }
+        status = make_draft(s, candidates[c]);
+        if (status == XM_ERR_UNSUPPORTED) {
+            continue;
+        }
+        if (status < 0) {
+            xm_draft_clear(&best);
+            return status;
+        }
+        if (plan->makespan_ns < makespan) {
+            xm_draft_clear(&best);
+            best = plan->draft;
+            makespan = plan->makespan_ns;
+            chosen = candidates[c];
+        } else {
+            xm_draft_clear(&plan->draft);
+        }
+    }
+    plan->draft = best;
+    plan->makespan_ns = makespan;
+    plan->chosen = chosen;
+    return XM_OK;
+}
+
+xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
+                        const xm_classes_t *classes)
+{
+    xm_scheduling_t s = {.plan = plan, .params = params, .classes = classes};
+    xm_status_t status;
+
+    s.strategy = malloc((size_t)plan->task_count + 1);
+    if (s.strategy == NULL) {
+        return no_memory(&s);
+    }
+    for (int64_t t = 0; t < plan->task_count; ++t) {
+        s.strategy[t] =
+            (unsigned char)(params->strategy != XM_STRATEGY_AUTO
+                                ? params->strategy
+                                : xm_strategy_predict(params->network,
+                                                      &classes->classes[classes->class_of[t]],
+                                                      xm_task_bytes(plan, t)));
+    }
+    status = params->scheduler == XM_SCHEDULER_AUTO ? choose_best(&s)
+                                                    : make_or_fall_back(&s, params->scheduler);
+    free(s.strategy);
+    return status;
+}
+
+xm_status_t xm_classes_bound(const xm_classes_t *classes, const xm_network_t *network,
+                             xm_bound_t *bound)
+{
+    int ranks = xm_network_ranks(network);
+    xm_demand_t *demands = malloc(((size_t)classes->count + 1) * sizeof(*demands));
+    double *needed =
+        calloc((size_t)ranks, sizeof(*needed)); /* by rank: bytes it needs from others */
+    xm_problem_t problem = {network, demands, 0};
+    xm_status_t status;
+
+    if (demands == NULL || needed == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d ranks", ranks);
+        goto free_all;
+    }
+    for (int64_t k = 0; k < classes->count; ++k) {
+        const xm_class_t *class = &classes->classes[k];
+
+        for (int i = 0; i < class->near_count; ++i) {
+            needed[class->near_ranks[i]] += (double)class->bytes;
+        }
+        for (int i = 0; i < class->remote_count; ++i) {
+            needed[class->remote[i]] += (double)class->bytes;
+        }
+        if (class->remote_count > 0) {
+            demands[problem.count++] = (xm_demand_t){.bytes = class->bytes,
+                                                     .holders = class->holder_hosts,
+                                                     .holder_count = class->holder_host_count,
+                                                     .receivers = class->remote_hosts,
+                                                     .receiver_count = class->remote_host_count};
+        }
+    }
+    status = xm_bound_compute_problem(&problem, bound);
+    for (int r = 0; status == XM_OK && r < ranks; ++r) {
+        double rate = xm_network_host_bandwidth(network) +
+                      xm_network_ingress(network, xm_network_host_of(network, r));
+        int64_t ns = (int64_t)(needed[r] * 1e9 / rate);
+
+        bound->device_ns = ns > bound->device_ns ? ns : bound->device_ns;
+    }
+    if (status == XM_OK && bound->device_ns > bound->ns) {
+        bound->ns = bound->device_ns;
+    }
+
+free_all:
+    free(needed);
+    free(demands);
     return status;
 }

@@ -1,31 +1,43 @@
 /**
  * @file simulate.h
- * Makespan of a plan in the paper's exclusive-host model, and when each transfer runs in it.
+ * Runs a plan on a model of the network: makespan, and when each hop runs.
  *
- * The model: tasks run in plan order; a host sends one box at a time and receives one at a time
- * (its NIC is exclusive in each direction, full duplex); a box crosses a NIC in bytes / bandwidth,
- * and all hops of a pipelined chain run together, so a task occupies its sender's egress and every
- * receiving host's ingress (and the relays' egress) for that time. Transfers inside a host take no
- * NIC time; they are shown as long as their chain runs. Latency is not counted, so that makespan
- * and bound are of the same kind. Source: MLSys'23 section 3.2 (the constraint that tasks sharing a
- * host do not overlap).
+ * Two disciplines over the same network (network.h says what a message occupies, and for how long):
+ *
+ *  - *exclusive*: every NIC direction, uplink direction and device port serves its messages (one
+ * per chunk and hop) one at a time and strictly in the order of the plan; a relay has a chunk when
+ * it has arrived. This is the model of the paper (MLSys'23 section 3.2: tasks that share a host do
+ * not overlap; a blocked first one blocks the rest), by the chunk. The executor on a simulated
+ * fabric that is given the plan's order takes the same time to the nanosecond.
+ *  - *fair*: every (sender, receiver) pair works through its messages in plan order, all pairs at
+ * once, and messages in flight share what they use max-min fairly, as flows of a transport with
+ * congestion control do.
+ *
+ * Exclusive costs one step per message, fair one per message and resource in use.
  */
 #ifndef XM_RESHARDING_SIMULATE_H
 #define XM_RESHARDING_SIMULATE_H
 
 #include "resharding/plan.h"
 
-/** Planned or measured time of one transfer, ns from the start of the reshard. */
+/** Planned or measured time, ns from the start of the reshard. */
 typedef struct xm_span {
-    int64_t start_ns;
-    int64_t end_ns;
+    int64_t start_ns; /**< the first chunk starts */
+    int64_t end_ns;   /**< the last chunk has arrived */
 } xm_span_t;
 
+typedef enum xm_sharing { XM_SHARING_EXCLUSIVE, XM_SHARING_FAIR } xm_sharing_t;
+
+/** Number of hops of the whole plan, and the number of a transfer's first; hop i of it is that plus
+ * i. */
+XM_API int64_t xm_plan_hops(const xm_plan_t *plan);
+XM_API int64_t xm_plan_first_hop(const xm_plan_t *plan, int64_t transfer);
+
 /**
- * Simulates @p plan on @p network. @p spans (may be NULL) has room for every transfer. @p
- * makespan_ns is when the last one ends.
+ * Simulates @p plan on @p network. @p spans (may be NULL) has room for every hop; copies inside a
+ * rank take no time. @p makespan_ns is when the last chunk has arrived.
  */
-XM_API xm_status_t xm_simulate(const xm_plan_t *plan, const xm_network_t *network, xm_span_t *spans,
-                               int64_t *makespan_ns);
+XM_API xm_status_t xm_simulate(const xm_plan_t *plan, const xm_network_t *network,
+                               xm_sharing_t sharing, xm_span_t *spans, int64_t *makespan_ns);
 
 #endif

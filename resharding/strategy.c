@@ -1,8 +1,13 @@
-#include "resharding/plan_private.h"
+#include <math.h>
 
 #include "comm/text.h"
+#include "resharding/plan_private.h"
 
-static const char *const strategy_names[XM_STRATEGY_COUNT] = {"send_recv", "broadcast"};
+/* Chunks below this size cost more in handshakes than they gain in overlap. */
+enum { SMALLEST_CHUNK = 64 * 1024 };
+
+static const char *const strategy_names[XM_STRATEGY_COUNT] = {"send_recv", "allgather", "broadcast",
+                                                              "auto"};
 
 const char *xm_strategy_name(xm_strategy_t strategy)
 {
@@ -21,15 +26,52 @@ xm_status_t xm_strategy_parse(const char *name, xm_strategy_t *strategy)
     return status;
 }
 
-int xm_device_load_pick(const xm_device_load_t *load, const int *ranks, int count, int host)
+/*
+ * A chain of h hops over n bytes in chunks of c takes (n / c + h − 1) · (latency + c / bandwidth),
+ * which is least at c = sqrt(n · latency · bandwidth / (h − 1)).
+ */
+int64_t xm_chunk_bytes(const xm_network_t *network, int64_t bytes, int hops, uint64_t limit)
 {
-    int best = -1;
+    double best, product = xm_network_nic_latency(network) * xm_network_nic_bandwidth(network);
 
-    for (int i = 0; i < count; ++i) {
-        if (xm_network_host_of(load->network, ranks[i]) == host &&
-            (best < 0 || load->sent[ranks[i]] < load->sent[best])) {
-            best = ranks[i];
-        }
+    if (hops < 2) {
+        return (int64_t)limit;
     }
-    return best;
+    best = sqrt((double)bytes * product / (double)(hops - 1));
+    return llrint(fmin((double)limit, fmax(best, SMALLEST_CHUNK)));
+}
+
+/* Time of a pipeline over `hops` hops of which the slowest stage moves `bytes` at `rate`. */
+static double pipeline(const xm_network_t *network, double bytes, double rate, int hops)
+{
+    double chunk = (double)xm_chunk_bytes(network, llrint(bytes), hops, INT64_C(1) << 40);
+
+    chunk = fmin(chunk, bytes);
+    return (bytes / chunk + (double)(hops - 1)) * (xm_network_nic_latency(network) + chunk / rate);
+}
+
+xm_strategy_t xm_strategy_predict(const xm_network_t *network, const xm_class_t *class,
+                                  int64_t bytes)
+{
+    double nic = xm_network_nic_bandwidth(network), port = xm_network_host_bandwidth(network);
+    double amount = (double)bytes, direct, broadcast, allgather, most = 0;
+    int hosts = class->remote_host_count;
+
+    if (class->remote_count < 2) {
+        return XM_STRATEGY_SEND_RECV;
+    }
+    for (int h = 0; h < hosts; ++h) {
+        most = fmax(most, class->remote_first[h + 1] - class->remote_first[h]);
+    }
+    direct = xm_network_nic_latency(network) + amount * class->remote_count / nic;
+    broadcast = pipeline(network, amount, fmin(nic, most > 1 ? port : nic), hosts + (int)most - 1);
+    /* Each of the shards is a pipeline of its own; a device's port takes in all but its own shard.
+     */
+    allgather =
+        pipeline(network, amount, most > 1 ? fmin(nic, port * most / (most - 1)) : nic, hosts + 1) +
+        (most - 1) * xm_network_host_latency(network);
+    if (direct <= broadcast && direct <= allgather) {
+        return XM_STRATEGY_SEND_RECV;
+    }
+    return broadcast <= allgather ? XM_STRATEGY_BROADCAST : XM_STRATEGY_ALLGATHER;
 }

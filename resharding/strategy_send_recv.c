@@ -1,22 +1,21 @@
 #include "resharding/plan_private.h"
 
-/* One direct message per receiver, from the least loaded holder of the chosen host. */
-xm_status_t xm_strategy_send_recv_emit(xm_plan_t *plan, xm_device_load_t *load,
-                                       const xm_work_t *work, int *receivers)
+xm_status_t xm_strategy_send_recv_emit(xm_emitter_t *emitter, int64_t task, int sender_host,
+                                       int receiver)
 {
-    int holder_count;
-    const int *holders =
-        xm_layout_replicas(plan->src, plan->tasks[work->task].src_tile, &holder_count);
+    const xm_class_t *class = &emitter->classes->classes[emitter->classes->class_of[task]];
+    int64_t bytes = xm_task_bytes(emitter->plan, task);
+    int parent = -1;
+    xm_transfer_t transfer = {
+        .task = task,
+        .parent = -1,
+        .end = emitter->plan->tasks[task].elements,
+        .sender = xm_emitter_pick(emitter, class->holders, class->holder_count, sender_host)};
+    xm_status_t status = xm_draft_route(emitter->draft, 1, &receiver, &parent, &transfer.route);
 
-    for (int i = 0; i < work->receiver_count; ++i) {
-        int sender = xm_device_load_pick(load, holders, holder_count, work->sender_host);
-        int64_t index;
-        xm_status_t status = xm_plan_append(plan, work->task, sender, receivers[i], -1, &index);
-
-        if (status < 0) {
-            return status;
-        }
-        load->sent[sender] += work->bytes;
+    if (status < 0) {
+        return status;
     }
-    return XM_OK;
+    emitter->sent[transfer.sender] += bytes;
+    return xm_draft_append(emitter->draft, &transfer, NULL);
 }

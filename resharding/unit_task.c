@@ -73,8 +73,8 @@ static xm_status_t check_same_tensor(const xm_layout_t *src, const xm_layout_t *
 }
 
 /* Lists the slices of one destination tile, source slices row-major. */
-static void list_tile(const xm_layout_t *src, const axis_t *axes, int dims, int dst_tile,
-                      const int *dst_part, xm_unit_task_t **next)
+static void list_tile(const xm_layout_t *src, const axis_t *axes, int dims, int tensor,
+                      int dst_tile, const int *dst_part, xm_unit_task_t **next)
 {
     int index[XM_MAX_DIMS];
 
@@ -88,15 +88,10 @@ static void list_tile(const xm_layout_t *src, const axis_t *axes, int dims, int 
         xm_unit_task_t *task = (*next)++;
         int d;
 
-        memset(task, 0, sizeof(*task));
-        task->box.dims = dims;
-        task->dst_tile = dst_tile;
-        task->elements = 1;
+        *task = (xm_unit_task_t){.tensor = tensor, .dst_tile = dst_tile, .elements = 1};
         for (d = 0; d < dims; ++d) {
             const interval_t *interval = &axes[d].intervals[index[d]];
 
-            task->box.lo[d] = interval->lo;
-            task->box.hi[d] = interval->hi;
             task->elements *= interval->hi - interval->lo;
             task->src_tile = task->src_tile * xm_layout_parts(src, d) + interval->src_part;
         }
@@ -112,7 +107,7 @@ static void list_tile(const xm_layout_t *src, const axis_t *axes, int dims, int 
     }
 }
 
-static void list_all(const xm_layout_t *src, const xm_layout_t *dst, const axis_t *axes,
+static void list_all(const xm_layout_t *src, const xm_layout_t *dst, const axis_t *axes, int tensor,
                      xm_unit_task_t *tasks)
 {
     int dims = xm_layout_dims(dst), dst_part[XM_MAX_DIMS];
@@ -123,11 +118,21 @@ static void list_all(const xm_layout_t *src, const xm_layout_t *dst, const axis_
             dst_part[d] = rest % xm_layout_parts(dst, d);
             rest /= xm_layout_parts(dst, d);
         }
-        list_tile(src, axes, dims, tile, dst_part, &next);
+        list_tile(src, axes, dims, tensor, tile, dst_part, &next);
     }
 }
 
-xm_status_t xm_unit_tasks_create(const xm_layout_t *src, const xm_layout_t *dst,
+void xm_unit_task_box(const xm_layout_t *src, const xm_layout_t *dst, const xm_unit_task_t *task,
+                      xm_box_t *box)
+{
+    xm_box_t src_box, dst_box;
+
+    xm_layout_tile_box(src, task->src_tile, &src_box);
+    xm_layout_tile_box(dst, task->dst_tile, &dst_box);
+    (void)xm_box_intersect(&src_box, &dst_box, box);
+}
+
+xm_status_t xm_unit_tasks_create(const xm_layout_t *src, const xm_layout_t *dst, int tensor,
                                  xm_unit_task_t **tasks, int64_t *count)
 {
     axis_t axes[XM_MAX_DIMS];
@@ -153,7 +158,7 @@ xm_status_t xm_unit_tasks_create(const xm_layout_t *src, const xm_layout_t *dst,
     }
     if (status == XM_OK) {
         if (created != NULL) {
-            list_all(src, dst, axes, created);
+            list_all(src, dst, axes, tensor, created);
         }
         *tasks = created;
         *count = total;

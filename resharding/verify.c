@@ -1,64 +1,55 @@
-#include "resharding/plan_private.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* A stretch of chunks of a task that one receiver gets. */
-typedef struct {
-    int64_t task, first, end;
-    int receiver;
-} delivery_t;
-
-static int compare_deliveries(const void *a, const void *b)
-{
-    const delivery_t *x = a, *y = b;
-
-    if (x->task != y->task) {
-        return x->task < y->task ? -1 : 1;
-    }
-    if (x->receiver != y->receiver) {
-        return x->receiver < y->receiver ? -1 : 1;
-    }
-    return (x->first > y->first) - (x->first < y->first);
-}
+#include "resharding/plan_private.h"
 
 static int compare_tiles(const void *a, const void *b)
 {
     const xm_unit_task_t *x = *(const xm_unit_task_t *const *)a;
     const xm_unit_task_t *y = *(const xm_unit_task_t *const *)b;
 
+    if (x->tensor != y->tensor) {
+        return x->tensor < y->tensor ? -1 : 1;
+    }
     if (x->dst_tile != y->dst_tile) {
         return x->dst_tile < y->dst_tile ? -1 : 1;
     }
     return (x->src_tile > y->src_tile) - (x->src_tile < y->src_tile);
 }
 
-/* The task's box lies in both of its tiles. */
+/* The task names tiles that exist, and has the elements that they have in common. */
 static xm_status_t verify_task(const xm_plan_t *plan, int64_t index)
 {
     const xm_unit_task_t *task = &plan->tasks[index];
-    xm_box_t src_box, dst_box;
+    const xm_planned_tensor_t *tensor;
+    xm_box_t src, dst, common;
     char text[128];
 
-    if (task->src_tile < 0 || task->src_tile >= xm_layout_tiles(plan->src) || task->dst_tile < 0 ||
-        task->dst_tile >= xm_layout_tiles(plan->dst)) {
+    if (task->tensor < 0 || task->tensor >= plan->tensor_count) {
+        return xm_error_set(XM_ERR_CORRUPT, "task %" PRId64 " names tensor %d of %d", index,
+                            task->tensor, plan->tensor_count);
+    }
+    tensor = &plan->tensors[task->tensor];
+    if (task->src_tile < 0 || task->src_tile >= xm_layout_tiles(tensor->src) ||
+        task->dst_tile < 0 || task->dst_tile >= xm_layout_tiles(tensor->dst)) {
         return xm_error_set(XM_ERR_CORRUPT,
                             "task %" PRId64 " names tile %d → %d, which do not exist", index,
                             task->src_tile, task->dst_tile);
     }
-    xm_layout_tile_box(plan->src, task->src_tile, &src_box);
-    xm_layout_tile_box(plan->dst, task->dst_tile, &dst_box);
-    if (task->elements < 1 || task->elements != xm_box_volume(&task->box) ||
-        !xm_box_contains(&src_box, &task->box) || !xm_box_contains(&dst_box, &task->box)) {
+    xm_layout_tile_box(tensor->src, task->src_tile, &src);
+    xm_layout_tile_box(tensor->dst, task->dst_tile, &dst);
+    if (!xm_box_intersect(&src, &dst, &common) || task->elements != xm_box_volume(&common)) {
         return xm_error_set(XM_ERR_CORRUPT,
-                            "task %" PRId64 ": box %s is not inside source tile %d and destination "
-                            "tile %d",
-                            index, xm_box_format(&task->box, text, sizeof(text)), task->src_tile,
-                            task->dst_tile);
+                            "task %" PRId64 " has %" PRId64
+                            " elements, which is not what source tile %d and destination tile %d "
+                            "have in common: %s",
+                            index, task->elements, task->src_tile, task->dst_tile,
+                            xm_box_format(&common, text, sizeof(text)));
     }
-    if (plan->chunk_elements[index] < 1 || plan->chunk_elements[index] > task->elements) {
+    if (plan->draft.chunk_elements[index] < 1 ||
+        plan->draft.chunk_elements[index] > task->elements) {
         return xm_error_set(XM_ERR_CORRUPT, "task %" PRId64 " has chunks of %" PRId64 " elements",
-                            index, plan->chunk_elements[index]);
+                            index, plan->draft.chunk_elements[index]);
     }
     return XM_OK;
 }
@@ -67,9 +58,34 @@ static xm_status_t verify_task(const xm_plan_t *plan, int64_t index)
  * The tasks of a destination tile are disjoint and fill it: each lies in another source tile
  * (source tiles are disjoint), and the volumes add up.
  */
+static xm_status_t verify_tile(const xm_unit_task_t **tasks, int64_t count,
+                               const xm_planned_tensor_t *tensor, int tile)
+{
+    int64_t volume = 0;
+    xm_box_t box;
+
+    for (int64_t i = 0; i < count; ++i) {
+        volume += tasks[i]->elements;
+        if (i > 0 && tasks[i - 1]->src_tile == tasks[i]->src_tile) {
+            return xm_error_set(XM_ERR_CORRUPT,
+                                "tensor %s: destination tile %d gets source tile %d from two tasks",
+                                tensor->name, tile, tasks[i]->src_tile);
+        }
+    }
+    xm_layout_tile_box(tensor->dst, tile, &box);
+    if (volume != xm_box_volume(&box)) {
+        return xm_error_set(XM_ERR_CORRUPT,
+                            "tensor %s: the tasks of destination tile %d have %" PRId64
+                            " elements, the tile has %" PRId64,
+                            tensor->name, tile, volume, xm_box_volume(&box));
+    }
+    return XM_OK;
+}
+
 static xm_status_t verify_tiling(const xm_plan_t *plan)
 {
     const xm_unit_task_t **order = malloc((size_t)(plan->task_count + 1) * sizeof(*order));
+    bool sorted = true;
     int64_t at = 0;
     xm_status_t status = XM_OK;
 
@@ -79,150 +95,257 @@ static xm_status_t verify_tiling(const xm_plan_t *plan)
     }
     for (int64_t i = 0; i < plan->task_count; ++i) {
         order[i] = &plan->tasks[i];
+        sorted = sorted && (i == 0 || compare_tiles(&order[i - 1], &order[i]) <= 0);
     }
-    qsort(order, (size_t)plan->task_count, sizeof(*order), compare_tiles);
-    for (int tile = 0; status == XM_OK && tile < xm_layout_tiles(plan->dst); ++tile) {
-        int64_t volume = 0;
-        xm_box_t box;
+    if (!sorted) {
+        qsort(order, (size_t)plan->task_count, sizeof(*order), compare_tiles);
+    }
+    for (int t = 0; status == XM_OK && t < plan->tensor_count; ++t) {
+        for (int tile = 0; status == XM_OK && tile < xm_layout_tiles(plan->tensors[t].dst);
+             ++tile) {
+            int64_t first = at;
 
-        for (; at < plan->task_count && order[at]->dst_tile == tile; ++at) {
-            volume += order[at]->elements;
-            if (at > 0 && order[at - 1]->dst_tile == tile &&
-                order[at - 1]->src_tile == order[at]->src_tile) {
-                status = xm_error_set(XM_ERR_CORRUPT,
-                                      "destination tile %d gets source tile %d from two tasks",
-                                      tile, order[at]->src_tile);
-                break;
+            while (at < plan->task_count && order[at]->tensor == t && order[at]->dst_tile == tile) {
+                ++at;
             }
-        }
-        xm_layout_tile_box(plan->dst, tile, &box);
-        if (status == XM_OK && volume != xm_box_volume(&box)) {
-            status = xm_error_set(XM_ERR_CORRUPT,
-                                  "the tasks of destination tile %d have %" PRId64
-                                  " elements, the tile has %" PRId64,
-                                  tile, volume, xm_box_volume(&box));
+            status = verify_tile(order + first, at - first, &plan->tensors[t], tile);
         }
     }
     free(order);
     return status;
 }
 
-/* The sender of a transfer has its chunks by the time it must send them. */
+/* A route is a tree over ranks of the job, each named once. */
+static xm_status_t verify_route(const xm_plan_t *plan, int index, int *seen)
+{
+    const xm_route_t *route = &plan->draft.routes[index];
+
+    for (int i = 0; i < route->count; ++i) {
+        int rank = route->ranks[i];
+
+        if (rank < 0 || rank >= plan->ranks || route->parents[i] < -1 || route->parents[i] >= i) {
+            return xm_error_set(XM_ERR_CORRUPT, "route %d: entry %d is rank %d, fed by entry %d",
+                                index, i, rank, route->parents[i]);
+        }
+        if (seen[rank] == index + 1) {
+            return xm_error_set(XM_ERR_CORRUPT, "route %d passes rank %d twice", index, rank);
+        }
+        seen[rank] = index + 1;
+    }
+    return XM_OK;
+}
+
+static bool on_route(const xm_route_t *route, int rank)
+{
+    for (int i = 0; i < route->count; ++i) {
+        if (route->ranks[i] == rank) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The sender of a transfer has its range by the time it must send it. */
 static xm_status_t verify_source(const xm_plan_t *plan, int64_t index)
 {
-    const xm_transfer_t *transfer = &plan->transfers[index], *parent;
+    const xm_transfer_t *transfer = &plan->draft.transfers[index], *parent;
     const xm_unit_task_t *task = &plan->tasks[transfer->task];
 
-    if (transfer->parent < 0) {
-        if (xm_layout_tile_of_rank(plan->src, transfer->sender) != task->src_tile) {
+    if (transfer->parent == -1) {
+        if (xm_layout_tile_of_rank(plan->tensors[task->tensor].src, transfer->sender) !=
+            task->src_tile) {
             return xm_error_set(XM_ERR_CORRUPT,
-                                "transfer %" PRId64 ": rank %d does not hold source tile %d", index,
-                                transfer->sender, task->src_tile);
+                                "transfer %" PRId64 ": rank %d sends task %" PRId64
+                                ", which it does not hold",
+                                index, transfer->sender, transfer->task);
         }
         return XM_OK;
     }
-    if (transfer->parent >= index) {
-        return xm_error_set(XM_ERR_CORRUPT,
-                            "transfer %" PRId64 " waits for transfer %" PRId64
-                            ", which comes later",
+    if (transfer->parent < 0 || transfer->parent >= index) {
+        return xm_error_set(XM_ERR_CORRUPT, "transfer %" PRId64 " waits for transfer %" PRId64,
                             index, transfer->parent);
     }
-    parent = &plan->transfers[transfer->parent];
-    if (parent->task != transfer->task || parent->receiver != transfer->sender ||
-        parent->first_chunk > transfer->first_chunk || parent->end_chunk < transfer->end_chunk) {
+    parent = &plan->draft.transfers[transfer->parent];
+    if (parent->task != transfer->task || parent->first > transfer->first ||
+        parent->end < transfer->end ||
+        !on_route(&plan->draft.routes[parent->route], transfer->sender) ||
+        xm_transfer_is_copy(parent, &plan->draft.routes[parent->route])) {
         return xm_error_set(XM_ERR_CORRUPT,
-                            "transfer %" PRId64 " relays what transfer %" PRId64
-                            " does not bring to rank %d",
-                            index, transfer->parent, transfer->sender);
+                            "transfer %" PRId64 ": rank %d passes on elements %" PRId64
+                            " … %" PRId64 " of task %" PRId64 ", which transfer %" PRId64
+                            " does not bring to it",
+                            index, transfer->sender, transfer->first, transfer->end, transfer->task,
+                            transfer->parent);
     }
     return XM_OK;
 }
 
 static xm_status_t verify_transfer(const xm_plan_t *plan, int64_t index)
 {
-    const xm_transfer_t *transfer = &plan->transfers[index];
+    const xm_transfer_t *transfer = &plan->draft.transfers[index];
+    const xm_unit_task_t *task;
+    const xm_route_t *route;
 
-    if (transfer->task < 0 || transfer->task >= plan->task_count || transfer->first_chunk < 0 ||
-        transfer->end_chunk <= transfer->first_chunk ||
-        transfer->end_chunk > xm_plan_chunks(plan, transfer->task)) {
+    if (transfer->task < 0 || transfer->task >= plan->task_count || transfer->route < 0 ||
+        transfer->route >= plan->draft.route_count) {
         return xm_error_set(XM_ERR_CORRUPT,
-                            "transfer %" PRId64 " moves chunks %" PRId64 " … %" PRId64
-                            " of task %" PRId64 ", which do not exist",
-                            index, transfer->first_chunk, transfer->end_chunk, transfer->task);
+                            "transfer %" PRId64 " is of task %" PRId64
+                            " along route %d, which do not exist",
+                            index, transfer->task, transfer->route);
     }
-    if (xm_layout_tile_of_rank(plan->dst, transfer->receiver) !=
-        plan->tasks[transfer->task].dst_tile) {
+    task = &plan->tasks[transfer->task];
+    route = &plan->draft.routes[transfer->route];
+    if (transfer->first < 0 || transfer->first >= transfer->end || transfer->end > task->elements) {
         return xm_error_set(XM_ERR_CORRUPT,
-                            "transfer %" PRId64 " sends task %" PRId64
-                            " to rank %d, which does not need it",
-                            index, transfer->task, transfer->receiver);
+                            "transfer %" PRId64 " moves elements %" PRId64 " … %" PRId64
+                            " of task %" PRId64 ", which has %" PRId64,
+                            index, transfer->first, transfer->end, transfer->task, task->elements);
+    }
+    for (int i = 0; i < route->count; ++i) {
+        if (xm_layout_tile_of_rank(plan->tensors[task->tensor].dst, route->ranks[i]) !=
+            task->dst_tile) {
+            return xm_error_set(XM_ERR_CORRUPT,
+                                "transfer %" PRId64 " sends task %" PRId64
+                                " to rank %d, which does not need it",
+                                index, transfer->task, route->ranks[i]);
+        }
+        if (route->ranks[i] == transfer->sender && !xm_transfer_is_copy(transfer, route)) {
+            return xm_error_set(XM_ERR_CORRUPT,
+                                "transfer %" PRId64 " comes back to its sender, rank %d", index,
+                                transfer->sender);
+        }
     }
     return verify_source(plan, index);
 }
 
-/* Every receiver of every task gets chunks 0 … n, each once. */
+/* Transfers of one task, those of earlier elements first. */
+typedef struct {
+    int64_t task, first, transfer;
+} entry_t;
+
+static int compare_entries(const void *a, const void *b)
+{
+    const entry_t *x = a, *y = b;
+
+    if (x->task != y->task) {
+        return x->task < y->task ? -1 : 1;
+    }
+    if (x->first != y->first) {
+        return x->first < y->first ? -1 : 1;
+    }
+    return (x->transfer > y->transfer) - (x->transfer < y->transfer);
+}
+
+static entry_t *list_entries(const xm_plan_t *plan)
+{
+    int64_t count = plan->draft.transfer_count;
+    entry_t *entries = malloc((size_t)(count + 1) * sizeof(*entries));
+    bool sorted = true;
+
+    for (int64_t i = 0; entries != NULL && i < count; ++i) {
+        const xm_transfer_t *transfer = &plan->draft.transfers[i];
+
+        entries[i] = (entry_t){transfer->task, transfer->first, i};
+        sorted = sorted && (i == 0 || compare_entries(&entries[i - 1], &entries[i]) <= 0);
+    }
+    if (entries != NULL && !sorted) {
+        qsort(entries, (size_t)count, sizeof(*entries), compare_entries);
+    }
+    return entries;
+}
+
+/*
+ * Every receiver of a task gets elements 0 … n, each once: taken by first element, the ranges that
+ * reach a rank follow each other without gap or overlap. `covered` says up to where, by rank.
+ */
+static xm_status_t verify_deliveries_of(const xm_plan_t *plan, int64_t task, const entry_t *entries,
+                                        int64_t count, int64_t *covered)
+{
+    const xm_unit_task_t *unit = &plan->tasks[task];
+    int receivers;
+    const int *ranks =
+        xm_layout_replicas(plan->tensors[unit->tensor].dst, unit->dst_tile, &receivers);
+
+    for (int r = 0; r < receivers; ++r) {
+        covered[ranks[r]] = 0;
+    }
+    for (int64_t e = 0; e < count; ++e) {
+        const xm_transfer_t *transfer = &plan->draft.transfers[entries[e].transfer];
+        const xm_route_t *route = &plan->draft.routes[transfer->route];
+
+        for (int i = 0; i < route->count; ++i) {
+            int64_t *next = &covered[route->ranks[i]];
+
+            if (*next != transfer->first) {
+                return xm_error_set(
+                    XM_ERR_CORRUPT,
+                    "rank %d gets elements %" PRId64 " … %" PRId64 " of task %" PRId64 " %s",
+                    route->ranks[i], *next < transfer->first ? *next : transfer->first,
+                    *next < transfer->first ? transfer->first : *next, task,
+                    *next < transfer->first ? "from no transfer" : "twice");
+            }
+            *next = transfer->end;
+        }
+    }
+    for (int r = 0; r < receivers; ++r) {
+        if (covered[ranks[r]] != unit->elements) {
+            return xm_error_set(XM_ERR_CORRUPT,
+                                "rank %d gets elements %" PRId64 " … %" PRId64 " of task %" PRId64
+                                " from no transfer",
+                                ranks[r], covered[ranks[r]], unit->elements, task);
+        }
+    }
+    return XM_OK;
+}
+
 static xm_status_t verify_deliveries(const xm_plan_t *plan)
 {
-    delivery_t *deliveries = malloc((size_t)(plan->transfer_count + 1) * sizeof(*deliveries));
-    int64_t at = 0, expected = 0;
+    entry_t *entries = list_entries(plan);
+    int64_t *covered = malloc((size_t)(plan->ranks + 1) * sizeof(*covered));
+    int64_t at = 0;
     xm_status_t status = XM_OK;
 
-    if (deliveries == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify %" PRId64 " transfers",
-                            plan->transfer_count);
+    if (entries == NULL || covered == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify %" PRId64 " transfers",
+                              plan->draft.transfer_count);
     }
-    for (int64_t i = 0; i < plan->transfer_count; ++i) {
-        const xm_transfer_t *t = &plan->transfers[i];
+    for (int64_t t = 0; status == XM_OK && t < plan->task_count; ++t) {
+        int64_t first = at;
 
-        deliveries[i] = (delivery_t){t->task, t->first_chunk, t->end_chunk, t->receiver};
-    }
-    qsort(deliveries, (size_t)plan->transfer_count, sizeof(*deliveries), compare_deliveries);
-    while (status == XM_OK && at < plan->transfer_count) {
-        const delivery_t *d = &deliveries[at];
-        int64_t next = 0;
-
-        for (; at < plan->transfer_count && deliveries[at].task == d->task &&
-               deliveries[at].receiver == d->receiver && deliveries[at].first == next;
-             ++at) {
-            next = deliveries[at].end;
+        while (at < plan->draft.transfer_count && entries[at].task == t) {
+            ++at;
         }
-        if (next != xm_plan_chunks(plan, d->task) ||
-            (at < plan->transfer_count && deliveries[at].task == d->task &&
-             deliveries[at].receiver == d->receiver)) {
-            status = xm_error_set(
-                XM_ERR_CORRUPT, "rank %d does not get every chunk of task %" PRId64 " exactly once",
-                d->receiver, d->task);
-        }
-        ++expected;
+        status = verify_deliveries_of(plan, t, entries + first, at - first, covered);
     }
-    for (int64_t t = 0; t < plan->task_count; ++t) {
-        int receivers;
-
-        (void)xm_layout_replicas(plan->dst, plan->tasks[t].dst_tile, &receivers);
-        expected -= receivers;
-    }
-    if (status == XM_OK && expected != 0) {
-        status = xm_error_set(XM_ERR_CORRUPT, "%" PRId64 " deliveries are missing", -expected);
-    }
-    free(deliveries);
+    free(covered);
+    free(entries);
     return status;
 }
 
 xm_status_t xm_plan_verify(const xm_plan_t *plan)
 {
+    int *seen = calloc((size_t)plan->ranks + 1, sizeof(*seen));
     xm_status_t status = XM_OK;
 
+    if (seen == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify a plan for %d ranks",
+                            plan->ranks);
+    }
     for (int64_t t = 0; status == XM_OK && t < plan->task_count; ++t) {
         status = verify_task(plan, t);
     }
     if (status == XM_OK) {
         status = verify_tiling(plan);
     }
-    for (int64_t i = 0; status == XM_OK && i < plan->transfer_count; ++i) {
+    for (int r = 0; status == XM_OK && r < plan->draft.route_count; ++r) {
+        status = verify_route(plan, r, seen);
+    }
+    for (int64_t i = 0; status == XM_OK && i < plan->draft.transfer_count; ++i) {
         status = verify_transfer(plan, i);
     }
     if (status == XM_OK) {
         status = verify_deliveries(plan);
     }
+    free(seen);
     return status;
 }

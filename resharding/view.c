@@ -89,6 +89,13 @@ bool xm_view_contiguous(const xm_view_t *view, int64_t first, int64_t count, int
     return count <= cursor_run(&cursor);
 }
 
+bool xm_view_chunks_contiguous(const xm_view_t *view, int64_t first, int64_t chunk)
+{
+    int64_t run = view->extent[view->dims - 1];
+
+    return view->dims == 1 || (run % chunk == 0 && first % chunk == 0);
+}
+
 /* Short runs have constant sizes here, so that the compiler makes plain loads and stores of them.
  */
 static inline void copy_run(char *to, const char *from, int64_t bytes)

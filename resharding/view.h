@@ -32,6 +32,12 @@ bool xm_view_contiguous(const xm_view_t *view, int64_t first, int64_t count, int
 /** True when every range of the box is in one piece. */
 bool xm_view_is_flat(const xm_view_t *view);
 
+/**
+ * True when every chunk is in one piece of a box's range that starts at element @p first and is cut
+ * into pieces of @p chunk elements.
+ */
+bool xm_view_chunks_contiguous(const xm_view_t *view, int64_t first, int64_t chunk);
+
 /** Copies a range of the box from the tile's buffer to @p packed (count × element_size bytes). */
 void xm_view_pack(const xm_view_t *view, const void *buffer, int64_t first, int64_t count,
                   void *packed);

@@ -1,0 +1,314 @@
+#include "resharding/execute_private.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+enum {
+    PEER_LIMIT = 8 * 1024 * 1024, /* bytes of pack buffers per peer and direction */
+    LINE = 64,                    /* pack buffers start at a cache line */
+    PAGE = 4096 /* smallest page of any machine; regions with less between them share pages */
+};
+
+/* A buffer of the user's: the bytes of it that this rank's tile needs. */
+typedef struct {
+    uintptr_t start, end;
+    int tensor;
+    bool is_dst;
+} region_t;
+
+static const char *const side_names[2] = {"source", "destination"};
+
+static xm_status_t check_buffer(const xm_executor_params_t *params, int tensor, bool is_dst,
+                                const void *buffer, uint64_t bytes)
+{
+    const xm_plan_t *plan = params->plan;
+    int rank = params->transport->rank;
+    uint64_t needed = xm_layout_buffer_bytes(is_dst ? xm_plan_tensor_dst(plan, tensor)
+                                                    : xm_plan_tensor_src(plan, tensor),
+                                             rank, xm_plan_tensor_element_size(plan, tensor));
+
+    if (bytes < needed) {
+        return xm_error_set(
+            XM_ERR_BUFFER_TOO_SMALL,
+            "rank %d: the %s buffer of tensor %s has %" PRIu64 " bytes, its tile needs %" PRIu64,
+            rank, side_names[is_dst], xm_plan_tensor_name(plan, tensor), bytes, needed);
+    }
+    if (buffer == NULL && needed > 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "rank %d: the %s buffer of tensor %s is NULL, its tile needs %" PRIu64
+                            " bytes",
+                            rank, side_names[is_dst], xm_plan_tensor_name(plan, tensor), needed);
+    }
+    return XM_OK;
+}
+
+static int compare_regions(const void *left, const void *right)
+{
+    const region_t *a = left, *b = right;
+
+    if (a->start != b->start) {
+        return a->start < b->start ? -1 : 1;
+    }
+    if (a->end != b->end) {
+        return a->end < b->end ? -1 : 1;
+    }
+    if (a->tensor != b->tensor) {
+        return a->tensor < b->tensor ? -1 : 1;
+    }
+    return (int)a->is_dst - (int)b->is_dst;
+}
+
+/* Lists the non-empty buffers by address into a malloc'ed array. */
+static xm_status_t list_regions(const xm_plan_t *plan, int rank, const xm_tensor_buffers_t *buffers,
+                                region_t **regions, int *count)
+{
+    int tensors = xm_plan_tensors(plan), next = 0;
+    region_t *list = malloc((2 * (size_t)tensors + 1) * sizeof(*list));
+
+    if (list == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the buffers of %d tensors", tensors);
+    }
+    for (int t = 0; t < tensors; ++t) {
+        int64_t size = xm_plan_tensor_element_size(plan, t);
+        uintptr_t src = (uintptr_t)buffers[t].src, dst = (uintptr_t)buffers[t].dst;
+        uint64_t src_bytes = xm_layout_buffer_bytes(xm_plan_tensor_src(plan, t), rank, size);
+        uint64_t dst_bytes = xm_layout_buffer_bytes(xm_plan_tensor_dst(plan, t), rank, size);
+
+        if (src_bytes > 0) {
+            list[next++] = (region_t){src, src + src_bytes, t, false};
+        }
+        if (dst_bytes > 0) {
+            list[next++] = (region_t){dst, dst + dst_bytes, t, true};
+        }
+    }
+    qsort(list, (size_t)next, sizeof(*list), compare_regions);
+    *regions = list;
+    *count = next;
+    return XM_OK;
+}
+
+/* Sources may overlap each other, they are only read. `regions` are sorted. */
+static xm_status_t check_overlaps(const xm_plan_t *plan, int rank, const region_t *regions,
+                                  int count)
+{
+    const region_t *furthest[2] = {NULL, NULL}; /* of the sources and the destinations so far */
+
+    for (int i = 0; i < count; ++i) {
+        const region_t *region = &regions[i];
+
+        for (int side = region->is_dst ? 0 : 1; side < 2; ++side) {
+            if (furthest[side] != NULL && furthest[side]->end > region->start) {
+                return xm_error_set(
+                    XM_ERR_INVALID_ARGUMENT,
+                    "rank %d: the %s buffer of tensor %s and the %s buffer of "
+                    "tensor %s overlap by %" PRIu64 " bytes",
+                    rank, side_names[side], xm_plan_tensor_name(plan, furthest[side]->tensor),
+                    side_names[region->is_dst], xm_plan_tensor_name(plan, region->tensor),
+                    (uint64_t)((furthest[side]->end < region->end ? furthest[side]->end
+                                                                  : region->end) -
+                               region->start));
+            }
+        }
+        if (furthest[region->is_dst] == NULL || furthest[region->is_dst]->end < region->end) {
+            furthest[region->is_dst] = region;
+        }
+    }
+    return XM_OK;
+}
+
+xm_status_t xm_executor_check_buffers(const xm_executor_params_t *params,
+                                      const xm_tensor_buffers_t *buffers)
+{
+    int rank = params->transport->rank, count;
+    xm_status_t status = XM_OK;
+    region_t *regions;
+
+    for (int t = 0; status == XM_OK && t < xm_plan_tensors(params->plan); ++t) {
+        status = check_buffer(params, t, false, buffers[t].src, buffers[t].src_bytes);
+        if (status == XM_OK) {
+            status = check_buffer(params, t, true, buffers[t].dst, buffers[t].dst_bytes);
+        }
+    }
+    if (status == XM_OK) {
+        status = list_regions(params->plan, rank, buffers, &regions, &count);
+    }
+    if (status == XM_OK) {
+        status = check_overlaps(params->plan, rank, regions, count);
+        free(regions);
+    }
+    return status;
+}
+
+/* Registers regions that overlap, touch or share a page as one. */
+static xm_status_t register_regions(xm_executor_t *executor, const region_t *regions, int count)
+{
+    for (int first = 0, end; first < count; first = end) {
+        uintptr_t limit = regions[first].end;
+        xm_memory_t *memory;
+        xm_status_t status;
+
+        for (end = first + 1; end < count && regions[end].start < limit + PAGE; ++end) {
+            limit = regions[end].end > limit ? regions[end].end : limit;
+        }
+        status = xm_transport_memory_register(executor->transport, (void *)regions[first].start,
+                                              limit - regions[first].start, &memory);
+        if (status < 0) {
+            return status;
+        }
+        executor->registrations[executor->registration_count++] = memory;
+        for (int i = first; i < end; ++i) {
+            tensor_t *tensor = &executor->tensors[regions[i].tensor];
+
+            if (regions[i].is_dst) {
+                tensor->dst_memory = memory;
+            } else {
+                tensor->src_memory = memory;
+            }
+        }
+    }
+    return XM_OK;
+}
+
+xm_status_t xm_executor_take_buffers(xm_executor_t *executor, const xm_tensor_buffers_t *buffers)
+{
+    region_t *regions;
+    int count;
+    xm_status_t status;
+
+    for (int t = 0; t < executor->tensor_count; ++t) {
+        executor->tensors[t].src = buffers[t].src;
+        executor->tensors[t].dst = buffers[t].dst;
+    }
+    if (executor->lane_count == 0) {
+        return XM_OK; /* only copies, or nothing */
+    }
+    status = list_regions(executor->plan, executor->transport->rank, buffers, &regions, &count);
+    if (status < 0) {
+        return status;
+    }
+    executor->registrations = malloc(((size_t)count + 1) * sizeof(xm_memory_t *));
+    status = executor->registrations != NULL
+                 ? register_regions(executor, regions, count)
+                 : xm_error_set(XM_ERR_NO_MEMORY, "no memory to register %d buffers", count);
+    free(regions);
+    return status;
+}
+
+/* The longest chunk of this rank that must be packed, in bytes; 0 when none must be. */
+static int64_t longest_packed_chunk(const xm_executor_t *executor)
+{
+    int64_t longest = 0;
+
+    for (int64_t i = 0; i < executor->hop_count; ++i) {
+        const hop_t *hop = &executor->hops[i];
+        int64_t bytes =
+            min_of(hop->chunk, hop->end - hop->first) * executor->tensors[hop->tensor].element_size;
+
+        if (hop->packs && bytes > longest) {
+            longest = bytes;
+        }
+    }
+    return longest;
+}
+
+/* Chunks of a lane that may have to be packed. */
+static int64_t packed_chunks(const lane_t *lane)
+{
+    int64_t chunks = 0;
+
+    for (int64_t i = 0; i < lane->item_count; ++i) {
+        const hop_t *hop = &lane->executor->hops[lane->items[i]];
+
+        chunks += hop->packs ? hop->chunks : 0;
+    }
+    return chunks;
+}
+
+/* Allocates `count` pack buffers, the first `reserved` of them for the directions that pack. */
+static xm_status_t allocate_staging(xm_executor_t *executor, int64_t count, const bool *packs)
+{
+    staging_t *staging = &executor->staging;
+    size_t bytes = (size_t)(count * staging->size);
+    char *next;
+
+    staging->free = malloc((size_t)count * sizeof(char *));
+    staging->memory = aligned_alloc(LINE, bytes);
+    if (staging->free == NULL || staging->memory == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY,
+                            "no memory for %" PRId64 " pack buffers of %" PRId64 " bytes", count,
+                            staging->size);
+    }
+    staging->bytes = bytes;
+    next = staging->memory;
+    for (int side = 0; side < 2; ++side) {
+        if (packs[side]) {
+            staging->reserve[side] = next;
+            next += staging->size;
+        }
+    }
+    /* The stack gives the lowest address first. */
+    for (char *last = staging->memory + bytes; last > next; last -= staging->size) {
+        staging->free[staging->free_count++] = last - staging->size;
+    }
+    return xm_transport_memory_register(executor->transport, staging->memory, bytes,
+                                        &staging->registration);
+}
+
+xm_status_t xm_executor_make_staging(xm_executor_t *executor, uint64_t memory_limit)
+{
+    staging_t *staging = &executor->staging;
+    int64_t longest = longest_packed_chunk(executor), wanted = 0, affordable;
+    bool packs[2] = {false, false};
+
+    if (longest == 0) {
+        return XM_OK;
+    }
+    staging->size = (longest + LINE - 1) / LINE * LINE;
+    if (staging->size > PEER_LIMIT) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "rank %d: chunks of %" PRId64
+                            " bytes that are not contiguous in its buffer exceed the %d bytes of "
+                            "pack buffers per peer: make the plan with smaller chunks",
+                            executor->transport->rank, longest, PEER_LIMIT);
+    }
+    staging->per_lane = (int)(PEER_LIMIT / staging->size);
+    for (int l = 0; l < executor->lane_count; ++l) {
+        const lane_t *lane = &executor->lanes[l];
+        int64_t chunks = min_of(packed_chunks(lane), min_of(lane->slot_count, staging->per_lane));
+
+        wanted += chunks;
+        packs[lane_sends(lane)] = packs[lane_sends(lane)] || chunks > 0;
+    }
+    affordable = memory_limit > 0 ? (int64_t)(memory_limit / (uint64_t)staging->size) : wanted;
+    if (affordable < packs[0] + packs[1]) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "rank %d: a memory limit of %" PRIu64 " bytes is too small: at least %d"
+                            " pack buffers of %" PRId64 " bytes are needed, %" PRId64 " in all",
+                            executor->transport->rank, memory_limit, packs[0] + packs[1],
+                            staging->size, (packs[0] + packs[1]) * staging->size);
+    }
+    return allocate_staging(executor, min_of(wanted, affordable), packs);
+}
+
+uint64_t xm_executor_staging_bytes(const xm_executor_t *executor)
+{
+    return executor->staging.bytes;
+}
+
+static void deregister(const xm_executor_t *executor, xm_memory_t *memory)
+{
+    if (memory != NULL) {
+        xm_transport_memory_deregister(executor->transport, memory);
+    }
+}
+
+void xm_executor_release_memory(xm_executor_t *executor)
+{
+    deregister(executor, executor->staging.registration);
+    free(executor->staging.memory);
+    free(executor->staging.free);
+    for (int i = executor->registration_count; i-- > 0;) {
+        deregister(executor, executor->registrations[i]);
+    }
+    free(executor->registrations);
+}

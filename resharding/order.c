@@ -1,0 +1,49 @@
+#include "resharding/order.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static int64_t messages_of(const xm_plan_t *plan, const xm_transfer_t *transfers, int64_t index)
+{
+    const xm_route_t *route = xm_plan_route(plan, transfers[index].route);
+
+    return xm_transfer_is_copy(&transfers[index], route)
+               ? 0
+               : xm_plan_chunks(plan, index) * route->count;
+}
+
+int64_t xm_plan_message_count(const xm_plan_t *plan)
+{
+    int64_t transfer_count, count = 0;
+    const xm_transfer_t *transfers = xm_plan_transfers(plan, &transfer_count);
+
+    for (int64_t t = 0; t < transfer_count; ++t) {
+        count += messages_of(plan, transfers, t);
+    }
+    return count;
+}
+
+xm_status_t xm_plan_messages(const xm_plan_t *plan, xm_message_t **messages, int64_t *count)
+{
+    int64_t transfer_count, next = 0, total = xm_plan_message_count(plan);
+    const xm_transfer_t *transfers = xm_plan_transfers(plan, &transfer_count);
+    xm_message_t *list = malloc(((size_t)total + 1) * sizeof(*list));
+
+    if (list == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to list %" PRId64 " messages", total);
+    }
+    for (int64_t t = 0; t < transfer_count; ++t) {
+        const xm_route_t *route = xm_plan_route(plan, transfers[t].route);
+        int64_t end = next + messages_of(plan, transfers, t);
+
+        while (next < end) {
+            for (int i = 0; i < route->count; ++i, ++next) {
+                list[next] = (xm_message_t){xm_hop_sender(&transfers[t], route, i), route->ranks[i],
+                                            (uint64_t)next + 1};
+            }
+        }
+    }
+    *messages = list;
+    *count = total;
+    return XM_OK;
+}

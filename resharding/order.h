@@ -1,0 +1,31 @@
+/**
+ * @file order.h
+ * The messages of a plan in the order in which the network is to serve them.
+ *
+ * Messages are numbered from 1 in plan order: transfer by transfer, chunk by chunk, hop by hop
+ * (plan.h); copies inside a rank are none. The number of a message is
+ *
+ *     1 + messages of earlier transfers + chunk × ranks of the route + place in the route
+ *
+ * An executor with `ordered` set puts it into `order` of every send (transport.h). A simulated
+ * fabric that is given the list serves every NIC direction and device port in it, and then takes
+ * the time that xm_simulate() says for XM_SHARING_EXCLUSIVE.
+ */
+#ifndef XM_RESHARDING_ORDER_H
+#define XM_RESHARDING_ORDER_H
+
+#include "resharding/plan.h"
+
+typedef struct xm_message {
+    int sender;
+    int receiver;
+    uint64_t order; /**< from 1 */
+} xm_message_t;
+
+/** Number of messages of the whole plan. */
+XM_API int64_t xm_plan_message_count(const xm_plan_t *plan);
+
+/** Lists all messages in plan order into a malloc'ed array the caller frees. */
+XM_API xm_status_t xm_plan_messages(const xm_plan_t *plan, xm_message_t **messages, int64_t *count);
+
+#endif

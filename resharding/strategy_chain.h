@@ -1,0 +1,25 @@
+/**
+ * @file strategy_chain.h
+ * A pipelined chain over receiving hosts, with a chain inside each: what broadcast and allgather
+ * are made of. Not installed.
+ */
+#ifndef XM_RESHARDING_STRATEGY_CHAIN_H
+#define XM_RESHARDING_STRATEGY_CHAIN_H
+
+#include "resharding/plan_private.h"
+
+/*
+ * Appends the transfer of elements [first, end) of a task from the least loaded holder of
+ * `sender_host` to all remote receivers; device `head` (modulo their number) of each host gets the
+ * data over the network.
+ */
+xm_status_t xm_chain_emit(xm_emitter_t *emitter, int64_t task, int sender_host, int64_t first,
+                          int64_t end, int head);
+
+/*
+ * Writes the ranks of one host into the emitter's route at `at`: the head, fed by entry `parent`,
+ * then the others as a chain. Returns the entry behind the last.
+ */
+int xm_chain_host(xm_emitter_t *emitter, const int *ranks, int count, int head, int at, int parent);
+
+#endif
