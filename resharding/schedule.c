@@ -1,4 +1,5 @@
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -319,6 +320,7 @@ xm_status_t xm_classes_bound(const xm_classes_t *classes, const xm_network_t *ne
     xm_demand_t *demands = malloc(((size_t)classes->count + 1) * sizeof(*demands));
     double *needed =
         calloc((size_t)ranks, sizeof(*needed)); /* by rank: bytes it needs from others */
+    double slowest = 0;
     xm_problem_t problem = {network, demands, 0};
     xm_status_t status;
 
@@ -344,15 +346,14 @@ xm_status_t xm_classes_bound(const xm_classes_t *classes, const xm_network_t *ne
         }
     }
     status = xm_bound_compute_problem(&problem, bound);
-    for (int r = 0; status == XM_OK && r < ranks; ++r) {
+    for (int r = 0; r < ranks; ++r) {
         double rate = xm_network_host_bandwidth(network) +
                       xm_network_ingress(network, xm_network_host_of(network, r));
-        int64_t ns = (int64_t)(needed[r] * 1e9 / rate);
 
-        bound->device_ns = ns > bound->device_ns ? ns : bound->device_ns;
+        slowest = fmax(slowest, needed[r] / rate);
     }
-    if (status == XM_OK && bound->device_ns > bound->ns) {
-        bound->ns = bound->device_ns;
+    if (status == XM_OK) {
+        xm_bound_set_device(bound, (int64_t)(slowest * 1e9));
     }
 
 free_all:
