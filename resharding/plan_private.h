@@ -144,10 +144,10 @@ xm_status_t xm_strategy_allgather_emit(xm_emitter_t *emitter, int64_t task, int 
 xm_status_t xm_strategy_send_recv_emit(xm_emitter_t *emitter, int64_t task, int sender_host,
                                        int receiver);
 
-/* The strategy with the smallest predicted time for a class's tasks of that many bytes
+/* The strategy of the least predicted cost for a task of that many bytes, one of so many
  * (strategy.c). */
 xm_strategy_t xm_strategy_predict(const xm_network_t *network, const xm_class_t *class,
-                                  int64_t bytes);
+                                  int64_t bytes, int64_t tasks);
 
 /* Chunks that suit a chain of so many hops over so many bytes (strategy.c). */
 int64_t xm_chunk_bytes(const xm_network_t *network, int64_t bytes, int hops, uint64_t limit);

@@ -293,6 +293,7 @@ xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
                         const xm_classes_t *classes)
 {
     xm_scheduling_t s = {.plan = plan, .params = params, .classes = classes};
+    int64_t remote = 0; /* tasks that cross the network */
     xm_status_t status;
 
     s.strategy = malloc((size_t)plan->task_count + 1);
@@ -300,12 +301,16 @@ xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
         return no_memory(&s);
     }
     for (int64_t t = 0; t < plan->task_count; ++t) {
-        s.strategy[t] =
-            (unsigned char)(params->strategy != XM_STRATEGY_AUTO
-                                ? params->strategy
-                                : xm_strategy_predict(params->network,
-                                                      &classes->classes[classes->class_of[t]],
-                                                      xm_task_bytes(plan, t)));
+        remote += classes->classes[classes->class_of[t]].remote_count > 0;
+    }
+    for (int64_t t = 0; t < plan->task_count; ++t) {
+        xm_strategy_t strategy = params->strategy;
+
+        if (strategy == XM_STRATEGY_AUTO) {
+            strategy = xm_strategy_predict(params->network, &classes->classes[classes->class_of[t]],
+                                           xm_task_bytes(plan, t), remote > 0 ? remote : 1);
+        }
+        s.strategy[t] = (unsigned char)strategy;
     }
     status = params->scheduler == XM_SCHEDULER_AUTO ? choose_best(&s)
                                                     : make_or_fall_back(&s, params->scheduler);

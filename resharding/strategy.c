@@ -41,20 +41,30 @@ int64_t xm_chunk_bytes(const xm_network_t *network, int64_t bytes, int hops, uin
     return llrint(fmin((double)limit, fmax(best, SMALLEST_CHUNK)));
 }
 
-/* Time of a pipeline over `hops` hops of which the slowest stage moves `bytes` at `rate`. */
-static double pipeline(const xm_network_t *network, double bytes, double rate, int hops)
+/* Cost of a pipeline over `hops` hops whose slowest stage moves `bytes` at `rate`: see
+ * xm_strategy_predict(). */
+static double pipeline(const xm_network_t *network, double bytes, double rate, int hops,
+                       double share)
 {
     double chunk = (double)xm_chunk_bytes(network, llrint(bytes), hops, INT64_C(1) << 40);
+    double time;
 
     chunk = fmin(chunk, bytes);
-    return (bytes / chunk + (double)(hops - 1)) * (xm_network_nic_latency(network) + chunk / rate);
+    time = (bytes / chunk + (double)(hops - 1)) * (xm_network_nic_latency(network) + chunk / rate);
+    return bytes / rate + (time - bytes / rate) * share;
 }
 
+/*
+ * The cost of a strategy is the time for which the task occupies its busiest NIC or port, plus its
+ * share of the time that goes by with filling the pipeline: one task alone waits for all of it, one
+ * of many leaves the NICs to the others meanwhile.
+ */
 xm_strategy_t xm_strategy_predict(const xm_network_t *network, const xm_class_t *class,
-                                  int64_t bytes)
+                                  int64_t bytes, int64_t tasks)
 {
     double nic = xm_network_nic_bandwidth(network), port = xm_network_host_bandwidth(network);
-    double amount = (double)bytes, direct, broadcast, allgather, most = 0;
+    double amount = (double)bytes, share = 1.0 / (double)tasks, most = 0, direct, broadcast,
+           allgather;
     int hosts = class->remote_host_count;
 
     if (class->remote_count < 2) {
@@ -63,13 +73,14 @@ xm_strategy_t xm_strategy_predict(const xm_network_t *network, const xm_class_t 
     for (int h = 0; h < hosts; ++h) {
         most = fmax(most, class->remote_first[h + 1] - class->remote_first[h]);
     }
-    direct = xm_network_nic_latency(network) + amount * class->remote_count / nic;
-    broadcast = pipeline(network, amount, fmin(nic, most > 1 ? port : nic), hosts + (int)most - 1);
+    direct = amount * class->remote_count / nic + xm_network_nic_latency(network) * share;
+    broadcast =
+        pipeline(network, amount, fmin(nic, most > 1 ? port : nic), hosts + (int)most - 1, share);
     /* Each of the shards is a pipeline of its own; a device's port takes in all but its own shard.
      */
-    allgather =
-        pipeline(network, amount, most > 1 ? fmin(nic, port * most / (most - 1)) : nic, hosts + 1) +
-        (most - 1) * xm_network_host_latency(network);
+    allgather = pipeline(network, amount, most > 1 ? fmin(nic, port * most / (most - 1)) : nic,
+                         hosts + 1, share) +
+                (most - 1) * xm_network_host_latency(network) * share;
     if (direct <= broadcast && direct <= allgather) {
         return XM_STRATEGY_SEND_RECV;
     }
