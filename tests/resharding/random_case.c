@@ -136,25 +136,14 @@ void random_case_create(random_t *random, random_case_t *c)
     random_case_create_for(random, random_int(random, 1, 24), per_host, c);
 }
 
-void random_case_create_for(random_t *random, int ranks, int per_host, random_case_t *c)
+/* Two layouts of one random tensor. */
+static void random_layouts(random_t *random, int ranks, int dims, xm_partition_t src_partition,
+                           xm_partition_t dst_partition, xm_layout_t **src, xm_layout_t **dst)
 {
-    static const int64_t sizes[] = {1, 2, 4, 8, 16, 3};
-    xm_network_params_t network = XM_NETWORK_PARAMS_INIT;
-    int dims = random_int(random, 0, 4);
-    xm_partition_t src_partition = random_partition(random);
-    xm_partition_t dst_partition = random_partition(random);
-    xm_mesh_t *src_mesh, *dst_mesh;
+    xm_mesh_t *src_mesh = random_mesh(random, ranks), *dst_mesh = random_mesh(random, ranks);
     xm_spec_t src_spec, dst_spec;
     int64_t shape[4];
 
-    memset(c, 0, sizeof(*c));
-    c->ranks = ranks;
-    c->element_size = sizes[random_int(random, 0, 5)];
-    for (int r = 0; r < c->ranks; ++r) {
-        c->host_of_rank[r] = r / per_host;
-    }
-    src_mesh = random_mesh(random, c->ranks);
-    dst_mesh = random_mesh(random, c->ranks);
     random_spec(random, src_mesh, dims, &src_spec);
     random_spec(random, dst_mesh, dims, &dst_spec);
     for (int d = 0; d < dims; ++d) {
@@ -162,8 +151,27 @@ void random_case_create_for(random_t *random, int ranks, int per_host, random_ca
             random, xm_spec_parts(&src_spec, src_mesh, d), src_partition == XM_PARTITION_EVEN,
             xm_spec_parts(&dst_spec, dst_mesh, d), dst_partition == XM_PARTITION_EVEN);
     }
-    random_layout(random, src_mesh, &src_spec, src_partition, shape, &c->src);
-    random_layout(random, dst_mesh, &dst_spec, dst_partition, shape, &c->dst);
+    random_layout(random, src_mesh, &src_spec, src_partition, shape, src);
+    random_layout(random, dst_mesh, &dst_spec, dst_partition, shape, dst);
+    xm_mesh_destroy(src_mesh);
+    xm_mesh_destroy(dst_mesh);
+}
+
+void random_case_create_for(random_t *random, int ranks, int per_host, random_case_t *c)
+{
+    static const int64_t sizes[] = {1, 2, 4, 8, 16, 3};
+    xm_network_params_t network = XM_NETWORK_PARAMS_INIT;
+    int dims = random_int(random, 0, 4);
+    xm_partition_t src_partition = random_partition(random);
+    xm_partition_t dst_partition = random_partition(random);
+
+    memset(c, 0, sizeof(*c));
+    c->ranks = ranks;
+    c->element_size = sizes[random_int(random, 0, 5)];
+    for (int r = 0; r < c->ranks; ++r) {
+        c->host_of_rank[r] = r / per_host;
+    }
+    random_layouts(random, ranks, dims, src_partition, dst_partition, &c->src, &c->dst);
     network.ranks = c->ranks;
     network.host_of_rank = c->host_of_rank;
     network.nic_bandwidth = 1e9;
@@ -171,8 +179,105 @@ void random_case_create_for(random_t *random, int ranks, int per_host, random_ca
     network.host_bandwidth = 1e10;
     network.host_latency = 1e-6;
     ck_assert_xm_ok(xm_network_create(&network, &c->network));
-    xm_mesh_destroy(src_mesh);
-    xm_mesh_destroy(dst_mesh);
+}
+
+static void random_hosts(random_t *random, random_batch_t *batch)
+{
+    int per_host = random_int(random, 1, 4);
+
+    batch->hosts = (batch->ranks + per_host - 1) / per_host;
+    for (int r = 0; r < batch->ranks; ++r) {
+        batch->host_of_rank[r] = r / per_host;
+    }
+    for (int r = batch->ranks - 1; random_int(random, 0, 1) == 1 && r > 0; --r) {
+        int other = random_int(random, 0, r), swap = batch->host_of_rank[r];
+
+        batch->host_of_rank[r] = batch->host_of_rank[other];
+        batch->host_of_rank[other] = swap;
+    }
+}
+
+static void random_network(random_t *random, random_batch_t *batch)
+{
+    static const double rates[] = {1e9, 1.25e9, 3e9, 7e8, 2.5e10};
+    xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
+    int rack[32], racks = random_int(random, 1, batch->hosts < 3 ? batch->hosts : 3);
+    double egress[32], ingress[32];
+
+    for (int h = 0; h < batch->hosts; ++h) {
+        rack[h] = h < racks ? h : random_int(random, 0, racks - 1);
+        egress[h] = rates[random_int(random, 0, 4)];
+        ingress[h] = rates[random_int(random, 0, 4)];
+    }
+    params.ranks = batch->ranks;
+    params.host_of_rank = batch->host_of_rank;
+    params.nic_bandwidth = rates[random_int(random, 0, 4)];
+    params.nic_latency = 1e-9 * random_int(random, 0, 1) * random_int(random, 1, 20000);
+    params.host_bandwidth = random_int(random, 0, 1) == 0 ? 1e10 : 1.7e11;
+    params.host_latency = 1e-9 * random_int(random, 0, 1) * random_int(random, 1, 2000);
+    if (random_int(random, 0, 1) == 1) {
+        params.egress = egress;
+        params.ingress = ingress;
+    }
+    if (random_int(random, 0, 1) == 1) {
+        params.rack_of_host = rack;
+        params.uplink_bandwidth = random_int(random, 0, 2) * 1.1e9;
+    }
+    ck_assert_xm_ok(xm_network_create(&params, &batch->network));
+}
+
+void random_batch_create(random_t *random, random_batch_t *batch)
+{
+    static const int bits[] = {8, 16, 32, 64, 128, 24};
+    uint64_t most = 0;
+
+    memset(batch, 0, sizeof(*batch));
+    batch->ranks = random_int(random, 1, 24);
+    batch->count = random_int(random, 0, 1) == 0 ? 1 : random_int(random, 2, RANDOM_BATCH_TENSORS);
+    random_hosts(random, batch);
+    random_network(random, batch);
+    for (int i = 0; i < batch->count; ++i) {
+        xm_layout_t *src, *dst;
+
+        random_layouts(random, batch->ranks, random_int(random, 0, 3), random_partition(random),
+                       random_partition(random), &src, &dst);
+        batch->tensors[i] =
+            (xm_tensor_t){.src = src, .dst = dst, .element_bits = bits[random_int(random, 0, 5)]};
+        for (int t = 0; t < xm_layout_tiles(dst); ++t) {
+            xm_box_t box;
+            uint64_t bytes;
+
+            xm_layout_tile_box(dst, t, &box);
+            bytes = (uint64_t)(xm_box_volume(&box) * batch->tensors[i].element_bits / 8);
+            most = bytes > most ? bytes : most;
+        }
+    }
+    batch->params = (xm_plan_params_t)XM_PLAN_PARAMS_INIT;
+    batch->params.tensors = batch->tensors;
+    batch->params.tensor_count = batch->count;
+    batch->params.network = batch->network;
+    batch->params.strategy = (xm_strategy_t)random_int(random, 0, XM_STRATEGY_COUNT - 1);
+    batch->params.scheduler = (xm_scheduler_t)random_int(random, 0, XM_SCHEDULER_COUNT - 1);
+    batch->params.chunk_bytes =
+        random_int(random, 0, 3) > 0 ? 1 + most / (uint64_t)random_int(random, 1, 300) : 0;
+    batch->params.seed = random_next(random);
+    batch->params.node_budget = random_int(random, 1, 200);
+}
+
+void random_batch_destroy(random_batch_t *batch)
+{
+    for (int i = 0; i < batch->count; ++i) {
+        xm_layout_destroy((xm_layout_t *)(uintptr_t)batch->tensors[i].src);
+        xm_layout_destroy((xm_layout_t *)(uintptr_t)batch->tensors[i].dst);
+    }
+    xm_network_destroy(batch->network);
+}
+
+int random_rounds(int rounds)
+{
+    int few = rounds / XM_TEST_TIMEOUT_SCALE;
+
+    return few > 0 ? few : 1;
 }
 
 void random_case_destroy(random_case_t *c)
@@ -205,6 +310,28 @@ const char *random_case_text(const random_case_t *c)
     used += format_layout(c->src, text + used, sizeof(text) - (size_t)used);
     used += snprintf(text + used, sizeof(text) - (size_t)used, " to ");
     (void)format_layout(c->dst, text + used, sizeof(text) - (size_t)used);
+    return text;
+}
+
+const char *random_batch_text(const random_batch_t *batch)
+{
+    static char text[16384]; /* more than all the parts of it can have */
+    int used = snprintf(text, sizeof(text), "%d ranks on %d hosts, %s, %s, chunks of %d bytes",
+                        batch->ranks, batch->hosts, xm_strategy_name(batch->params.strategy),
+                        xm_scheduler_name(batch->params.scheduler), (int)batch->params.chunk_bytes);
+
+    for (int i = 0; i < batch->count; ++i) {
+        const xm_tensor_t *tensor = &batch->tensors[i];
+        char shape[128];
+
+        used += snprintf(text + used, sizeof(text) - (size_t)used, "; shape %s, %d bits, from ",
+                         xm_shape_format(xm_layout_dims(tensor->src), xm_layout_shape(tensor->src),
+                                         shape, sizeof(shape)),
+                         tensor->element_bits);
+        used += format_layout(tensor->src, text + used, sizeof(text) - (size_t)used);
+        used += snprintf(text + used, sizeof(text) - (size_t)used, " to ");
+        used += format_layout(tensor->dst, text + used, sizeof(text) - (size_t)used);
+    }
     return text;
 }
 

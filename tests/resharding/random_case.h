@@ -34,6 +34,27 @@ void random_case_destroy(random_case_t *c);
 /* Text for failure messages. Static buffer. */
 const char *random_case_text(const random_case_t *c);
 
+enum { RANDOM_BATCH_TENSORS = 4 };
+
+/* A batch of tensors on one network, and parameters that plan it. */
+typedef struct {
+    int ranks, hosts;
+    int host_of_rank[32];
+    int count;
+    xm_tensor_t tensors[RANDOM_BATCH_TENSORS];
+    xm_network_t *network;
+    xm_plan_params_t params; /* refers to the members above, so the batch must stay where it is */
+} random_batch_t;
+
+/* Layouts as above, up to 4 tensors; hosts with NICs of their own rates, racks with uplinks,
+ * latencies; any strategy and scheduler, any chunk size, small node budgets. */
+void random_batch_create(random_t *random, random_batch_t *batch);
+void random_batch_destroy(random_batch_t *batch);
+const char *random_batch_text(const random_batch_t *batch);
+
+/* How many of `rounds` a test has time for: fewer in builds whose tests get longer. */
+int random_rounds(int rounds);
+
 /* A layout from texts as on a command line, on ranks 0, 1, 2, … */
 xm_layout_t *layout_from_text(const char *mesh, const char *spec, const char *shape,
                               xm_partition_t partition);

@@ -14,10 +14,10 @@ START_TEST(tasks_are_the_intersections_of_tiles)
         int64_t count, next = 0;
 
         random_case_create(&random, &c);
-        ck_assert_xm_ok(xm_unit_tasks_create(c.src, c.dst, &tasks, &count));
+        ck_assert_xm_ok(xm_unit_tasks_create(c.src, c.dst, i % 7, &tasks, &count));
         for (int d = 0; d < xm_layout_tiles(c.dst); ++d) {
             for (int s = 0; s < xm_layout_tiles(c.src); ++s) {
-                xm_box_t from, to, common;
+                xm_box_t from, to, common, box;
 
                 xm_layout_tile_box(c.src, s, &from);
                 xm_layout_tile_box(c.dst, d, &to);
@@ -25,12 +25,15 @@ START_TEST(tasks_are_the_intersections_of_tiles)
                     continue;
                 }
                 ck_assert_int_lt(next, count);
+                ck_assert_int_eq(tasks[next].tensor, i % 7);
                 ck_assert_int_eq(tasks[next].dst_tile, d);
                 ck_assert_int_eq(tasks[next].src_tile, s);
                 ck_assert_int_eq(tasks[next].elements, xm_box_volume(&common));
+                xm_unit_task_box(c.src, c.dst, &tasks[next], &box);
+                ck_assert_int_eq(box.dims, common.dims);
                 for (int k = 0; k < common.dims; ++k) {
-                    ck_assert_int_eq(tasks[next].box.lo[k], common.lo[k]);
-                    ck_assert_int_eq(tasks[next].box.hi[k], common.hi[k]);
+                    ck_assert_int_eq(box.lo[k], common.lo[k]);
+                    ck_assert_int_eq(box.hi[k], common.hi[k]);
                 }
                 ++next;
             }
@@ -57,9 +60,9 @@ START_TEST(different_tensors_are_refused)
     ck_assert_xm_ok(xm_layout_create(mesh, &matrix, XM_PARTITION_EVEN, a, &src));
     ck_assert_xm_ok(xm_layout_create(mesh, &matrix, XM_PARTITION_EVEN, b, &dst));
     ck_assert_xm_ok(xm_layout_create(mesh, &vector, XM_PARTITION_EVEN, a, &flat));
-    ck_assert_xm_fails(xm_unit_tasks_create(src, dst, &tasks, &count), XM_ERR_MISMATCH,
+    ck_assert_xm_fails(xm_unit_tasks_create(src, dst, 0, &tasks, &count), XM_ERR_MISMATCH,
                        "dimension 1 has 8 elements in the source layout and 9");
-    ck_assert_xm_fails(xm_unit_tasks_create(src, flat, &tasks, &count), XM_ERR_MISMATCH,
+    ck_assert_xm_fails(xm_unit_tasks_create(src, flat, 0, &tasks, &count), XM_ERR_MISMATCH,
                        "2 dimensions");
     xm_layout_destroy(src);
     xm_layout_destroy(dst);
