@@ -13,6 +13,10 @@ struct xm_cluster_profile {
     char *name, *provenance;
     int hosts, devices_per_host;
     double device_flops, device_memory_bytes, device_memory_bandwidth, nic_bandwidth;
+    double *host_nic_bandwidth; /* by host, or NULL */
+    int host_nic_count;
+    int hosts_per_rack;
+    double uplink_bandwidth;
     xm_curve_point_t *curve[XM_LINK_CLASS_COUNT];
     size_t curve_points[XM_LINK_CLASS_COUNT];
 };
@@ -102,6 +106,29 @@ static xm_status_t check_curve(const char *link, const xm_curve_point_t *curve, 
     return XM_OK;
 }
 
+/* What is optional: hosts that differ, racks. */
+static xm_status_t check_network(const xm_cluster_profile_params_t *params)
+{
+    for (int h = 0; params->host_nic_bandwidth != NULL && h < params->hosts; ++h) {
+        char key[48];
+        xm_status_t status;
+
+        (void)snprintf(key, sizeof(key), "nic.hosts[%d]", h);
+        status = check_positive(key, params->host_nic_bandwidth[h]);
+        if (status < 0) {
+            return status;
+        }
+    }
+    if (params->hosts_per_rack < 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "uplink.hosts_per_rack is %d; it must be at least 1",
+                            params->hosts_per_rack);
+    }
+    return params->hosts_per_rack == 0
+               ? XM_OK
+               : check_positive("uplink.bytes_per_s", params->uplink_bandwidth);
+}
+
 static xm_status_t check(const xm_cluster_profile_params_t *params)
 {
     const struct {
@@ -128,6 +155,9 @@ static xm_status_t check(const xm_cluster_profile_params_t *params)
     status = check_sizes(params->hosts, params->devices_per_host);
     for (size_t i = 0; status == XM_OK && i < sizeof(numbers) / sizeof(numbers[0]); ++i) {
         status = check_positive(numbers[i].key, numbers[i].value);
+    }
+    if (status == XM_OK) {
+        status = check_network(params);
     }
     for (int link = 0; status == XM_OK && link < XM_LINK_CLASS_COUNT; ++link) {
         status = check_curve(link_names[link], params->curve[link], params->curve_points[link]);
@@ -159,6 +189,18 @@ xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *params,
     made->device_memory_bytes = rounded(params->device_memory_bytes);
     made->device_memory_bandwidth = rounded(params->device_memory_bandwidth);
     made->nic_bandwidth = rounded(params->nic_bandwidth);
+    made->hosts_per_rack = params->hosts_per_rack;
+    made->uplink_bandwidth = params->hosts_per_rack > 0 ? rounded(params->uplink_bandwidth) : 0;
+    if (params->host_nic_bandwidth != NULL) {
+        made->host_nic_count = params->hosts;
+        made->host_nic_bandwidth = calloc((size_t)params->hosts, sizeof(double));
+        if (made->host_nic_bandwidth == NULL) {
+            goto destroy_made;
+        }
+        for (int h = 0; h < params->hosts; ++h) {
+            made->host_nic_bandwidth[h] = rounded(params->host_nic_bandwidth[h]);
+        }
+    }
     for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
         made->curve_points[link] = params->curve_points[link];
         made->curve[link] = calloc(params->curve_points[link], sizeof(xm_curve_point_t));
@@ -184,9 +226,19 @@ xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int h
     xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
     size_t size = strlen(profile->provenance) + RESIZED_SIZE;
     char *provenance = malloc(size);
-    xm_status_t status;
+    double *rates = NULL;
+    xm_status_t status = check_sizes(hosts, devices_per_host);
 
-    if (provenance == NULL) {
+    if (status == XM_OK && profile->host_nic_bandwidth != NULL) {
+        rates = malloc((size_t)hosts * sizeof(*rates));
+    }
+    if (status < 0) {
+        free(provenance);
+        return status;
+    }
+    if (provenance == NULL || (rates == NULL && profile->host_nic_bandwidth != NULL)) {
+        free(rates);
+        free(provenance);
         return xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
     }
     (void)snprintf(provenance, size, "%s; resized from %d x %d to %d x %d devices",
@@ -200,6 +252,12 @@ xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int h
     params.device_memory_bytes = profile->device_memory_bytes;
     params.device_memory_bandwidth = profile->device_memory_bandwidth;
     params.nic_bandwidth = profile->nic_bandwidth;
+    for (int h = 0; rates != NULL && h < hosts; ++h) {
+        rates[h] = xm_cluster_profile_host_nic_bandwidth(profile, h);
+    }
+    params.host_nic_bandwidth = rates;
+    params.hosts_per_rack = profile->hosts_per_rack;
+    params.uplink_bandwidth = profile->uplink_bandwidth;
     if (devices_per_host > profile->devices_per_host) {
         params.device_memory_bytes *= (double)profile->devices_per_host / devices_per_host;
     }
@@ -208,6 +266,7 @@ xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int h
         params.curve_points[link] = profile->curve_points[link];
     }
     status = xm_cluster_profile_create(&params, resized);
+    free(rates);
     free(provenance);
     return status;
 }
@@ -250,6 +309,28 @@ double xm_cluster_profile_device_memory_bandwidth(const xm_cluster_profile_t *pr
 double xm_cluster_profile_nic_bandwidth(const xm_cluster_profile_t *profile)
 {
     return profile->nic_bandwidth;
+}
+
+double xm_cluster_profile_host_nic_bandwidth(const xm_cluster_profile_t *profile, int host)
+{
+    return profile->host_nic_bandwidth != NULL
+               ? profile->host_nic_bandwidth[host % profile->host_nic_count]
+               : profile->nic_bandwidth;
+}
+
+bool xm_cluster_profile_hosts_differ(const xm_cluster_profile_t *profile)
+{
+    return profile->host_nic_bandwidth != NULL;
+}
+
+int xm_cluster_profile_hosts_per_rack(const xm_cluster_profile_t *profile)
+{
+    return profile->hosts_per_rack;
+}
+
+double xm_cluster_profile_uplink_bandwidth(const xm_cluster_profile_t *profile)
+{
+    return profile->uplink_bandwidth;
 }
 
 const xm_curve_point_t *xm_cluster_profile_curve(const xm_cluster_profile_t *profile,
@@ -309,6 +390,7 @@ void xm_cluster_profile_destroy(xm_cluster_profile_t *profile)
     for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
         free(profile->curve[link]);
     }
+    free(profile->host_nic_bandwidth);
     free(profile->provenance);
     free(profile->name);
     free(profile);

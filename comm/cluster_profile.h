@@ -13,6 +13,7 @@
 #ifndef XM_COMM_CLUSTER_PROFILE_H
 #define XM_COMM_CLUSTER_PROFILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -49,6 +50,10 @@ typedef struct xm_cluster_profile_params {
     double device_memory_bandwidth; /**< bytes/s one device reads plus writes */
     double
         nic_bandwidth; /**< payload bytes/s of one host's NICs together, per direction, all flows */
+    const double *host_nic_bandwidth; /**< the same of each host where hosts differ, `hosts` entries
+                                         (nic_bandwidth is then what a typical one has); or NULL */
+    int hosts_per_rack;      /**< hosts that share an uplink, by number; 0: no uplink limits */
+    double uplink_bandwidth; /**< bytes/s of a rack's uplink, per direction */
     /** Rising in bytes, at least 2 points each; seconds never fall and rise at the end. */
     const xm_curve_point_t *curve[XM_LINK_CLASS_COUNT];
     size_t curve_points[XM_LINK_CLASS_COUNT];
@@ -94,6 +99,14 @@ XM_API double xm_cluster_profile_device_memory_bytes(const xm_cluster_profile_t 
 XM_API double xm_cluster_profile_device_memory_bandwidth(const xm_cluster_profile_t *profile);
 /** Payload bytes/s of one host's NICs, per direction. */
 XM_API double xm_cluster_profile_nic_bandwidth(const xm_cluster_profile_t *profile);
+
+/** The same of one host. Hosts beyond the profile's repeat its hosts in order. */
+XM_API double xm_cluster_profile_host_nic_bandwidth(const xm_cluster_profile_t *profile, int host);
+/** True when hosts have NICs of different rates. */
+XM_API bool xm_cluster_profile_hosts_differ(const xm_cluster_profile_t *profile);
+/** Hosts that share an uplink (0: no limit), and bytes/s of the uplink, per direction. */
+XM_API int xm_cluster_profile_hosts_per_rack(const xm_cluster_profile_t *profile);
+XM_API double xm_cluster_profile_uplink_bandwidth(const xm_cluster_profile_t *profile);
 
 /** Points of a curve (owned by the profile) and their number. */
 XM_API const xm_curve_point_t *xm_cluster_profile_curve(const xm_cluster_profile_t *profile,

@@ -178,17 +178,18 @@ static xm_status_t check_version(const json_t *root)
 /* Everything but the curves. Strings stay the document's. */
 static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *params)
 {
-    static const char *const root_keys[] = {"version",          "name",   "provenance", "hosts",
-                                            "devices_per_host", "device", "nic",        "curves"};
+    static const char *const root_keys[] = {
+        "version", "name", "provenance", "hosts", "devices_per_host",
+        "device",  "nic",  "uplink",     "curves"};
     static const char *const device_keys[] = {"flop_per_s", "memory_bytes", "memory_bytes_per_s"};
-    static const char *const nic_keys[] = {"bytes_per_s"};
+    static const char *const nic_keys[] = {"bytes_per_s", "hosts"};
     const json_t *device, *nic;
     xm_status_t status;
 
     if (!json_is_object(root)) {
         return wrong_type("the document", "an object", root);
     }
-    if ((status = check_version(root)) < 0 || (status = check_keys(root, "", root_keys, 8)) < 0 ||
+    if ((status = check_version(root)) < 0 || (status = check_keys(root, "", root_keys, 9)) < 0 ||
         (status = get_string(root, "name", &params->name)) < 0 ||
         (status = get_string(root, "provenance", &params->provenance)) < 0 ||
         (status = get_int(root, "hosts", &params->hosts)) < 0 ||
@@ -200,10 +201,63 @@ static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *pa
         (status = get_number(device, "device.memory_bytes_per_s",
                              &params->device_memory_bandwidth)) < 0 ||
         (status = get_object(root, "nic", &nic)) < 0 ||
-        (status = check_keys(nic, "nic.", nic_keys, 1)) < 0) {
+        (status = check_keys(nic, "nic.", nic_keys, 2)) < 0) {
         return status;
     }
     return get_number(nic, "nic.bytes_per_s", &params->nic_bandwidth);
+}
+
+/* nic.hosts, which may be missing: the rate of each host. The array is the caller's to free. */
+static xm_status_t read_host_rates(const json_t *root, int hosts, double **rates)
+{
+    const json_t *array = json_object_get(json_object_get(root, "nic"), "hosts");
+
+    if (array == NULL) {
+        return XM_OK;
+    }
+    if (!json_is_array(array)) {
+        return wrong_type("nic.hosts", "an array of numbers", array);
+    }
+    if (json_array_size(array) != (size_t)hosts) {
+        return xm_error_set(XM_ERR_PARSE, "nic.hosts has %zu entries; the cluster has %d hosts",
+                            json_array_size(array), hosts);
+    }
+    *rates = calloc((size_t)hosts + 1, sizeof(**rates));
+    if (*rates == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "nic.hosts: no memory for %d hosts", hosts);
+    }
+    for (int h = 0; h < hosts; ++h) {
+        const json_t *rate = json_array_get(array, (size_t)h);
+        char path[PATH_SIZE];
+
+        (void)snprintf(path, sizeof(path), "nic.hosts[%d]", h);
+        if (!json_is_number(rate)) {
+            return wrong_type(path, "a number", rate);
+        }
+        (*rates)[h] = json_number_value(rate);
+    }
+    return XM_OK;
+}
+
+/* uplink, which may be missing. */
+static xm_status_t read_uplink(const json_t *root, xm_cluster_profile_params_t *params)
+{
+    static const char *const keys[] = {"hosts_per_rack", "bytes_per_s"};
+    const json_t *uplink = json_object_get(root, "uplink");
+    xm_status_t status;
+
+    if (uplink == NULL) {
+        return XM_OK;
+    }
+    if ((status = get_object(root, "uplink", &uplink)) < 0 ||
+        (status = check_keys(uplink, "uplink.", keys, 2)) < 0 ||
+        (status = get_int(uplink, "hosts_per_rack", &params->hosts_per_rack)) < 0) {
+        return status;
+    }
+    if (params->hosts_per_rack == 0) {
+        return xm_error_set(XM_ERR_PARSE, "uplink.hosts_per_rack is 0; it must be at least 1");
+    }
+    return get_number(uplink, "uplink.bytes_per_s", &params->uplink_bandwidth);
 }
 
 static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
@@ -211,10 +265,12 @@ static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
     xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
     xm_curve_point_t *curve[XM_LINK_CLASS_COUNT] = {NULL};
     const char *names[XM_LINK_CLASS_COUNT];
-    const json_t *curves;
+    const json_t *curves = NULL;
+    double *rates = NULL;
     xm_status_t status = read_head(root, &params);
 
-    if (status < 0 || (status = get_object(root, "curves", &curves)) < 0) {
+    if (status < 0 || (status = read_uplink(root, &params)) < 0 ||
+        (status = get_object(root, "curves", &curves)) < 0) {
         return status;
     }
     for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
@@ -226,8 +282,13 @@ static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
         params.curve[link] = curve[link];
     }
     if (status == XM_OK) {
+        status = read_host_rates(root, params.hosts, &rates);
+        params.host_nic_bandwidth = rates;
+    }
+    if (status == XM_OK) {
         status = xm_cluster_profile_create(&params, profile);
     }
+    free(rates);
     for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
         free(curve[link]);
     }
@@ -290,6 +351,26 @@ static json_t *curve_to_json(const xm_cluster_profile_t *profile, xm_link_class_
     return array;
 }
 
+/* The parts that a profile may leave out. */
+static void add_optional(const xm_cluster_profile_t *profile, json_t *root)
+{
+    if (xm_cluster_profile_hosts_differ(profile)) {
+        json_t *rates = json_array();
+
+        for (int h = 0; h < xm_cluster_profile_hosts(profile); ++h) {
+            (void)json_array_append_new(
+                rates, json_real(xm_cluster_profile_host_nic_bandwidth(profile, h)));
+        }
+        (void)json_object_set_new(json_object_get(root, "nic"), "hosts", rates);
+    }
+    if (xm_cluster_profile_hosts_per_rack(profile) > 0) {
+        (void)json_object_set_new(
+            root, "uplink",
+            json_pack("{s:i,s:f}", "hosts_per_rack", xm_cluster_profile_hosts_per_rack(profile),
+                      "bytes_per_s", xm_cluster_profile_uplink_bandwidth(profile)));
+    }
+}
+
 xm_status_t xm_cluster_profile_to_text(const xm_cluster_profile_t *profile, char **text)
 {
     json_error_t error;
@@ -310,6 +391,7 @@ xm_status_t xm_cluster_profile_to_text(const xm_cluster_profile_t *profile, char
     if (root == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "cluster profile as JSON: %s", error.text);
     }
+    add_optional(profile, root);
     dumped = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
     json_decref(root);
     if (dumped == NULL) {

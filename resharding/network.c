@@ -157,14 +157,40 @@ xm_status_t xm_network_from_profile(const xm_cluster_profile_t *profile, int ran
                                     const int *host_of_rank, xm_network_t **network)
 {
     xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
+    int per_rack = xm_cluster_profile_hosts_per_rack(profile);
+    /* By host; there are at most as many hosts as ranks. */
+    size_t hosts = ranks > 0 ? (size_t)ranks : 1;
+    double *rates = malloc(hosts * sizeof(*rates));
+    int *racks = malloc(hosts * sizeof(*racks));
+    xm_status_t status;
 
+    if (rates == NULL || racks == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a network of %d ranks", ranks);
+        goto free_arrays;
+    }
+    for (int h = 0; h < ranks; ++h) {
+        rates[h] = xm_cluster_profile_host_nic_bandwidth(profile, h);
+        racks[h] = per_rack > 0 ? h / per_rack : 0;
+    }
     params.ranks = ranks;
     params.host_of_rank = host_of_rank;
     params.nic_bandwidth = xm_cluster_profile_nic_bandwidth(profile);
     params.nic_latency = xm_cluster_profile_latency(profile, XM_LINK_INTER_HOST);
     params.host_bandwidth = xm_cluster_profile_bandwidth(profile, XM_LINK_INTRA_HOST);
     params.host_latency = xm_cluster_profile_latency(profile, XM_LINK_INTRA_HOST);
-    return xm_network_create(&params, network);
+    if (xm_cluster_profile_hosts_differ(profile)) {
+        params.egress = params.ingress = rates;
+    }
+    if (per_rack > 0) {
+        params.rack_of_host = racks;
+        params.uplink_bandwidth = xm_cluster_profile_uplink_bandwidth(profile);
+    }
+    status = xm_network_create(&params, network);
+
+free_arrays:
+    free(racks);
+    free(rates);
+    return status;
 }
 
 void xm_network_destroy(xm_network_t *network)

@@ -178,6 +178,49 @@ START_TEST(bad_documents_name_the_place)
 }
 END_TEST
 
+START_TEST(hosts_may_differ_and_share_uplinks)
+{
+    static const struct {
+        const char *from, *to, *sentence;
+    } bad[] = {
+        {"1.25e9}", "1.25e9, \"hosts\": [1e9]}",
+         "nic.hosts has 1 entries; the cluster has 2 hosts"},
+        {"1.25e9}", "1.25e9, \"hosts\": [1e9, 0]}", "nic.hosts[1] is 0; it must be positive"},
+        {"1.25e9}", "1.25e9, \"hosts\": [1e9, \"x\"]}",
+         "nic.hosts[1] is a string; it must be a number"},
+        {"1.25e9}", "1.25e9, \"hosts\": 3}",
+         "nic.hosts is an integer; it must be an array of numbers"},
+        {" \"nic\"", " \"uplink\": {\"hosts_per_rack\": 0, \"bytes_per_s\": 1}, \"nic\"",
+         "uplink.hosts_per_rack is 0; it must be at least 1"},
+        {" \"nic\"", " \"uplink\": {\"hosts_per_rack\": 1, \"bytes_per_s\": 0}, \"nic\"",
+         "uplink.bytes_per_s is 0; it must be positive"},
+    };
+    xm_cluster_profile_t *profile, *again, *larger;
+    char *text;
+
+    ck_assert_xm_ok(parse(edited("1.25e9},", "1.25e9, \"hosts\": [1e9, 5e8]},\n \"uplink\": "
+                                             "{\"hosts_per_rack\": 1, \"bytes_per_s\": 3e8},"),
+                          &profile));
+    ck_assert_xm_ok(xm_cluster_profile_to_text(profile, &text));
+    ck_assert_xm_ok(parse(text, &again));
+    free(text);
+    ck_assert(xm_cluster_profile_hosts_differ(again));
+    ck_assert_double_eq(xm_cluster_profile_host_nic_bandwidth(again, 1), 5e8);
+    ck_assert_int_eq(xm_cluster_profile_hosts_per_rack(again), 1);
+    ck_assert_double_eq(xm_cluster_profile_uplink_bandwidth(again), 3e8);
+    ck_assert_xm_ok(xm_cluster_profile_resize(again, 5, 4, &larger));
+    ck_assert_double_eq(xm_cluster_profile_host_nic_bandwidth(larger, 3), 5e8);
+    ck_assert_double_eq(xm_cluster_profile_host_nic_bandwidth(larger, 4), 1e9);
+    xm_cluster_profile_destroy(larger);
+    xm_cluster_profile_destroy(again);
+    xm_cluster_profile_destroy(profile);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); ++i) {
+        ck_assert_int_lt(parse(edited(bad[i].from, bad[i].to), &profile), 0);
+        ck_assert_msg(strstr(xm_last_error(), bad[i].sentence) != NULL, "%s", xm_last_error());
+    }
+}
+END_TEST
+
 START_TEST(other_documents_are_refused)
 {
     xm_cluster_profile_t *profile = NULL;
@@ -376,6 +419,7 @@ int main(void)
     tcase_add_loop_test(tcase, bad_documents_name_the_place, 0,
                         (int)(sizeof(refused) / sizeof(refused[0])));
     tcase_add_test(tcase, other_documents_are_refused);
+    tcase_add_test(tcase, hosts_may_differ_and_share_uplinks);
     tcase_add_test(tcase, a_saved_profile_reads_back_equal);
     tcase_add_test(tcase, a_failed_save_leaves_the_old_file);
     tcase_add_test(tcase, resizing_keeps_the_hardware);
