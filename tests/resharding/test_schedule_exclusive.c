@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "resharding/dominance.h"
 #include "resharding/exclusive.h"
 
 #include "random_case.h"
@@ -149,9 +150,10 @@ static void try_all(brute_t *b, int placed, int64_t end)
     }
 }
 
-static int64_t optimum(const xm_problem_t *problem)
+/* `known`: the makespan of some schedule. */
+static int64_t optimum(const xm_problem_t *problem, int64_t known)
 {
-    brute_t b = {.problem = problem, .best = INT64_MAX};
+    brute_t b = {.problem = problem, .best = known};
 
     for (int d = 0; d < problem->count; ++d) {
         for (int i = 0; i < problem->demands[d].holder_count; ++i) {
@@ -162,13 +164,11 @@ static int64_t optimum(const xm_problem_t *problem)
     return b.best;
 }
 
-/* At most 3 sending and 3 receiving hosts; in a fourth of the instances a host may be both, in a
- * fifth the NICs differ. */
-static void random_instance(random_t *random, instance_t *t)
+/* At most 3 sending and 3 receiving hosts; in a fourth of the instances a host may be both. */
+static void random_instance(random_t *random, instance_t *t, int count, bool unequal)
 {
-    bool unequal = random_int(random, 0, 4) == 0, both = random_int(random, 0, 3) == 0;
+    bool both = random_int(random, 0, 3) == 0;
     int senders = random_int(random, 1, 3), receivers = random_int(random, 1, 3);
-    int count = random_int(random, 1, random_int(random, 0, 9) == 0 ? 6 : 5);
     int largest = random_int(random, 0, 1) == 0 ? 4 : 1000, hosts = senders + receivers;
     double egress[6], ingress[6];
 
@@ -219,8 +219,8 @@ START_TEST(the_search_finds_the_optimum_of_small_instances)
         int64_t bound, best, greedy, naive;
         bool optimal;
 
-        random_instance(&random, &t);
-        best = optimum(&t.problem);
+        random_instance(&random, &t, random_int(&random, 1, i % 10 == 0 ? 6 : 5), i % 5 == 0);
+        best = optimum(&t.problem, INT64_MAX);
         ck_assert_xm_ok(xm_steps_bound(&t.problem, &bound));
         ck_assert_msg(bound <= best, "instance %d: bound %lld, optimum %lld", i, (long long)bound,
                       (long long)best);
@@ -245,6 +245,24 @@ START_TEST(the_search_finds_the_optimum_of_small_instances)
            100.0 * tight / instances, 100.0 * greedy_best / instances, instances);
     ck_assert_int_ge(tight, instances / 10 * 9);
     ck_assert_int_ge(greedy_best, instances / 100 * 98);
+}
+END_TEST
+
+START_TEST(the_search_alone_finds_the_optimum_of_seven_demands)
+{
+    random_t random = {29};
+
+    for (int i = 0; i < 3000 / XM_TEST_TIMEOUT_SCALE; ++i) {
+        instance_t t;
+        xm_step_t steps[8];
+
+        random_instance(&random, &t, 7, i % 4 != 0);
+        ck_assert_xm_ok(xm_schedule_greedy(&t.problem, 1, steps));
+        ck_assert_msg(search_from_naive(&t.problem) ==
+                          optimum(&t.problem, check_steps(&t.problem, steps)),
+                      "instance %d", i);
+        instance_destroy(&t);
+    }
 }
 END_TEST
 
@@ -500,6 +518,26 @@ START_TEST(steps_start_in_list_order_as_soon_as_hosts_are_free)
 }
 END_TEST
 
+START_TEST(a_state_is_seen_when_no_time_is_later)
+{
+    xm_dominance_t *seen;
+
+    ck_assert_xm_ok(xm_dominance_create(3, 2, &seen));
+    ck_assert(!xm_dominance_seen(seen, 5, (int64_t[]){10, 20}));
+    ck_assert(xm_dominance_seen(seen, 5, (int64_t[]){10, 20}));
+    ck_assert(xm_dominance_seen(seen, 5, (int64_t[]){11, 20}));
+    ck_assert(xm_dominance_seen(seen, 5, (int64_t[]){10, 21}));
+    ck_assert(!xm_dominance_seen(seen, 4, (int64_t[]){10, 20})); /* other things left */
+    ck_assert(!xm_dominance_seen(seen, 5, (int64_t[]){9, 21}));
+    ck_assert(!xm_dominance_seen(seen, 5, (int64_t[]){30, 19}));
+    ck_assert(xm_dominance_seen(seen, 5, (int64_t[]){30, 19}));
+    for (int i = 0; i < 1000; ++i) { /* more than there is room for */
+        ck_assert(!xm_dominance_seen(seen, 5, (int64_t[]){2000 + i, -i}));
+    }
+    xm_dominance_destroy(seen);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("schedule_exclusive");
@@ -507,11 +545,13 @@ int main(void)
 
     tcase_set_timeout(exclusive, 120);
     tcase_add_test(exclusive, steps_start_in_list_order_as_soon_as_hosts_are_free);
+    tcase_add_test(exclusive, a_state_is_seen_when_no_time_is_later);
     tcase_add_loop_test(exclusive, the_papers_cases_take_what_the_model_says, 1, 10);
     tcase_add_test(exclusive, equal_seeds_give_equal_schedules);
     tcase_add_test(exclusive, the_search_improves_on_greedy_and_proves_it);
     tcase_add_test(exclusive, large_problems_take_bounded_work);
     tcase_add_test(exclusive, the_search_finds_the_optimum_of_small_instances);
+    tcase_add_test(exclusive, the_search_alone_finds_the_optimum_of_seven_demands);
     suite_add_tcase(suite, exclusive);
     return xm_test_run(suite);
 }
