@@ -1,7 +1,6 @@
 #include "resharding/exclusive.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     WINDOW_WORK = 1 << 17, /* demands looked at for each resource, over all events */

@@ -5,7 +5,8 @@
 
 /*
  * Depth-first search with pruning (MLSys'23 section 3.2), with a bound that never cuts the optimum
- * off. It starts from greedy, whose schedule is certified without a search when it meets the bound.
+ * off. It starts from greedy, whose schedule is certified without a search when it meets the bound;
+ * what has too many demands to search (exclusive.h) stays greedy's.
  */
 xm_status_t xm_schedule_dfs(const xm_problem_t *problem, uint64_t seed, int64_t node_budget,
                             xm_step_t *steps, bool *optimal)
