@@ -68,6 +68,15 @@ typedef struct xm_list_params {
 xm_status_t xm_exclusive_list(const xm_exclusive_t *exclusive, const xm_list_params_t *params,
                               int64_t *work, xm_step_t *steps);
 
+/*
+ * Depth-first search for something shorter than `steps`, which take best_ns; replaces them by the
+ * best found. `node_budget` 0 means no limit; bound_ns is any lower bound. *optimal: what `steps`
+ * are in the end is proved to be. Problems of more than 64 demands, or of more than 4096 pairs of a
+ * demand and a holder, are left as they are.
+ */
+xm_status_t xm_exclusive_search(const xm_exclusive_t *exclusive, int64_t node_budget,
+                                int64_t bound_ns, xm_step_t *steps, int64_t best_ns, bool *optimal);
+
 /* SplitMix64. */
 static inline uint64_t xm_exclusive_random(uint64_t *state)
 {

@@ -1,7 +1,11 @@
 #include "resharding/exclusive.h"
 
 #include <stdlib.h>
-#include <string.h>
+
+enum {
+    WINDOW_WORK = 1 << 17, /* demands looked at for each resource, over all events */
+    MIN_WINDOW = 4
+};
 
 typedef struct candidate {
     int64_t key;
@@ -13,6 +17,7 @@ typedef struct candidate {
 typedef struct waiting {
     int64_t *first; /* by resource, one more at the end */
     int64_t *left;  /* by resource */
+    int64_t *next;  /* by resource: where the next look begins */
     int64_t *demand;
 } waiting_t;
 
@@ -29,6 +34,7 @@ typedef struct list {
     candidate_t *candidates;
     int64_t *seen; /* by demand: the last event that made it a candidate, −1 once it has started */
     int64_t event, placed;
+    int64_t window; /* demands of a resource looked at in an event */
     xm_step_t *steps;
 } list_t;
 
@@ -50,8 +56,10 @@ static xm_status_t make_waiting(waiting_t *waiting, int64_t count, int resources
 {
     waiting->first = calloc((size_t)resources + 2, sizeof(int64_t));
     waiting->left = calloc((size_t)resources + 1, sizeof(int64_t));
+    waiting->next = calloc((size_t)resources + 1, sizeof(int64_t));
     waiting->demand = malloc(((size_t)first[count] + 1) * sizeof(int64_t));
-    if (waiting->first == NULL || waiting->left == NULL || waiting->demand == NULL) {
+    if (waiting->first == NULL || waiting->left == NULL || waiting->next == NULL ||
+        waiting->demand == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %lld demands",
                             (long long)count);
     }
@@ -74,6 +82,7 @@ static xm_status_t make_waiting(waiting_t *waiting, int64_t count, int resources
 static void free_waiting(waiting_t *waiting)
 {
     free(waiting->demand);
+    free(waiting->next);
     free(waiting->left);
     free(waiting->first);
 }
@@ -117,33 +126,6 @@ static int64_t priority(list_t *l, int64_t d)
     return key;
 }
 
-static int64_t gather(list_t *l, waiting_t *waiting, int resource, int64_t candidates)
-{
-    int64_t *demand = waiting->demand + waiting->first[resource], kept = 0;
-    int64_t left = waiting->left[resource];
-
-    for (int64_t i = 0; i < left; ++i) {
-        int64_t d = demand[i];
-
-        if (l->seen[d] < 0) {
-            continue;
-        }
-        demand[kept++] = d;
-        if (l->seen[d] != l->event) {
-            l->seen[d] = l->event;
-            l->candidates[candidates++] = (candidate_t){
-                .key = priority(l, d),
-                .tie = l->params->noise > 0 ? xm_exclusive_random(&l->random) : 0,
-                .demand = d,
-            };
-            *l->work -= 8;
-        }
-    }
-    waiting->left[resource] = kept;
-    *l->work -= left;
-    return candidates;
-}
-
 /* The holder (as a place in x->holder) to send demand d from now on; −1 when it has to wait. */
 static int64_t pick_sender(const list_t *l, int64_t d)
 {
@@ -169,6 +151,40 @@ static int64_t pick_sender(const list_t *l, int64_t d)
     return best >= 0 && l->egress[x->holder[best]] <= l->now ? best : -1;
 }
 
+/*
+ * Adds what could start now of the demands that use a free resource. Of a long list only a window
+ * is looked at, the next time the one after it.
+ */
+static int64_t gather(list_t *l, waiting_t *waiting, int resource, int64_t candidates)
+{
+    int64_t *demand = waiting->demand + waiting->first[resource];
+    int64_t *left = &waiting->left[resource], *at = &waiting->next[resource];
+
+    for (int64_t looked = 0; looked < *left && looked < l->window; ++looked, ++*at) {
+        int64_t d;
+
+        *at = *at < *left ? *at : 0;
+        while (*at < *left && l->seen[demand[*at]] < 0) {
+            demand[*at] = demand[--*left];
+        }
+        if (*at == *left) {
+            continue;
+        }
+        d = demand[*at];
+        *l->work -= 3;
+        if (l->seen[d] != l->event && pick_sender(l, d) >= 0) {
+            l->seen[d] = l->event;
+            l->candidates[candidates++] = (candidate_t){
+                .key = priority(l, d),
+                .tie = l->params->noise > 0 ? xm_exclusive_random(&l->random) : 0,
+                .demand = d,
+            };
+            *l->work -= 16;
+        }
+    }
+    return candidates;
+}
+
 static void start(list_t *l, int64_t d, int64_t k)
 {
     const xm_exclusive_t *x = l->x;
@@ -187,7 +203,14 @@ static void start(list_t *l, int64_t d, int64_t k)
     l->steps[l->placed++] = (xm_step_t){.demand = d, .sender = x->host_of_sender[x->holder[k]]};
 }
 
-/* Starts what the hosts that became free just now allow, then moves on to the next such time. */
+/* Only what became free just now can allow anything, unless windows hid some of it before. */
+static bool looks_again(const list_t *l, int64_t free_from, int64_t left)
+{
+    return free_from == l->now ||
+           (free_from < l->now && (left > l->window || l->window == INT64_MAX));
+}
+
+/* Starts what the free hosts allow, then moves on to the next time that one becomes free. */
 static void advance(list_t *l)
 {
     const xm_exclusive_t *x = l->x;
@@ -195,12 +218,12 @@ static void advance(list_t *l)
 
     ++l->event;
     for (int s = 0; s < x->senders; ++s) {
-        if (l->egress[s] == l->now) {
+        if (looks_again(l, l->egress[s], l->by_sender.left[s])) {
             candidates = gather(l, &l->by_sender, s, candidates);
         }
     }
     for (int r = 0; r < x->receivers; ++r) {
-        if (l->ingress[r] == l->now) {
+        if (looks_again(l, l->ingress[r], l->by_receiver.left[r])) {
             candidates = gather(l, &l->by_receiver, r, candidates);
         }
     }
@@ -218,7 +241,12 @@ static void advance(list_t *l)
     for (int r = 0; r < x->receivers; ++r) {
         next = l->ingress[r] > l->now && l->ingress[r] < next ? l->ingress[r] : next;
     }
+    if (next == INT64_MAX) { /* all hosts are free, and the windows showed nothing to start */
+        l->window = INT64_MAX;
+        return;
+    }
     l->now = next;
+    l->window = WINDOW_WORK / x->count > MIN_WINDOW ? WINDOW_WORK / x->count : MIN_WINDOW;
     *l->work -= x->senders + x->receivers;
 }
 
@@ -261,7 +289,12 @@ static xm_status_t allocate(list_t *l)
 xm_status_t xm_exclusive_list(const xm_exclusive_t *x, const xm_list_params_t *params,
                               int64_t *work, xm_step_t *steps)
 {
-    list_t l = {.x = x, .params = params, .random = params->seed, .work = work, .steps = steps};
+    list_t l = {.x = x,
+                .params = params,
+                .random = params->seed,
+                .work = work,
+                .steps = steps,
+                .window = INT64_MAX};
     xm_status_t status = allocate(&l);
 
     if (status == XM_OK) {

@@ -7,7 +7,11 @@ enum {
     MAX_PERMUTATIONS = 100, /* of an iteration, as in the paper's code */
     ATTEMPTS = 30,          /* whole schedules tried unless one meets the bound */
     LISTS_PER_ROUND = 2,    /* list schedules tried for each one made of rounds */
-    WORK = 12000000         /* elementary steps of all attempts: some tens of milliseconds */
+    /* Elementary steps of all attempts, a few ns each: some tens of milliseconds, and a schedule or
+     * two of thousands of demands. */
+    WORK = 12000000,
+    WORK_PER_DEMAND = 1000,
+    MOST_WORK = 60000000
 };
 
 /* The paper's greedy: rounds of demands that share no host, each the best of several permutations.
@@ -256,10 +260,11 @@ xm_status_t xm_schedule_greedy(const xm_problem_t *problem, uint64_t seed, xm_st
     size_t size = ((size_t)problem->count + 1) * sizeof(xm_step_t);
     xm_step_t *trial = malloc(size), *best = malloc(size);
     xm_exclusive_t *x = NULL;
-    int64_t bound, best_ns = INT64_MAX, work = WORK;
+    int64_t bound, best_ns = INT64_MAX, work = WORK + WORK_PER_DEMAND * problem->count;
     uint64_t random = seed;
     xm_status_t status;
 
+    work = work < MOST_WORK ? work : MOST_WORK;
     if (trial == NULL || best == NULL) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %lld demands",
                               (long long)problem->count);
