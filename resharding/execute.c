@@ -404,7 +404,6 @@ static void copy_some(xm_executor_t *executor)
                      tensor->dst, first, count);
         executor->next_copy_element += count;
         budget -= count * tensor->element_size;
-        arrive(executor, hop, first + count);
         if (count == left) {
             ++executor->next_copy;
             executor->next_copy_element = 0;
@@ -462,7 +461,6 @@ xm_status_t xm_executor_advance(xm_executor_t *executor)
     } while (executor->ended != NULL);
     if (executor->result == XM_OK) {
         copy_some(executor);
-        post_all(executor); /* what was copied may have to be passed on */
     }
     if (executor->result < 0 ? executor->in_flight > 0 : executor->left > 0) {
         return XM_IN_PROGRESS;

@@ -208,7 +208,8 @@ static void add_transfer(xm_executor_t *executor, const route_table_t *table, in
             source_view(executor, transfer, &executor->copy_views[executor->copy_count]);
             executor->copies[executor->copy_count++] = *next;
         }
-        brought[index] = feed = (*next)++;
+        feed = (*next)++;
+        brought[index] = feed;
     } else if (transfer->parent >= 0) {
         feed = brought[transfer->parent];
     }

@@ -279,6 +279,7 @@ xm_status_t xm_executor_make_staging(xm_executor_t *executor, uint64_t memory_li
         wanted += chunks;
         packs[lane_sends(lane)] = packs[lane_sends(lane)] || chunks > 0;
     }
+    wanted += packs[0] + packs[1]; /* all lanes are served without the reserve */
     affordable = memory_limit > 0 ? (int64_t)(memory_limit / (uint64_t)staging->size) : wanted;
     if (affordable < packs[0] + packs[1]) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,

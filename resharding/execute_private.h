@@ -28,8 +28,8 @@ typedef struct {
     int64_t chunk;      /* elements per chunk */
     int64_t chunks;
     int64_t feed;    /* hop that brings what this one passes on; −1: it lies in the source tile */
-    int64_t arrived; /* incoming or copy: elements of the box before this one are here */
-    int64_t dependants; /* incoming or copy: the first of the hops it feeds, in the list of those */
+    int64_t arrived; /* incoming: elements of the box before this one are here */
+    int64_t dependants; /* incoming: the first of the hops it feeds, in the list of those */
     int64_t dependant_count;
     int tensor;
     int lane;       /* −1: a copy */

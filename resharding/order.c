@@ -23,11 +23,11 @@ int64_t xm_plan_message_count(const xm_plan_t *plan)
     return count;
 }
 
-xm_status_t xm_plan_messages(const xm_plan_t *plan, xm_message_t **messages, int64_t *count)
+xm_status_t xm_plan_messages(const xm_plan_t *plan, xm_sim_slot_t **messages, int64_t *count)
 {
     int64_t transfer_count, next = 0, total = xm_plan_message_count(plan);
     const xm_transfer_t *transfers = xm_plan_transfers(plan, &transfer_count);
-    xm_message_t *list = malloc(((size_t)total + 1) * sizeof(*list));
+    xm_sim_slot_t *list = malloc(((size_t)total + 1) * sizeof(*list));
 
     if (list == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to list %" PRId64 " messages", total);
@@ -38,8 +38,8 @@ xm_status_t xm_plan_messages(const xm_plan_t *plan, xm_message_t **messages, int
 
         while (next < end) {
             for (int i = 0; i < route->count; ++i, ++next) {
-                list[next] = (xm_message_t){xm_hop_sender(&transfers[t], route, i), route->ranks[i],
-                                            (uint64_t)next + 1};
+                list[next] = (xm_sim_slot_t){xm_hop_sender(&transfers[t], route, i),
+                                             route->ranks[i], (uint64_t)next + 1};
             }
         }
     }

@@ -14,18 +14,15 @@
 #ifndef XM_RESHARDING_ORDER_H
 #define XM_RESHARDING_ORDER_H
 
+#include "comm/transport_sim.h"
 #include "resharding/plan.h"
-
-typedef struct xm_message {
-    int sender;
-    int receiver;
-    uint64_t order; /**< from 1 */
-} xm_message_t;
 
 /** Number of messages of the whole plan. */
 XM_API int64_t xm_plan_message_count(const xm_plan_t *plan);
 
-/** Lists all messages in plan order into a malloc'ed array the caller frees. */
-XM_API xm_status_t xm_plan_messages(const xm_plan_t *plan, xm_message_t **messages, int64_t *count);
+/** Lists all messages in plan order, for xm_sim_fabric_set_order(), into a malloc'ed array the
+ * caller frees. */
+XM_API xm_status_t xm_plan_messages(const xm_plan_t *plan, xm_sim_slot_t **messages,
+                                    int64_t *count);
 
 #endif

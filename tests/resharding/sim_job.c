@@ -1,0 +1,315 @@
+#include "sim_job.h"
+
+#include <stdio.h>
+
+#include "resharding/order.h"
+#include "xm_test.h"
+
+enum { RUBBISH = 0xa5, GAP = 0xee };
+
+static void random_network(random_t *random, int ranks, const int *host_of_rank,
+                           xm_network_t **network)
+{
+    xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
+    double egress[SIM_MAX_RANKS], ingress[SIM_MAX_RANKS];
+    int rack_of_host[SIM_MAX_RANKS];
+
+    for (int h = 0; h < SIM_MAX_RANKS; ++h) {
+        egress[h] = random_int(random, 1, 4) * 0.7e9;
+        ingress[h] = random_int(random, 1, 4) * 0.9e9;
+        rack_of_host[h] = h / 2;
+    }
+    params.ranks = ranks;
+    params.host_of_rank = host_of_rank;
+    params.nic_bandwidth = 1e9;
+    params.nic_latency = random_int(random, 0, 3) * 1.7e-8;
+    params.host_bandwidth = 1e10;
+    params.host_latency = random_int(random, 0, 2) * 1.1e-9;
+    if (random_int(random, 0, 1) == 1) {
+        params.egress = egress;
+        params.ingress = ingress;
+    }
+    if (random_int(random, 0, 3) == 0) {
+        params.rack_of_host = rack_of_host;
+        params.uplink_bandwidth = 0.8e9;
+    }
+    ck_assert_xm_ok(xm_network_create(&params, network));
+}
+
+void batch_create(random_t *random, batch_t *batch)
+{
+    static const char *const names[SIM_MAX_TENSORS] = {"w0", "w1", NULL, "w3"};
+    random_batch_t *b = &batch->random;
+
+    random_batch_create(random, b);
+    xm_network_destroy(b->network);
+    random_network(random, b->ranks, b->host_of_rank, &b->network);
+    for (int t = 0; t < b->count; ++t) {
+        b->tensors[t].name = names[t];
+    }
+    b->params.network = b->network;
+    b->params.chunk_bytes = (uint64_t)random_int(random, 1, 4) * 24;
+    ck_assert_xm_ok(xm_plan_create(&b->params, &batch->plan));
+}
+
+void batch_destroy(batch_t *batch)
+{
+    xm_plan_destroy(batch->plan);
+    random_batch_destroy(&batch->random);
+}
+
+static void tensor_done(void *arg, int tensor)
+{
+    struct sim_call *call = arg;
+    sim_job_t *job = call->job;
+
+    ++job->done[call->rank][tensor];
+    job->incomplete =
+        job->incomplete || pattern_wrong(xm_plan_tensor_dst(job->plan, tensor), call->rank,
+                                         xm_plan_tensor_element_size(job->plan, tensor),
+                                         job->seed * SIM_MAX_TENSORS + (uint64_t)tensor,
+                                         job->buffers[call->rank][tensor].dst) != 0;
+}
+
+/* A fabric with the network's rates. */
+static void create_fabric(sim_job_t *job, const xm_network_t *network)
+{
+    xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;
+    int host_of_rank[SIM_MAX_RANKS], rack_of_host[SIM_MAX_RANKS] = {0};
+    double egress[SIM_MAX_RANKS], ingress[SIM_MAX_RANKS];
+
+    for (int r = 0; r < job->ranks; ++r) {
+        host_of_rank[r] = xm_network_host_of(network, r);
+    }
+    for (int h = 0; h < xm_network_hosts(network); ++h) {
+        egress[h] = xm_network_egress(network, h);
+        ingress[h] = xm_network_ingress(network, h);
+        rack_of_host[h] = xm_network_rack_of(network, h);
+    }
+    params.ranks = job->ranks;
+    params.host_of_rank = host_of_rank;
+    params.nic_latency = xm_network_nic_latency(network);
+    params.host_bandwidth = xm_network_host_bandwidth(network);
+    params.host_latency = xm_network_host_latency(network);
+    params.egress = egress;
+    params.ingress = ingress;
+    params.rack_of_host = rack_of_host;
+    params.uplink_bandwidth = xm_network_uplink_bandwidth(network);
+    ck_assert_xm_ok(xm_sim_fabric_create(&params, &job->fabric));
+}
+
+static void set_order(const sim_job_t *job)
+{
+    xm_sim_slot_t *slots;
+    int64_t count;
+
+    ck_assert_xm_ok(xm_plan_messages(job->plan, &slots, &count));
+    ck_assert_xm_ok(xm_sim_fabric_set_order(job->fabric, slots, (size_t)count));
+    free(slots);
+}
+
+/* Buffers of a rank: exact sizes of their own, so that the sanitizers see any access outside; or
+ * all in one piece, with gaps between some of them. */
+static void create_buffers(sim_job_t *job, int rank, bool packed, random_t *random)
+{
+    size_t offsets[2 * SIM_MAX_TENSORS], next = 0;
+
+    for (int t = 0; t < job->tensors; ++t) {
+        xm_tensor_buffers_t *buffers = &job->buffers[rank][t];
+        int64_t size = xm_plan_tensor_element_size(job->plan, t);
+
+        buffers->src_bytes = xm_layout_buffer_bytes(xm_plan_tensor_src(job->plan, t), rank, size);
+        buffers->dst_bytes = xm_layout_buffer_bytes(xm_plan_tensor_dst(job->plan, t), rank, size);
+        offsets[2 * t] = next;
+        next += buffers->src_bytes + (size_t)random_int(random, 0, 2) * 8;
+        offsets[2 * t + 1] = next;
+        next += buffers->dst_bytes + (size_t)random_int(random, 0, 1) * 5000;
+        if (!packed) {
+            buffers->src = buffers->src_bytes > 0 ? malloc(buffers->src_bytes) : NULL;
+            buffers->dst = buffers->dst_bytes > 0 ? malloc(buffers->dst_bytes) : NULL;
+        }
+    }
+    if (packed) {
+        job->arena[rank] = malloc(next + 1);
+        job->arena_bytes[rank] = next;
+        for (int t = 0; t < job->tensors; ++t) {
+            job->buffers[rank][t].src = job->arena[rank] + offsets[2 * t];
+            job->buffers[rank][t].dst = job->arena[rank] + offsets[2 * t + 1];
+        }
+    }
+}
+
+/* Finds by trial what a rank needs at least, and checks that it is honoured. */
+static void tighten(xm_executor_params_t *params, xm_executor_t **executor, random_t *random)
+{
+    uint64_t wanted = xm_executor_staging_bytes(*executor);
+
+    if (wanted == 0) {
+        return;
+    }
+    xm_executor_destroy(*executor);
+    params->memory_limit = (uint64_t)random_int(random, 1, (int)wanted);
+    for (;;) {
+        xm_status_t status = xm_executor_create(params, executor);
+
+        if (status == XM_OK) {
+            break;
+        }
+        ck_assert_int_eq(status, XM_ERR_INVALID_ARGUMENT);
+        ck_assert_msg(strstr(xm_last_error(), "memory limit of") != NULL, "%s", xm_last_error());
+        params->memory_limit += 64;
+        ck_assert_uint_le(params->memory_limit, wanted + 64);
+    }
+    ck_assert_uint_gt(xm_executor_staging_bytes(*executor), 0);
+    ck_assert_uint_le(xm_executor_staging_bytes(*executor), params->memory_limit);
+}
+
+void sim_job_create(sim_job_t *job, const xm_plan_t *plan, const xm_network_t *network,
+                    const sim_options_t *options, random_t *random)
+{
+    memset(job, 0, sizeof(*job));
+    job->ranks = xm_network_ranks(network);
+    job->tensors = xm_plan_tensors(plan);
+    job->plan = plan;
+    create_fabric(job, network);
+    if (options->ordered) {
+        set_order(job);
+    }
+    for (int r = 0; r < job->ranks; ++r) {
+        xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+
+        ck_assert_xm_ok(xm_transport_sim_create(job->fabric, r, &job->transport[r]));
+        create_buffers(job, r, options->packed, random);
+        job->calls[r] = (struct sim_call){job, r};
+        params.plan = plan;
+        params.transport = job->transport[r];
+        params.buffers = job->buffers[r];
+        params.window = options->window;
+        params.ordered = options->ordered;
+        params.tensor_done = tensor_done;
+        params.arg = &job->calls[r];
+        ck_assert_xm_ok(xm_executor_create(&params, &job->executor[r]));
+        if (options->tight_memory) {
+            tighten(&params, &job->executor[r], random);
+        }
+    }
+}
+
+void sim_job_destroy(sim_job_t *job)
+{
+    for (int r = 0; r < job->ranks; ++r) {
+        xm_executor_destroy(job->executor[r]);
+    }
+    for (int r = 0; r < job->ranks; ++r) {
+        xm_transport_destroy(job->transport[r]);
+        for (int t = 0; t < job->tensors && job->arena[r] == NULL; ++t) {
+            free((void *)(uintptr_t)job->buffers[r][t].src);
+            free(job->buffers[r][t].dst);
+        }
+        free(job->arena[r]);
+    }
+    xm_sim_fabric_destroy(job->fabric);
+}
+
+void sim_job_fill(sim_job_t *job, uint64_t seed)
+{
+    job->seed = seed;
+    job->incomplete = false;
+    memset(job->done, 0, sizeof(job->done));
+    for (int r = 0; r < job->ranks; ++r) {
+        if (job->arena[r] != NULL) {
+            memset(job->arena[r], GAP, job->arena_bytes[r]);
+        }
+        for (int t = 0; t < job->tensors; ++t) {
+            const xm_tensor_buffers_t *buffers = &job->buffers[r][t];
+
+            pattern_fill(xm_plan_tensor_src(job->plan, t), r,
+                         xm_plan_tensor_element_size(job->plan, t),
+                         seed * SIM_MAX_TENSORS + (uint64_t)t, (void *)(uintptr_t)buffers->src);
+            if (buffers->dst_bytes > 0) {
+                memset(buffers->dst, RUBBISH, buffers->dst_bytes);
+            }
+        }
+    }
+}
+
+/* Bytes of a rank's arena that belong to no buffer and were written to. */
+static int touched_gaps(const sim_job_t *job, int rank)
+{
+    int touched = 0;
+
+    for (const char *at = job->arena[rank]; at < job->arena[rank] + job->arena_bytes[rank]; ++at) {
+        bool inside = false;
+
+        for (int t = 0; t < job->tensors; ++t) {
+            const xm_tensor_buffers_t *b = &job->buffers[rank][t];
+            const char *src = b->src, *dst = b->dst;
+
+            inside = inside || (at >= src && at < src + b->src_bytes) ||
+                     (at >= dst && at < dst + b->dst_bytes);
+        }
+        touched += !inside && *at != (char)GAP;
+    }
+    return touched;
+}
+
+void sim_job_check(const sim_job_t *job, const char *text)
+{
+    ck_assert_msg(!job->incomplete, "a tensor was called done too early: %s", text);
+    for (int r = 0; r < job->ranks; ++r) {
+        for (int t = 0; t < job->tensors; ++t) {
+            uint64_t seed = job->seed * SIM_MAX_TENSORS + (uint64_t)t;
+            int64_t size = xm_plan_tensor_element_size(job->plan, t);
+            int64_t wrong = pattern_wrong(xm_plan_tensor_dst(job->plan, t), r, size, seed,
+                                          job->buffers[r][t].dst);
+
+            ck_assert_msg(wrong == 0, "rank %d, tensor %d: %lld wrong bytes: %s", r, t,
+                          (long long)wrong, text);
+            wrong = pattern_wrong(xm_plan_tensor_src(job->plan, t), r, size, seed,
+                                  job->buffers[r][t].src);
+            ck_assert_msg(wrong == 0, "rank %d, tensor %d: the source has changed: %s", r, t, text);
+            ck_assert_msg(job->done[r][t] == 1, "rank %d, tensor %d: called done %d times: %s", r,
+                          t, job->done[r][t], text);
+        }
+        ck_assert_msg(job->arena[r] == NULL || touched_gaps(job, r) == 0,
+                      "rank %d wrote between its buffers: %s", r, text);
+    }
+}
+
+static bool anything_due(const sim_job_t *job)
+{
+    for (int r = 0; r < job->ranks; ++r) {
+        if (xm_transport_arm(job->transport[r]) == XM_IN_PROGRESS) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool sim_job_run(sim_job_t *job, xm_status_t *results)
+{
+    for (int r = 0; r < job->ranks; ++r) {
+        ck_assert_xm_ok(xm_executor_post(job->executor[r]));
+        results[r] = XM_IN_PROGRESS;
+    }
+    for (;;) {
+        int running = 0;
+        bool busy = false;
+
+        for (int r = 0; r < job->ranks; ++r) {
+            if (results[r] != XM_IN_PROGRESS) {
+                continue;
+            }
+            busy = xm_transport_progress(job->transport[r]) > 0 || busy;
+            results[r] = xm_executor_advance(job->executor[r]);
+            running += results[r] == XM_IN_PROGRESS;
+            busy = busy || !xm_executor_may_sleep(job->executor[r]);
+        }
+        if (running == 0) {
+            return true;
+        }
+        if (!busy && !anything_due(job) && !xm_sim_fabric_step(job->fabric)) {
+            return false;
+        }
+    }
+}

@@ -1,0 +1,64 @@
+/**
+ * @file sim_job.h
+ * Random batches, and jobs that run their plans in this process on a simulated fabric.
+ */
+#ifndef XM_SIM_JOB_H
+#define XM_SIM_JOB_H
+
+#include "comm/transport_sim.h"
+#include "random_case.h"
+#include "resharding/execute.h"
+
+enum { SIM_MAX_RANKS = 32, SIM_MAX_TENSORS = RANDOM_BATCH_TENSORS };
+
+/* A random batch and its plan. */
+typedef struct {
+    random_batch_t random;
+    xm_plan_t *plan;
+} batch_t;
+
+/*
+ * Any tensors, strategy and scheduler; small chunks; NICs of equal or unequal rates, racks, and
+ * latencies of a few chunks' time, so that windows can hide them.
+ */
+void batch_create(random_t *random, batch_t *batch);
+void batch_destroy(batch_t *batch);
+
+typedef struct {
+    int window;        /* 0: the default */
+    bool ordered;      /* the fabric serves the plan's order */
+    bool tight_memory; /* every rank gets the least pack buffers that will do, or a few more */
+    bool packed;       /* all buffers of a rank are parts of one allocation */
+} sim_options_t;
+
+typedef struct {
+    int ranks, tensors;
+    const xm_plan_t *plan;
+    xm_sim_fabric_t *fabric;
+    xm_transport_t *transport[SIM_MAX_RANKS];
+    xm_executor_t *executor[SIM_MAX_RANKS];
+    xm_tensor_buffers_t buffers[SIM_MAX_RANKS][SIM_MAX_TENSORS];
+    char *arena[SIM_MAX_RANKS]; /* packed: holds them all */
+    size_t arena_bytes[SIM_MAX_RANKS];
+    uint64_t seed;                            /* of the pattern in the sources */
+    int done[SIM_MAX_RANKS][SIM_MAX_TENSORS]; /* calls of tensor_done since the last fill */
+    bool incomplete; /* tensor_done was called for a tensor that was not there */
+    struct sim_call {
+        void *job;
+        int rank;
+    } calls[SIM_MAX_RANKS];
+} sim_job_t;
+
+/* A job of the network's ranks for a plan. */
+void sim_job_create(sim_job_t *job, const xm_plan_t *plan, const xm_network_t *network,
+                    const sim_options_t *options, random_t *random);
+void sim_job_destroy(sim_job_t *job);
+
+/* Writes a pattern into all sources and rubbish everywhere else. */
+void sim_job_fill(sim_job_t *job, uint64_t seed);
+/* Fails the test unless every byte of every buffer is as the last fill and a run want it. */
+void sim_job_check(const sim_job_t *job, const char *text);
+/* Runs until every rank has ended; false when the fabric stands still before that. */
+bool sim_job_run(sim_job_t *job, xm_status_t *results);
+
+#endif
