@@ -46,7 +46,7 @@ static void add_demand(xm_scheduling_t *s, int64_t task, int64_t index, int64_t 
 {
     const xm_class_t *class = &s->classes->classes[index];
 
-    s->items[s->count] = (xm_item_t){task, index, receiver};
+    s->items[s->count] = (xm_item_t){task, receiver};
     s->demands[s->count++] =
         (xm_demand_t){.bytes = bytes,
                       .holders = class->holder_hosts,
@@ -55,7 +55,7 @@ static void add_demand(xm_scheduling_t *s, int64_t task, int64_t index, int64_t 
                       .receiver_count = host < 0 ? class->remote_host_count : 1};
 }
 
-/* One demand for each remote receiver, or one for all. */
+/* One demand for each remote receiver of a task, or one for all. */
 static void add_demands(xm_scheduling_t *s, int64_t task, int64_t index, int64_t bytes, bool each)
 {
     const xm_class_t *class = &s->classes->classes[index];
@@ -71,8 +71,8 @@ static void add_demands(xm_scheduling_t *s, int64_t task, int64_t index, int64_t
     }
 }
 
-/* Lists what must cross the network: task by task, or class by class when tasks may be cut. */
-static xm_status_t list_demands(xm_scheduling_t *s, bool parts)
+/* Lists what must cross the network, task by task. */
+static xm_status_t list_demands(xm_scheduling_t *s)
 {
     int64_t room = 1;
 
@@ -88,13 +88,7 @@ static xm_status_t list_demands(xm_scheduling_t *s, bool parts)
     if (s->demands == NULL || s->items == NULL) {
         return no_memory(s);
     }
-    for (int64_t k = 0; parts && k < s->classes->count; ++k) {
-        if (s->classes->classes[k].remote_count > 0) {
-            add_demands(s, -1, k, s->classes->classes[k].bytes,
-                        s->params->strategy == XM_STRATEGY_SEND_RECV);
-        }
-    }
-    for (int64_t t = 0; !parts && t < s->plan->task_count; ++t) {
+    for (int64_t t = 0; t < s->plan->task_count; ++t) {
         if (s->classes->classes[s->classes->class_of[t]].remote_count > 0) {
             add_demands(s, t, s->classes->class_of[t], xm_task_bytes(s->plan, t),
                         s->strategy[t] == XM_STRATEGY_SEND_RECV);
@@ -178,16 +172,21 @@ static xm_status_t emit_step(xm_scheduling_t *s, xm_emitter_t *emitter, const xm
 static xm_status_t schedule_whole(xm_scheduling_t *s, xm_scheduler_t scheduler,
                                   xm_emitter_t *emitter)
 {
-    xm_step_t *steps = malloc(((size_t)s->count + 1) * sizeof(*steps));
-    xm_status_t status = steps == NULL ? no_memory(s) : XM_OK;
+    xm_step_t *steps = NULL;
+    xm_status_t status = list_demands(s);
 
     if (status == XM_OK && s->count > 0) {
-        status = order_steps(s, scheduler, steps);
+        steps = malloc((size_t)s->count * sizeof(*steps));
+        status = steps == NULL ? no_memory(s) : order_steps(s, scheduler, steps);
     }
     for (int64_t i = 0; status == XM_OK && i < s->count; ++i) {
         status = emit_step(s, emitter, &steps[i]);
     }
     free(steps);
+    free(s->items);
+    free(s->demands);
+    s->items = NULL;
+    s->demands = NULL;
     return status;
 }
 
@@ -212,10 +211,7 @@ static xm_status_t make_draft(xm_scheduling_t *s, xm_scheduler_t scheduler)
         goto clear_draft;
     }
     set_chunks(s, &plan->draft, limit);
-    status = list_demands(s, scheduler == XM_SCHEDULER_OPENSHOP);
-    if (status == XM_OK) {
-        status = xm_emit_local(&emitter, s->params->strategy);
-    }
+    status = xm_emit_local(&emitter, s->params->strategy);
     if (status == XM_OK) {
         status = scheduler == XM_SCHEDULER_OPENSHOP ? xm_schedule_parts(s, &emitter)
                                                     : schedule_whole(s, scheduler, &emitter);
@@ -228,10 +224,6 @@ static xm_status_t make_draft(xm_scheduling_t *s, xm_scheduler_t scheduler)
         status =
             xm_simulate(plan, s->params->network, XM_SHARING_EXCLUSIVE, NULL, &plan->makespan_ns);
     }
-    free(s->items);
-    free(s->demands);
-    s->items = NULL;
-    s->demands = NULL;
     xm_emitter_clear(&emitter);
     if (status == XM_OK) {
         return XM_OK;

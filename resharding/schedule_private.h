@@ -9,8 +9,7 @@
 
 /* What one demand of the problem stands for. */
 typedef struct {
-    int64_t task; /* whole tasks: this one; parts: −1 */
-    int64_t class;
+    int64_t task;
     int receiver; /* the one rank that gets it, or −1: all remote ones */
 } xm_item_t;
 
@@ -28,7 +27,7 @@ typedef struct {
 void xm_scheduling_set_chunk(const xm_scheduling_t *s, xm_draft_t *draft, int64_t task,
                              int64_t bytes);
 
-/* Cuts the listed demands by openshop and appends the transfers. */
+/* Cuts the tasks by openshop and appends the transfers. */
 xm_status_t xm_schedule_parts(xm_scheduling_t *s, xm_emitter_t *emitter);
 
 #endif
