@@ -41,17 +41,16 @@ int64_t xm_chunk_bytes(const xm_network_t *network, int64_t bytes, int hops, uin
     return llrint(fmin((double)limit, fmax(best, SMALLEST_CHUNK)));
 }
 
-/* Cost of a pipeline over `hops` hops whose slowest stage moves `bytes` at `rate`: see
- * xm_strategy_predict(). */
-static double pipeline(const xm_network_t *network, double bytes, double rate, int hops,
-                       double share)
+/* Cost of a pipeline in chunks over `hosts` hops between hosts and `inner` inside one, whose
+ * slowest stage moves `bytes` at `rate`: see xm_strategy_predict(). Latencies occupy nothing
+ * (network.h). */
+static double pipeline(const xm_network_t *network, double bytes, double chunk, double rate,
+                       int hosts, int inner, double share)
 {
-    double chunk = (double)xm_chunk_bytes(network, llrint(bytes), hops, INT64_C(1) << 40);
-    double time;
+    double fill = hosts * xm_network_nic_latency(network) + (hosts - 1) * chunk / rate;
+    double last = xm_network_host_latency(network) + chunk / xm_network_host_bandwidth(network);
 
-    chunk = fmin(chunk, bytes);
-    time = (bytes / chunk + (double)(hops - 1)) * (xm_network_nic_latency(network) + chunk / rate);
-    return bytes / rate + (time - bytes / rate) * share;
+    return bytes / rate + (fill + inner * last) * share;
 }
 
 /*
@@ -63,24 +62,27 @@ xm_strategy_t xm_strategy_predict(const xm_network_t *network, const xm_class_t 
                                   int64_t bytes, int64_t tasks)
 {
     double nic = xm_network_nic_bandwidth(network), port = xm_network_host_bandwidth(network);
-    double amount = (double)bytes, share = 1.0 / (double)tasks, most = 0, direct, broadcast,
-           allgather;
-    int hosts = class->remote_host_count;
+    double amount = (double)bytes, share = 1.0 / (double)tasks, chunk, direct, broadcast, allgather;
+    int hosts = class->remote_host_count, most = 1;
 
     if (class->remote_count < 2) {
         return XM_STRATEGY_SEND_RECV;
     }
     for (int h = 0; h < hosts; ++h) {
-        most = fmax(most, class->remote_first[h + 1] - class->remote_first[h]);
+        int devices = class->remote_first[h + 1] - class->remote_first[h];
+
+        most = devices > most ? devices : most;
     }
+    chunk = (double)xm_chunk_bytes(network, bytes, hosts + most - 1, INT64_C(1) << 40);
+    chunk = fmin(chunk, amount);
     direct = amount * class->remote_count / nic + xm_network_nic_latency(network) * share;
     broadcast =
-        pipeline(network, amount, fmin(nic, most > 1 ? port : nic), hosts + (int)most - 1, share);
+        pipeline(network, amount, chunk, most > 1 ? fmin(nic, port) : nic, hosts, most - 1, share);
     /* Each of the shards is a pipeline of its own; a device's port takes in all but its own shard.
      */
-    allgather = pipeline(network, amount, most > 1 ? fmin(nic, port * most / (most - 1)) : nic,
-                         hosts + 1, share) +
-                (most - 1) * xm_network_host_latency(network) * share;
+    allgather =
+        pipeline(network, amount, fmin(chunk, ceil(amount / most)),
+                 most > 1 ? fmin(nic, port * most / (most - 1)) : nic, hosts, most - 1, share);
     if (direct <= broadcast && direct <= allgather) {
         return XM_STRATEGY_SEND_RECV;
     }
