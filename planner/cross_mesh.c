@@ -127,11 +127,32 @@ static xm_status_t make_network(const ap_cross_mesh_t *cross_mesh, int ranks,
     return status;
 }
 
+/* Adds the time of every hop of a transfer to its sender's and its receiver's. */
+static void add_hops(const ap_cross_mesh_t *cross_mesh, const xm_plan_t *plan, int64_t index,
+                     const xm_transfer_t *transfer, int ranks, double *busy)
+{
+    const xm_route_t *route = xm_plan_route(plan, transfer->route);
+    double bytes = (double)xm_plan_transfer_bytes(plan, index);
+
+    if (xm_transfer_is_copy(transfer, route)) {
+        return;
+    }
+    for (int h = 0; h < route->count; ++h) {
+        int sender = xm_hop_sender(transfer, route, h), receiver = route->ranks[h];
+        bool inside = xm_plan_host_of(plan, sender) == xm_plan_host_of(plan, receiver);
+        double time = xm_cluster_profile_seconds(
+            cross_mesh->profile, inside ? XM_LINK_INTRA_HOST : XM_LINK_INTER_HOST, bytes);
+
+        busy[sender] += time;
+        busy[ranks + receiver] += time;
+    }
+}
+
 /* Seconds of the busiest device's messages, one after the other, from the measured curves. */
 static xm_status_t busiest_device(const ap_cross_mesh_t *cross_mesh, const xm_plan_t *plan,
-                                  const xm_network_t *network, double *seconds)
+                                  double *seconds)
 {
-    int ranks = xm_network_ranks(network);
+    int ranks = xm_plan_ranks(plan);
     double *busy = calloc(2 * (size_t)ranks, sizeof(*busy)); /* sending, then receiving */
     const xm_transfer_t *transfers;
     int64_t count;
@@ -141,18 +162,7 @@ static xm_status_t busiest_device(const ap_cross_mesh_t *cross_mesh, const xm_pl
     }
     transfers = xm_plan_transfers(plan, &count);
     for (int64_t i = 0; i < count; ++i) {
-        int sender = transfers[i].sender, receiver = transfers[i].receiver;
-
-        if (sender != receiver) {
-            bool inside =
-                xm_network_host_of(network, sender) == xm_network_host_of(network, receiver);
-            double time = xm_cluster_profile_seconds(
-                cross_mesh->profile, inside ? XM_LINK_INTRA_HOST : XM_LINK_INTER_HOST,
-                (double)xm_plan_transfer_bytes(plan, i));
-
-            busy[sender] += time;
-            busy[ranks + receiver] += time;
-        }
+        add_hops(cross_mesh, plan, i, &transfers[i], ranks, busy);
     }
     *seconds = 0.0;
     for (int i = 0; i < 2 * ranks; ++i) {
@@ -173,14 +183,11 @@ static xm_status_t one_way(const ap_cross_mesh_t *cross_mesh, const xm_plan_para
     if (status != XM_OK) {
         return status;
     }
-    status = busiest_device(cross_mesh, plan, params->network, &device);
+    status = busiest_device(cross_mesh, plan, &device);
     if (status == XM_OK) {
         *net_bytes = (int64_t)xm_plan_net_bytes(plan);
         *bound = 1e-9 * (double)xm_plan_bound_ns(plan);
         nics = 1e-9 * (double)xm_plan_makespan_ns(plan);
-        if (*net_bytes > 0) {
-            nics += xm_cluster_profile_latency(cross_mesh->profile, XM_LINK_INTER_HOST);
-        }
         *seconds = nics > device ? nics : device;
     }
     xm_plan_destroy(plan);
