@@ -78,6 +78,40 @@ START_TEST(ranges_pack_and_unpack_as_defined)
 }
 END_TEST
 
+/* The promise that no chunk needs packing is kept, and made where chunks divide the runs. */
+START_TEST(chunks_in_one_piece)
+{
+    random_t random = {17};
+    int promised = 0;
+
+    for (int i = 0; i < 4000; ++i) {
+        int64_t volume, first, chunk, end, offset, run;
+        xm_box_t tile, box;
+        xm_view_t view;
+
+        random_box(&random, &tile, &box);
+        xm_view_init(&view, &tile, &box, 4);
+        volume = xm_box_volume(&box);
+        run = view.extent[view.dims - 1];
+        chunk = random_int(&random, 1, (int)run);
+        first = random_int(&random, 0, (int)((volume - 1) / chunk)) * chunk;
+        end = random_int(&random, (int)first + 1, (int)volume);
+        if (run % chunk == 0) {
+            ck_assert(xm_view_chunks_contiguous(&view, first, chunk));
+        }
+        if (!xm_view_chunks_contiguous(&view, first, chunk)) {
+            ck_assert(!xm_view_is_flat(&view));
+            continue;
+        }
+        ++promised;
+        for (int64_t at = first; at < end; at += chunk) {
+            ck_assert(xm_view_contiguous(&view, at, chunk < end - at ? chunk : end - at, &offset));
+        }
+    }
+    ck_assert_int_gt(promised, 1000);
+}
+END_TEST
+
 START_TEST(copies_between_tiles)
 {
     random_t random = {13};
@@ -132,6 +166,7 @@ int main(void)
 
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, ranges_pack_and_unpack_as_defined);
+    tcase_add_test(tcase, chunks_in_one_piece);
     tcase_add_test(tcase, copies_between_tiles);
     tcase_add_test(tcase, whole_rows_are_merged);
     suite_add_tcase(suite, tcase);
