@@ -77,3 +77,34 @@ int random_relay(random_t *random, xm_plan_t *plan)
     ck_assert_xm_ok(xm_plan_verify(plan));
     return taken;
 }
+
+void random_trees(random_t *random, xm_plan_t *plan)
+{
+    for (int64_t t = 0; t < plan->draft.transfer_count; ++t) {
+        xm_transfer_t *transfer = &plan->draft.transfers[t];
+        xm_route_t route = plan->draft.routes[transfer->route];
+        int ranks[64], parents[64];
+
+        ck_assert_int_le(route.count, 64);
+        memcpy(ranks, route.ranks, (size_t)route.count * sizeof(*ranks));
+        for (int i = 0; i < route.count; ++i) {
+            int other = random_int(random, i, route.count - 1), swap = ranks[i];
+
+            ranks[i] = ranks[other];
+            ranks[other] = swap;
+            parents[i] = random_int(random, -1, i - 1);
+        }
+        ck_assert_xm_ok(
+            xm_draft_route(&plan->draft, route.count, ranks, parents, &transfer->route));
+    }
+    ck_assert_xm_ok(xm_plan_verify(plan));
+}
+
+void random_chunks(random_t *random, xm_plan_t *plan, int most)
+{
+    for (int64_t t = 0; t < plan->task_count; ++t) {
+        int64_t chunks = random_int(random, 1, most);
+
+        plan->draft.chunk_elements[t] = (plan->tasks[t].elements + chunks - 1) / chunks;
+    }
+}

@@ -1,6 +1,7 @@
 /**
  * @file random_relay.h
- * Plans with transfers that start from what other transfers brought, made from any plan.
+ * Right plans of any form, made from any plan: transfers that start from what other transfers
+ * brought, routes that are any tree, chunks of any size.
  */
 #ifndef XM_RANDOM_RELAY_H
 #define XM_RANDOM_RELAY_H
@@ -14,5 +15,11 @@
  * The plan's digest and makespan stay those of the plan before.
  */
 int random_relay(random_t *random, xm_plan_t *plan);
+
+/* Puts the ranks of every route into random order and feeds each from a random earlier one. */
+void random_trees(random_t *random, xm_plan_t *plan);
+
+/* Cuts every task into up to `most` chunks. */
+void random_chunks(random_t *random, xm_plan_t *plan, int most);
 
 #endif

@@ -1,0 +1,5 @@
+#include "xm_test.h"
+int main(void)
+{
+    return 0;
+}
