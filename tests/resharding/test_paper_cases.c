@@ -114,12 +114,13 @@ static void problem_destroy(problem_t *p)
     xm_layout_destroy(p->src);
 }
 
-/* The makespan in GiB through one NIC. */
+/* Plans, prints a line of the table, and returns the makespan in GiB through one NIC. */
 static double run(problem_t *p, xm_strategy_t strategy, xm_scheduler_t scheduler, uint64_t seed,
-                  double expected)
+                  double low, double high)
 {
     xm_plan_t *plan;
     double makespan, bound;
+    bool own;
 
     p->params.strategy = strategy;
     p->params.scheduler = scheduler;
@@ -127,52 +128,45 @@ static double run(problem_t *p, xm_strategy_t strategy, xm_scheduler_t scheduler
     ck_assert_xm_ok(xm_plan_create(&p->params, &plan));
     makespan = (double)xm_plan_makespan_ns(plan) / unit_ns;
     bound = (double)xm_plan_bound_ns(plan) / unit_ns;
+    own = xm_plan_chosen_scheduler(plan) == scheduler;
+    (void)printf("%-8s %-9s %-8s makespan %7.4f GiB = %.4f × bound, expected %.3f to %.3f%s%s\n",
+                 p->paper->name, xm_strategy_name(strategy), xm_scheduler_name(scheduler), makespan,
+                 makespan / bound, low, high, own ? "" : ", planned by ",
+                 own ? "" : xm_scheduler_name(xm_plan_chosen_scheduler(plan)));
+    xm_plan_destroy(plan);
     ck_assert_double_eq_tol(bound, p->paper->bound, 0.001 * p->paper->bound);
     ck_assert_double_ge(makespan, bound);
-    (void)printf("%-8s %-9s %-8s makespan %7.4f GiB, %.4f × bound, expected %.3f%s%s\n",
-                 p->paper->name, xm_strategy_name(strategy), xm_scheduler_name(scheduler), makespan,
-                 makespan / bound, expected,
-                 xm_plan_chosen_scheduler(plan) != scheduler ? ", planned by " : "",
-                 xm_plan_chosen_scheduler(plan) != scheduler
-                     ? xm_scheduler_name(xm_plan_chosen_scheduler(plan))
-                     : "");
-    xm_plan_destroy(plan);
-    return makespan;
-}
-
-static void expect(problem_t *p, xm_scheduler_t scheduler, double low, double high)
-{
-    double makespan = run(p, XM_STRATEGY_BROADCAST, scheduler, 0, high);
-
     ck_assert_msg(makespan >= 0.99 * low && makespan <= 1.01 * high,
-                  "%s, %s: %.4f GiB, not %.3f to %.3f", p->paper->name,
-                  xm_scheduler_name(scheduler), makespan, low, high);
+                  "%s, %s, %s, seed %d: %.4f GiB, not %.3f to %.3f", p->paper->name,
+                  xm_strategy_name(strategy), xm_scheduler_name(scheduler), (int)seed, makespan,
+                  low, high);
+    return makespan;
 }
 
 START_TEST(naive_and_balance_take_what_the_model_says)
 {
+    const paper_case_t *paper = &cases[_i];
     problem_t p;
 
-    problem_create(&cases[_i], &p);
-    expect(&p, XM_SCHEDULER_NAIVE, cases[_i].naive, cases[_i].naive);
-    expect(&p, XM_SCHEDULER_BALANCE, cases[_i].balance, cases[_i].balance);
+    problem_create(paper, &p);
+    (void)run(&p, XM_STRATEGY_BROADCAST, XM_SCHEDULER_NAIVE, 0, paper->naive, paper->naive);
+    (void)run(&p, XM_STRATEGY_BROADCAST, XM_SCHEDULER_BALANCE, 0, paper->balance, paper->balance);
     problem_destroy(&p);
 }
 END_TEST
 
 START_TEST(greedy_is_in_its_range_and_dfs_no_worse)
 {
+    const paper_case_t *paper = &cases[_i];
     problem_t p;
-    double greedy, dfs;
 
-    problem_create(&cases[_i], &p);
+    problem_create(paper, &p);
     for (uint64_t seed = 0; seed < 5; ++seed) {
-        greedy = run(&p, XM_STRATEGY_BROADCAST, XM_SCHEDULER_GREEDY, seed, cases[_i].greedy[1]);
-        ck_assert_double_ge(greedy, 0.99 * cases[_i].greedy[0]);
-        ck_assert_double_le(greedy, 1.01 * cases[_i].greedy[1]);
-        dfs = run(&p, XM_STRATEGY_BROADCAST, XM_SCHEDULER_DFS, seed, cases[_i].dfs);
+        double greedy = run(&p, XM_STRATEGY_BROADCAST, XM_SCHEDULER_GREEDY, seed, paper->greedy[0],
+                            paper->greedy[1]);
+        double dfs = run(&p, XM_STRATEGY_BROADCAST, XM_SCHEDULER_DFS, seed, paper->dfs, paper->dfs);
+
         ck_assert_double_le(dfs, 1.001 * greedy);
-        ck_assert_double_le(dfs, 1.01 * cases[_i].dfs);
     }
     problem_destroy(&p);
 }
@@ -180,42 +174,35 @@ END_TEST
 
 START_TEST(openshop_and_auto_meet_the_bound)
 {
+    const paper_case_t *paper = &cases[_i];
     problem_t p;
 
-    problem_create(&cases[_i], &p);
-    expect(&p, XM_SCHEDULER_OPENSHOP, cases[_i].bound, cases[_i].bound);
-    expect(&p, XM_SCHEDULER_AUTO, cases[_i].bound, cases[_i].bound);
+    problem_create(paper, &p);
+    (void)run(&p, XM_STRATEGY_BROADCAST, XM_SCHEDULER_OPENSHOP, 0, paper->bound, paper->bound);
+    (void)run(&p, XM_STRATEGY_BROADCAST, XM_SCHEDULER_AUTO, 0, paper->bound, paper->bound);
+    (void)run(&p, XM_STRATEGY_ALLGATHER, XM_SCHEDULER_AUTO, 0, paper->bound, paper->bound);
+    (void)run(&p, XM_STRATEGY_AUTO, XM_SCHEDULER_AUTO, 0, paper->bound, paper->bound);
     problem_destroy(&p);
 }
 END_TEST
 
-/* Each receiver's own copy over the NICs: the price of not using the network as a tree. */
+/* Each receiver's own copy crosses the network: what a tree saves. In the worst order the senders
+ * work one after the other. */
 START_TEST(send_recv_pays_for_every_receiver)
 {
+    const paper_case_t *paper = &cases[_i];
     problem_t p;
-    double makespan;
 
-    problem_create(&cases[_i], &p);
-    for (int scheduler = 0; scheduler < XM_SCHEDULER_COUNT; ++scheduler) {
-        makespan =
-            run(&p, XM_STRATEGY_SEND_RECV, (xm_scheduler_t)scheduler, 0, cases[_i].send_recv);
-        ck_assert_double_ge(makespan, 0.999 * cases[_i].send_recv);
-    }
-    problem_destroy(&p);
-}
-END_TEST
-
-/* Any strategy that uses every NIC once reaches the bound, whatever the scheduler. */
-START_TEST(auto_of_everything_meets_the_bound)
-{
-    problem_t p;
-    double makespan;
-
-    problem_create(&cases[_i], &p);
-    makespan = run(&p, XM_STRATEGY_AUTO, XM_SCHEDULER_AUTO, 0, cases[_i].bound);
-    ck_assert_double_le(makespan, 1.01 * cases[_i].bound);
-    makespan = run(&p, XM_STRATEGY_ALLGATHER, XM_SCHEDULER_AUTO, 0, cases[_i].bound);
-    ck_assert_double_le(makespan, 1.01 * cases[_i].bound);
+    problem_create(paper, &p);
+    (void)run(&p, XM_STRATEGY_SEND_RECV, XM_SCHEDULER_NAIVE, 0, paper->send_recv,
+              2 * paper->send_recv);
+    (void)run(&p, XM_STRATEGY_SEND_RECV, XM_SCHEDULER_BALANCE, 0, paper->send_recv,
+              2 * paper->send_recv);
+    (void)run(&p, XM_STRATEGY_SEND_RECV, XM_SCHEDULER_GREEDY, 0, paper->send_recv,
+              1.34 * paper->send_recv);
+    (void)run(&p, XM_STRATEGY_SEND_RECV, XM_SCHEDULER_OPENSHOP, 0, paper->send_recv,
+              paper->send_recv);
+    (void)run(&p, XM_STRATEGY_SEND_RECV, XM_SCHEDULER_AUTO, 0, paper->send_recv, paper->send_recv);
     problem_destroy(&p);
 }
 END_TEST
@@ -230,7 +217,6 @@ int main(void)
     tcase_add_loop_test(tcase, greedy_is_in_its_range_and_dfs_no_worse, 0, CASES);
     tcase_add_loop_test(tcase, openshop_and_auto_meet_the_bound, 0, CASES);
     tcase_add_loop_test(tcase, send_recv_pays_for_every_receiver, 0, CASES);
-    tcase_add_loop_test(tcase, auto_of_everything_meets_the_bound, 0, CASES);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }
