@@ -12,7 +12,7 @@
 enum {
     NODE_BUDGET = 200000,
     DFS_TASKS = 64,     /* `auto` does not ask dfs to order more than this */
-    CLOSE_ENOUGH = 1000 /* `auto` stops at a schedule within bound / this of the bound */
+    CLOSE_ENOUGH = 200 /* `auto` stops at a schedule within bound / this of the bound */
 };
 
 static const char *const scheduler_names[XM_SCHEDULER_COUNT] = {"naive",  "balance",  "dfs",
