@@ -61,11 +61,13 @@ typedef struct xm_executor_params {
     uint64_t src_bytes;
     void *dst;
     uint64_t dst_bytes;
-    int window;  /**< chunks in flight per peer; 0 means XM_WINDOW */
+    int window;  /**< chunks in flight per peer, at most 64; 0: XM_WINDOW, or 64 if ordered */
     int channel; /**< 0 … 255, equal on all ranks, different for executors alive together */
     uint64_t memory_limit; /**< bytes of pack buffers on this rank; 0: no limit beyond that per peer
                             */
-    bool ordered; /**< number the sends for a fabric that serves the plan's order (order.h) */
+    /** Number the sends for a simulated fabric that serves the plan's order (order.h). The run then
+     *  takes xm_simulate()'s time to the nanosecond, as long as the window covers the latency. */
+    bool ordered;
     /**
      * Called from xm_executor_advance() once per run and tensor, as soon as this rank's part of the
      * tensor has ended: everything it receives is in place, everything it sends has left. Tensors

@@ -47,6 +47,15 @@ static xm_status_t make_tensors(xm_executor_t *executor)
     return XM_OK;
 }
 
+/* A fabric that keeps the order needs no window to protect it, and much in flight to be exact. */
+static int window_of(const xm_executor_params_t *params)
+{
+    if (params->window > 0) {
+        return params->window;
+    }
+    return params->ordered ? MAX_WINDOW : xm_config_count(XM_CONFIG_WINDOW);
+}
+
 xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t **executor)
 {
     const xm_tensor_buffers_t one = {params->src, params->src_bytes, params->dst,
@@ -67,7 +76,7 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
     }
     created->plan = params->plan;
     created->transport = params->transport;
-    created->window = params->window > 0 ? params->window : xm_config_count(XM_CONFIG_WINDOW);
+    created->window = window_of(params);
     created->channel = params->channel;
     created->ordered = params->ordered;
     created->tensor_done = params->tensor_done;

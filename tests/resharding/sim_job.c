@@ -58,6 +58,56 @@ void batch_destroy(batch_t *batch)
     random_batch_destroy(&batch->random);
 }
 
+void fixed_create(fixed_t *fixed, const char *src_mesh, const char *src_spec, const char *dst_mesh,
+                  int dst_first, const char *dst_spec, int ranks, int64_t rows, int64_t columns)
+{
+    xm_network_params_t network = XM_NETWORK_PARAMS_INIT;
+    xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
+    int hosts[SIM_MAX_RANKS];
+    int64_t shape[2] = {rows, columns};
+    xm_mesh_t *meshes[2];
+    xm_layout_t *layouts[2];
+    xm_spec_t specs[2];
+
+    ck_assert_xm_ok(xm_mesh_parse(src_mesh, NULL, 0, &meshes[0]));
+    ck_assert_xm_ok(xm_mesh_parse(dst_mesh, NULL, dst_first, &meshes[1]));
+    ck_assert_xm_ok(xm_spec_parse(src_spec, &specs[0]));
+    ck_assert_xm_ok(xm_spec_parse(dst_spec, &specs[1]));
+    for (int side = 0; side < 2; ++side) {
+        ck_assert_xm_ok(
+            xm_layout_create(meshes[side], &specs[side], XM_PARTITION_EVEN, shape, &layouts[side]));
+        xm_mesh_destroy(meshes[side]);
+    }
+    for (int r = 0; r < ranks; ++r) {
+        hosts[r] = r / 4;
+    }
+    network.ranks = ranks;
+    network.host_of_rank = hosts;
+    network.nic_bandwidth = 1e9;
+    network.host_bandwidth = 1e10;
+    network.nic_latency = 1e-5;
+    ck_assert_xm_ok(xm_network_create(&network, &fixed->network));
+    params.src = layouts[0];
+    params.dst = layouts[1];
+    params.element_size = 4;
+    params.network = fixed->network;
+    params.chunk_bytes = 256;
+    ck_assert_xm_ok(xm_plan_create(&params, &fixed->plan));
+    xm_layout_destroy(layouts[0]);
+    xm_layout_destroy(layouts[1]);
+}
+
+void fixed_default(fixed_t *fixed)
+{
+    fixed_create(fixed, "2x4", "RS0", "2x4", 8, "S0R", 16, 64, 48);
+}
+
+void fixed_destroy(fixed_t *fixed)
+{
+    xm_plan_destroy(fixed->plan);
+    xm_network_destroy(fixed->network);
+}
+
 static void tensor_done(void *arg, int tensor)
 {
     struct sim_call *call = arg;

@@ -24,6 +24,19 @@ typedef struct {
 void batch_create(random_t *random, batch_t *batch);
 void batch_destroy(batch_t *batch);
 
+/* One matrix of 4-byte elements on hosts of four ranks each, and its plan in chunks of 256 bytes.
+ */
+typedef struct {
+    xm_network_t *network;
+    xm_plan_t *plan;
+} fixed_t;
+
+void fixed_create(fixed_t *fixed, const char *src_mesh, const char *src_spec, const char *dst_mesh,
+                  int dst_first, const char *dst_spec, int ranks, int64_t rows, int64_t columns);
+/* (2,4) → (2,4), R S0 → S0 R: every receiver needs strided boxes from both source hosts. */
+void fixed_default(fixed_t *fixed);
+void fixed_destroy(fixed_t *fixed);
+
 typedef struct {
     int window;        /* 0: the default */
     bool ordered;      /* the fabric serves the plan's order */

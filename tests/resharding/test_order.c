@@ -72,7 +72,7 @@ START_TEST(the_executor_takes_the_simulated_time_to_the_nanosecond)
 {
     for (uint64_t seed = 1 + (uint64_t)_i; seed <= (uint64_t)random_rounds(CASES); seed += 4) {
         random_t random = {seed * 7919};
-        sim_options_t options = {.window = 64, .ordered = true};
+        sim_options_t options = {.ordered = true};
         xm_status_t results[SIM_MAX_RANKS];
         xm_span_t *planned;
         int64_t makespan;
