@@ -160,7 +160,7 @@ static xm_status_t name_field(int rank, int64_t tensor, const char *name, int fi
 /* Names the first difference between the descriptions of rank 0 and of another rank. */
 static xm_status_t name_difference(int rank, walk_t walk)
 {
-    int tensors = atoi(walk.a);
+    long tensors = strtol(walk.a, NULL, 10);
     const char *name = NULL;
 
     if (strcmp(walk.a, walk.b) != 0) {
@@ -174,7 +174,7 @@ static xm_status_t name_difference(int rank, walk_t walk)
         return xm_error_set(XM_ERR_MISMATCH, "rank %d has dtype %.200s where rank 0 has %.200s",
                             rank, walk.b, walk.a);
     }
-    for (int64_t i = 0; i < (int64_t)tensors * FIELD_COUNT; ++i) {
+    for (int64_t i = 0; i < tensors * FIELD_COUNT; ++i) {
         int field = (int)(i % FIELD_COUNT);
 
         if (!walk_on(&walk)) {
