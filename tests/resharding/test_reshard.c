@@ -376,6 +376,45 @@ START_TEST(a_silent_rank_ends_in_a_timeout_that_says_who_waits)
 }
 END_TEST
 
+/* Every receiver waits for the hashes of rank 2, which does not verify. */
+static int absent_verifier(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    xm_worker_t *worker = join(env, listen_fd, DEADLINE_S);
+    xm_plan_t *plan = matrix_plan(4096, "RR", 1024);
+    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_executor_t *executor;
+
+    (void)arg;
+    params.plan = plan;
+    params.transport = xm_worker_transport(worker);
+    params.src_bytes = xm_layout_buffer_bytes(xm_plan_src(plan), env->rank, 4);
+    params.dst_bytes = xm_layout_buffer_bytes(xm_plan_dst(plan), env->rank, 4);
+    params.src = calloc(1, params.src_bytes + 1);
+    params.dst = calloc(1, params.dst_bytes + 1);
+    local_expect_ok(xm_executor_create(&params, &executor));
+    local_expect_ok(xm_reshard_run(worker, executor, xm_worker_deadline(worker)));
+    if (env->rank >= 4) {
+        local_expect_fails(
+            xm_reshard_verify(worker, executor, xm_worker_now(worker) + INT64_C(500000000)),
+            XM_ERR_TIMEOUT, "waits for the hashes from rank 2");
+    } else if (env->rank != 2) {
+        local_expect_ok(xm_reshard_verify(worker, executor, xm_worker_deadline(worker)));
+    }
+    local_expect_ok(xm_worker_barrier(worker));
+    xm_executor_destroy(executor);
+    free((void *)(uintptr_t)params.src);
+    free(params.dst);
+    xm_plan_destroy(plan);
+    xm_worker_destroy(worker, NULL);
+    return 0;
+}
+
+START_TEST(a_rank_that_does_not_verify_is_named)
+{
+    local_job_run(RANKS, DEADLINE_S, absent_verifier, NULL);
+}
+END_TEST
+
 START_TEST(a_killed_rank_ends_the_others_with_its_name)
 {
     bool kill_it = true;
@@ -399,6 +438,7 @@ int main(void)
     suite_add_tcase(suite, local);
     tcase_set_timeout(fault, 90);
     tcase_add_test(fault, a_silent_rank_ends_in_a_timeout_that_says_who_waits);
+    tcase_add_test(fault, a_rank_that_does_not_verify_is_named);
     tcase_add_test(fault, a_killed_rank_ends_the_others_with_its_name);
     suite_add_tcase(suite, fault);
     return xm_test_run(suite);
