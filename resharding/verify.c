@@ -23,7 +23,7 @@ static xm_status_t verify_task(const xm_plan_t *plan, int64_t index)
     const xm_unit_task_t *task = &plan->tasks[index];
     const xm_planned_tensor_t *tensor;
     xm_box_t src, dst, common;
-    char text[128];
+    int64_t volume;
 
     if (task->tensor < 0 || task->tensor >= plan->tensor_count) {
         return xm_error_set(XM_ERR_CORRUPT, "task %" PRId64 " names tensor %d of %d", index,
@@ -38,13 +38,13 @@ static xm_status_t verify_task(const xm_plan_t *plan, int64_t index)
     }
     xm_layout_tile_box(tensor->src, task->src_tile, &src);
     xm_layout_tile_box(tensor->dst, task->dst_tile, &dst);
-    if (!xm_box_intersect(&src, &dst, &common) || task->elements != xm_box_volume(&common)) {
+    volume = xm_box_intersect(&src, &dst, &common) ? xm_box_volume(&common) : 0;
+    if (task->elements < 1 || task->elements != volume) {
         return xm_error_set(XM_ERR_CORRUPT,
                             "task %" PRId64 " has %" PRId64
-                            " elements, which is not what source tile %d and destination tile %d "
-                            "have in common: %s",
-                            index, task->elements, task->src_tile, task->dst_tile,
-                            xm_box_format(&common, text, sizeof(text)));
+                            " elements, but source tile %d and destination tile %d have %" PRId64
+                            " in common",
+                            index, task->elements, task->src_tile, task->dst_tile, volume);
     }
     if (plan->draft.chunk_elements[index] < 1 ||
         plan->draft.chunk_elements[index] > task->elements) {

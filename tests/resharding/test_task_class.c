@@ -171,9 +171,11 @@ START_TEST(classes_are_those_of_the_definition)
         }
         check_partition(plan, &classes);
         shared += plan->task_count - classes.count;
-        between += batch.count > 1 && plan->task_count > 0 &&
-                   plan->tasks[plan->task_count - 1].tensor > 0 &&
-                   classes.class_of[plan->task_count - 1] < classes.count - 1;
+        for (int64_t t = 0; t < plan->task_count; ++t) {
+            int64_t first = classes.tasks[classes.classes[classes.class_of[t]].first_task];
+
+            between += plan->tasks[t].tensor != plan->tasks[first].tensor;
+        }
         xm_classes_clear(&classes);
         xm_plan_destroy(plan);
         random_batch_destroy(&batch);

@@ -682,6 +682,11 @@ START_TEST(sentences_name_the_violation)
     plan->draft.chunk_elements[0] = 0;
     ck_assert_xm_fails(xm_plan_verify(plan), XM_ERR_CORRUPT, "task 0 has chunks of 0 elements");
     restore(plan, &saved);
+    ++plan->tasks[0].elements;
+    (void)snprintf(expected, sizeof(expected), "tile %d have %lld in common",
+                   plan->tasks[0].dst_tile, (long long)saved.tasks[0].elements);
+    ck_assert_xm_fails(xm_plan_verify(plan), XM_ERR_CORRUPT, expected);
+    restore(plan, &saved);
     ck_assert_xm_ok(xm_plan_verify(plan));
     saved_clear(&saved);
     xm_plan_destroy(plan);
