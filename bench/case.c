@@ -86,18 +86,23 @@ int rb_side_size(const rb_side_t *side)
     return size;
 }
 
+enum { TABLE_CASES = sizeof(table) / sizeof(table[0]) };
+
 int rb_suite_cases(void)
 {
-    return (int)(sizeof(table) / sizeof(table[0]));
+    return TABLE_CASES + rb_model_cases();
 }
 
 const char *rb_suite_case_name(int index)
 {
-    return table[index].name;
+    return index < TABLE_CASES ? table[index].name : rb_model_case_name(index - TABLE_CASES);
 }
 
 bool rb_suite_holds(rb_suite_t suite, int index)
 {
+    if (index >= TABLE_CASES) {
+        return suite == RB_SUITE_MODEL;
+    }
     return suite == RB_SUITE_ALPA ? table[index].suite != RB_SUITE_TESTS
                                   : table[index].suite == suite;
 }
@@ -113,9 +118,8 @@ static xm_status_t fill_side(const table_side_t *row, rb_side_t *side)
     return xm_spec_parse(row->spec, &side->spec);
 }
 
-xm_status_t rb_suite_case(int index, rb_case_t *result)
+static xm_status_t fill_row(const table_case_t *row, rb_case_t *result)
 {
-    const table_case_t *row = &table[index];
     rb_case_t filled = {.dtype = "int32",
                         .element_size = sizeof(int32_t),
                         .dims = row->dims,
@@ -134,6 +138,17 @@ xm_status_t rb_suite_case(int index, rb_case_t *result)
     (void)snprintf(filled.name, sizeof(filled.name), "%s", row->name);
     memcpy(filled.shape, row->shape, (size_t)row->dims * sizeof(row->shape[0]));
     *result = filled;
+    return XM_OK;
+}
+
+xm_status_t rb_suite_case(int index, rb_case_t *result)
+{
+    if (index < TABLE_CASES) {
+        return fill_row(&table[index], result);
+    }
+    rb_case_of_model(
+        &(rb_model_request_t){.name = rb_model_case_name(index - TABLE_CASES), .packed = true},
+        result);
     return XM_OK;
 }
 
@@ -158,6 +173,10 @@ char *rb_side_format(const rb_side_t *side, char *buffer, size_t size)
     char spec[XM_SPEC_TEXT];
     size_t used = 0;
 
+    if (side->text[0] != '\0') {
+        (void)snprintf(buffer, size, "%s", side->text);
+        return buffer;
+    }
     for (int a = 0; a < side->axes && used < size; ++a) {
         used +=
             (size_t)snprintf(buffer + used, size - used, "%s%d", a > 0 ? "x" : "", side->sizes[a]);
@@ -169,8 +188,19 @@ char *rb_side_format(const rb_side_t *side, char *buffer, size_t size)
     return buffer;
 }
 
+char *rb_case_format_shape(const rb_case_t *one, char *buffer, size_t size)
+{
+    if (one->model == NULL) {
+        return xm_shape_format(one->dims, one->shape, buffer, size);
+    }
+    (void)snprintf(buffer, size, "%d tensors", one->model->count);
+    return buffer;
+}
+
 void rb_case_clear(rb_case_t *cleared)
 {
+    rb_model_destroy(cleared->model);
+    cleared->model = NULL;
     free(cleared->src.ranks);
     free(cleared->dst.ranks);
     cleared->src.ranks = NULL;

@@ -2,7 +2,6 @@
 
 #include "bench/placement.h"
 #include "bench/prepared.h"
-#include "bench/rates.h"
 
 int rb_cluster_ranks_per_host(const rb_options_t *options, const rb_selection_t *selection)
 {
@@ -30,23 +29,12 @@ xm_status_t rb_cluster_create(const rb_options_t *options, const rb_selection_t 
                                rb_cluster_ranks_per_host(options, selection), hosts);
 }
 
-xm_status_t rb_cluster_check(const rb_options_t *options, const rb_selection_t *selection,
-                             const rb_host_map_t *hosts)
+xm_status_t rb_cluster_check(const rb_selection_t *selection, const rb_host_map_t *hosts)
 {
-    rb_rates_t rates;
-    xm_network_t *network = NULL;
-    xm_status_t status;
+    xm_status_t status = XM_OK;
 
-    rb_rates_assume(&rates);
-    status = rb_rates_network(&rates, hosts, &network);
     for (int i = 0; status == XM_OK && i < selection->count; ++i) {
-        rb_prepared_t prepared;
-
-        status = rb_prepare(&selection->cases[i], options->partition, hosts, network, &prepared);
-        if (status == XM_OK) {
-            rb_prepared_clear(&prepared);
-        }
+        status = rb_prepare_check(&selection->cases[i], hosts);
     }
-    xm_network_destroy(network);
     return status;
 }

@@ -24,11 +24,7 @@ int rb_cluster_needs(const rb_options_t *options, const rb_selection_t *selectio
 xm_status_t rb_cluster_create(const rb_options_t *options, const rb_selection_t *selection,
                               rb_host_map_t *hosts);
 
-/**
- * Fails when some case cannot be planned on these hosts: a mesh that does not fit, a spec that does
- * not fit its mesh, a dimension that does not divide, sizes that overflow.
- */
-xm_status_t rb_cluster_check(const rb_options_t *options, const rb_selection_t *selection,
-                             const rb_host_map_t *hosts);
+/** rb_prepare_check() of all selected cases. */
+xm_status_t rb_cluster_check(const rb_selection_t *selection, const rb_host_map_t *hosts);
 
 #endif

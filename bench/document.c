@@ -59,25 +59,52 @@ static json_t *environment_json(void)
     return environment;
 }
 
+static json_t *network_json(const rb_rates_t *rates)
+{
+    json_t *network =
+        json_pack("{s:f, s:f, s:f, s:f, s:o}", "nic_bandwidth_Bps", rates->nic_bandwidth[0],
+                  "nic_latency_s", rates->nic_latency, "host_bandwidth_Bps", rates->host_bandwidth,
+                  "host_latency_s", rates->host_latency, "source", text_json(rates->source));
+
+    if (rates->nic_rates > 1) {
+        json_t *all = json_array();
+
+        for (int i = 0; i < rates->nic_rates; ++i) {
+            (void)json_array_append_new(all, json_real(rates->nic_bandwidth[i]));
+        }
+        (void)json_object_set_new(network, "nic_bandwidth_Bps", all);
+    }
+    if (rates->racks > 0) {
+        (void)json_object_set_new(network, "racks", json_integer(rates->racks));
+        (void)json_object_set_new(network, "uplink_bandwidth_Bps",
+                                  json_real(rates->uplink_bandwidth));
+    }
+    return network;
+}
+
 static json_t *config_json(const rb_job_info_t *job)
 {
     const rb_options_t *o = job->options;
-    const rb_rates_t *rates = job->rates;
-    json_t *config = json_pack(
-        "{s:i, s:i, s:s, s:s, s:I, s:I, s:i, s:b, s:{s:f, s:f, s:f, s:f, s:o}}", "ranks",
-        job->hosts->ranks, "hosts", job->hosts->hosts, "transport", rb_job_transport(job),
-        "partition", xm_partition_name(o->partition), "scale_divisor", (json_int_t)o->scale_divisor,
-        "chunk_bytes", (json_int_t)xm_config_bytes(XM_CONFIG_CHUNK_SIZE), "window",
-        xm_config_count(XM_CONFIG_WINDOW), "dry_run", o->dry_run, "network", "nic_bandwidth_Bps",
-        rates->nic_bandwidth, "nic_latency_s", rates->nic_latency, "host_bandwidth_Bps",
-        rates->host_bandwidth, "host_latency_s", rates->host_latency, "source",
-        text_json(rates->source));
+    json_t *config =
+        json_pack("{s:i, s:i, s:s, s:s, s:I, s:I, s:b, s:i, s:o}", "ranks", job->hosts->ranks,
+                  "hosts", job->hosts->hosts, "transport", rb_job_transport(job), "partition",
+                  xm_partition_name(o->partition), "scale_divisor", (json_int_t)o->scale_divisor,
+                  "chunk_bytes", (json_int_t)xm_config_bytes(XM_CONFIG_CHUNK_SIZE), "dry_run",
+                  o->dry_run, "seed", o->seed, "network", network_json(job->rates));
 
+    if (config != NULL && o->memory_limit > 0) {
+        (void)json_object_set_new(config, "memory_limit_bytes",
+                                  json_integer((json_int_t)o->memory_limit));
+    }
     if (config != NULL && !o->dry_run) {
         (void)json_object_set_new(config, "warmup", json_integer(o->warmup));
         (void)json_object_set_new(config, "iterations", json_integer(o->iterations));
         (void)json_object_set_new(config, "validate", json_boolean(o->validate));
-        (void)json_object_set_new(config, "seed", json_integer(o->seed));
+        if (o->transport == RB_TRANSPORT_UCX) {
+            (void)json_object_set_new(config, "window",
+                                      json_integer(xm_config_count(XM_CONFIG_WINDOW)));
+        }
+        (void)json_object_set_new(config, "verify", json_boolean(o->verify));
         (void)json_object_set_new(config, "virtual_time",
                                   json_boolean(o->transport == RB_TRANSPORT_SIM));
     }
@@ -172,6 +199,32 @@ static json_t *shape_json(const rb_case_t *one)
     return shape;
 }
 
+/* One side of a model: its ranks and how it is split. */
+static json_t *side_json(const rb_parallel_t *side, int first_rank)
+{
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "first_rank", first_rank, "ranks",
+                     side->num_gpus, "tp", side->tp, "pp", side->pp, "dp", side->data / side->fsdp,
+                     "fsdp", side->fsdp, "ep", side->ep, "cp", side->cp);
+}
+
+/* Where the data are and should be: layouts of the one tensor, or parallel configurations. */
+static void add_sides(json_t *entry, const rb_prepared_t *prepared)
+{
+    const rb_model_t *model = prepared->one->model;
+
+    (void)json_object_set_new(entry, "tensors", json_integer(xm_plan_tensors(prepared->plan)));
+    if (model == NULL) {
+        (void)json_object_set_new(entry, "src", layout_json(xm_plan_src(prepared->plan)));
+        (void)json_object_set_new(entry, "dst", layout_json(xm_plan_dst(prepared->plan)));
+        (void)json_object_set_new(entry, "shape", shape_json(prepared->one));
+    } else {
+        (void)json_object_set_new(entry, "src", side_json(&model->train, 0));
+        (void)json_object_set_new(entry, "dst", side_json(&model->generation, model->src_ranks));
+        (void)json_object_set_new(entry, "elements", json_integer(model->elements));
+        (void)json_object_set_new(entry, "packed", json_integer(model->group_count));
+    }
+}
+
 static void add_times(json_t *entry, const rb_result_t *result)
 {
     const xm_plan_t *plan = result->prepared->plan;
@@ -194,6 +247,9 @@ static void add_times(json_t *entry, const rb_result_t *result)
             (void)json_object_set_new(entry, "bound_fraction", json_real(bound / times.median));
         }
     }
+    if (result->verified) {
+        (void)json_object_set_new(entry, "verified", json_true());
+    }
     if (result->validated) {
         (void)json_object_set_new(entry, "wrong", json_integer((json_int_t)result->wrong));
     }
@@ -208,17 +264,21 @@ xm_status_t rb_document_add(rb_document_t *document, const rb_result_t *result)
     if (document == NULL) {
         return XM_OK;
     }
-    entry = json_pack(
-        "{s:o, s:o, s:o, s:o, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:s}", "case",
-        text_json(prepared->one->name), "src", layout_json(prepared->src), "dst",
-        layout_json(prepared->dst), "shape", shape_json(prepared->one), "dtype",
-        prepared->one->dtype, "strategy", xm_strategy_name(xm_plan_strategy(plan)), "scheduler",
-        xm_scheduler_name(xm_plan_scheduler(plan)), "transport", rb_job_transport(document->job),
-        "bytes", (json_int_t)xm_plan_bytes(plan), "net_bytes", (json_int_t)xm_plan_net_bytes(plan),
-        "plan_s", prepared->plan_s, "makespan_s", (double)xm_plan_makespan_ns(plan) * 1e-9,
-        "bound_s", (double)xm_plan_bound_ns(plan) * 1e-9, "digest", xm_plan_digest(plan));
+    entry = json_pack("{s:o, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:s}", "case",
+                      text_json(prepared->one->name), "dtype", prepared->one->dtype, "strategy",
+                      xm_strategy_name(xm_plan_strategy(plan)), "scheduler",
+                      xm_scheduler_name(xm_plan_scheduler(plan)), "chosen_scheduler",
+                      xm_scheduler_name(xm_plan_chosen_scheduler(plan)), "transport",
+                      rb_job_transport(document->job), "bytes", (json_int_t)xm_plan_bytes(plan),
+                      "net_bytes", (json_int_t)xm_plan_net_bytes(plan), "plan_s", prepared->plan_s,
+                      "makespan_s", (double)xm_plan_makespan_ns(plan) * 1e-9, "bound_s",
+                      (double)xm_plan_bound_ns(plan) * 1e-9, "digest", xm_plan_digest(plan));
     if (entry == NULL || json_array_append_new(document->results, entry) != 0) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the JSON report");
+    }
+    add_sides(entry, prepared);
+    if (xm_plan_bound_ns(plan) > 0) {
+        (void)json_object_set_new(entry, "gap", json_real(rb_result_gap(result)));
     }
     if (result->runs > 0) {
         add_times(entry, result);

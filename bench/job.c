@@ -9,6 +9,7 @@
 #include "bench/cluster.h"
 #include "bench/collective.h"
 #include "bench/job_case.h"
+#include "bench/prepared_list.h"
 #include "bench/report.h"
 #include "comm/launcher.h"
 
@@ -20,6 +21,7 @@ typedef struct {
     rb_rates_t rates;
     rb_rank_info_t *ranks;
     xm_network_t *network;
+    rb_prepared_list_t prepared;
     rb_job_info_t info;
     rb_report_t *report; /* rank 0 */
     uint64_t wrong;
@@ -28,21 +30,27 @@ typedef struct {
 /* What decides which collective calls a rank makes, and which bytes it expects: equal everywhere.
  */
 typedef struct {
-    int64_t cases, warmup, iterations, validate, gathers, rates, seed;
+    int64_t cases, warmup, iterations, validate, verify, gathers, rates, seed;
 } course_t;
 
 static xm_status_t check_course(job_t *job)
 {
-    static const char *const names[] = {
-        "number of cases",         "--warmup", "--iterations", "--validate", "--trace or --plot",
-        "--profile or --nic-gbps", "--seed"};
+    static const char *const names[] = {"number of cases",
+                                        "--warmup",
+                                        "--iterations",
+                                        "--validate",
+                                        "--verify",
+                                        "--trace or --plot",
+                                        "--profile or --nic-gbps",
+                                        "--seed"};
     const rb_options_t *o = job->options;
     course_t own = {job->selection.count,
                     o->warmup,
                     o->iterations,
                     o->validate,
+                    o->verify,
                     o->trace_path != NULL || o->plot_path != NULL,
-                    o->profile != NULL || o->nic_gbps > 0,
+                    o->profile != NULL || o->nic_rates > 0,
                     o->seed};
     const size_t fields = sizeof(own) / sizeof(int64_t);
     size_t size = (size_t)xm_worker_size(job->worker);
@@ -102,7 +110,7 @@ static xm_status_t check_request(job_t *job)
     if (status == XM_OK) {
         status = check_hosts(job);
     }
-    return status == XM_OK ? rb_cluster_check(o, &job->selection, &job->hosts) : status;
+    return status == XM_OK ? rb_cluster_check(&job->selection, &job->hosts) : status;
 }
 
 /* Rank 0 reads or all probe, and everybody uses rank 0's numbers. */
@@ -118,7 +126,7 @@ static xm_status_t agree_on_rates(job_t *job)
         status = rb_rates_read(job->options, &job->rates, &known);
     }
     status = rb_share_status(job->worker, status);
-    if (status == XM_OK && job->options->profile == NULL && !(job->options->nic_gbps > 0)) {
+    if (status == XM_OK && job->options->profile == NULL && job->options->nic_rates == 0) {
         status = rb_rates_probe(job->worker, rank == 0, &job->rates);
     }
     if (status < 0) {
@@ -131,6 +139,7 @@ static xm_status_t agree_on_rates(job_t *job)
     status = xm_worker_allgather(job->worker, &job->rates, all, sizeof(*all));
     if (status == XM_OK) {
         job->rates = all[0];
+        rb_rates_set_uplinks(job->options, &job->rates);
         status = rb_rates_network(&job->rates, &job->hosts, &job->network);
     }
     free(all);
@@ -156,8 +165,7 @@ static xm_status_t run_case(job_t *job, int index)
 {
     rb_prepared_t prepared = {0};
     rb_result_t result;
-    xm_status_t status = rb_prepare(&job->selection.cases[index], job->options->partition,
-                                    &job->hosts, job->network, &prepared);
+    xm_status_t status = rb_prepared_list_take(&job->prepared, index, &prepared);
 
     status = rb_share_status(job->worker, status);
     if (status == XM_OK) {
@@ -202,6 +210,11 @@ static xm_status_t run(job_t *job, xm_status_t parsed)
     }
     if (status == XM_OK) {
         status = agree_on_rates(job);
+    }
+    if (status == XM_OK) {
+        status =
+            rb_share_status(job->worker, rb_prepared_list_create(&job->selection, &job->hosts,
+                                                                 job->network, &job->prepared));
     }
     if (status == XM_OK) {
         status = introduce_ranks(job);
@@ -262,6 +275,7 @@ int rb_job_run(const rb_options_t *options, xm_status_t parsed, const xm_job_env
         exit_status = fail(speaks(job.worker), status, reason);
     }
     rb_report_destroy(job.report);
+    rb_prepared_list_clear(&job.prepared);
     xm_network_destroy(job.network);
     free(job.ranks);
     rb_host_map_clear(&job.hosts);

@@ -8,7 +8,7 @@
 #include "bench/records.h"
 #include "bench/tile_buffers.h"
 #include "cli_support/progress.h"
-#include "resharding/execute.h"
+#include "resharding/checksum.h"
 
 enum { CHANNELS = 256 };
 
@@ -39,10 +39,8 @@ static xm_status_t prepare_seat(seat_t *seat)
     }
     params.plan = seat->prepared->plan;
     params.transport = xm_worker_transport(seat->worker);
-    params.src = seat->buffers.src;
-    params.src_bytes = seat->buffers.src_bytes;
-    params.dst = seat->buffers.dst;
-    params.dst_bytes = seat->buffers.dst_bytes;
+    params.buffers = seat->buffers.tensors;
+    params.memory_limit = seat->options->memory_limit;
     params.channel = seat->index % CHANNELS;
     return xm_executor_create(&params, &seat->executor);
 }
@@ -74,6 +72,13 @@ static xm_status_t run_once(seat_t *seat, int run, double *seconds, uint64_t *wr
         return status;
     }
     own[0] = xm_transport_now(xm_worker_transport(seat->worker)) - seat->start_ns;
+    if (seat->options->verify) {
+        status = rb_share_status(seat->worker, xm_reshard_verify(seat->worker, seat->executor,
+                                                                 xm_worker_deadline(seat->worker)));
+        if (status < 0) {
+            return status;
+        }
+    }
     if (seat->options->validate) {
         own[1] = (int64_t)rb_tile_buffers_check(&seat->buffers, salt);
     }
@@ -143,7 +148,8 @@ xm_status_t rb_job_case(xm_worker_t *worker, const rb_job_info_t *job, int index
 {
     const rb_options_t *options = job->options;
     seat_t seat = {.worker = worker, .options = options, .prepared = prepared, .index = index};
-    rb_result_t made = {.prepared = prepared, .validated = options->validate};
+    rb_result_t made = {
+        .prepared = prepared, .validated = options->validate, .verified = options->verify};
     xm_status_t status = xm_reshard_agree(worker, prepared->plan, prepared->one->dtype);
 
     if (status < 0) {

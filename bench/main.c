@@ -72,7 +72,7 @@ static int run_alone(const rb_options_t *options)
         status = rb_cluster_create(options, &selection, &hosts);
     }
     if (status == XM_OK) {
-        status = rb_cluster_check(options, &selection, &hosts);
+        status = rb_cluster_check(&selection, &hosts);
     }
     if (status < 0) {
         goto clear_hosts;

@@ -9,12 +9,12 @@
 #include "bench/job_info.h"
 #include "bench/report.h"
 
-/** Deals with selection->cases[index] and adds it to the report. */
-typedef xm_status_t rb_offline_case_t(const rb_job_info_t *job, const xm_network_t *network,
-                                      int index, rb_report_t *report);
+/** Deals with case @p index, which is planned, and adds it to the report. */
+typedef xm_status_t rb_offline_case_t(const rb_job_info_t *job, int index,
+                                      const rb_prepared_t *prepared, rb_report_t *report);
 
-/** Runs @p run_case on every case and finishes the report. @p wrong: wrong bytes that the cases
- * reported. */
+/** Plans all cases, runs @p run_case on each and finishes the report. @p wrong: wrong bytes that
+ * the cases reported. */
 xm_status_t rb_offline_run(const rb_options_t *options, const rb_selection_t *selection,
                            const rb_host_map_t *hosts, rb_offline_case_t *run_case,
                            uint64_t *wrong);

@@ -9,7 +9,7 @@
 
 /* Values of options as they are given, before they are checked together. */
 typedef struct {
-    const char *scale, *partition;
+    const char *scale, *partition, *nic_gbps;
     bool validate, no_validate;
     int transport;
 } raw_t;
@@ -19,8 +19,9 @@ enum { MAX_RANKS = 65536, MAX_ITERATIONS = 1000000 };
 static const char summary[] =
     "Moves sharded tensors from one device mesh to another, checks every byte and compares the\n"
     "time with the lower bound. What is moved comes from a suite, from --src-mesh and the options\n"
-    "that go with it, or from a parallel plan. Ranks are processes of this machine (-n), or those\n"
-    "of a launcher such as torchrun, mpirun or srun. docs/reshard-bench.md describes the output.";
+    "that go with it, from --model-config, or from a parallel plan. Ranks are processes of this\n"
+    "machine (-n), or those of a launcher such as torchrun, mpirun or srun.\n"
+    "docs/reshard-bench.md describes the output.";
 
 static size_t fill_table(rb_options_t *o, raw_t *raw)
 {
@@ -35,7 +36,7 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
         {"case", 0, XM_CLI_LIST, &o->cases, "NAME", 0, 0,
          "Run this case of the suites; may be repeated."},
         {"scale", 0, XM_CLI_STRING, &raw->scale, "1/K", 0, 0,
-         "Divide dimension 0 of every tensor by K (default 1)."},
+         "Divide dimension 0 of every tensor, and all sizes of a model, by K (default 1)."},
         {"list", 0, XM_CLI_FLAG, &o->list, NULL, 0, 0, "List the cases and end."},
         {"src-mesh", 0, XM_CLI_STRING, &o->src_mesh, "2x4", 0, 0, "Shape of the source mesh."},
         {"dst-mesh", 0, XM_CLI_STRING, &o->dst_mesh, "2x4", 0, 0, "Shape of the destination mesh."},
@@ -51,18 +52,29 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
          "Element type (default int32 in suites, otherwise float32)."},
         {"partition", 0, XM_CLI_STRING, &raw->partition, "even|chunk|balanced", 0, 0,
          "How dimensions are cut: evenly, in torch's chunks, or balanced (default even)."},
+        {"model-config", 0, XM_CLI_STRING, &o->model_config, "MODEL.json", 0, 0,
+         "Move all tensors of a model, listed in this file."},
+        {"system-config", 0, XM_CLI_STRING, &o->system_config, "SYSTEM.json", 0, 0,
+         "Parallel configurations of a model's training and serving."},
+        {"shard-table", 0, XM_CLI_STRING, &o->shard_table, "TABLE.json", 0, 0,
+         "How a model's parameters are sharded, by name, before the built-in entries."},
         {"plan", 0, XM_CLI_STRING, &o->plan, "PLAN.json", 0, 0,
          "Take the resharding from a parallel plan of autopar."},
         {"boundary", 0, XM_CLI_INT, &o->boundary, "K", 0, MAX_RANKS,
          "Boundary of the parallel plan, between stages K and K + 1 (default 0)."},
-        {"strategy", 0, XM_CLI_CHOICE, &o->strategy, "send_recv|broadcast", 0, 0,
+        {"strategy", 0, XM_CLI_CHOICE, &o->strategy, RB_STRATEGY_NAMES, 0, 0,
          "How a slice reaches its receivers (default: the case's own, else broadcast)."},
-        {"scheduler", 0, XM_CLI_CHOICE, &o->scheduler, "naive|balance", 0, 0,
+        {"scheduler", 0, XM_CLI_CHOICE, &o->scheduler, RB_SCHEDULER_NAMES, 0, 0,
          "Who sends, in which order (default: the case's own, else balance)."},
         {"transport", 0, XM_CLI_CHOICE, &raw->transport, "ucx|sim", 0, 0,
          "Move bytes by UCX, or in a simulated network with a virtual clock (default ucx)."},
-        {"nic-gbps", 0, XM_CLI_DOUBLE, &o->nic_gbps, "G", 1e-3, 1e6,
-         "Gbit/s of a host's NICs for plan, bound and simulated network."},
+        {"nic-gbps", 0, XM_CLI_STRING, &raw->nic_gbps, "G[,G…]", 0, 0,
+         "Gbit/s of a host's NICs for plan, bound and simulated network; several: of the hosts in "
+         "turn."},
+        {"racks", 0, XM_CLI_INT, &o->racks, "N", 1, MAX_RANKS,
+         "Racks, of equally many neighbouring hosts; needs --uplink-gbps."},
+        {"uplink-gbps", 0, XM_CLI_DOUBLE, &o->uplink_gbps, "G", 1e-3, 1e6,
+         "Gbit/s of a rack's uplink, per direction; needs --racks."},
         {"profile", 0, XM_CLI_STRING, &o->profile, "CLUSTER.json", 0, 0,
          "Take the network's rates from a cluster profile."},
         {"topology", 0, XM_CLI_STRING, &o->topology, "MACHINE.xml", 0, 0,
@@ -74,9 +86,14 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
         {"validate", 0, XM_CLI_FLAG, &raw->validate, NULL, 0, 0,
          "Check every byte of every run (the default)."},
         {"no-validate", 0, XM_CLI_FLAG, &raw->no_validate, NULL, 0, 0, "Check nothing."},
+        {"verify", 0, XM_CLI_FLAG, &o->verify, NULL, 0, 0,
+         "After every run compare checksums of all slices between holders and receivers."},
+        {"memory-limit", 0, XM_CLI_BYTES, &o->memory_limit, "BYTES", 0, 0,
+         "Most memory of a rank for packing, e.g. 4MiB (default: 8 MiB a peer and direction)."},
         {"dry-run", 0, XM_CLI_FLAG, &o->dry_run, NULL, 0, 0,
          "Plan, bound and simulate; start no rank."},
-        {"seed", 0, XM_CLI_INT, &o->seed, "N", 0, 0, "Seed of the data (default 1)."},
+        {"seed", 0, XM_CLI_INT, &o->seed, "N", 0, 0,
+         "Seed of the data and of randomised schedulers (default 1)."},
         {"json", 0, XM_CLI_FLAG, &o->json, NULL, 0, 0,
          "Print one JSON document instead of the table."},
         {"json-file", 'J', XM_CLI_STRING, &o->json_path, "OUT.json", 0, 0,
@@ -106,6 +123,30 @@ static xm_status_t parse_scale(const char *text, int64_t *divisor)
     return xm_text_parse_int("--scale", text + 2, 1, INT64_C(1) << 40, divisor);
 }
 
+/* "10" or "10,25": rates of the hosts in turn. */
+static xm_status_t parse_nic_gbps(const char *text, rb_options_t *o)
+{
+    while (text != NULL) {
+        const char *comma = strchr(text, ',');
+        char item[32];
+        xm_status_t status;
+
+        if (o->nic_rates == RB_NIC_RATES) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--nic-gbps has more than %d rates",
+                                RB_NIC_RATES);
+        }
+        (void)snprintf(item, sizeof(item), "%.*s",
+                       (int)(comma != NULL ? (size_t)(comma - text) : strlen(text)), text);
+        status = xm_text_parse_double("--nic-gbps", item, 1e-3, 1e6, &o->nic_gbps[o->nic_rates]);
+        if (status < 0) {
+            return status;
+        }
+        ++o->nic_rates;
+        text = comma != NULL ? comma + 1 : NULL;
+    }
+    return XM_OK;
+}
+
 /* Not a choice of the table: `explicit` is a partition too, and its refusal says what it lacks. */
 static xm_status_t parse_partition(const char *text, xm_partition_t *partition)
 {
@@ -131,13 +172,17 @@ static xm_status_t check_origin(const rb_options_t *o)
     static const char *const suite[] = {"suite", "case"};
     static const char *const own[] = {"src-mesh", "dst-mesh", "src-ranks", "dst-ranks",
                                       "src-spec", "dst-spec", "shape"};
+    static const char *const model[] = {"model-config"};
     static const char *const plan[] = {"plan", "boundary"};
     static const char *const needed[] = {"src-mesh", "dst-mesh", "src-spec", "dst-spec", "shape"};
     const char *origin[] = {first_given(o->cli, suite, 2), first_given(o->cli, own, 7),
-                            first_given(o->cli, plan, 2)};
+                            first_given(o->cli, model, 1), first_given(o->cli, plan, 2)};
+    enum { ORIGINS = sizeof(origin) / sizeof(origin[0]) };
+    bool any = false;
 
-    for (int i = 0; i < 3; ++i) {
-        for (int j = i + 1; j < 3; ++j) {
+    for (int i = 0; i < ORIGINS; ++i) {
+        any = any || origin[i] != NULL;
+        for (int j = i + 1; j < ORIGINS; ++j) {
             if (origin[i] != NULL && origin[j] != NULL) {
                 return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                                     "--%s and --%s name different things to move; give one of them",
@@ -151,13 +196,17 @@ static xm_status_t check_origin(const rb_options_t *o)
                                 needed[i]);
         }
     }
-    if (origin[2] != NULL && o->plan == NULL) {
+    if (o->model_config != NULL && o->system_config == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--model-config is given but --system-config is not");
+    }
+    if (origin[3] != NULL && o->plan == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--boundary is given but --plan is not");
     }
-    if (origin[0] == NULL && origin[1] == NULL && origin[2] == NULL && !o->list) {
+    if (!any && !o->list) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "nothing to move: give --suite, --case, --src-mesh … or --plan "
-                            "(--list shows the cases)");
+                            "nothing to move: give --suite, --case, --src-mesh …, --model-config "
+                            "or --plan (--list shows the cases)");
     }
     return XM_OK;
 }
@@ -194,6 +243,37 @@ static xm_status_t check_hosts(rb_options_t *o)
     return XM_OK;
 }
 
+static xm_status_t check_rates(const rb_options_t *o)
+{
+    if (o->profile != NULL && o->nic_rates > 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--profile and --nic-gbps both say how fast the NICs are; give one");
+    }
+    if ((o->racks > 0) != (o->uplink_gbps > 0)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is given but --%s is not",
+                            o->racks > 0 ? "racks" : "uplink-gbps",
+                            o->racks > 0 ? "uplink-gbps" : "racks");
+    }
+    return XM_OK;
+}
+
+static xm_status_t check_reports(const rb_options_t *o, const raw_t *raw)
+{
+    if (raw->validate && raw->no_validate) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--validate and --no-validate contradict each other");
+    }
+    if (o->dry_run && o->verify) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--verify compares what was moved, and --dry-run moves nothing");
+    }
+    if (o->dry_run && o->trace_path != NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--trace shows measured transfers, and --dry-run measures nothing");
+    }
+    return XM_OK;
+}
+
 static xm_status_t check(rb_options_t *o, const raw_t *raw)
 {
     xm_status_t status = parse_scale(raw->scale, &o->scale_divisor);
@@ -202,25 +282,22 @@ static xm_status_t check(rb_options_t *o, const raw_t *raw)
         status = parse_partition(raw->partition, &o->partition);
     }
     if (status == XM_OK) {
+        status = parse_nic_gbps(raw->nic_gbps, o);
+    }
+    if (status == XM_OK) {
         status = check_origin(o);
     }
     if (status == XM_OK) {
         status = check_hosts(o);
     }
+    if (status == XM_OK) {
+        status = check_rates(o);
+    }
+    if (status == XM_OK) {
+        status = check_reports(o, raw);
+    }
     if (status < 0) {
         return status;
-    }
-    if (raw->validate && raw->no_validate) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--validate and --no-validate contradict each other");
-    }
-    if (o->profile != NULL && o->nic_gbps > 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--profile and --nic-gbps both say how fast the NICs are; give one");
-    }
-    if (o->dry_run && o->trace_path != NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--trace shows measured transfers, and --dry-run measures nothing");
     }
     o->validate = !raw->no_validate;
     o->transport = (rb_transport_t)raw->transport;

@@ -13,7 +13,11 @@
 
 typedef enum rb_transport { RB_TRANSPORT_UCX, RB_TRANSPORT_SIM } rb_transport_t;
 
-enum { RB_OPTIONS_MAX = 40 };
+/** Choices of the options, in the order of the enumerations. */
+#define RB_STRATEGY_NAMES  "send_recv|allgather|broadcast|auto"
+#define RB_SCHEDULER_NAMES "naive|balance|dfs|greedy|openshop|auto"
+
+enum { RB_OPTIONS_MAX = 52, RB_NIC_RATES = 64 };
 
 /** Everything the command line says. Texts belong to `cli`; absent ones are NULL, numbers 0. */
 typedef struct rb_options {
@@ -30,15 +34,20 @@ typedef struct rb_options {
     bool list;
     const char *src_mesh, *dst_mesh, *src_ranks, *dst_ranks, *src_spec, *dst_spec, *shape, *dtype;
     xm_partition_t partition;
+    const char *model_config, *system_config, *shard_table;
     const char *plan;
     int boundary;
     int strategy;  /**< xm_strategy_t, or RB_ANY */
     int scheduler; /**< xm_scheduler_t, or RB_ANY */
     rb_transport_t transport;
-    double nic_gbps;
+    double nic_gbps[RB_NIC_RATES]; /**< of the hosts in turn */
+    int nic_rates;                 /**< entries of nic_gbps; 0: not given */
+    double uplink_gbps;            /**< 0: uplinks are never the limit */
+    int racks;
     const char *profile, *topology;
     int warmup, iterations, seed;
-    bool validate, dry_run, json;
+    uint64_t memory_limit; /**< bytes of a rank's pack buffers; 0: none beyond the executor's own */
+    bool validate, verify, dry_run, json;
     const char *json_path, *trace_path, *plot_path, *dump_path;
 } rb_options_t;
 

@@ -168,6 +168,11 @@ uint64_t rb_pattern_check(const void *buffer, const xm_box_t *box, const int64_t
     return wrong;
 }
 
+uint64_t rb_pattern_tensor_salt(uint64_t salt, int tensor)
+{
+    return tensor == 0 ? salt : mix(salt ^ mix((uint64_t)tensor));
+}
+
 uint64_t rb_pattern_salt(int seed, int index, int run)
 {
     return mix(mix(mix((uint64_t)(int64_t)seed) ^ (uint64_t)index) ^ (uint64_t)run);

@@ -27,6 +27,9 @@ void rb_pattern_poison(void *buffer, const xm_box_t *box, const int64_t *shape,
 uint64_t rb_pattern_check(const void *buffer, const xm_box_t *box, const int64_t *shape,
                           int64_t element_size, uint64_t salt);
 
+/** The salt of tensor @p tensor of a batch whose salt is @p salt: that itself for tensor 0. */
+uint64_t rb_pattern_tensor_salt(uint64_t salt, int tensor);
+
 /** The salt of run @p run of case @p index under a seed. */
 uint64_t rb_pattern_salt(int seed, int index, int run);
 

@@ -70,6 +70,12 @@ static xm_status_t place_by_rank(const rb_case_t *one, const rb_host_map_t *host
     int *following;
     xm_status_t status;
 
+    if (one->model != NULL && first + count > hosts->ranks) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "model %s has %d training and %d serving ranks, which makes %d ranks, "
+                            "but the job has %d",
+                            one->name, rb_side_size(&one->src), count, first + count, hosts->ranks);
+    }
     if (one->dst.ranks == NULL && first + count > hosts->ranks) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "a source mesh of %d ranks and a destination mesh of %d ranks after it "

@@ -1,6 +1,6 @@
 /**
  * @file prepared.h
- * A case on the ranks of a job: layouts and plan.
+ * A case on the ranks of a job: its plan.
  */
 #ifndef RB_PREPARED_H
 #define RB_PREPARED_H
@@ -12,15 +12,20 @@
 typedef struct rb_prepared {
     const rb_case_t *one;
     const xm_network_t *network;
-    xm_layout_t *src, *dst;
     xm_plan_t *plan;
     double plan_s; /**< seconds that layouts and plan took */
     bool shared;   /**< see placement.h */
 } rb_prepared_t;
 
-/** Places the case, lays the tensor out and plans. @p one and @p network must outlive the result.
+/**
+ * Fails when the case cannot be laid out on these ranks: a mesh that does not fit, a spec that does
+ * not fit its mesh, a dimension that does not divide. Cheap: nothing is planned.
  */
-xm_status_t rb_prepare(const rb_case_t *one, xm_partition_t partition, const rb_host_map_t *hosts,
+xm_status_t rb_prepare_check(const rb_case_t *one, const rb_host_map_t *hosts);
+
+/** Places the case, lays its tensors out and plans. @p one and @p network must outlive the result.
+ */
+xm_status_t rb_prepare(const rb_case_t *one, const rb_host_map_t *hosts,
                        const xm_network_t *network, rb_prepared_t *prepared);
 
 void rb_prepared_clear(rb_prepared_t *prepared);

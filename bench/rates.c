@@ -1,6 +1,7 @@
 #include "bench/rates.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "cli_support/progress.h"
 #include "comm/probe.h"
@@ -14,15 +15,24 @@ enum { PROBE_BYTES = 1 << 20, PROBE_REPETITIONS = 3 };
 
 static void take_profile(const xm_cluster_profile_t *profile, rb_rates_t *rates)
 {
-    rates->nic_bandwidth = xm_cluster_profile_nic_bandwidth(profile);
+    rates->nic_bandwidth[0] = xm_cluster_profile_nic_bandwidth(profile);
+    rates->nic_rates = 1;
     rates->nic_latency = xm_cluster_profile_latency(profile, XM_LINK_INTER_HOST);
     rates->host_bandwidth = xm_cluster_profile_bandwidth(profile, XM_LINK_INTRA_HOST);
     rates->host_latency = xm_cluster_profile_latency(profile, XM_LINK_INTRA_HOST);
 }
 
-static void take_gbps(double gbps, rb_rates_t *rates)
+static double bytes_per_second(double gbps)
 {
-    rates->nic_bandwidth = gbps * 1e9 / 8;
+    return gbps * 1e9 / 8;
+}
+
+static void take_gbps(const double *gbps, int count, rb_rates_t *rates)
+{
+    for (int i = 0; i < count; ++i) {
+        rates->nic_bandwidth[i] = bytes_per_second(gbps[i]);
+    }
+    rates->nic_rates = count;
     rates->nic_latency = assumed_nic_latency;
     rates->host_bandwidth = assumed_host_bandwidth;
     rates->host_latency = assumed_host_latency;
@@ -30,7 +40,7 @@ static void take_gbps(double gbps, rb_rates_t *rates)
 
 xm_status_t rb_rates_read(const rb_options_t *options, rb_rates_t *rates, bool *known)
 {
-    *known = options->profile != NULL || options->nic_gbps > 0;
+    *known = options->profile != NULL || options->nic_rates > 0;
     if (options->profile != NULL) {
         xm_cluster_profile_t *profile;
         xm_status_t status = xm_cluster_profile_load(options->profile, &profile);
@@ -42,17 +52,16 @@ xm_status_t rb_rates_read(const rb_options_t *options, rb_rates_t *rates, bool *
         (void)snprintf(rates->source, sizeof(rates->source), "profile %s: %s", options->profile,
                        xm_cluster_profile_provenance(profile));
         xm_cluster_profile_destroy(profile);
-    } else if (options->nic_gbps > 0) {
-        take_gbps(options->nic_gbps, rates);
-        (void)snprintf(rates->source, sizeof(rates->source), "--nic-gbps %g, latencies assumed",
-                       options->nic_gbps);
+    } else if (options->nic_rates > 0) {
+        take_gbps(options->nic_gbps, options->nic_rates, rates);
+        (void)snprintf(rates->source, sizeof(rates->source), "--nic-gbps, latencies assumed");
     }
     return XM_OK;
 }
 
 void rb_rates_assume(rb_rates_t *rates)
 {
-    take_gbps(assumed_gbps, rates);
+    take_gbps(&assumed_gbps, 1, rates);
     (void)snprintf(rates->source, sizeof(rates->source),
                    "assumed; --profile or --nic-gbps gives others");
 }
@@ -79,16 +88,58 @@ xm_status_t rb_rates_probe(xm_worker_t *worker, bool show, rb_rates_t *rates)
     return XM_OK;
 }
 
+void rb_rates_set_uplinks(const rb_options_t *options, rb_rates_t *rates)
+{
+    rates->racks = options->racks;
+    rates->uplink_bandwidth = bytes_per_second(options->uplink_gbps);
+}
+
+char *rb_rates_format_nic(const rb_rates_t *rates, char *buffer, size_t size)
+{
+    size_t used = 0;
+
+    for (int i = 0; i < rates->nic_rates && used < size; ++i) {
+        used += (size_t)snprintf(buffer + used, size - used, "%s%.3f", i > 0 ? "/" : "",
+                                 rates->nic_bandwidth[i] * 1e-9);
+    }
+    return buffer;
+}
+
 xm_status_t rb_rates_network(const rb_rates_t *rates, const rb_host_map_t *hosts,
                              xm_network_t **network)
 {
     xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
+    double *nic = malloc((size_t)hosts->hosts * sizeof(*nic));
+    int *rack_of_host = malloc((size_t)hosts->hosts * sizeof(*rack_of_host));
+    xm_status_t status;
 
+    if (nic == NULL || rack_of_host == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", hosts->hosts);
+        goto free_arrays;
+    }
+    if (rates->racks > hosts->hosts) {
+        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "--racks %d, but there are %d hosts",
+                              rates->racks, hosts->hosts);
+        goto free_arrays;
+    }
+    for (int h = 0; h < hosts->hosts; ++h) {
+        nic[h] = rates->nic_bandwidth[h % rates->nic_rates];
+        rack_of_host[h] = (int)((int64_t)h * rates->racks / hosts->hosts);
+    }
     params.ranks = hosts->ranks;
     params.host_of_rank = hosts->host_of;
-    params.nic_bandwidth = rates->nic_bandwidth;
+    params.nic_bandwidth = rates->nic_bandwidth[0];
     params.nic_latency = rates->nic_latency;
     params.host_bandwidth = rates->host_bandwidth;
     params.host_latency = rates->host_latency;
-    return xm_network_create(&params, network);
+    params.egress = rates->nic_rates > 1 ? nic : NULL;
+    params.ingress = params.egress;
+    params.rack_of_host = rates->racks > 0 ? rack_of_host : NULL;
+    params.uplink_bandwidth = rates->uplink_bandwidth;
+    status = xm_network_create(&params, network);
+
+free_arrays:
+    free(rack_of_host);
+    free(nic);
+    return status;
 }

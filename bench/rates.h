@@ -12,11 +12,14 @@
 #include "resharding/network.h"
 
 typedef struct rb_rates {
-    double nic_bandwidth; /**< bytes/s of a host, per direction */
-    double nic_latency;   /**< seconds */
+    double nic_bandwidth[RB_NIC_RATES]; /**< bytes/s of the hosts in turn, per direction */
+    int nic_rates;                      /**< entries of nic_bandwidth, at least 1 */
+    double nic_latency;                 /**< seconds */
     double host_bandwidth;
     double host_latency;
-    char source[1024]; /**< for the report, e.g. "probed at start" */
+    int racks;               /**< of equally many neighbouring hosts; 0: one */
+    double uplink_bandwidth; /**< bytes/s of a rack, per direction; 0: never the limit */
+    char source[1024];       /**< for the report, e.g. "probed at start" */
 } rb_rates_t;
 
 /** Rates of --profile or --nic-gbps. *known tells whether one of them is given. */
@@ -28,7 +31,13 @@ void rb_rates_assume(rb_rates_t *rates);
 /** Collective: a short probe of the job's links. @p show draws a progress line (one rank only). */
 xm_status_t rb_rates_probe(xm_worker_t *worker, bool show, rb_rates_t *rates);
 
-/** The network of these rates and hosts. */
+/** The racks and uplinks of the options. */
+void rb_rates_set_uplinks(const rb_options_t *options, rb_rates_t *rates);
+
+/** "1.250" or "1.250/3.125", GB/s, into @p buffer, which is returned. */
+char *rb_rates_format_nic(const rb_rates_t *rates, char *buffer, size_t size);
+
+/** The network of these rates and hosts. Fails when there are more racks than hosts. */
 xm_status_t rb_rates_network(const rb_rates_t *rates, const rb_host_map_t *hosts,
                              xm_network_t **network);
 

@@ -1,6 +1,6 @@
 /**
  * @file records.h
- * When the transfers of one rank ran.
+ * When the hops of one rank ran.
  */
 #ifndef RB_RECORDS_H
 #define RB_RECORDS_H
@@ -9,8 +9,8 @@
 #include "resharding/execute.h"
 
 /**
- * Lists the transfers that @p rank sent or received in the executor's last run, in a malloc'ed
- * array. @p start_ns is when the run started, on the transport's clock.
+ * Lists the hops that @p rank sent or received, and its copies, in the executor's last run, in a
+ * malloc'ed array. @p start_ns is when the run started, on the transport's clock.
  */
 xm_status_t rb_records_take(const xm_plan_t *plan, const xm_executor_t *executor, int rank,
                             int64_t start_ns, rb_record_t **records, size_t *count);

@@ -1,5 +1,6 @@
 #include "bench/result.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +26,13 @@ rb_times_t rb_result_times(const rb_result_t *result)
                          sorted[count - 1]};
     free(sorted);
     return times;
+}
+
+double rb_result_gap(const rb_result_t *result)
+{
+    double bound = (double)xm_plan_bound_ns(result->prepared->plan);
+
+    return bound > 0 ? (double)xm_plan_makespan_ns(result->prepared->plan) / bound - 1 : NAN;
 }
 
 void rb_result_clear(rb_result_t *result)

@@ -11,10 +11,11 @@
 
 #include "bench/prepared.h"
 
-/** One rank's part in a transfer of the last run, ns from the start of the run. */
+/** One rank's part in a hop of the last run, ns from the start of the run. */
 typedef struct rb_record {
     int64_t transfer;
-    int64_t rank; /**< sender or receiver */
+    int32_t hop;  /**< place in the transfer's route */
+    int32_t rank; /**< sender or receiver */
     int64_t start_ns, end_ns;
 } rb_record_t;
 
@@ -22,7 +23,7 @@ typedef struct rb_result {
     const rb_prepared_t *prepared;
     int runs;        /**< timed runs; 0 after a dry run */
     double *seconds; /**< of each run, the slowest rank's */
-    bool validated;
+    bool validated, verified;
     uint64_t wrong; /**< bytes that differ from what they should be, all ranks and runs */
     rb_record_t *records;
     size_t record_count;
@@ -35,6 +36,9 @@ typedef struct rb_times {
 
 /** Needs at least one run. */
 rb_times_t rb_result_times(const rb_result_t *result);
+
+/** Makespan of the plan over its bound, minus 1; NaN without a bound. */
+double rb_result_gap(const rb_result_t *result);
 
 /** Frees the arrays. */
 void rb_result_clear(rb_result_t *result);

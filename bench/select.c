@@ -7,6 +7,8 @@
 #include "bench/boundary.h"
 #include "comm/text.h"
 
+enum { MOST_CASES = 64 /* of all suites */ };
+
 static xm_status_t allocate(int capacity, rb_selection_t *selection)
 {
     *selection = (rb_selection_t){.cases = calloc((size_t)capacity, sizeof(rb_case_t))};
@@ -29,11 +31,11 @@ static xm_status_t select_all(const rb_options_t *options, rb_selection_t *selec
 
 static xm_status_t select_named(const rb_options_t *options, rb_selection_t *selection)
 {
-    const char *names[64];
-    int index_of[64], count = 0;
+    const char *names[MOST_CASES];
+    int index_of[MOST_CASES], count = 0;
     xm_status_t status = allocate((int)options->cases.count, selection);
 
-    for (int i = 0; i < rb_suite_cases(); ++i) {
+    for (int i = 0; i < rb_suite_cases() && count < MOST_CASES; ++i) {
         if (options->suite == RB_ANY || rb_suite_holds((rb_suite_t)options->suite, i)) {
             index_of[count] = i;
             names[count++] = rb_suite_case_name(i);
@@ -131,20 +133,61 @@ static xm_status_t select_boundary(const rb_options_t *options, rb_selection_t *
                                          &selection->cases[selection->count++]);
 }
 
+static xm_status_t select_files(const rb_options_t *options, rb_selection_t *selection)
+{
+    xm_status_t status = allocate(1, selection);
+
+    if (status == XM_OK) {
+        rb_case_of_model(
+            &(rb_model_request_t){.model_config = options->model_config, .packed = true},
+            &selection->cases[selection->count++]);
+    }
+    return status;
+}
+
+static xm_status_t apply_to_model(const rb_options_t *options, rb_case_t *one)
+{
+    if (options->dtype != NULL || xm_cli_given(options->cli, "partition")) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--%s is about cases of one tensor; the tensors of a model have their "
+                            "own",
+                            options->dtype != NULL ? "dtype" : "partition");
+    }
+    one->request.system_config = options->system_config;
+    one->request.shard_table = options->shard_table;
+    one->request.scale = options->scale_divisor;
+    return rb_case_load_model(one);
+}
+
+static xm_status_t apply_to_tensor(const rb_options_t *options, rb_case_t *one)
+{
+    xm_status_t status;
+
+    if (options->system_config != NULL || options->shard_table != NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is about models, but case %s is not one",
+                            options->system_config != NULL ? "system-config" : "shard-table",
+                            one->name);
+    }
+    status = rb_case_scale(one, options->scale_divisor);
+    if (status == XM_OK && options->dtype != NULL) {
+        status = rb_dtype_parse(options->dtype, &one->element_size);
+    }
+    if (status == XM_OK && options->dtype != NULL) {
+        (void)snprintf(one->dtype, sizeof(one->dtype), "%s", options->dtype);
+    }
+    one->partition = options->partition;
+    return status;
+}
+
 static xm_status_t apply_overrides(const rb_options_t *options, rb_case_t *one)
 {
-    xm_status_t status = rb_case_scale(one, options->scale_divisor);
+    xm_status_t status =
+        rb_case_is_model(one) ? apply_to_model(options, one) : apply_to_tensor(options, one);
 
     if (status < 0) {
         return status;
     }
-    if (options->dtype != NULL) {
-        status = rb_dtype_parse(options->dtype, &one->element_size);
-        if (status < 0) {
-            return status;
-        }
-        (void)snprintf(one->dtype, sizeof(one->dtype), "%s", options->dtype);
-    }
+    one->seed = options->seed;
     if (options->strategy != RB_ANY || one->strategy == RB_ANY) {
         one->strategy = options->strategy != RB_ANY ? options->strategy : XM_STRATEGY_BROADCAST;
     }
@@ -163,6 +206,8 @@ xm_status_t rb_select(const rb_options_t *options, rb_selection_t *selection)
         status = select_named(options, &selected);
     } else if (options->src_mesh != NULL) {
         status = select_described(options, &selected);
+    } else if (options->model_config != NULL) {
+        status = select_files(options, &selected);
     } else if (options->plan != NULL) {
         status = select_boundary(options, &selected);
     } else {

@@ -14,8 +14,9 @@ typedef struct rb_selection {
 } rb_selection_t;
 
 /**
- * Lists the cases: of --suite, narrowed by --case; the one that --src-mesh … describe; or the
- * boundary of --plan. --scale, --dtype, --strategy and --scheduler have been applied to them.
+ * Lists the cases: of --suite, narrowed by --case; the one that --src-mesh … describe; the
+ * model of --model-config, loaded as those of the suites are; or the boundary of --plan. --scale,
+ * --dtype, --strategy and --scheduler have been applied to them.
  */
 xm_status_t rb_select(const rb_options_t *options, rb_selection_t *selection);
 

@@ -10,12 +10,15 @@
 #include "bench/tile_buffers.h"
 #include "cli_support/progress.h"
 #include "comm/transport_sim.h"
+#include "resharding/checksum.h"
+#include "resharding/order.h"
 
 /* One simulated rank in one case. */
 typedef struct {
     xm_transport_t *transport;
     rb_tile_buffers_t buffers;
     xm_executor_t *executor;
+    xm_checksum_t *checksum; /* while a run is verified */
     bool running;
 } seat_t;
 
@@ -43,26 +46,70 @@ static xm_status_t open_seat(stage_t *stage, int rank)
     }
     params.plan = stage->prepared->plan;
     params.transport = seat->transport;
-    params.src = seat->buffers.src;
-    params.src_bytes = seat->buffers.src_bytes;
-    params.dst = seat->buffers.dst;
-    params.dst_bytes = seat->buffers.dst_bytes;
+    params.buffers = seat->buffers.tensors;
+    params.memory_limit = stage->options->memory_limit;
+    params.ordered = true;
     return xm_executor_create(&params, &seat->executor);
 }
 
-static xm_status_t open_stage(stage_t *stage)
+/* The network that the plan was made for. */
+static xm_status_t open_fabric(stage_t *stage)
 {
     const xm_network_t *network = stage->prepared->network;
+    size_t hosts = (size_t)stage->hosts->hosts;
     xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;
+    double *rates = malloc(2 * hosts * sizeof(*rates));
+    int *racks = malloc(hosts * sizeof(*racks));
     xm_status_t status;
 
+    if (rates == NULL || racks == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu simulated hosts", hosts);
+        goto free_arrays;
+    }
+    for (size_t h = 0; h < hosts; ++h) {
+        rates[h] = xm_network_egress(network, (int)h);
+        rates[hosts + h] = xm_network_ingress(network, (int)h);
+        racks[h] = xm_network_rack_of(network, (int)h);
+    }
     params.ranks = stage->hosts->ranks;
     params.host_of_rank = stage->hosts->host_of;
-    params.nic_bandwidth = xm_network_nic_bandwidth(network);
+    params.egress = rates;
+    params.ingress = rates + hosts;
+    params.rack_of_host = racks;
+    params.uplink_bandwidth = xm_network_uplink_bandwidth(network);
     params.nic_latency = xm_network_nic_latency(network);
     params.host_bandwidth = xm_network_host_bandwidth(network);
     params.host_latency = xm_network_host_latency(network);
     status = xm_sim_fabric_create(&params, &stage->fabric);
+
+free_arrays:
+    free(racks);
+    free(rates);
+    return status;
+}
+
+/* NICs and ports serve the messages in the plan's order, so that the run takes what the plan says.
+ */
+static xm_status_t order_fabric(stage_t *stage)
+{
+    xm_sim_slot_t *messages;
+    int64_t count;
+    xm_status_t status = xm_plan_messages(stage->prepared->plan, &messages, &count);
+
+    if (status == XM_OK) {
+        status = xm_sim_fabric_set_order(stage->fabric, messages, (size_t)count);
+        free(messages);
+    }
+    return status;
+}
+
+static xm_status_t open_stage(stage_t *stage)
+{
+    xm_status_t status = open_fabric(stage);
+
+    if (status == XM_OK) {
+        status = order_fabric(stage);
+    }
     if (status < 0) {
         return status;
     }
@@ -88,6 +135,12 @@ static void close_stage(stage_t *stage)
     xm_sim_fabric_destroy(stage->fabric);
 }
 
+static bool may_sleep(const seat_t *seat)
+{
+    return seat->checksum != NULL ? xm_checksum_may_sleep(seat->checksum)
+                                  : xm_executor_may_sleep(seat->executor);
+}
+
 /* Lets every rank do what it can; *running counts those that have not finished. */
 static xm_status_t advance_all(stage_t *stage, int *running, bool *moved)
 {
@@ -101,31 +154,25 @@ static xm_status_t advance_all(stage_t *stage, int *running, bool *moved)
             continue;
         }
         *moved = xm_transport_progress(seat->transport) > 0 || *moved;
-        status = xm_executor_advance(seat->executor);
+        status = seat->checksum != NULL ? xm_checksum_advance(seat->checksum)
+                                        : xm_executor_advance(seat->executor);
         if (status < 0) {
             return status;
         }
         seat->running = status == XM_IN_PROGRESS;
         *running += seat->running;
-        *moved = !seat->running || !xm_executor_may_sleep(seat->executor) || *moved;
+        *moved = !seat->running || !may_sleep(seat) || *moved;
     }
     return XM_OK;
 }
 
-static xm_status_t run_once(stage_t *stage, int run, double *seconds, uint64_t *wrong)
+/* Until every rank has finished what it has been given to do. */
+static xm_status_t drive(stage_t *stage)
 {
-    uint64_t salt = rb_pattern_salt(stage->options->seed, stage->index, run);
     int running = stage->hosts->ranks;
     xm_status_t status = XM_OK;
 
     for (int r = 0; r < stage->hosts->ranks; ++r) {
-        if (stage->options->validate || run == 0) {
-            rb_tile_buffers_fill(&stage->seats[r].buffers, salt);
-        }
-    }
-    stage->start_ns = xm_sim_fabric_now(stage->fabric);
-    for (int r = 0; status == XM_OK && r < stage->hosts->ranks; ++r) {
-        status = xm_executor_post(stage->seats[r].executor);
         stage->seats[r].running = true;
     }
     while (status == XM_OK && running > 0) {
@@ -138,7 +185,47 @@ static xm_status_t run_once(stage_t *stage, int run, double *seconds, uint64_t *
                                   stage->prepared->one->name, running);
         }
     }
+    return status;
+}
+
+static xm_status_t verify_run(stage_t *stage)
+{
+    xm_status_t status = XM_OK;
+
+    for (int r = 0; status == XM_OK && r < stage->hosts->ranks; ++r) {
+        status = xm_checksum_create(stage->seats[r].executor, &stage->seats[r].checksum);
+    }
+    if (status == XM_OK) {
+        status = drive(stage);
+    }
+    for (int r = 0; r < stage->hosts->ranks; ++r) {
+        xm_checksum_destroy(stage->seats[r].checksum);
+        stage->seats[r].checksum = NULL;
+    }
+    return status;
+}
+
+static xm_status_t run_once(stage_t *stage, int run, double *seconds, uint64_t *wrong)
+{
+    uint64_t salt = rb_pattern_salt(stage->options->seed, stage->index, run);
+    xm_status_t status = XM_OK;
+
+    for (int r = 0; r < stage->hosts->ranks; ++r) {
+        if (stage->options->validate || run == 0) {
+            rb_tile_buffers_fill(&stage->seats[r].buffers, salt);
+        }
+    }
+    stage->start_ns = xm_sim_fabric_now(stage->fabric);
+    for (int r = 0; status == XM_OK && r < stage->hosts->ranks; ++r) {
+        status = xm_executor_post(stage->seats[r].executor);
+    }
+    if (status == XM_OK) {
+        status = drive(stage);
+    }
     *seconds = (double)(xm_sim_fabric_now(stage->fabric) - stage->start_ns) * 1e-9;
+    if (status == XM_OK && stage->options->verify) {
+        status = verify_run(stage);
+    }
     for (int r = 0; status == XM_OK && stage->options->validate && r < stage->hosts->ranks; ++r) {
         *wrong += rb_tile_buffers_check(&stage->seats[r].buffers, salt);
     }
@@ -189,21 +276,15 @@ static xm_status_t collect_records(const stage_t *stage, rb_result_t *result)
     return XM_OK;
 }
 
-static xm_status_t run_case(const rb_job_info_t *job, const xm_network_t *network, int index,
+static xm_status_t run_case(const rb_job_info_t *job, int index, const rb_prepared_t *prepared,
                             rb_report_t *report)
 {
     const rb_options_t *options = job->options;
-    rb_prepared_t prepared;
-    stage_t stage = {.options = options, .hosts = job->hosts, .index = index};
-    rb_result_t result = {.validated = options->validate};
-    xm_status_t status = rb_prepare(&job->selection->cases[index], options->partition, job->hosts,
-                                    network, &prepared);
+    stage_t stage = {.options = options, .hosts = job->hosts, .prepared = prepared, .index = index};
+    rb_result_t result = {
+        .prepared = prepared, .validated = options->validate, .verified = options->verify};
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
-    stage.prepared = &prepared;
-    result.prepared = &prepared;
     result.seconds = malloc((size_t)options->iterations * sizeof(*result.seconds));
     status = result.seconds != NULL
                  ? open_stage(&stage)
@@ -219,7 +300,6 @@ static xm_status_t run_case(const rb_job_info_t *job, const xm_network_t *networ
         status = rb_report_add(report, &result);
     }
     rb_result_clear(&result);
-    rb_prepared_clear(&prepared);
     return status;
 }
 

@@ -10,7 +10,7 @@
 #include "comm/text.h"
 #include "comm/version.h"
 
-enum { LAYOUT_TEXT = 160, SHAPE_TEXT = 160 };
+enum { SCHEDULER_TEXT = 32 };
 
 const char *rb_job_transport(const rb_job_info_t *job)
 {
@@ -31,15 +31,19 @@ static void print_command(FILE *file, const rb_options_t *options)
 
 static void print_rates(FILE *file, const rb_rates_t *rates)
 {
-    char nic[32], host[32];
+    char rate[1024], nic[32], host[32];
 
-    (void)fprintf(file,
-                  "# network: NIC %.3f GB/s a host and direction, %s; inside a host %.3f GB/s, %s\n"
-                  "# rates: %s\n",
-                  rates->nic_bandwidth * 1e-9,
-                  xm_text_format_seconds(rates->nic_latency, nic, sizeof(nic)),
-                  rates->host_bandwidth * 1e-9,
-                  xm_text_format_seconds(rates->host_latency, host, sizeof(host)), rates->source);
+    (void)fprintf(
+        file, "# network: NIC %s GB/s a host and direction%s, %s; inside a host %.3f GB/s, %s\n",
+        rb_rates_format_nic(rates, rate, sizeof(rate)),
+        rates->nic_rates > 1 ? ", hosts in turn" : "",
+        xm_text_format_seconds(rates->nic_latency, nic, sizeof(nic)), rates->host_bandwidth * 1e-9,
+        xm_text_format_seconds(rates->host_latency, host, sizeof(host)));
+    if (rates->racks > 0) {
+        (void)fprintf(file, "# uplinks: %.3f GB/s a rack and direction, %d racks\n",
+                      rates->uplink_bandwidth * 1e-9, rates->racks);
+    }
+    (void)fprintf(file, "# rates: %s\n", rates->source);
 }
 
 static void print_settings(FILE *file, const rb_job_info_t *job)
@@ -48,13 +52,19 @@ static void print_settings(FILE *file, const rb_job_info_t *job)
 
     (void)fprintf(file,
                   "# ranks %d, hosts %d, transport %s, partition %s, scale 1/%" PRId64
-                  ", chunk %" PRIu64 " B, window %d",
+                  ", chunk %" PRIu64 " B, seed %d",
                   job->hosts->ranks, job->hosts->hosts, rb_job_transport(job),
                   xm_partition_name(o->partition), o->scale_divisor,
-                  xm_config_bytes(XM_CONFIG_CHUNK_SIZE), xm_config_count(XM_CONFIG_WINDOW));
+                  xm_config_bytes(XM_CONFIG_CHUNK_SIZE), o->seed);
     if (!o->dry_run) {
-        (void)fprintf(file, ", warm-up %d, runs %d, validate %s, seed %d", o->warmup, o->iterations,
-                      o->validate ? "yes" : "no", o->seed);
+        if (o->transport == RB_TRANSPORT_UCX) {
+            (void)fprintf(file, ", window %d", xm_config_count(XM_CONFIG_WINDOW));
+        }
+        (void)fprintf(file, ", warm-up %d, runs %d, validate %s, verify %s", o->warmup,
+                      o->iterations, o->validate ? "yes" : "no", o->verify ? "yes" : "no");
+    }
+    if (o->memory_limit > 0) {
+        (void)fprintf(file, ", memory limit %" PRIu64 " B", o->memory_limit);
     }
     (void)fputc('\n', file);
 }
@@ -139,6 +149,27 @@ static void print_ranks(FILE *file, const rb_job_info_t *job)
     free(counts);
 }
 
+static void print_columns(FILE *file, bool dry_run)
+{
+    (void)fprintf(file, "#\n#%11s %13s %-16s %-16s %-16s %-10s %-9s %-13s %11s", "case", "size",
+                  "src", "dst", "shape", "type", "strategy", "sched", "plan");
+    if (dry_run) {
+        (void)fprintf(file, " %13s %12s %12s %7s %7s\n", "net", "bound", "makespan", "%bound",
+                      "gap");
+    } else {
+        (void)fprintf(file, " %11s %11s %11s %11s %11s %8s %8s %7s %8s\n", "bound", "predicted",
+                      "min", "median", "max", "algbw", "netbw", "%bound", "#wrong");
+    }
+    (void)fprintf(file, "#%11s %13s %-16s %-16s %-16s %-10s %-9s %-13s %11s", "", "(B)", "", "", "",
+                  "", "", "", "(us)");
+    if (dry_run) {
+        (void)fprintf(file, " %13s %12s %12s %7s %7s\n", "(B)", "(us)", "(us)", "", "(%)");
+    } else {
+        (void)fprintf(file, " %11s %11s %11s %11s %11s %8s %8s %7s %8s\n", "(us)", "(us)", "(us)",
+                      "(us)", "(us)", "(GB/s)", "(GB/s)", "", "(B)");
+    }
+}
+
 void rb_table_header(FILE *file, const rb_job_info_t *job)
 {
     const rb_options_t *o = job->options;
@@ -155,22 +186,7 @@ void rb_table_header(FILE *file, const rb_job_info_t *job)
     } else if (job->ranks != NULL) {
         print_ranks(file, job);
     }
-    (void)fprintf(file, "#\n#%11s %13s %-16s %-16s %-16s %-10s %-9s %-9s %10s", "case", "size",
-                  "src", "dst", "shape", "type", "strategy", "sched", "plan");
-    if (o->dry_run) {
-        (void)fprintf(file, " %13s %12s %12s %7s\n", "net", "bound", "makespan", "%bound");
-        (void)fprintf(file, "#%11s %13s %-16s %-16s %-16s %-10s %-9s %-9s %10s %13s %12s %12s\n",
-                      "", "(B)", "", "", "", "", "", "", "(us)", "(B)", "(us)", "(us)");
-    } else {
-        (void)fprintf(file, " %11s %11s %11s %8s %8s %7s %8s\n", "min", "median", "max", "algbw",
-                      "netbw", "%bound", "#wrong");
-        (void)fprintf(
-            file,
-            "#%11s %13s %-16s %-16s %-16s %-10s %-9s %-9s %10s %11s %11s %11s %8s %8s %7s "
-            "%8s\n",
-            "", "(B)", "", "", "", "", "", "", "(us)", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)",
-            "", "(B)");
-    }
+    print_columns(file, o->dry_run);
     (void)fflush(file);
 }
 
@@ -197,8 +213,9 @@ static void print_measured(FILE *file, const rb_result_t *result)
     const xm_plan_t *plan = result->prepared->plan;
     rb_times_t times = rb_result_times(result);
 
-    (void)fprintf(file, " %11.1f %11.1f %11.1f", times.min * 1e6, times.median * 1e6,
-                  times.max * 1e6);
+    (void)fprintf(file, " %11.1f %11.1f %11.1f %11.1f %11.1f",
+                  (double)xm_plan_bound_ns(plan) * 1e-3, (double)xm_plan_makespan_ns(plan) * 1e-3,
+                  times.min * 1e6, times.median * 1e6, times.max * 1e6);
     if (times.median > 0) {
         (void)fprintf(file, " %8.3f %8.3f", (double)xm_plan_bytes(plan) / times.median * 1e-9,
                       (double)xm_plan_net_bytes(plan) / times.median * 1e-9);
@@ -213,32 +230,53 @@ static void print_measured(FILE *file, const rb_result_t *result)
     }
 }
 
+static void print_planned(FILE *file, const rb_result_t *result)
+{
+    const xm_plan_t *plan = result->prepared->plan;
+    double gap = rb_result_gap(result);
+
+    (void)fprintf(file, " %13" PRIu64 " %12.1f %12.1f", xm_plan_net_bytes(plan),
+                  (double)xm_plan_bound_ns(plan) * 1e-3, (double)xm_plan_makespan_ns(plan) * 1e-3);
+    print_percent(file, bound_fraction(result));
+    if (isnan(gap)) {
+        (void)fprintf(file, " %7s\n", "-");
+    } else {
+        (void)fprintf(file, " %7.2f\n", gap * 100);
+    }
+}
+
+/* "openshop", or "auto:openshop" where the plan chose or fell back. */
+static char *format_scheduler(const xm_plan_t *plan, char *buffer, size_t size)
+{
+    xm_scheduler_t asked = xm_plan_scheduler(plan), chosen = xm_plan_chosen_scheduler(plan);
+
+    (void)snprintf(buffer, size, "%s%s%s", xm_scheduler_name(asked), asked != chosen ? ":" : "",
+                   asked != chosen ? xm_scheduler_name(chosen) : "");
+    return buffer;
+}
+
 void rb_table_row(FILE *file, const rb_result_t *result)
 {
     const rb_prepared_t *prepared = result->prepared;
     const rb_case_t *one = prepared->one;
     const xm_plan_t *plan = prepared->plan;
-    char src[LAYOUT_TEXT], dst[LAYOUT_TEXT], shape[SHAPE_TEXT];
+    char src[RB_SIDE_TEXT], dst[RB_SIDE_TEXT], shape[RB_SHAPE_TEXT], scheduler[SCHEDULER_TEXT];
 
     if (prepared->shared) {
         (void)fprintf(file,
                       "# %s: the meshes share hosts; %d ranks (%d a host) would keep them apart\n",
                       one->name, rb_place_needs(one, one->ranks_per_host), one->ranks_per_host);
     }
-    (void)fprintf(file, "%12s %13" PRIu64 " %-16s %-16s %-16s %-10s %-9s %-9s %10.1f", one->name,
+    (void)fprintf(file, "%12s %13" PRIu64 " %-16s %-16s %-16s %-10s %-9s %-13s %11.1f", one->name,
                   xm_plan_bytes(plan), rb_side_format(&one->src, src, sizeof(src)),
                   rb_side_format(&one->dst, dst, sizeof(dst)),
-                  xm_shape_format(one->dims, one->shape, shape, sizeof(shape)), one->dtype,
+                  rb_case_format_shape(one, shape, sizeof(shape)), one->dtype,
                   xm_strategy_name(xm_plan_strategy(plan)),
-                  xm_scheduler_name(xm_plan_scheduler(plan)), prepared->plan_s * 1e6);
+                  format_scheduler(plan, scheduler, sizeof(scheduler)), prepared->plan_s * 1e6);
     if (result->runs > 0) {
         print_measured(file, result);
     } else {
-        (void)fprintf(file, " %13" PRIu64 " %12.1f %12.1f", xm_plan_net_bytes(plan),
-                      (double)xm_plan_bound_ns(plan) * 1e-3,
-                      (double)xm_plan_makespan_ns(plan) * 1e-3);
-        print_percent(file, bound_fraction(result));
-        (void)fputc('\n', file);
+        print_planned(file, result);
     }
     (void)fflush(file);
 }
@@ -250,6 +288,7 @@ void rb_totals_add(rb_totals_t *totals, const rb_result_t *result)
     ++totals->cases;
     totals->wrong += result->wrong;
     totals->validated = result->validated;
+    totals->verified = result->verified;
     if (!isnan(fraction)) {
         totals->bound_fraction_sum += fraction;
         ++totals->bounded;
@@ -265,6 +304,9 @@ void rb_table_summary(FILE *file, const rb_job_info_t *job, const rb_totals_t *t
         } else {
             (void)fprintf(file, "# Out of bounds values : not checked\n");
         }
+        if (totals->verified) {
+            (void)fprintf(file, "# Checksums            : all equal\n");
+        }
     }
     if (totals->bounded > 0) {
         (void)fprintf(file, "# Avg %%bound            : %.1f\n",
@@ -274,16 +316,16 @@ void rb_table_summary(FILE *file, const rb_job_info_t *job, const rb_totals_t *t
 
 xm_status_t rb_table_list(FILE *file, const rb_selection_t *selection)
 {
-    (void)fprintf(file, "#%7s %-16s %-16s %-16s %-10s %s\n", "case", "src", "dst", "shape", "type",
+    (void)fprintf(file, "#%9s %-16s %-16s %-16s %-10s %s\n", "case", "src", "dst", "shape", "type",
                   "ranks needed");
     for (int i = 0; i < selection->count; ++i) {
         const rb_case_t *one = &selection->cases[i];
-        char src[LAYOUT_TEXT], dst[LAYOUT_TEXT], shape[SHAPE_TEXT];
+        char src[RB_SIDE_TEXT], dst[RB_SIDE_TEXT], shape[RB_SHAPE_TEXT];
 
-        (void)fprintf(file, "%8s %-16s %-16s %-16s %-10s %d\n", one->name,
+        (void)fprintf(file, "%10s %-16s %-16s %-16s %-10s %d\n", one->name,
                       rb_side_format(&one->src, src, sizeof(src)),
                       rb_side_format(&one->dst, dst, sizeof(dst)),
-                      xm_shape_format(one->dims, one->shape, shape, sizeof(shape)), one->dtype,
+                      rb_case_format_shape(one, shape, sizeof(shape)), one->dtype,
                       rb_place_needs(one, one->ranks_per_host));
     }
     return xm_cli_flush();

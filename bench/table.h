@@ -18,7 +18,7 @@ void rb_table_row(FILE *file, const rb_result_t *result);
 typedef struct rb_totals {
     int cases;
     uint64_t wrong;
-    bool validated;
+    bool validated, verified;
     double bound_fraction_sum;
     int bounded; /**< cases with a time and a bound above zero */
 } rb_totals_t;

@@ -7,36 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/lanes.h"
 #include "comm/text.h"
 #include "resharding/simulate.h"
-
-/* One box of the figure. */
-typedef struct {
-    int64_t start_ns, end_ns;
-    int64_t transfer;
-    int source; /* host (or rank) whose data it carries: decides the colour */
-    int row;    /* within the lane */
-} bar_t;
-
-typedef struct {
-    bar_t *bars;
-    size_t count, capacity;
-    int rows;
-} lane_t;
-
-/* Planned or measured: lanes 2 h (out) and 2 h + 1 (in) of host h, or lane h when all is local. */
-typedef struct {
-    lane_t *lanes;
-    int lane_count;
-} section_t;
 
 typedef struct {
     const rb_result_t *result;
     const xm_network_t *network;
+    const xm_plan_t *plan;
     const xm_transfer_t *transfers;
     int64_t transfer_count;
     bool local; /* nothing crosses a NIC */
-    section_t planned, measured;
+    /* Lanes 2 h (out) and 2 h + 1 (in) of host h, or lane h when all is local. */
+    rb_lanes_t planned, measured;
     int64_t end_ns; /* of the time axis */
     const char *unit;
     double unit_ns;
@@ -51,7 +34,8 @@ enum {
     LANE = 20,
     LEAST_ROW = 3,
     GAP = 4,
-    COLOURS = 8
+    COLOURS = 8,
+    MOST_BARS = 6000 /* each takes some 270 bytes of the file */
 };
 
 /* Distinguishable with colour-blind eyes (Okabe and Ito). */
@@ -68,57 +52,62 @@ static int source_of(const figure_t *figure, int64_t index)
     return figure->local ? transfer->sender : xm_network_host_of(figure->network, transfer->sender);
 }
 
-static xm_status_t add_bar(const figure_t *figure, lane_t *lane, int64_t transfer, int64_t start,
-                           int64_t end)
-{
-    if (lane->count == lane->capacity) {
-        size_t capacity = lane->capacity > 0 ? 2 * lane->capacity : 16;
-        bar_t *grown = realloc(lane->bars, capacity * sizeof(*grown));
-
-        if (grown == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the figure");
-        }
-        lane->bars = grown;
-        lane->capacity = capacity;
-    }
-    lane->bars[lane->count++] = (bar_t){start, end, transfer, source_of(figure, transfer), 0};
-    return XM_OK;
-}
-
-/* Puts a transfer as seen by its sender (`out`) or its receiver into its lane. */
-static xm_status_t add(const figure_t *figure, section_t *section, int64_t index, bool out,
+/* Puts a hop as seen by its sender (`out`) or its receiver into its lane. */
+static xm_status_t add(figure_t *figure, rb_lanes_t *lanes, int64_t transfer, int hop, bool out,
                        xm_span_t span)
 {
-    const xm_transfer_t *transfer = &figure->transfers[index];
-    int from = xm_network_host_of(figure->network, transfer->sender);
-    int to = xm_network_host_of(figure->network, transfer->receiver);
+    const xm_transfer_t *of = &figure->transfers[transfer];
+    const xm_route_t *route = xm_plan_route(figure->plan, of->route);
+    const rb_bar_t bar = {.start_ns = span.start_ns,
+                          .end_ns = span.end_ns,
+                          .task = of->task,
+                          .source = source_of(figure, transfer),
+                          .sender = xm_hop_sender(of, route, hop),
+                          .receiver = route->ranks[hop],
+                          .hops = 1,
+                          .bytes = xm_plan_transfer_bytes(figure->plan, transfer)};
+    int from = xm_network_host_of(figure->network, bar.sender);
+    int to = xm_network_host_of(figure->network, bar.receiver);
 
-    if (figure->local) {
-        return out ? XM_OK
-                   : add_bar(figure, &section->lanes[to], index, span.start_ns, span.end_ns);
-    }
-    if (from == to) {
+    if (bar.sender == bar.receiver || (figure->local ? out : from == to)) {
         return XM_OK;
     }
-    return add_bar(figure, &section->lanes[out ? 2 * from : 2 * to + 1], index, span.start_ns,
-                   span.end_ns);
+    if (figure->local) {
+        return rb_lanes_add(lanes, to, &bar);
+    }
+    return rb_lanes_add(lanes, out ? 2 * from : 2 * to + 1, &bar);
+}
+
+static xm_status_t add_planned(figure_t *figure, const xm_span_t *spans)
+{
+    xm_status_t status = XM_OK;
+    int64_t number = 0;
+
+    for (int64_t t = 0; t < figure->transfer_count; ++t) {
+        int hops = xm_plan_route(figure->plan, figure->transfers[t].route)->count;
+
+        for (int i = 0; status == XM_OK && i < hops; ++i, ++number) {
+            status = add(figure, &figure->planned, t, i, true, spans[number]);
+            if (status == XM_OK) {
+                status = add(figure, &figure->planned, t, i, false, spans[number]);
+            }
+        }
+    }
+    return status;
 }
 
 static xm_status_t collect_planned(figure_t *figure)
 {
-    xm_span_t *spans = malloc(((size_t)figure->transfer_count + 1) * sizeof(*spans));
+    xm_span_t *spans = malloc(((size_t)xm_plan_hops(figure->plan) + 1) * sizeof(*spans));
     int64_t makespan;
     xm_status_t status;
 
     if (spans == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the figure");
     }
-    status = xm_simulate(figure->result->prepared->plan, figure->network, spans, &makespan);
-    for (int64_t i = 0; status == XM_OK && i < figure->transfer_count; ++i) {
-        status = add(figure, &figure->planned, i, true, spans[i]);
-        if (status == XM_OK) {
-            status = add(figure, &figure->planned, i, false, spans[i]);
-        }
+    status = xm_simulate(figure->plan, figure->network, XM_SHARING_EXCLUSIVE, spans, &makespan);
+    if (status == XM_OK) {
+        status = add_planned(figure, spans);
     }
     free(spans);
     return status;
@@ -130,69 +119,35 @@ static xm_status_t collect_measured(figure_t *figure)
 
     for (size_t i = 0; status == XM_OK && i < figure->result->record_count; ++i) {
         const rb_record_t *record = &figure->result->records[i];
-        bool out = record->rank == figure->transfers[record->transfer].sender;
+        const xm_transfer_t *transfer = &figure->transfers[record->transfer];
+        bool out =
+            record->rank ==
+            xm_hop_sender(transfer, xm_plan_route(figure->plan, transfer->route), record->hop);
 
-        status = add(figure, &figure->measured, record->transfer, out,
+        status = add(figure, &figure->measured, record->transfer, record->hop, out,
                      (xm_span_t){record->start_ns, record->end_ns});
     }
     return status;
 }
 
-static int compare_bars(const void *a, const void *b)
+/* Thousands of hops become bars that can be told apart, and a file that can be opened. */
+static void merge(figure_t *figure, rb_lanes_t *lanes)
 {
-    const bar_t *left = a, *right = b;
+    int64_t gap = figure->end_ns / PLOT / 2;
 
-    if (left->start_ns != right->start_ns) {
-        return left->start_ns < right->start_ns ? -1 : 1;
+    rb_lanes_merge_tasks(lanes, gap);
+    while (rb_lanes_bars(lanes) > MOST_BARS && gap < figure->end_ns) {
+        gap = 2 * gap + 1;
+        rb_lanes_merge_short(lanes, gap);
     }
-    return (left->transfer > right->transfer) - (left->transfer < right->transfer);
 }
 
-/* Overlapping bars get rows of their own: each goes to the first row that is free by then. */
-static xm_status_t arrange(lane_t *lane)
-{
-    int64_t *busy_until = calloc(lane->count + 1, sizeof(*busy_until));
-
-    if (busy_until == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the figure");
-    }
-    if (lane->count > 0) {
-        qsort(lane->bars, lane->count, sizeof(*lane->bars), compare_bars);
-    }
-    for (size_t i = 0; i < lane->count; ++i) {
-        bar_t *bar = &lane->bars[i];
-
-        while (bar->row < lane->rows && busy_until[bar->row] > bar->start_ns) {
-            ++bar->row;
-        }
-        lane->rows = bar->row >= lane->rows ? bar->row + 1 : lane->rows;
-        busy_until[bar->row] = bar->end_ns;
-    }
-    free(busy_until);
-    return XM_OK;
-}
-
-static xm_status_t arrange_section(figure_t *figure, section_t *section)
-{
-    xm_status_t status = XM_OK;
-
-    for (int l = 0; status == XM_OK && l < section->lane_count; ++l) {
-        status = arrange(&section->lanes[l]);
-        for (size_t i = 0; i < section->lanes[l].count; ++i) {
-            int64_t end = section->lanes[l].bars[i].end_ns;
-
-            figure->end_ns = end > figure->end_ns ? end : figure->end_ns;
-        }
-    }
-    return status;
-}
-
-static double row_height(const lane_t *lane)
+static double row_height(const rb_lane_t *lane)
 {
     return fmax(LEAST_ROW, (double)LANE / (lane->rows > 0 ? lane->rows : 1));
 }
 
-static double lane_height(const lane_t *lane)
+static double lane_height(const rb_lane_t *lane)
 {
     return row_height(lane) * (lane->rows > 0 ? lane->rows : 1);
 }
@@ -203,11 +158,11 @@ static bool is_drawn(const figure_t *figure, int lane)
     return figure->planned.lanes[lane].count > 0 || figure->measured.lanes[lane].count > 0;
 }
 
-static double section_height(const figure_t *figure, const section_t *section)
+static double section_height(const figure_t *figure, const rb_lanes_t *section)
 {
     double height = 24;
 
-    for (int l = 0; l < section->lane_count; ++l) {
+    for (int l = 0; l < section->count; ++l) {
         height += is_drawn(figure, l) ? lane_height(&section->lanes[l]) + GAP : 0;
     }
     return height;
@@ -218,33 +173,46 @@ static double x_of(const figure_t *figure, int64_t ns)
     return LEFT + (double)PLOT * (double)ns / (double)figure->end_ns;
 }
 
-static void draw_bar(const figure_t *figure, const bar_t *bar, double y, double height)
+/* What hovering over a bar shows. */
+static void describe_bar(const figure_t *figure, const rb_bar_t *bar)
 {
-    const xm_transfer_t *transfer = &figure->transfers[bar->transfer];
-    double x = x_of(figure, bar->start_ns), width = x_of(figure, bar->end_ns) - x;
     char bytes[32];
 
-    (void)fprintf(
-        figure->file,
-        "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\" "
-        "stroke=\"#ffffff\" stroke-width=\"%g\"><title>unit task %" PRId64
-        ": rank %d to rank %d, %s, %.3f to %.3f %s</title></rect>\n",
-        x, y, fmax(width, 0.5), height, colours[bar->source % COLOURS], height > 6 ? 0.8 : 0.2,
-        transfer->task, transfer->sender, transfer->receiver,
-        xm_text_format_bytes(xm_plan_transfer_bytes(figure->result->prepared->plan, bar->transfer),
-                             bytes, sizeof(bytes)),
-        (double)bar->start_ns / figure->unit_ns, (double)bar->end_ns / figure->unit_ns,
-        figure->unit);
+    if (bar->task >= 0) {
+        (void)fprintf(figure->file, "unit task %" PRId64 ": ", bar->task);
+    } else {
+        (void)fprintf(figure->file, "several unit tasks: ");
+    }
+    if (bar->hops > 1) {
+        (void)fprintf(figure->file, "%" PRId64 " hops, the first from ", bar->hops);
+    }
+    (void)fprintf(figure->file, "rank %d to rank %d, %s, %.3f to %.3f %s", bar->sender,
+                  bar->receiver, xm_text_format_bytes(bar->bytes, bytes, sizeof(bytes)),
+                  (double)bar->start_ns / figure->unit_ns, (double)bar->end_ns / figure->unit_ns,
+                  figure->unit);
 }
 
-static double draw_section(const figure_t *figure, const section_t *section, const char *heading,
+static void draw_bar(const figure_t *figure, const rb_bar_t *bar, double y, double height)
+{
+    double x = x_of(figure, bar->start_ns), width = x_of(figure, bar->end_ns) - x;
+
+    (void)fprintf(figure->file,
+                  "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\" "
+                  "stroke=\"#ffffff\" stroke-width=\"%g\"><title>",
+                  x, y, fmax(width, 0.5), height, colours[bar->source % COLOURS],
+                  height > 6 && width > 3 ? 0.8 : 0.1);
+    describe_bar(figure, bar);
+    (void)fputs("</title></rect>\n", figure->file);
+}
+
+static double draw_section(const figure_t *figure, const rb_lanes_t *section, const char *heading,
                            double y)
 {
     (void)fprintf(figure->file, "<text x=\"%d\" y=\"%.2f\" font-weight=\"bold\">%s</text>\n", 10,
                   y + 14, heading);
     y += 24;
-    for (int l = 0; l < section->lane_count; ++l) {
-        const lane_t *lane = &section->lanes[l];
+    for (int l = 0; l < section->count; ++l) {
+        const rb_lane_t *lane = &section->lanes[l];
         double height = lane_height(lane);
         char label[64];
 
@@ -380,19 +348,19 @@ static void draw_title(const figure_t *figure)
 {
     const rb_prepared_t *prepared = figure->result->prepared;
     const rb_case_t *one = prepared->one;
-    char src[160], dst[160], shape[160], bytes[32];
+    char src[RB_SIDE_TEXT], dst[RB_SIDE_TEXT], shape[RB_SHAPE_TEXT], bytes[32];
 
     (void)fprintf(figure->file, "<text x=\"10\" y=\"22\" font-size=\"15\" font-weight=\"bold\">");
     put_text(figure->file, one->name);
     (void)fprintf(figure->file,
-                  ": %s to %s</text>\n<text x=\"10\" y=\"42\">tensor %s of %s, %s; strategy %s, "
+                  ": %s to %s</text>\n<text x=\"10\" y=\"42\">%s%s, %s, %s; strategy %s, "
                   "scheduler %s; NICs of %.3f GB/s</text>\n",
                   rb_side_format(&one->src, src, sizeof(src)),
-                  rb_side_format(&one->dst, dst, sizeof(dst)),
-                  xm_shape_format(one->dims, one->shape, shape, sizeof(shape)), one->dtype,
+                  rb_side_format(&one->dst, dst, sizeof(dst)), one->model == NULL ? "tensor " : "",
+                  rb_case_format_shape(one, shape, sizeof(shape)), one->dtype,
                   xm_text_format_bytes(xm_plan_bytes(prepared->plan), bytes, sizeof(bytes)),
                   xm_strategy_name(xm_plan_strategy(prepared->plan)),
-                  xm_scheduler_name(xm_plan_scheduler(prepared->plan)),
+                  xm_scheduler_name(xm_plan_chosen_scheduler(prepared->plan)),
                   xm_network_nic_bandwidth(prepared->network) * 1e-9);
 }
 
@@ -435,29 +403,15 @@ static void choose_unit(figure_t *figure)
     }
 }
 
-static xm_status_t allocate_section(section_t *section, int lanes)
-{
-    section->lanes = calloc((size_t)lanes, sizeof(*section->lanes));
-    section->lane_count = section->lanes != NULL ? lanes : 0;
-    return section->lanes != NULL ? XM_OK
-                                  : xm_error_set(XM_ERR_NO_MEMORY, "no memory for the figure");
-}
-
-static void free_section(section_t *section)
-{
-    for (int l = 0; l < section->lane_count; ++l) {
-        free(section->lanes[l].bars);
-    }
-    free(section->lanes);
-}
-
 static xm_status_t collect(figure_t *figure)
 {
     int lanes = (figure->local ? 1 : 2) * xm_network_hosts(figure->network);
-    xm_status_t status = allocate_section(&figure->planned, lanes);
+    /* The next message starts while the last one is on its way: no overlap. */
+    int64_t slack = (int64_t)(xm_network_nic_latency(figure->network) * 1e9) + 1, end;
+    xm_status_t status = rb_lanes_create(lanes, &figure->planned);
 
     if (status == XM_OK) {
-        status = allocate_section(&figure->measured, lanes);
+        status = rb_lanes_create(lanes, &figure->measured);
     }
     if (status == XM_OK) {
         status = collect_planned(figure);
@@ -465,19 +419,23 @@ static xm_status_t collect(figure_t *figure)
     if (status == XM_OK) {
         status = collect_measured(figure);
     }
-    if (status == XM_OK) {
-        status = arrange_section(figure, &figure->planned);
+    if (status < 0) {
+        return status;
     }
-    if (status == XM_OK) {
-        status = arrange_section(figure, &figure->measured);
-    }
-    return status;
+    end = rb_lanes_end(&figure->planned);
+    figure->end_ns = end > figure->end_ns ? end : figure->end_ns;
+    end = rb_lanes_end(&figure->measured);
+    figure->end_ns = end > figure->end_ns ? end : figure->end_ns;
+    merge(figure, &figure->planned);
+    merge(figure, &figure->measured);
+    status = rb_lanes_arrange(&figure->planned, slack);
+    return status == XM_OK ? rb_lanes_arrange(&figure->measured, slack) : status;
 }
 
 xm_status_t rb_timeline_write(const char *path, const rb_result_t *result)
 {
     const xm_plan_t *plan = result->prepared->plan;
-    figure_t figure = {.result = result, .network = result->prepared->network};
+    figure_t figure = {.result = result, .network = result->prepared->network, .plan = plan};
     xm_status_t status;
     bool failed;
 
@@ -486,13 +444,13 @@ xm_status_t rb_timeline_write(const char *path, const rb_result_t *result)
     figure.end_ns = xm_plan_bound_ns(plan) > 0 ? xm_plan_bound_ns(plan) : 1;
     status = collect(&figure);
     if (status < 0) {
-        goto free_sections;
+        goto clear_lanes;
     }
     choose_unit(&figure);
     figure.file = fopen(path, "w");
     if (figure.file == NULL) {
         status = xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
-        goto free_sections;
+        goto clear_lanes;
     }
     draw(&figure);
     failed = ferror(figure.file) != 0;
@@ -500,8 +458,8 @@ xm_status_t rb_timeline_write(const char *path, const rb_result_t *result)
         status = xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
     }
 
-free_sections:
-    free_section(&figure.planned);
-    free_section(&figure.measured);
+clear_lanes:
+    rb_lanes_clear(&figure.planned);
+    rb_lanes_clear(&figure.measured);
     return status;
 }

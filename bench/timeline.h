@@ -9,8 +9,10 @@
 #include "bench/result.h"
 
 /**
- * Writes an SVG file. Without measured records only the plan is drawn. A job on a single host has
- * no NIC traffic; then its transfers inside the host are drawn.
+ * Writes an SVG file. Hops of a task that follow each other on a lane are one bar, and when there
+ * are thousands so are neighbours narrower than a few pixels. Without measured records only the
+ * plan is drawn. A job on a single host has no NIC traffic; then its transfers inside the host are
+ * drawn.
  */
 xm_status_t rb_timeline_write(const char *path, const rb_result_t *result);
 

@@ -1,6 +1,6 @@
 /**
  * @file trace.h
- * The transfers of the last run of every case as a Chrome trace (chrome://tracing, Perfetto): one
+ * The hops of the last run of every case as a Chrome trace (chrome://tracing, Perfetto): one
  * process per rank with a row for what it sends and one for what it receives. Cases follow each
  * other on the time axis. Times are microseconds from the start of each rank's run.
  */

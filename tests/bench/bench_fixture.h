@@ -33,15 +33,15 @@ static inline void bench_fixture_case(const char *name, rb_case_t *one)
 static inline void bench_fixture_open(const char *name, xm_strategy_t strategy,
                                       xm_scheduler_t scheduler, bench_fixture_t *fixture)
 {
-    rb_rates_t rates = {.nic_bandwidth = GIB, .host_bandwidth = 8 * GIB};
+    rb_rates_t rates = {.nic_bandwidth = {GIB}, .nic_rates = 1, .host_bandwidth = 8 * GIB};
 
     bench_fixture_case(name, &fixture->one);
     fixture->one.strategy = (int)strategy;
     fixture->one.scheduler = (int)scheduler;
     ck_assert_xm_ok(rb_host_map_emulate(20, 4, &fixture->hosts));
     ck_assert_xm_ok(rb_rates_network(&rates, &fixture->hosts, &fixture->network));
-    ck_assert_xm_ok(rb_prepare(&fixture->one, XM_PARTITION_EVEN, &fixture->hosts, fixture->network,
-                               &fixture->prepared));
+    ck_assert_xm_ok(
+        rb_prepare(&fixture->one, &fixture->hosts, fixture->network, &fixture->prepared));
 }
 
 static inline void bench_fixture_close(bench_fixture_t *fixture)

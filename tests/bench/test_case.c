@@ -31,8 +31,8 @@ START_TEST(suites_have_the_described_tiles_and_unit_tasks)
 
     bench_fixture_open(row->name, XM_STRATEGY_BROADCAST, XM_SCHEDULER_NAIVE, &fixture);
     ck_assert_uint_eq(xm_plan_bytes(fixture.prepared.plan), row->bytes);
-    ck_assert_int_eq(xm_layout_tiles(fixture.prepared.src), row->src_tiles);
-    ck_assert_int_eq(xm_layout_tiles(fixture.prepared.dst), row->dst_tiles);
+    ck_assert_int_eq(xm_layout_tiles(xm_plan_src(fixture.prepared.plan)), row->src_tiles);
+    ck_assert_int_eq(xm_layout_tiles(xm_plan_dst(fixture.prepared.plan)), row->dst_tiles);
     tasks = xm_plan_tasks(fixture.prepared.plan, &count);
     ck_assert_int_eq(count, row->tasks);
     for (int64_t t = 0; t < count && row->task_mib > 0; ++t) {
@@ -62,11 +62,11 @@ END_TEST
 typedef struct {
     const char *name;
     xm_strategy_t strategy;
-    int64_t transfers;
+    int64_t hops;
     uint64_t bytes;
 } volume_t;
 
-/* Transfers and bytes of the small tests without Alpa's local all-gather. */
+/* Hops and the bytes they bring, without Alpa's local all-gather. */
 static const volume_t volumes[] = {
     {"t1", XM_STRATEGY_SEND_RECV, 2, 2048},     {"t2", XM_STRATEGY_SEND_RECV, 2, 2048},
     {"t3", XM_STRATEGY_SEND_RECV, 2, 2048},     {"t4", XM_STRATEGY_SEND_RECV, 2, 2048},
@@ -83,15 +83,19 @@ START_TEST(small_tests_move_what_they_should)
 {
     const volume_t *row = &volumes[_i];
     bench_fixture_t fixture;
-    int64_t count;
+    int64_t count, hops = 0;
     uint64_t bytes = 0;
+    const xm_transfer_t *transfers;
 
     bench_fixture_open(row->name, row->strategy, XM_SCHEDULER_NAIVE, &fixture);
-    (void)xm_plan_transfers(fixture.prepared.plan, &count);
-    ck_assert_int_eq(count, row->transfers);
+    transfers = xm_plan_transfers(fixture.prepared.plan, &count);
     for (int64_t i = 0; i < count; ++i) {
-        bytes += xm_plan_transfer_bytes(fixture.prepared.plan, i);
+        int ranks = xm_plan_route(fixture.prepared.plan, transfers[i].route)->count;
+
+        hops += ranks;
+        bytes += (uint64_t)ranks * xm_plan_transfer_bytes(fixture.prepared.plan, i);
     }
+    ck_assert_int_eq(hops, row->hops);
     ck_assert_uint_eq(bytes, row->bytes);
     bench_fixture_close(&fixture);
 }

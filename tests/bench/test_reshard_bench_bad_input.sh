@@ -65,7 +65,7 @@ own "the destination mesh names rank 8, but the job has ranks 0 … 7" --dst-ran
 own "the mesh names rank 2 twice" --src-ranks 0,1,2,2
 own "more than 2^62 elements (up to dimension 1)" --shape 4294967296x4294967296
 own "more than 2^63 bytes (up to dimension 1)" --shape 2147483648x2147483648 --dtype float64
-disagree "rank 1 has dtype float32 (4 bytes) where rank 0 has int32" "--shape 4x4 --dtype int32" "--shape 4x4 --dtype float32"
+disagree "rank 1 has dtype float32 where rank 0 has int32" "--shape 4x4 --dtype int32" "--shape 4x4 --dtype float32"
 disagree "rank 1 has shape 4x6 where rank 0 has 4x4: dimension 1 has 6 elements, not 4" "--shape 4x4" "--shape 4x6"
 
 # What else cannot be done.
@@ -84,7 +84,15 @@ own "--transport: 'sims' is unknown; did you mean 'sim'?" --transport sims
 own "unknown option --straegy; did you mean --strategy?" --straegy broadcast
 own "unexpected argument 'nm1'" nm1
 own "--iterations: 0 is outside 1 … 1000000" -i 0
-own "--nic-gbps" --nic-gbps -1
+own "--nic-gbps: -1 is outside" --nic-gbps -1
+own "--nic-gbps: " --nic-gbps 10,,25
+own "--nic-gbps: " --nic-gbps 10,x
+own "--racks is given but --uplink-gbps is not" --racks 2
+own "--uplink-gbps is given but --racks is not" --uplink-gbps 40
+own "--racks 5, but there are 4 hosts" --transport sim --racks 5 --uplink-gbps 40
+own "--verify compares what was moved" --dry-run --verify
+own "--memory-limit: " --memory-limit 1kG
+own "--system-config is about models, but case own is not one" --system-config x.json
 own "8 ranks do not fill 3 hosts evenly" --hosts 3
 own "makes 6 ranks, but -n says 8" --hosts 3 --ranks-per-host 2
 own "--validate and --no-validate contradict each other" --validate --no-validate
@@ -99,6 +107,14 @@ own "--plot: cannot write '/nonexistent/x.svg': No such file" --transport sim --
 own "--dump-plan: cannot write '/dev/null/x': Not a directory" --dry-run --dump-plan /dev/null/x
 refuse "--src-mesh is given but --dst-mesh is not" --src-mesh 2x2
 refuse "nothing to move" -n 4
+refuse "--model-config is given but --system-config is not" --model-config x.json
+refuse "/nonexistent.json: No such file" --model-config x.json --system-config /nonexistent.json --dry-run
+refuse "--shard-table is about models, but case t1 is not one" --case t1 --shard-table x.json --dry-run
+refuse "--dtype is about cases of one tensor" --case dense-7b --dtype int8 --dry-run
+refuse "--partition is about cases of one tensor" --suite model --partition chunk --dry-run
+refuse "--suite and --model-config name different things" --suite model --model-config x.json --system-config y.json
+refuse "makes 32 ranks, but the job has 8" -n 8 --case dense-7b --scale 1/64
+refuse "scale" --case dense-7b --scale 1/3 --dry-run
 refuse "--boundary is given but --plan is not" --boundary 1
 refuse "cannot read /nonexistent.json" --plan /nonexistent.json --dry-run
 refuse "unknown case 'nm55'; did you mean nm5?" --case nm55 --dry-run
