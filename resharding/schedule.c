@@ -11,7 +11,8 @@
 
 enum {
     NODE_BUDGET = 200000,
-    DFS_TASKS = 64,     /* `auto` does not ask dfs to order more than this */
+    LARGEST_CHUNK = 8 * 1024 * 1024, /* as much as an executor packs at once (execute.h) */
+    DFS_TASKS = 64,                  /* `auto` does not ask dfs to order more than this */
     CLOSE_ENOUGH = 200 /* `auto` stops at a schedule within bound / this of the bound */
 };
 
@@ -202,6 +203,7 @@ static xm_status_t make_draft(xm_scheduling_t *s, xm_scheduler_t scheduler)
     xm_emitter_t emitter;
     xm_status_t status;
 
+    limit = limit < LARGEST_CHUNK ? limit : LARGEST_CHUNK;
     status = xm_draft_init(&plan->draft, plan);
     if (status < 0) {
         return status;
