@@ -388,6 +388,54 @@ START_TEST(auto_takes_the_fastest_strategy)
 }
 END_TEST
 
+/* Inside a host a chain keeps the holder's port as busy as any other; send_recv does not. */
+START_TEST(neighbours_pass_it_on)
+{
+    static const struct {
+        xm_strategy_t strategy;
+        double times;
+    } expected[] = {
+        {XM_STRATEGY_BROADCAST, 1}, {XM_STRATEGY_ALLGATHER, 1}, {XM_STRATEGY_SEND_RECV, 3}};
+    int host_of[] = {0, 0, 0, 0};
+    int64_t shape[] = {1000000000};
+    xm_network_params_t network_params = XM_NETWORK_PARAMS_INIT;
+    xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
+    xm_mesh_t *meshes[2];
+    xm_spec_t spec;
+    xm_network_t *network;
+    xm_layout_t *src, *dst;
+
+    network_params.ranks = 4;
+    network_params.host_of_rank = host_of;
+    network_params.nic_bandwidth = 1e9;
+    network_params.host_bandwidth = 1e10;
+    ck_assert_xm_ok(xm_network_create(&network_params, &network));
+    ck_assert_xm_ok(xm_mesh_parse("1", NULL, 0, &meshes[0]));
+    ck_assert_xm_ok(xm_mesh_parse("3", NULL, 1, &meshes[1]));
+    ck_assert_xm_ok(xm_spec_parse("R", &spec));
+    ck_assert_xm_ok(xm_layout_create(meshes[0], &spec, XM_PARTITION_EVEN, shape, &src));
+    ck_assert_xm_ok(xm_layout_create(meshes[1], &spec, XM_PARTITION_EVEN, shape, &dst));
+    params.src = src;
+    params.dst = dst;
+    params.element_size = 1;
+    params.network = network;
+    for (int i = 0; i < 3; ++i) {
+        xm_plan_t *plan;
+
+        params.strategy = expected[i].strategy;
+        ck_assert_xm_ok(xm_plan_create(&params, &plan));
+        ck_assert_uint_eq(xm_plan_net_bytes(plan), 0);
+        ck_assert_double_eq_tol((double)xm_plan_makespan_ns(plan), 1e8 * expected[i].times, 1e6);
+        xm_plan_destroy(plan);
+    }
+    xm_layout_destroy(dst);
+    xm_layout_destroy(src);
+    xm_mesh_destroy(meshes[1]);
+    xm_mesh_destroy(meshes[0]);
+    xm_network_destroy(network);
+}
+END_TEST
+
 /* Receivers from last to first: the order that sorting them by host finds hardest. */
 START_TEST(chains_go_round_the_hosts)
 {
@@ -646,6 +694,7 @@ int main(void)
     tcase_add_test(tcase, volumes_are_the_least);
     tcase_add_test(tcase, allgather_spreads_a_box_over_the_devices);
     tcase_add_test(tcase, auto_takes_the_fastest_strategy);
+    tcase_add_test(tcase, neighbours_pass_it_on);
     tcase_add_test(tcase, chains_go_round_the_hosts);
     tcase_add_test(tcase, json_holds_the_plan);
     tcase_add_test(tcase, bad_parameters_are_named);

@@ -370,6 +370,24 @@ static bool wait_for_another_rank(random_t *random, xm_plan_t *plan, int64_t at)
     return true;
 }
 
+/* What a rank copied it can send at once; nothing is to wait for a copy. */
+static bool wait_for_a_copy(random_t *random, xm_plan_t *plan, int64_t at)
+{
+    xm_transfer_t *transfer = &plan->draft.transfers[at];
+
+    (void)random;
+    for (int64_t i = 0; i < at; ++i) {
+        const xm_transfer_t *other = &plan->draft.transfers[i];
+
+        if (other->task == transfer->task && other->sender == transfer->sender &&
+            xm_transfer_is_copy(other, route_of(plan, other))) {
+            transfer->parent = i;
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool name_no_route(random_t *random, xm_plan_t *plan, int64_t at)
 {
     plan->draft.transfers[at].route = random_int(random, 0, 1) == 0 ? -1 : plan->draft.route_count;
@@ -430,6 +448,31 @@ static bool repeat_task(random_t *random, xm_plan_t *plan, int64_t at)
         return false;
     }
     *a = *b;
+    return true;
+}
+
+/* A receiver gets one slice of its tile twice, each time from a holder, and another never. */
+static bool repeat_task_and_transfers(random_t *random, xm_plan_t *plan, int64_t at)
+{
+    xm_unit_task_t *a = any_task(random, plan), *b = any_task(random, plan);
+    int64_t task = a - plan->tasks;
+    int holders;
+    const int *ranks;
+
+    (void)at;
+    if (a == b || a->tensor != b->tensor || a->dst_tile != b->dst_tile ||
+        a->elements != b->elements) {
+        return false;
+    }
+    *a = *b;
+    ranks = xm_layout_replicas(plan->tensors[a->tensor].src, a->src_tile, &holders);
+    for (int64_t t = 0; t < plan->draft.transfer_count; ++t) {
+        xm_transfer_t *transfer = &plan->draft.transfers[t];
+
+        if (transfer->task == task && transfer->parent < 0) {
+            transfer->sender = ranks[random_int(random, 0, holders - 1)];
+        }
+    }
     return true;
 }
 
@@ -534,11 +577,13 @@ static const struct {
     {"a transfer waits for one of another task", wait_for_another_task},
     {"a transfer waits for one of another range", wait_for_another_range},
     {"a transfer waits for one that does not reach its sender", wait_for_another_rank},
+    {"a transfer waits for a copy", wait_for_a_copy},
     {"a transfer names no route", name_no_route},
     {"a transfer is of another task", move_another_task},
     {"a task has an element more or less", resize_task},
     {"a task is dropped", drop_task},
     {"a task is there twice, another is not", repeat_task},
+    {"a task is there twice with its transfers", repeat_task_and_transfers},
     {"two tasks swap source tiles", swap_source_tiles},
     {"two tasks swap destination tiles", swap_destination_tiles},
     {"a task swaps its two tiles", swap_source_and_destination},
