@@ -1,0 +1,246 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "resharding/openshop.h"
+
+enum {
+    MOST_HOPS = 2000000,     /* of a schedule, roughly */
+    USUAL_HOPS = 400000,     /* more are not spent on the last per cent */
+    MOST_TURNS = 512,
+};
+static const double GOOD_ENOUGH = 1.004; /* of the shortest that is possible */
+
+/*
+ * Turns. The parts that are relayed are cut into `turns` equal pieces. In turn p holders send piece
+ * p and relays send piece p − 1, which arrived in the turn before; what is not relayed is spread
+ * over all turns + 1. So all turns have the same weights, and one colouring serves them all.
+ */
+static int64_t cut(int64_t bytes, int64_t turn, int64_t turns)
+{
+    if (turn <= 0) {
+        return 0;
+    }
+    return turn >= turns ? bytes : bytes / turns * turn + bytes % turns * turn / turns;
+}
+
+static int64_t turns_of(const xm_transfer_t *transfer, int64_t turns)
+{
+    return transfer->feeds || transfer->parent >= 0 ? turns : turns + 1;
+}
+
+static void turn_weights(const xm_transfers_t *transfers, int64_t turns, int64_t *weight)
+{
+    for (int64_t t = 0; t < transfers->count; ++t) {
+        int64_t parts = turns_of(&transfers->at[t], turns);
+
+        weight[t] = (transfers->at[t].bytes + parts - 1) / parts;
+    }
+}
+
+static xm_status_t record_turns(xm_recorder_t *recorder, const xm_transfers_t *transfers,
+                                const xm_turn_piece_t *pieces, int64_t count, int64_t turns)
+{
+    xm_status_t status = XM_OK;
+
+    for (int64_t turn = 0; turn <= turns; ++turn) {
+        for (int64_t i = 0; status == XM_OK && i < count; ++i) {
+            const xm_transfer_t *transfer = &transfers->at[pieces[i].transfer];
+            int64_t parts = turns_of(transfer, turns);
+            int64_t at = transfer->parent >= 0 ? turn - 1 : turn;
+            int64_t first = cut(transfer->bytes, at, parts) + pieces[i].first;
+            int64_t end = cut(transfer->bytes, at + 1, parts);
+
+            end = first + pieces[i].bytes < end ? first + pieces[i].bytes : end;
+            if (at >= 0 && at < parts && first < end) {
+                status = xm_recorder_add(recorder, pieces[i].transfer, first, end - first);
+            }
+        }
+    }
+    return status;
+}
+
+typedef struct {
+    xm_shop_t shop;
+    xm_transfers_t transfers;
+    const xm_openshop_params_t *params;
+    int64_t piece_bytes;
+    int64_t bound_ns;
+    bool relays;
+    xm_recorder_t *best; /* NULL: none yet */
+} openshop_t;
+
+/* Longest direction of a turn when there are `turns`, times turns + 1, in bytes. */
+static double length_of_turns(const double *relayed, const double *direct, int nodes,
+                              int64_t turns)
+{
+    double longest = 0;
+
+    for (int v = 0; v < nodes; ++v) {
+        double length = relayed[v] * (double)(turns + 1) / (double)turns + direct[v];
+
+        longest = length > longest ? length : longest;
+    }
+    return longest;
+}
+
+/* As few turns as make the schedule good, unless the pieces get too small or too many. */
+static xm_status_t choose_turns(const openshop_t *o, int64_t *turns)
+{
+    int nodes = 2 * o->shop.hosts;
+    double *relayed = calloc((size_t)nodes, sizeof(double));
+    double *direct = calloc((size_t)nodes, sizeof(double));
+    double sum = 0, squares = 0, least;
+    int64_t most;
+
+    if (relayed == NULL || direct == NULL) {
+        free(direct);
+        free(relayed);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", o->shop.hosts);
+    }
+    for (int64_t t = 0; t < o->transfers.count; ++t) {
+        const xm_transfer_t *transfer = &o->transfers.at[t];
+        bool turned = transfer->feeds || transfer->parent >= 0;
+        double *load = turned ? relayed : direct, bytes = (double)transfer->bytes;
+
+        load[transfer->sender] += bytes;
+        load[o->shop.hosts + transfer->receiver] += bytes;
+        sum += turned ? bytes : 0;
+        squares += turned ? bytes * bytes : 0;
+    }
+    most = sum > 0 ? (int64_t)(squares / sum / (double)o->piece_bytes) : 0;
+    most = most < MOST_TURNS ? most : MOST_TURNS;
+    if (most > USUAL_HOPS / (o->transfers.count + 1)) {
+        most = USUAL_HOPS / (o->transfers.count + 1);
+    }
+    most = most > 1 ? most : 1;
+    least = length_of_turns(relayed, direct, nodes, INT64_C(1) << 40);
+    *turns = 1;
+    while (*turns < most && length_of_turns(relayed, direct, nodes, *turns) > GOOD_ENOUGH * least) {
+        *turns = 2 * *turns < most ? 2 * *turns : most;
+    }
+    free(direct);
+    free(relayed);
+    return XM_OK;
+}
+
+/* Keeps the shorter schedule of the two. */
+static void offer(openshop_t *o, xm_recorder_t *recorder)
+{
+    if (o->best != NULL && xm_recorder_makespan(o->best) <= xm_recorder_makespan(recorder)) {
+        xm_recorder_destroy(recorder);
+        return;
+    }
+    xm_recorder_destroy(o->best);
+    o->best = recorder;
+}
+
+static xm_status_t build_turns(openshop_t *o)
+{
+    int64_t *weight = malloc(((size_t)o->transfers.count + 1) * sizeof(*weight));
+    xm_turn_piece_t *pieces = NULL;
+    xm_recorder_t *recorder = NULL;
+    int64_t count = 0, turns = 0;
+    xm_status_t status = XM_OK;
+
+    if (weight == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld transfers",
+                            (long long)o->transfers.count);
+    }
+    if (o->relays) {
+        status = choose_turns(o, &turns);
+    }
+    if (status == XM_OK) {
+        turn_weights(&o->transfers, turns, weight);
+        status = xm_shop_colour(&o->shop, &o->transfers, weight, &pieces, &count);
+    }
+    if (status == XM_OK) {
+        status = xm_recorder_create(&o->shop, &o->transfers, &recorder);
+    }
+    if (status == XM_OK) {
+        status = record_turns(recorder, &o->transfers, pieces, count, turns);
+    }
+    if (status == XM_OK) {
+        offer(o, recorder);
+    } else {
+        xm_recorder_destroy(recorder);
+    }
+    free(pieces);
+    free(weight);
+    return status;
+}
+
+static xm_status_t build_list(openshop_t *o, int64_t pieces)
+{
+    xm_recorder_t *recorder = NULL;
+    xm_status_t status = xm_recorder_create(&o->shop, &o->transfers, &recorder);
+
+    if (status == XM_OK) {
+        status = xm_shop_list(&o->shop, &o->transfers, o->bound_ns / pieces + 1, o->piece_bytes,
+                              recorder);
+    }
+    if (status == XM_OK) {
+        offer(o, recorder);
+    } else {
+        xm_recorder_destroy(recorder);
+    }
+    return status;
+}
+
+/*
+ * Splits without relays when that costs nothing or next to nothing, for what is not relayed need
+ * not wait for anything.
+ */
+static xm_status_t split(openshop_t *o)
+{
+    size_t count = (size_t)o->shop.groups * (size_t)o->shop.hosts + 1;
+    int64_t *sent = malloc(count * sizeof(*sent)), later;
+    xm_status_t status;
+    bool fits = false;
+
+    if (sent == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld groups on %d hosts",
+                            (long long)o->shop.groups, o->shop.hosts);
+    }
+    status = xm_shop_earliest(&o->shop, o->shop.ingress_ns, true, &o->bound_ns);
+    for (int thousandths = 0; status == XM_OK && !fits && thousandths <= 2; thousandths += 2) {
+        status = xm_shop_fits(&o->shop, o->bound_ns + o->bound_ns / 1000 * thousandths, false,
+                              &fits, &later, sent);
+    }
+    o->relays = !fits;
+    if (status == XM_OK && !fits) {
+        status = xm_shop_fits(&o->shop, o->bound_ns, true, &fits, &later, sent);
+    }
+    if (status == XM_OK) {
+        status = xm_shop_split(&o->shop, sent, &o->transfers);
+    }
+    free(sent);
+    return status;
+}
+
+xm_status_t xm_schedule_openshop(const xm_problem_t *problem, const xm_openshop_params_t *params,
+                                 xm_hop_t **hops, int64_t *count, int64_t *makespan_ns)
+{
+    openshop_t o = {.params = params};
+    xm_status_t status = xm_shop_create(problem, &o.shop);
+
+    if (status < 0) {
+        return status;
+    }
+    o.piece_bytes = params->piece_bytes > 0 ? params->piece_bytes : 64 << 10;
+    status = split(&o);
+    if (status == XM_OK) {
+        status = xm_network_uniform(problem->network) ? build_turns(&o) : build_list(&o, 1000);
+    }
+    if (status == XM_OK) {
+        int64_t makespan = xm_recorder_makespan(o.best);
+
+        status = xm_recorder_take(o.best, hops, count);
+        if (status == XM_OK) {
+            *makespan_ns = makespan;
+        }
+    }
+    xm_recorder_destroy(o.best);
+    free(o.transfers.at);
+    xm_shop_free(&o.shop);
+    return status;
+}
