@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -186,34 +187,67 @@ static xm_status_t build_list(openshop_t *o, int64_t pieces)
     return status;
 }
 
-/*
- * Splits without relays when that costs nothing or next to nothing, for what is not relayed need
- * not wait for anything.
- */
-static xm_status_t split(openshop_t *o)
+/* Splits so that no host's egress is busy for longer than `ns`, if that can be. */
+static xm_status_t split(openshop_t *o, int64_t ns, bool relays, bool *fits)
 {
     size_t count = (size_t)o->shop.groups * (size_t)o->shop.hosts + 1;
     int64_t *sent = malloc(count * sizeof(*sent)), later;
     xm_status_t status;
-    bool fits = false;
 
     if (sent == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld groups on %d hosts",
                             (long long)o->shop.groups, o->shop.hosts);
     }
-    status = xm_shop_earliest(&o->shop, o->shop.ingress_ns, true, &o->bound_ns);
-    for (int thousandths = 0; status == XM_OK && !fits && thousandths <= 2; thousandths += 2) {
-        status = xm_shop_fits(&o->shop, o->bound_ns + o->bound_ns / 1000 * thousandths, false,
-                              &fits, &later, sent);
-    }
-    o->relays = !fits;
-    if (status == XM_OK && !fits) {
-        status = xm_shop_fits(&o->shop, o->bound_ns, true, &fits, &later, sent);
-    }
-    if (status == XM_OK) {
+    status = xm_shop_fits(&o->shop, ns, relays, fits, &later, sent);
+    if (status == XM_OK && *fits) {
+        free(o->transfers.at);
         status = xm_shop_split(&o->shop, sent, &o->transfers);
+        o->relays = relays;
     }
     free(sent);
+    return status;
+}
+
+/*
+ * Without relays when that costs nothing or next to nothing, for what is not relayed need not wait
+ * for anything.
+ */
+static xm_status_t build_equal(openshop_t *o)
+{
+    bool fits;
+    xm_status_t status = split(o, o->bound_ns, false, &fits);
+
+    if (status == XM_OK && !fits) {
+        status = split(o, o->bound_ns + o->bound_ns / 500, false, &fits);
+    }
+    if (status == XM_OK && !fits) {
+        status = split(o, o->bound_ns, true, &fits);
+    }
+    return status == XM_OK ? build_turns(o) : status;
+}
+
+static xm_status_t build_unequal(openshop_t *o)
+{
+    bool fits;
+    int64_t need[2];
+    xm_status_t status = xm_shop_earliest(&o->shop, 1, false, &need[0]);
+
+    if (status == XM_OK) {
+        status = xm_shop_earliest(&o->shop, 1, true, &need[1]);
+    }
+    for (int relays = 0; status == XM_OK && relays < 2; ++relays) {
+        for (int i = 0; status == XM_OK && i < 3; ++i) {
+            int64_t spare = (o->bound_ns - need[relays]);
+            if (spare < 0) {
+                if (i > 0 || need[relays] > o->bound_ns + o->bound_ns / 50) break;
+                status = split(o, need[relays], relays, &fits);
+            } else
+            status = split(o, need[relays] + spare * (i * 2 + 1) / 6, relays, &fits);
+            if (status == XM_OK)
+            status = build_list(o, 1000);
+        }
+    }
+    if (getenv("DBG")) printf("bound %lld direct %lld relay %lld: made %lld transfers %lld\n", (long long)o->bound_ns, (long long)need[0], (long long)need[1], (long long)xm_recorder_makespan(o->best), (long long)o->transfers.count);
     return status;
 }
 
@@ -227,9 +261,9 @@ xm_status_t xm_schedule_openshop(const xm_problem_t *problem, const xm_openshop_
         return status;
     }
     o.piece_bytes = params->piece_bytes > 0 ? params->piece_bytes : 64 << 10;
-    status = split(&o);
+    status = xm_shop_earliest(&o.shop, o.shop.ingress_ns, true, &o.bound_ns);
     if (status == XM_OK) {
-        status = xm_network_uniform(problem->network) ? build_turns(&o) : build_list(&o, 1000);
+        status = xm_network_uniform(problem->network) ? build_equal(&o) : build_unequal(&o);
     }
     if (status == XM_OK) {
         int64_t makespan = xm_recorder_makespan(o.best);

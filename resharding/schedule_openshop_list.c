@@ -8,7 +8,7 @@ typedef struct {
     const xm_shop_t *shop;
     const xm_transfers_t *transfers;
     xm_recorder_t *recorder;
-    int64_t piece_ns, piece_bytes;
+    int64_t piece_ns, piece_bytes, window_ns;
     int64_t *done;     /* by transfer: bytes recorded */
     int64_t *first;    /* by node: where its transfers start in `list`; nodes + 1 entries */
     int64_t *length;   /* by node: how many of them are not done */
@@ -175,14 +175,29 @@ static xm_status_t commit(list_t *l, const choice_t *choice)
     return status;
 }
 
-/* The node that would be done last; −1: all are done. */
+static bool waits(const list_t *l, int node)
+{
+    return l->length[node] > 0 && !l->blocked[node];
+}
+
+/*
+ * Of the nodes that are free next, give or take a piece, the one that would be done last; −1: all
+ * are done. What is recorded does not move, so the others' time up to then would be lost if it were
+ * any node.
+ */
 static int most_urgent(const list_t *l)
 {
+    int64_t next = INT64_MAX;
     double latest = 0;
     int urgent = -1;
 
     for (int v = 0; v < 2 * l->shop->hosts; ++v) {
-        if (l->length[v] > 0 && !l->blocked[v]) {
+        if (waits(l, v) && free_at(l, v) < next) {
+            next = free_at(l, v);
+        }
+    }
+    for (int v = 0; v < 2 * l->shop->hosts; ++v) {
+        if (waits(l, v) && free_at(l, v) <= next + l->window_ns) {
             double end = (double)free_at(l, v) + l->rest[v];
 
             if (urgent < 0 || end > latest) {
@@ -201,6 +216,7 @@ xm_status_t xm_shop_list(const xm_shop_t *shop, const xm_transfers_t *transfers,
                 .transfers = transfers,
                 .recorder = recorder,
                 .piece_ns = piece_ns,
+                .window_ns = (int64_t)((double)piece_ns * (getenv("WIN") ? atof(getenv("WIN")) : 0.5)),
                 .piece_bytes = piece_bytes};
     xm_status_t status = fill_list(&l);
 
