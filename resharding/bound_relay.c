@@ -221,21 +221,23 @@ static void read_sent(const xm_shop_t *shop, const xm_flow_t *flow, bool relays,
     }
 }
 
-static int64_t cut_bytes(const xm_shop_t *shop, const xm_flow_t *flow, int64_t ns)
+/* What the egress of the hosts behind the minimum cut can send. */
+static int64_t cut_bytes(const xm_shop_t *shop, const xm_flow_t *flow, const int64_t *fixed,
+                         int64_t ns)
 {
     int64_t bytes = 0;
 
     for (int h = 0; h < shop->hosts; ++h) {
         if (xm_flow_on_source_side(flow, (int)(2 * shop->groups + h))) {
-            bytes += egress_bytes(shop, h, ns);
+            bytes += egress_bytes(shop, h, fixed != NULL && fixed[h] > 0 ? fixed[h] : ns);
         }
     }
     return bytes;
 }
 
-/* The least time above `ns` in which the egress of the hosts behind the minimum cut suffices for the
- * copies there. */
-static int64_t time_of_cut(const xm_shop_t *shop, const xm_flow_t *flow, int64_t ns)
+/* The least time above `ns` in which that suffices for the copies behind the cut. */
+static int64_t time_of_cut(const xm_shop_t *shop, const xm_flow_t *flow, const int64_t *fixed,
+                           int64_t ns)
 {
     int64_t groups = shop->groups, needed = 0, step = 1, enough;
 
@@ -247,19 +249,20 @@ static int64_t time_of_cut(const xm_shop_t *shop, const xm_flow_t *flow, int64_t
                       ? bytes * (shop->group[g].hosts->receiver_count - 1)
                       : 0;
     }
-    while (cut_bytes(shop, flow, ns + step) < needed) {
+    while (cut_bytes(shop, flow, fixed, ns + step) < needed) {
         step *= 2;
     }
     for (enough = ns + step; step > 0; step /= 2) {
-        while (enough - step > ns && cut_bytes(shop, flow, enough - step) >= needed) {
+        while (enough - step > ns && cut_bytes(shop, flow, fixed, enough - step) >= needed) {
             enough -= step;
         }
     }
     return enough;
 }
 
-xm_status_t xm_shop_fits(const xm_shop_t *shop, int64_t ns, bool relays, bool *fits,
-                         int64_t *later_ns, int64_t *sent)
+/* The flow for a time of `ns`, or fixed[host] where that is not 0; *fits: all copies are sent. */
+static xm_status_t solve(const xm_shop_t *shop, const int64_t *fixed, int64_t ns, bool relays,
+                         xm_flow_t **solved, bool *fits)
 {
     int groups = (int)shop->groups, source = 2 * groups + shop->hosts, sink = source + 1;
     int64_t copies = 0;
@@ -274,7 +277,9 @@ xm_status_t xm_shop_fits(const xm_shop_t *shop, int64_t ns, bool relays, bool *f
         status = add_copies(shop, flow, groups, 0);
     }
     for (int h = 0; status == XM_OK && h < shop->hosts; ++h) {
-        status = xm_flow_add_edge(flow, 2 * groups + h, sink, egress_bytes(shop, h, ns));
+        int64_t time = fixed != NULL && fixed[h] > 0 ? fixed[h] : ns;
+
+        status = xm_flow_add_edge(flow, 2 * groups + h, sink, egress_bytes(shop, h, time));
     }
     /* First all that holders can send, so that no more is relayed than must be. */
     if (status == XM_OK) {
@@ -286,31 +291,89 @@ xm_status_t xm_shop_fits(const xm_shop_t *shop, int64_t ns, bool relays, bool *f
             status = xm_flow_maximise(flow, source, sink, &more);
         }
     }
+    if (status < 0) {
+        xm_flow_destroy(flow);
+        return status;
+    }
+    for (int g = 0; g < groups; ++g) {
+        copies += shop->group[g].bytes * shop->group[g].hosts->receiver_count;
+    }
+    *fits = (int64_t)(value + more) == copies;
+    *solved = flow;
+    return XM_OK;
+}
+
+xm_status_t xm_shop_fits(const xm_shop_t *shop, const int64_t *ns, bool relays, bool *fits,
+                         int64_t *sent)
+{
+    xm_flow_t *flow;
+    xm_status_t status = solve(shop, ns, 0, relays, &flow, fits);
+
     if (status == XM_OK) {
-        for (int g = 0; g < groups; ++g) {
-            copies += shop->group[g].bytes * shop->group[g].hosts->receiver_count;
-        }
-        *fits = (int64_t)(value + more) == copies;
-        *later_ns = *fits ? ns : time_of_cut(shop, flow, ns);
-        if (*fits && sent != NULL) {
+        if (*fits) {
             read_sent(shop, flow, relays, sent);
         }
+        xm_flow_destroy(flow);
     }
-    xm_flow_destroy(flow);
     return status;
 }
 
-xm_status_t xm_shop_earliest(const xm_shop_t *shop, int64_t from_ns, bool relays, int64_t *ns)
+xm_status_t xm_shop_earliest(const xm_shop_t *shop, int64_t from_ns, bool relays,
+                             const int64_t *fixed, int64_t *ns, bool *cut)
 {
     int64_t later = from_ns;
     xm_status_t status = XM_OK;
 
-    for (bool fits = false; status == XM_OK && !fits;) {
-        status = xm_shop_fits(shop, later, relays, &fits, &later, NULL);
+    if (cut != NULL) {
+        memset(cut, 0, (size_t)shop->hosts * sizeof(*cut));
     }
-    if (status == XM_OK) {
-        *ns = later;
+    for (bool fits = false; !fits;) {
+        xm_flow_t *flow;
+
+        status = solve(shop, fixed, later, relays, &flow, &fits);
+        if (status < 0) {
+            return status;
+        }
+        if (!fits) {
+            later = time_of_cut(shop, flow, fixed, later);
+            for (int h = 0; cut != NULL && h < shop->hosts; ++h) {
+                cut[h] = xm_flow_on_source_side(flow, (int)(2 * shop->groups + h));
+            }
+        }
+        xm_flow_destroy(flow);
     }
+    *ns = later;
+    return XM_OK;
+}
+
+xm_status_t xm_shop_balance(const xm_shop_t *shop, int64_t least_ns, bool relays, int64_t *ns)
+{
+    bool *cut = malloc((size_t)shop->hosts * sizeof(*cut));
+    int64_t level = least_ns + 1;
+    xm_status_t status = XM_OK;
+
+    if (cut == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", shop->hosts);
+    }
+    memset(ns, 0, (size_t)shop->hosts * sizeof(*ns));
+    while (status == XM_OK && level > least_ns) {
+        bool fixed_one = false;
+
+        status = xm_shop_earliest(shop, least_ns, relays, ns, &level, cut);
+        for (int h = 0; status == XM_OK && h < shop->hosts; ++h) {
+            if (cut[h] && ns[h] == 0) {
+                ns[h] = level;
+                fixed_one = true;
+            }
+        }
+        if (!fixed_one) {
+            break;
+        }
+    }
+    for (int h = 0; h < shop->hosts; ++h) {
+        ns[h] = ns[h] > 0 ? ns[h] : level;
+    }
+    free(cut);
     return status;
 }
 
@@ -320,7 +383,7 @@ xm_status_t xm_bound_relay(const xm_problem_t *problem, int64_t *ns)
     xm_status_t status = xm_shop_create(problem, &shop);
 
     if (status == XM_OK) {
-        status = xm_shop_earliest(&shop, shop.ingress_ns, true, ns);
+        status = xm_shop_earliest(&shop, shop.ingress_ns, true, NULL, ns, NULL);
         xm_shop_free(&shop);
     }
     return status;

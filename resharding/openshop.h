@@ -35,16 +35,25 @@ xm_status_t xm_shop_create(const xm_problem_t *problem, xm_shop_t *shop);
 void xm_shop_free(xm_shop_t *shop);
 
 /*
- * Whether the egress of the hosts suffices for a makespan of `ns`, with relays or without, and if
- * not, a later time, no later than the earliest that suffices (INT64_MAX when there is none).
- * When it does and `sent` is not NULL: bytes that each host sends of each group, at
- * [group * hosts + host].
+ * Whether it suffices when each host's egress is busy for ns[host] at most, with relays or without.
+ * When it does: bytes that each host sends of each group, at [group * hosts + host].
  */
-xm_status_t xm_shop_fits(const xm_shop_t *shop, int64_t ns, bool relays, bool *fits,
-                         int64_t *later_ns, int64_t *sent);
+xm_status_t xm_shop_fits(const xm_shop_t *shop, const int64_t *ns, bool relays, bool *fits,
+                         int64_t *sent);
 
-/* The earliest time not before `from_ns` that suffices. */
-xm_status_t xm_shop_earliest(const xm_shop_t *shop, int64_t from_ns, bool relays, int64_t *ns);
+/*
+ * The earliest time that suffices as the makespan, not before `from_ns`, when hosts with fixed[host]
+ * > 0 have that time instead (NULL: none). When that is later than `from_ns` and `cut` is not NULL,
+ * cut[host] marks hosts of which some must be busy for all of it; otherwise none.
+ */
+xm_status_t xm_shop_earliest(const xm_shop_t *shop, int64_t from_ns, bool relays,
+                             const int64_t *fixed, int64_t *ns, bool *cut);
+
+/*
+ * Times for the hosts' egresses that suffice, the longest as short as can be, then the next ones.
+ * Those below `least_ns` are not made shorter.
+ */
+xm_status_t xm_shop_balance(const xm_shop_t *shop, int64_t least_ns, bool relays, int64_t *ns);
 
 typedef struct xm_transfer {
     int64_t group;

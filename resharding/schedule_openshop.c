@@ -187,18 +187,18 @@ static xm_status_t build_list(openshop_t *o, int64_t pieces)
     return status;
 }
 
-/* Splits so that no host's egress is busy for longer than `ns`, if that can be. */
-static xm_status_t split(openshop_t *o, int64_t ns, bool relays, bool *fits)
+/* Splits so that no host's egress is busy for longer than ns[host], if that can be. */
+static xm_status_t split(openshop_t *o, const int64_t *ns, bool relays, bool *fits)
 {
     size_t count = (size_t)o->shop.groups * (size_t)o->shop.hosts + 1;
-    int64_t *sent = malloc(count * sizeof(*sent)), later;
+    int64_t *sent = malloc(count * sizeof(*sent));
     xm_status_t status;
 
     if (sent == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld groups on %d hosts",
                             (long long)o->shop.groups, o->shop.hosts);
     }
-    status = xm_shop_fits(&o->shop, ns, relays, fits, &later, sent);
+    status = xm_shop_fits(&o->shop, ns, relays, fits, sent);
     if (status == XM_OK && *fits) {
         free(o->transfers.at);
         status = xm_shop_split(&o->shop, sent, &o->transfers);
@@ -208,46 +208,71 @@ static xm_status_t split(openshop_t *o, int64_t ns, bool relays, bool *fits)
     return status;
 }
 
+static void fill(int64_t *ns, int hosts, int64_t value)
+{
+    for (int h = 0; h < hosts; ++h) {
+        ns[h] = value;
+    }
+}
+
 /*
  * Without relays when that costs nothing or next to nothing, for what is not relayed need not wait
  * for anything.
  */
-static xm_status_t build_equal(openshop_t *o)
+static xm_status_t build_equal(openshop_t *o, int64_t *ns)
 {
-    bool fits;
-    xm_status_t status = split(o, o->bound_ns, false, &fits);
+    bool fits = false;
+    xm_status_t status;
 
+    fill(ns, o->shop.hosts, o->bound_ns);
+    status = split(o, ns, false, &fits);
     if (status == XM_OK && !fits) {
-        status = split(o, o->bound_ns + o->bound_ns / 500, false, &fits);
+        fill(ns, o->shop.hosts, o->bound_ns + o->bound_ns / 500);
+        status = split(o, ns, false, &fits);
     }
     if (status == XM_OK && !fits) {
-        status = split(o, o->bound_ns, true, &fits);
+        fill(ns, o->shop.hosts, o->bound_ns);
+        status = split(o, ns, true, &fits);
     }
     return status == XM_OK ? build_turns(o) : status;
 }
 
-static xm_status_t build_unequal(openshop_t *o)
+static int64_t highest(const int64_t *ns, int hosts)
 {
-    bool fits;
-    int64_t need[2];
-    xm_status_t status = xm_shop_earliest(&o->shop, 1, false, &need[0]);
+    int64_t most = 0;
 
-    if (status == XM_OK) {
-        status = xm_shop_earliest(&o->shop, 1, true, &need[1]);
+    for (int h = 0; h < hosts; ++h) {
+        most = ns[h] > most ? ns[h] : most;
     }
+    return most;
+}
+
+static xm_status_t build_unequal(openshop_t *o, int64_t *ns)
+{
+    xm_status_t status = XM_OK;
+    int hosts = o->shop.hosts;
+    int64_t *level = malloc((size_t)hosts * sizeof(*level));
+    if (getenv("DBG")) printf("bound %lld ", (long long)o->bound_ns);
+
     for (int relays = 0; status == XM_OK && relays < 2; ++relays) {
+        status = xm_shop_balance(&o->shop, o->bound_ns / 2, relays == 1, level);
+        if (getenv("DBG")) printf("%s %lld ", relays ? "relay" : "direct", (long long)highest(level, hosts));
+        if (highest(level, hosts) > o->bound_ns + o->bound_ns / 50) {
+            continue;
+        }
         for (int i = 0; status == XM_OK && i < 3; ++i) {
-            int64_t spare = (o->bound_ns - need[relays]);
-            if (spare < 0) {
-                if (i > 0 || need[relays] > o->bound_ns + o->bound_ns / 50) break;
-                status = split(o, need[relays], relays, &fits);
-            } else
-            status = split(o, need[relays] + spare * (i * 2 + 1) / 6, relays, &fits);
+            bool fits;
+            for (int h = 0; h < hosts; ++h) {
+                int64_t spare = o->bound_ns - level[h];
+                ns[h] = spare > 0 ? level[h] + spare / 6 * (2 * i) : level[h];
+            }
+            status = split(o, ns, relays == 1, &fits);
             if (status == XM_OK)
             status = build_list(o, 1000);
         }
     }
-    if (getenv("DBG")) printf("bound %lld direct %lld relay %lld: made %lld transfers %lld\n", (long long)o->bound_ns, (long long)need[0], (long long)need[1], (long long)xm_recorder_makespan(o->best), (long long)o->transfers.count);
+    if (getenv("DBG")) printf("made %lld transfers %lld\n", (long long)xm_recorder_makespan(o->best), (long long)o->transfers.count);
+    free(level);
     return status;
 }
 
@@ -261,9 +286,12 @@ xm_status_t xm_schedule_openshop(const xm_problem_t *problem, const xm_openshop_
         return status;
     }
     o.piece_bytes = params->piece_bytes > 0 ? params->piece_bytes : 64 << 10;
-    status = xm_shop_earliest(&o.shop, o.shop.ingress_ns, true, &o.bound_ns);
+    status = xm_shop_earliest(&o.shop, o.shop.ingress_ns, true, NULL, &o.bound_ns, NULL);
     if (status == XM_OK) {
-        status = xm_network_uniform(problem->network) ? build_equal(&o) : build_unequal(&o);
+        int64_t *ns = malloc((size_t)o.shop.hosts * sizeof(*ns));
+
+        status = xm_network_uniform(problem->network) ? build_equal(&o, ns) : build_unequal(&o, ns);
+        free(ns);
     }
     if (status == XM_OK) {
         int64_t makespan = xm_recorder_makespan(o.best);
