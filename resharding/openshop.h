@@ -129,4 +129,12 @@ xm_status_t xm_shop_colour(const xm_shop_t *shop, const xm_transfers_t *transfer
 xm_status_t xm_shop_list(const xm_shop_t *shop, const xm_transfers_t *transfers, int64_t piece_ns,
                          int64_t piece_bytes, xm_recorder_t *recorder);
 
+/*
+ * An order of the transfers with which, were 1 / turns of each sent again and again in that order, a
+ * turn would take as little longer than its busiest direction as `steps` of work can find. Any
+ * rates.
+ */
+xm_status_t xm_shop_cycle(const xm_shop_t *shop, const xm_transfers_t *transfers, uint64_t seed,
+                          int64_t steps, int64_t *order);
+
 #endif

@@ -8,6 +8,7 @@ enum {
     MOST_HOPS = 2000000,     /* of a schedule, roughly */
     USUAL_HOPS = 400000,     /* more are not spent on the last per cent */
     MOST_TURNS = 512,
+    CYCLE_STEPS = 400000,
 };
 static const double GOOD_ENOUGH = 1.004; /* of the shortest that is possible */
 
@@ -237,6 +238,41 @@ static xm_status_t build_equal(openshop_t *o, int64_t *ns)
     return status == XM_OK ? build_turns(o) : status;
 }
 
+static xm_status_t build_cycle(openshop_t *o)
+{
+    size_t count = (size_t)o->transfers.count;
+    int64_t *order = malloc(count * sizeof(*order)), turns = 0;
+    xm_turn_piece_t *pieces = malloc(count * sizeof(*pieces));
+    xm_recorder_t *recorder = NULL;
+    xm_status_t status = XM_OK;
+
+    if (order == NULL || pieces == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu transfers", count);
+        goto free_pieces;
+    }
+    status = xm_shop_cycle(&o->shop, &o->transfers, o->params->seed, CYCLE_STEPS, order);
+    turns = 300;
+    for (size_t i = 0; i < count; ++i) {
+        pieces[i] = (xm_turn_piece_t){order[i], 0, o->transfers.at[order[i]].bytes, 0};
+    }
+    if (status == XM_OK) {
+        status = xm_recorder_create(&o->shop, &o->transfers, &recorder);
+    }
+    if (status == XM_OK) {
+        status = record_turns(recorder, &o->transfers, pieces, (int64_t)count, turns);
+    }
+    if (status == XM_OK) {
+        offer(o, recorder);
+    } else {
+        xm_recorder_destroy(recorder);
+    }
+
+free_pieces:
+    free(pieces);
+    free(order);
+    return status;
+}
+
 static int64_t highest(const int64_t *ns, int hosts)
 {
     int64_t most = 0;
@@ -269,6 +305,7 @@ static xm_status_t build_unequal(openshop_t *o, int64_t *ns)
             status = split(o, ns, relays == 1, &fits);
             if (status == XM_OK)
             status = build_list(o, 1000);
+            if (status == XM_OK && o->transfers.count < 300 && (double)xm_recorder_makespan(o->best) > 1.01 * (double)o->bound_ns) status = build_cycle(o);
         }
     }
     if (getenv("DBG")) printf("made %lld transfers %lld\n", (long long)xm_recorder_makespan(o->best), (long long)o->transfers.count);
