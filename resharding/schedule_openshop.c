@@ -71,57 +71,86 @@ typedef struct {
     xm_recorder_t *best; /* NULL: none yet */
 } openshop_t;
 
-/* Longest direction of a turn when there are `turns`, times turns + 1, in bytes. */
-static double length_of_turns(const double *relayed, const double *direct, int nodes,
-                              int64_t turns)
+/* What a NIC direction carries. */
+typedef struct {
+    double relayed, direct; /* bytes of transfers that are cut into turns and of others */
+    double pieces;          /* transfers */
+} direction_t;
+
+/*
+ * The makespan, in bytes at the common rate, that so many turns should have: one more than carries
+ * all that is relayed, and on average half a nanosecond a piece, for hops take whole ones.
+ */
+static double length_of_turns(const direction_t *direction, int directions, int64_t turns,
+                              double bytes_per_ns)
 {
     double longest = 0;
 
-    for (int v = 0; v < nodes; ++v) {
-        double length = relayed[v] * (double)(turns + 1) / (double)turns + direct[v];
+    for (int v = 0; v < directions; ++v) {
+        double length = direction[v].relayed * (double)(turns + 1) / (double)turns +
+                        direction[v].direct +
+                        direction[v].pieces * (double)(turns + 1) * bytes_per_ns / 2;
 
         longest = length > longest ? length : longest;
     }
     return longest;
 }
 
-/* As few turns as make the schedule good, unless the pieces get too small or too many. */
-static xm_status_t choose_turns(const openshop_t *o, int64_t *turns)
+/* Most turns that leave the pieces large enough, on average, and their number bounded. */
+static int64_t most_turns(const openshop_t *o)
 {
-    int nodes = 2 * o->shop.hosts;
-    double *relayed = calloc((size_t)nodes, sizeof(double));
-    double *direct = calloc((size_t)nodes, sizeof(double));
-    double sum = 0, squares = 0, least;
-    int64_t most;
+    double sum = 0, squares = 0;
+    int64_t most, usual = USUAL_HOPS / (o->transfers.count + 1);
 
-    if (relayed == NULL || direct == NULL) {
-        free(direct);
-        free(relayed);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", o->shop.hosts);
-    }
     for (int64_t t = 0; t < o->transfers.count; ++t) {
         const xm_transfer_t *transfer = &o->transfers.at[t];
         bool turned = transfer->feeds || transfer->parent >= 0;
-        double *load = turned ? relayed : direct, bytes = (double)transfer->bytes;
+        double bytes = (double)transfer->bytes;
 
-        load[transfer->sender] += bytes;
-        load[o->shop.hosts + transfer->receiver] += bytes;
         sum += turned ? bytes : 0;
         squares += turned ? bytes * bytes : 0;
     }
     most = sum > 0 ? (int64_t)(squares / sum / (double)o->piece_bytes) : 0;
+    most = most < usual ? most : usual;
     most = most < MOST_TURNS ? most : MOST_TURNS;
-    if (most > USUAL_HOPS / (o->transfers.count + 1)) {
-        most = USUAL_HOPS / (o->transfers.count + 1);
+    return most > 1 ? most : 1;
+}
+
+/* As few turns as make the schedule good, or as good as it gets. */
+static xm_status_t choose_turns(const openshop_t *o, int64_t *turns)
+{
+    int directions = 2 * o->shop.hosts;
+    direction_t *direction = calloc((size_t)directions, sizeof(*direction));
+    double bytes_per_ns = xm_network_nic_bandwidth(o->shop.network) * 1e-9, good, best = 0;
+    int64_t most = most_turns(o);
+
+    if (direction == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", o->shop.hosts);
     }
-    most = most > 1 ? most : 1;
-    least = length_of_turns(relayed, direct, nodes, INT64_C(1) << 40);
-    *turns = 1;
-    while (*turns < most && length_of_turns(relayed, direct, nodes, *turns) > GOOD_ENOUGH * least) {
-        *turns = 2 * *turns < most ? 2 * *turns : most;
+    for (int64_t t = 0; t < o->transfers.count; ++t) {
+        const xm_transfer_t *transfer = &o->transfers.at[t];
+        int ends[2] = {transfer->sender, o->shop.hosts + transfer->receiver};
+        bool turned = transfer->feeds || transfer->parent >= 0;
+
+        for (int i = 0; i < 2; ++i) {
+            direction[ends[i]].pieces += 1;
+            direction[ends[i]].relayed += turned ? (double)transfer->bytes : 0;
+            direction[ends[i]].direct += turned ? 0 : (double)transfer->bytes;
+        }
     }
-    free(direct);
-    free(relayed);
+    good = GOOD_ENOUGH * length_of_turns(direction, directions, INT64_C(1) << 50, 0);
+    for (int64_t tried = 1;; tried = 3 * tried / 2 + 1 < most ? 3 * tried / 2 + 1 : most) {
+        double length = length_of_turns(direction, directions, tried, bytes_per_ns);
+
+        if (tried == 1 || length < best) {
+            *turns = tried;
+            best = length;
+        }
+        if (tried >= most || length <= good) {
+            break;
+        }
+    }
+    free(direction);
     return XM_OK;
 }
 
@@ -160,6 +189,7 @@ static xm_status_t build_turns(openshop_t *o)
     }
     if (status == XM_OK) {
         status = record_turns(recorder, &o->transfers, pieces, count, turns);
+    if (getenv("DBG")) printf("EQ bound %lld made %lld turns %lld transfers %lld pieces %lld hops %lld\n", (long long)o->bound_ns, (long long)xm_recorder_makespan(recorder), (long long)turns, (long long)o->transfers.count, (long long)count, (long long)xm_recorder_hops(recorder));
     }
     if (status == XM_OK) {
         offer(o, recorder);

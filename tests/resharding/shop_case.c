@@ -113,7 +113,7 @@ static void layout_demands(random_t *random, builder_t *b)
     int n = random_int(random, 1, b->hosts - dst_from < 16 ? (b->hosts - dst_from > 0 ? b->hosts - dst_from : 1) : 16);
     int src_stride = random_int(random, 1, 4), dst_stride = random_int(random, 1, 4);
     bool pairs = random_int(random, 0, 1) == 0;
-    int64_t bytes = random_size(random, 20, 32);
+    int64_t bytes = random_size(random, 20, 32) * (pairs ? m * n : m > n ? m : n);
 
     for (int i = 0; i < m; ++i) {
         for (int j = 0; j < n; ++j) {
@@ -133,7 +133,7 @@ static void layout_demands(random_t *random, builder_t *b)
             for (int h = dst_from; h < b->hosts; ++h) {
                 b->needs[h] = (h - dst_from) / dst_stride % n == j;
             }
-            add_demand(b, pairs ? (high - low + n - 1) / n : high - low);
+            add_demand(b, pairs ? (high - low) / n : high - low);
         }
     }
 }
