@@ -122,8 +122,8 @@ xm_status_t xm_shop_create(const xm_problem_t *problem, xm_shop_t *shop)
     shop->offset = malloc(count * sizeof(*shop->offset));
     members = malloc(count * sizeof(*members));
     if (shop->group == NULL || shop->member == NULL || shop->offset == NULL || members == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld demands",
-                              (long long)problem->count);
+        status =
+            xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld demands", (long long)problem->count);
         goto free_members;
     }
     for (int64_t d = 0; d < problem->count; ++d) {

@@ -11,14 +11,14 @@
  *        sum over d of x[d][h] <= floor(egress rate of h * T).
  *
  * Proof that no schedule is shorter. Take any valid schedule of makespan T and let x[d][h] be the
- * bytes of d that leave host h's NIC and that a receiver did not have before. Every byte of d enters
- * each of its n_d receivers for a first time, so these add up to n_d b_d, and only hosts that hold
- * or receive d have any of it to send. Of every byte of d some receiver is the first of all
- * receivers to get it; no receiver can have sent it, so a holder did: holders send at least b_d. (A
- * receiver r cannot send itself what it needs, so x[d][r] <= (n_d - 1) b_d; this follows from the
- * first two.) A host's egress carries one hop at a time for at least bytes / rate each, and the
- * bytes are integers, which gives the third line; (1) is the same for ingress. So T satisfies (1)
- * and (2); since both are monotone in T, the least such T is no greater.
+ * bytes of d that leave host h's NIC and that a receiver did not have before. Every byte of d
+ * enters each of its n_d receivers for a first time, so these add up to n_d b_d, and only hosts
+ * that hold or receive d have any of it to send. Of every byte of d some receiver is the first of
+ * all receivers to get it; no receiver can have sent it, so a holder did: holders send at least
+ * b_d. (A receiver r cannot send itself what it needs, so x[d][r] <= (n_d - 1) b_d; this follows
+ * from the first two.) A host's egress carries one hop at a time for at least bytes / rate each,
+ * and the bytes are integers, which gives the third line; (1) is the same for ingress. So T
+ * satisfies (1) and (2); since both are monotone in T, the least such T is no greater.
  *
  * Whether T satisfies (2) is a maximum flow: b_d from a node that reaches the holders only, (n_d -
  * 1) b_d from one that reaches holders and receivers. When the flow falls short, the minimum cut

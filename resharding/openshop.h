@@ -26,8 +26,8 @@ typedef struct xm_shop {
     int hosts;
     int64_t groups;
     xm_shop_group_t *group;
-    int64_t *member; /* demands by group */
-    int64_t *offset; /* by entry of `member`: where the demand starts in its group's bytes */
+    int64_t *member;    /* demands by group */
+    int64_t *offset;    /* by entry of `member`: where the demand starts in its group's bytes */
     int64_t ingress_ns; /* the busiest ingress, were it never idle */
 } xm_shop_t;
 
@@ -42,9 +42,9 @@ xm_status_t xm_shop_fits(const xm_shop_t *shop, const int64_t *ns, bool relays, 
                          int64_t *sent);
 
 /*
- * The earliest time that suffices as the makespan, not before `from_ns`, when hosts with fixed[host]
- * > 0 have that time instead (NULL: none). When that is later than `from_ns` and `cut` is not NULL,
- * cut[host] marks hosts of which some must be busy for all of it; otherwise none.
+ * The earliest time that suffices as the makespan, not before `from_ns`, when hosts with
+ * fixed[host] > 0 have that time instead (NULL: none). When that is later than `from_ns` and `cut`
+ * is not NULL, cut[host] marks hosts of which some must be busy for all of it; otherwise none.
  */
 xm_status_t xm_shop_earliest(const xm_shop_t *shop, int64_t from_ns, bool relays,
                              const int64_t *fixed, int64_t *ns, bool *cut);
@@ -72,7 +72,8 @@ typedef struct xm_transfers {
  */
 xm_status_t xm_shop_split(const xm_shop_t *shop, const int64_t *sent, xm_transfers_t *transfers);
 
-/* ---- recording -------------------------------------------------------------------------------- */
+/* ---- recording --------------------------------------------------------------------------------
+ */
 
 typedef struct xm_recorder xm_recorder_t;
 
@@ -81,8 +82,8 @@ xm_status_t xm_recorder_create(const xm_shop_t *shop, const xm_transfers_t *tran
 void xm_recorder_destroy(xm_recorder_t *recorder);
 
 /*
- * Records bytes [first, first + bytes) of a transfer (counted from its start). Parts of one transfer
- * come in rising order, and a child's after the parent's.
+ * Records bytes [first, first + bytes) of a transfer (counted from its start). Parts of one
+ * transfer come in rising order, and a child's after the parent's.
  */
 xm_status_t xm_recorder_add(xm_recorder_t *recorder, int64_t transfer, int64_t first,
                             int64_t bytes);
@@ -95,8 +96,8 @@ int64_t xm_recorder_ingress_free(const xm_recorder_t *recorder, int host);
  * What of a relayed transfer can follow: *ready_ns is when the byte at `first` has arrived at the
  * relay, *bytes how many arrive with it (0: not recorded yet).
  */
-void xm_recorder_source(xm_recorder_t *recorder, int64_t transfer, int64_t first,
-                        int64_t *ready_ns, int64_t *bytes);
+void xm_recorder_source(xm_recorder_t *recorder, int64_t transfer, int64_t first, int64_t *ready_ns,
+                        int64_t *bytes);
 
 int64_t xm_recorder_makespan(const xm_recorder_t *recorder);
 int64_t xm_recorder_hops(const xm_recorder_t *recorder);
@@ -104,7 +105,8 @@ int64_t xm_recorder_hops(const xm_recorder_t *recorder);
 /* Hands over the hops, sorted by start. */
 xm_status_t xm_recorder_take(xm_recorder_t *recorder, xm_hop_t **hops, int64_t *count);
 
-/* ---- building --------------------------------------------------------------------------------- */
+/* ---- building ---------------------------------------------------------------------------------
+ */
 
 /* A piece of the pattern: bytes [first, first + bytes) of one turn's part of a transfer. */
 typedef struct xm_turn_piece {
@@ -130,8 +132,8 @@ xm_status_t xm_shop_list(const xm_shop_t *shop, const xm_transfers_t *transfers,
                          int64_t piece_bytes, xm_recorder_t *recorder);
 
 /*
- * An order of the transfers with which, were 1 / turns of each sent again and again in that order, a
- * turn would take as little longer than its busiest direction as `steps` of work can find. Any
+ * An order of the transfers with which, were 1 / turns of each sent again and again in that order,
+ * a turn would take as little longer than its busiest direction as `steps` of work can find. Any
  * rates.
  */
 xm_status_t xm_shop_cycle(const xm_shop_t *shop, const xm_transfers_t *transfers, uint64_t seed,

@@ -1,16 +1,22 @@
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "resharding/openshop.h"
 
 enum {
-    MOST_HOPS = 2000000,     /* of a schedule, roughly */
-    USUAL_HOPS = 400000,     /* more are not spent on the last per cent */
-    MOST_TURNS = 512,
-    CYCLE_STEPS = 400000,
+    MOST_HOPS = 2000000,   /* of a schedule, roughly */
+    USUAL_HOPS = 400000,   /* more are not spent on the last per cent */
+    USUAL_TURNS = 64,      /* unless there are fewer turns than this */
+    MOST_TURNS = 512,      /* of a colouring */
+    CYCLE_TURNS = 300,     /* of an order found by xm_shop_cycle() */
+    CYCLE_STEPS = 400000,  /* of the search for one */
+    CYCLE_TRANSFERS = 300, /* more leave the search too few trials */
+    LIST_PIECES = 1000,    /* pieces that the busiest direction carries in a list schedule */
+    LIST_WORK = 400000000, /* pieces of all directions times directions */
+    SPLITS = 3,            /* ways to share out what the egresses have to spare */
 };
-static const double GOOD_ENOUGH = 1.004; /* of the shortest that is possible */
+/* Makespans, over the shortest possible, that are good, and that are not worth more work. */
+static const double GOOD = 1.004, FAIR = 1.01;
 
 /*
  * Turns. The parts that are relayed are cut into `turns` equal pieces. In turn p holders send piece
@@ -101,6 +107,7 @@ static int64_t most_turns(const openshop_t *o)
 {
     double sum = 0, squares = 0;
     int64_t most, usual = USUAL_HOPS / (o->transfers.count + 1);
+    int64_t limit = MOST_HOPS / (2 * o->transfers.count + 1); /* colouring cuts about half */
 
     for (int64_t t = 0; t < o->transfers.count; ++t) {
         const xm_transfer_t *transfer = &o->transfers.at[t];
@@ -111,6 +118,8 @@ static int64_t most_turns(const openshop_t *o)
         squares += turned ? bytes * bytes : 0;
     }
     most = sum > 0 ? (int64_t)(squares / sum / (double)o->piece_bytes) : 0;
+    limit = limit < USUAL_TURNS ? limit : USUAL_TURNS;
+    usual = usual < limit ? limit : usual;
     most = most < usual ? most : usual;
     most = most < MOST_TURNS ? most : MOST_TURNS;
     return most > 1 ? most : 1;
@@ -138,7 +147,7 @@ static xm_status_t choose_turns(const openshop_t *o, int64_t *turns)
             direction[ends[i]].direct += turned ? 0 : (double)transfer->bytes;
         }
     }
-    good = GOOD_ENOUGH * length_of_turns(direction, directions, INT64_C(1) << 50, 0);
+    good = GOOD * length_of_turns(direction, directions, INT64_C(1) << 50, 0);
     for (int64_t tried = 1;; tried = 3 * tried / 2 + 1 < most ? 3 * tried / 2 + 1 : most) {
         double length = length_of_turns(direction, directions, tried, bytes_per_ns);
 
@@ -165,47 +174,76 @@ static void offer(openshop_t *o, xm_recorder_t *recorder)
     o->best = recorder;
 }
 
-static xm_status_t build_turns(openshop_t *o)
+static bool within(const openshop_t *o, double factor)
 {
-    int64_t *weight = malloc(((size_t)o->transfers.count + 1) * sizeof(*weight));
-    xm_turn_piece_t *pieces = NULL;
-    xm_recorder_t *recorder = NULL;
-    int64_t count = 0, turns = 0;
-    xm_status_t status = XM_OK;
+    return o->best != NULL && (double)xm_recorder_makespan(o->best) <= factor * (double)o->bound_ns;
+}
 
-    if (weight == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld transfers",
-                            (long long)o->transfers.count);
-    }
-    if (o->relays) {
-        status = choose_turns(o, &turns);
-    }
-    if (status == XM_OK) {
-        turn_weights(&o->transfers, turns, weight);
-        status = xm_shop_colour(&o->shop, &o->transfers, weight, &pieces, &count);
-    }
-    if (status == XM_OK) {
-        status = xm_recorder_create(&o->shop, &o->transfers, &recorder);
-    }
+static xm_status_t offer_turns(openshop_t *o, const xm_turn_piece_t *pieces, int64_t count,
+                               int64_t turns)
+{
+    xm_recorder_t *recorder = NULL;
+    xm_status_t status = xm_recorder_create(&o->shop, &o->transfers, &recorder);
+
     if (status == XM_OK) {
         status = record_turns(recorder, &o->transfers, pieces, count, turns);
-    if (getenv("DBG")) printf("EQ bound %lld made %lld turns %lld transfers %lld pieces %lld hops %lld\n", (long long)o->bound_ns, (long long)xm_recorder_makespan(recorder), (long long)turns, (long long)o->transfers.count, (long long)count, (long long)xm_recorder_hops(recorder));
     }
     if (status == XM_OK) {
         offer(o, recorder);
     } else {
         xm_recorder_destroy(recorder);
     }
+    return status;
+}
+
+static xm_status_t colour_turns(openshop_t *o, int64_t turns)
+{
+    int64_t *weight = malloc(((size_t)o->transfers.count + 1) * sizeof(*weight));
+    xm_turn_piece_t *pieces = NULL;
+    int64_t count = 0;
+    xm_status_t status;
+
+    if (weight == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld transfers",
+                            (long long)o->transfers.count);
+    }
+    turn_weights(&o->transfers, turns, weight);
+    status = xm_shop_colour(&o->shop, &o->transfers, weight, &pieces, &count);
+    if (status == XM_OK) {
+        status = offer_turns(o, pieces, count, turns);
+    }
     free(pieces);
     free(weight);
     return status;
 }
 
-static xm_status_t build_list(openshop_t *o, int64_t pieces)
+/* Fewer turns than chosen are tried because the colouring cuts more pieces than were counted. */
+static xm_status_t build_turns(openshop_t *o)
 {
+    int64_t turns = 0;
+    xm_status_t status = o->relays ? choose_turns(o, &turns) : XM_OK;
+
+    if (status == XM_OK) {
+        status = colour_turns(o, turns);
+    }
+    for (int tries = 0; tries < 2 && status == XM_OK && turns > 1 && !within(o, FAIR); ++tries) {
+        turns = (turns + 1) / 2;
+        status = colour_turns(o, turns);
+    }
+    return status;
+}
+
+static xm_status_t build_list(openshop_t *o)
+{
+    int64_t directions = 2 * o->shop.hosts, pieces = LIST_WORK / (directions * directions);
     xm_recorder_t *recorder = NULL;
     xm_status_t status = xm_recorder_create(&o->shop, &o->transfers, &recorder);
 
+    pieces = pieces < 1 ? 1 : pieces;
+    pieces = pieces < LIST_PIECES ? pieces : LIST_PIECES;
+    if (o->params->pieces_per_host > 0) {
+        pieces = o->params->pieces_per_host;
+    }
     if (status == XM_OK) {
         status = xm_shop_list(&o->shop, &o->transfers, o->bound_ns / pieces + 1, o->piece_bytes,
                               recorder);
@@ -215,6 +253,37 @@ static xm_status_t build_list(openshop_t *o, int64_t pieces)
     } else {
         xm_recorder_destroy(recorder);
     }
+    return status;
+}
+
+/*
+ * More turns help where demands end in the middle of pieces, for what is left of a piece is a hop
+ * of its own and upsets the order.
+ */
+static xm_status_t build_cycle(openshop_t *o)
+{
+    size_t count = (size_t)o->transfers.count + 1;
+    int64_t *order = malloc(count * sizeof(*order));
+    xm_turn_piece_t *pieces = malloc(count * sizeof(*pieces));
+    xm_status_t status;
+
+    if (order == NULL || pieces == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu transfers", count);
+        goto free_pieces;
+    }
+    status = xm_shop_cycle(&o->shop, &o->transfers, o->params->seed, CYCLE_STEPS, order);
+    for (int64_t i = 0; status == XM_OK && i < o->transfers.count; ++i) {
+        pieces[i] = (xm_turn_piece_t){order[i], 0, o->transfers.at[order[i]].bytes, 0};
+    }
+    for (int64_t turns = CYCLE_TURNS; status == XM_OK && turns * o->transfers.count <= USUAL_HOPS &&
+                                      turns <= 16 * CYCLE_TURNS && !within(o, FAIR);
+         turns *= 4) {
+        status = offer_turns(o, pieces, o->transfers.count, turns);
+    }
+
+free_pieces:
+    free(pieces);
+    free(order);
     return status;
 }
 
@@ -232,6 +301,7 @@ static xm_status_t split(openshop_t *o, const int64_t *ns, bool relays, bool *fi
     status = xm_shop_fits(&o->shop, ns, relays, fits, sent);
     if (status == XM_OK && *fits) {
         free(o->transfers.at);
+        o->transfers = (xm_transfers_t){0};
         status = xm_shop_split(&o->shop, sent, &o->transfers);
         o->relays = relays;
     }
@@ -303,43 +373,71 @@ free_pieces:
     return status;
 }
 
-static int64_t highest(const int64_t *ns, int hosts)
+/*
+ * Splits for NICs of several rates. Where egresses have time to spare, sharing the load out evenly
+ * keeps them from holding others up, and using more of it relays less; `share` of the spare time,
+ * in sixths, is used.
+ */
+static xm_status_t build_split(openshop_t *o, const int64_t *level, bool relays, int share,
+                               int64_t *ns)
 {
-    int64_t most = 0;
+    bool fits;
+    xm_status_t status;
 
-    for (int h = 0; h < hosts; ++h) {
-        most = ns[h] > most ? ns[h] : most;
+    for (int h = 0; h < o->shop.hosts; ++h) {
+        int64_t spare = o->bound_ns > level[h] ? o->bound_ns - level[h] : 0;
+
+        ns[h] = level[h] + spare / 6 * share;
     }
-    return most;
+    status = split(o, ns, relays, &fits);
+    if (status == XM_OK) {
+        status = build_list(o);
+    }
+    if (status == XM_OK && o->transfers.count <= CYCLE_TRANSFERS && !within(o, FAIR)) {
+        status = build_cycle(o);
+    }
+    return status;
 }
 
 static xm_status_t build_unequal(openshop_t *o, int64_t *ns)
 {
+    int64_t *level = malloc((size_t)o->shop.hosts * sizeof(*level));
     xm_status_t status = XM_OK;
-    int hosts = o->shop.hosts;
-    int64_t *level = malloc((size_t)hosts * sizeof(*level));
-    if (getenv("DBG")) printf("bound %lld ", (long long)o->bound_ns);
 
-    for (int relays = 0; status == XM_OK && relays < 2; ++relays) {
+    if (level == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", o->shop.hosts);
+    }
+    for (int relays = 0; status == XM_OK && relays < 2 && !within(o, GOOD); ++relays) {
+        int64_t longest = 0;
+
         status = xm_shop_balance(&o->shop, o->bound_ns / 2, relays == 1, level);
-        if (getenv("DBG")) printf("%s %lld ", relays ? "relay" : "direct", (long long)highest(level, hosts));
-        if (highest(level, hosts) > o->bound_ns + o->bound_ns / 50) {
-            continue;
+        for (int h = 0; status == XM_OK && h < o->shop.hosts; ++h) {
+            longest = level[h] > longest ? level[h] : longest;
         }
-        for (int i = 0; status == XM_OK && i < 3; ++i) {
-            bool fits;
-            for (int h = 0; h < hosts; ++h) {
-                int64_t spare = o->bound_ns - level[h];
-                ns[h] = spare > 0 ? level[h] + spare / 6 * (2 * i) : level[h];
-            }
-            status = split(o, ns, relays == 1, &fits);
-            if (status == XM_OK)
-            status = build_list(o, 1000);
-            if (status == XM_OK && o->transfers.count < 300 && (double)xm_recorder_makespan(o->best) > 1.01 * (double)o->bound_ns) status = build_cycle(o);
+        if (relays == 0 && longest > o->bound_ns + o->bound_ns / 50) {
+            continue; /* only relays can come near the bound */
+        }
+        for (int i = 0; status == XM_OK && i < SPLITS && !within(o, GOOD); ++i) {
+            status = build_split(o, level, relays == 1, 2 * i, ns);
         }
     }
-    if (getenv("DBG")) printf("made %lld transfers %lld\n", (long long)xm_recorder_makespan(o->best), (long long)o->transfers.count);
     free(level);
+    return status;
+}
+
+static xm_status_t build(openshop_t *o)
+{
+    int64_t *ns = malloc((size_t)o->shop.hosts * sizeof(*ns));
+    xm_status_t status;
+
+    if (ns == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", o->shop.hosts);
+    }
+    status = xm_shop_earliest(&o->shop, o->shop.ingress_ns, true, NULL, &o->bound_ns, NULL);
+    if (status == XM_OK) {
+        status = xm_network_uniform(o->shop.network) ? build_equal(o, ns) : build_unequal(o, ns);
+    }
+    free(ns);
     return status;
 }
 
@@ -353,13 +451,7 @@ xm_status_t xm_schedule_openshop(const xm_problem_t *problem, const xm_openshop_
         return status;
     }
     o.piece_bytes = params->piece_bytes > 0 ? params->piece_bytes : 64 << 10;
-    status = xm_shop_earliest(&o.shop, o.shop.ingress_ns, true, NULL, &o.bound_ns, NULL);
-    if (status == XM_OK) {
-        int64_t *ns = malloc((size_t)o.shop.hosts * sizeof(*ns));
-
-        status = xm_network_uniform(problem->network) ? build_equal(&o, ns) : build_unequal(&o, ns);
-        free(ns);
-    }
+    status = build(&o);
     if (status == XM_OK) {
         int64_t makespan = xm_recorder_makespan(o.best);
 

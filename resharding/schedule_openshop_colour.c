@@ -11,7 +11,7 @@
  * tight, each of which happens to a cell or node once, so there are at most cells + nodes changes.
  */
 typedef struct {
-    int senders, receivers, nodes, words; /* words: of a set of nodes of one side */
+    int senders, receivers, nodes, words;   /* words: of a set of nodes of one side */
     int *node_of_sender, *node_of_receiver; /* by host; −1: none */
     int64_t *cell;                          /* [sender * receivers + receiver], bytes left */
     int64_t *first;                         /* like `cell`: next transfer; −1: none */

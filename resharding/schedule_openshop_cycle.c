@@ -1,4 +1,3 @@
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +36,7 @@ static int64_t random_below(cycle_t *c, int64_t limit)
 
 static xm_status_t prepare(cycle_t *c, const xm_shop_t *shop, const xm_transfers_t *transfers)
 {
-    c->share = malloc((size_t)c->count * sizeof(*c->share));
+    c->share = malloc(((size_t)c->count + 1) * sizeof(*c->share));
     c->free_at = calloc((size_t)c->nodes, sizeof(double));
     c->load = calloc((size_t)c->nodes, sizeof(double));
     if (c->share == NULL || c->free_at == NULL || c->load == NULL) {
@@ -170,7 +169,6 @@ xm_status_t xm_shop_cycle(const xm_shop_t *shop, const xm_transfers_t *transfers
                 move(order, to, from);
             }
         }
-    if (getenv("DBG")) printf("[%.3f]", best / c.busiest);
     }
     free(c.load);
     free(c.free_at);

@@ -9,9 +9,9 @@ typedef struct {
     const xm_transfers_t *transfers;
     xm_recorder_t *recorder;
     int64_t piece_ns, piece_bytes, window_ns;
-    int64_t *done;     /* by transfer: bytes recorded */
-    int64_t *first;    /* by node: where its transfers start in `list`; nodes + 1 entries */
-    int64_t *length;   /* by node: how many of them are not done */
+    int64_t *done;   /* by transfer: bytes recorded */
+    int64_t *first;  /* by node: where its transfers start in `list`; nodes + 1 entries */
+    int64_t *length; /* by node: how many of them are not done */
     int64_t *list;
     double *rest;  /* by node: time that its remaining transfers take */
     bool *blocked; /* by node: nothing it could do now has arrived */
@@ -181,9 +181,9 @@ static bool waits(const list_t *l, int node)
 }
 
 /*
- * Of the nodes that are free next, give or take a piece, the one that would be done last; −1: all
- * are done. What is recorded does not move, so the others' time up to then would be lost if it were
- * any node.
+ * Of the nodes that are free next, give or take some pieces, the one that would be done last; −1:
+ * all are done. What is recorded does not move, so the others' time up to then would be lost if it
+ * were any node.
  */
 static int most_urgent(const list_t *l)
 {
@@ -216,8 +216,8 @@ xm_status_t xm_shop_list(const xm_shop_t *shop, const xm_transfers_t *transfers,
                 .transfers = transfers,
                 .recorder = recorder,
                 .piece_ns = piece_ns,
-                .window_ns = (int64_t)((double)piece_ns * (getenv("WIN") ? atof(getenv("WIN")) : 0.5)),
-                .piece_bytes = piece_bytes};
+                .piece_bytes = piece_bytes,
+                .window_ns = piece_ns + piece_ns / 2};
     xm_status_t status = fill_list(&l);
 
     while (status == XM_OK) {

@@ -23,9 +23,9 @@ struct xm_recorder {
     const xm_transfers_t *transfers;
     record_t *record;
     int64_t count, capacity;
-    progress_t *progress;                    /* by transfer */
-    int64_t *egress_free, *ingress_free;     /* by host */
-    int64_t *egress_last, *ingress_last;     /* by host: hop last recorded; −1: none */
+    progress_t *progress;                /* by transfer */
+    int64_t *egress_free, *ingress_free; /* by host */
+    int64_t *egress_last, *ingress_last; /* by host: hop last recorded; −1: none */
     int64_t makespan_ns;
 };
 
@@ -197,8 +197,9 @@ xm_status_t xm_recorder_add(xm_recorder_t *recorder, int64_t transfer, int64_t f
             int64_t start = egress > ingress ? egress : ingress;
 
             start = ready > start ? ready : start;
-            record.hop = (xm_hop_t){demand,     position - offset, part_end - offset, parent,
-                                    of->sender, of->receiver,      start};
+            record.hop = (xm_hop_t){demand, position - offset, part_end - offset,
+                                    parent, of->sender,        of->receiver,
+                                    start};
             status = append(recorder, transfer, &record);
         }
         position = part_end;
@@ -216,8 +217,8 @@ int64_t xm_recorder_ingress_free(const xm_recorder_t *recorder, int host)
     return recorder->ingress_free[host];
 }
 
-void xm_recorder_source(xm_recorder_t *recorder, int64_t transfer, int64_t first,
-                        int64_t *ready_ns, int64_t *bytes)
+void xm_recorder_source(xm_recorder_t *recorder, int64_t transfer, int64_t first, int64_t *ready_ns,
+                        int64_t *bytes)
 {
     int64_t position = recorder->transfers->at[transfer].first + first;
     int64_t source = find_source(recorder, transfer, position);

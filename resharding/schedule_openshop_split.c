@@ -3,11 +3,14 @@
 
 #include "resharding/openshop.h"
 
+enum { MOST_TRANSFERS = 1000000 };
+
 /*
  * How a group of b bytes with n receivers is split when host h is to send sent[h] of its n b copied
- * bytes. Receiver r, which is to relay sent[r], gets a range of sent[r] / (n − 1) bytes from holders
- * and sends it to all others, so no byte takes more than two hops. The ranges are disjoint because
- * the relays send at most (n − 1) b in all; what lies outside them comes to everyone from holders.
+ * bytes. Receiver r, which is to relay sent[r], gets a range of sent[r] / (n − 1) bytes from
+ * holders and sends it to all others, so no byte takes more than two hops. The ranges are disjoint
+ * because the relays send at most (n − 1) b in all; what lies outside them comes to everyone from
+ * holders.
  */
 typedef struct {
     const xm_shop_t *shop;
@@ -23,6 +26,13 @@ static xm_status_t add_transfer(split_t *split, int sender, int receiver, int64_
 {
     xm_transfers_t *transfers = split->transfers;
 
+    if (transfers->count == MOST_TRANSFERS) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "open shop schedules have at most %d transfers between hosts; %d hosts "
+                            "with demands of up to %d receivers need more",
+                            MOST_TRANSFERS, split->shop->hosts,
+                            split->shop->group[split->group].hosts->receiver_count);
+    }
     if (transfers->count == transfers->capacity) {
         int64_t grown = transfers->capacity > 0 ? 2 * transfers->capacity : 256;
         xm_transfer_t *at = realloc(transfers->at, (size_t)grown * sizeof(*at));

@@ -10,7 +10,7 @@ enum { MOST_DEMANDS = 256 };
 typedef struct {
     shop_case_t *c;
     int hosts;
-    size_t used;         /* of c->hosts */
+    size_t used; /* of c->hosts */
     char holds[64], needs[64];
 } builder_t;
 
@@ -102,15 +102,18 @@ static void random_demands(random_t *random, builder_t *b, shop_kind_t kind)
 
 /*
  * Shards in order on groups of hosts: source shard i of m on hosts with (host − start) / stride % m
- * = i, and so for the n destination shards. Each two that overlap share a demand, once cut along one
- * dimension, once along two (all pairs overlap).
+ * = i, and so for the n destination shards. Each two that overlap share a demand, once cut along
+ * one dimension, once along two (all pairs overlap).
  */
 static void layout_demands(random_t *random, builder_t *b)
 {
-    int split = random_int(random, 0, 2), half = b->hosts > 1 ? random_int(random, 1, b->hosts - 1) : 1;
+    int split = random_int(random, 0, 2),
+        half = b->hosts > 1 ? random_int(random, 1, b->hosts - 1) : 1;
     int src_to = split > 0 ? half : b->hosts, dst_from = split > 0 ? half : 0;
     int m = random_int(random, 1, src_to < 16 ? src_to : 16);
-    int n = random_int(random, 1, b->hosts - dst_from < 16 ? (b->hosts - dst_from > 0 ? b->hosts - dst_from : 1) : 16);
+    int n = random_int(
+        random, 1,
+        b->hosts - dst_from < 16 ? (b->hosts - dst_from > 0 ? b->hosts - dst_from : 1) : 16);
     int src_stride = random_int(random, 1, 4), dst_stride = random_int(random, 1, 4);
     bool pairs = random_int(random, 0, 1) == 0;
     int64_t bytes = random_size(random, 20, 32) * (pairs ? m * n : m > n ? m : n);
@@ -249,12 +252,12 @@ void shop_check(const xm_problem_t *problem, const xm_hop_t *hops, int64_t count
         int64_t arrives = arrival(problem->network, hop);
 
         check_hop(problem, hops, i);
-        egress[i] = (span_t){hop->sender, hop->start_ns,
-                             hop->start_ns +
-                                 xm_network_egress_ns(problem->network, hop->sender, bytes)};
-        ingress[i] = (span_t){hop->receiver, hop->start_ns,
-                              hop->start_ns +
-                                  xm_network_ingress_ns(problem->network, hop->receiver, bytes)};
+        egress[i] =
+            (span_t){hop->sender, hop->start_ns,
+                     hop->start_ns + xm_network_egress_ns(problem->network, hop->sender, bytes)};
+        ingress[i] =
+            (span_t){hop->receiver, hop->start_ns,
+                     hop->start_ns + xm_network_ingress_ns(problem->network, hop->receiver, bytes)};
         ranges[i] = (span_t){hop->demand * hosts + hop->receiver, hop->first, hop->end};
         end = arrives > end ? arrives : end;
         delivered += (int64_t)bytes;

@@ -1,4 +1,5 @@
-/* Random problems for the tests of schedulers that work on hosts, and a check of what they return. */
+/* Random problems for the tests of schedulers that work on hosts, and a check of what they return.
+ */
 #ifndef SHOP_CASE_H
 #define SHOP_CASE_H
 

@@ -91,9 +91,12 @@ static void run_kind(const char *name, shop_kind_t kind, bool equal, int usual, 
 
         shop_case_create(&random, kind, sizes[i % 4], equal, &c);
         ratio = ratio_of(&c.problem, &params, &summary);
-        ck_assert_msg(getenv("XM_TEST_KEEP_GOING") != NULL || ratio <= limit, "%s, state %llu: %.4f times the bound", name,
-                      (unsigned long long)state, ratio);
-        if (ratio > limit) printf("state %llu ratio %.4f hosts %d demands %d\n", (unsigned long long)state, ratio, xm_network_hosts(c.network), (int)c.problem.count);
+        ck_assert_msg(getenv("XM_TEST_KEEP_GOING") != NULL || ratio <= limit,
+                      "%s, state %llu: %.4f times the bound", name, (unsigned long long)state,
+                      ratio);
+        if (ratio > limit)
+            printf("state %llu ratio %.4f hosts %d demands %d\n", (unsigned long long)state, ratio,
+                   xm_network_hosts(c.network), (int)c.problem.count);
         shop_case_destroy(&c);
     }
     print_summary(name, &summary);
