@@ -338,41 +338,6 @@ static xm_status_t build_equal(openshop_t *o, int64_t *ns)
     return status == XM_OK ? build_turns(o) : status;
 }
 
-static xm_status_t build_cycle(openshop_t *o)
-{
-    size_t count = (size_t)o->transfers.count;
-    int64_t *order = malloc(count * sizeof(*order)), turns = 0;
-    xm_turn_piece_t *pieces = malloc(count * sizeof(*pieces));
-    xm_recorder_t *recorder = NULL;
-    xm_status_t status = XM_OK;
-
-    if (order == NULL || pieces == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu transfers", count);
-        goto free_pieces;
-    }
-    status = xm_shop_cycle(&o->shop, &o->transfers, o->params->seed, CYCLE_STEPS, order);
-    turns = 300;
-    for (size_t i = 0; i < count; ++i) {
-        pieces[i] = (xm_turn_piece_t){order[i], 0, o->transfers.at[order[i]].bytes, 0};
-    }
-    if (status == XM_OK) {
-        status = xm_recorder_create(&o->shop, &o->transfers, &recorder);
-    }
-    if (status == XM_OK) {
-        status = record_turns(recorder, &o->transfers, pieces, (int64_t)count, turns);
-    }
-    if (status == XM_OK) {
-        offer(o, recorder);
-    } else {
-        xm_recorder_destroy(recorder);
-    }
-
-free_pieces:
-    free(pieces);
-    free(order);
-    return status;
-}
-
 /*
  * Splits for NICs of several rates. Where egresses have time to spare, sharing the load out evenly
  * keeps them from holding others up, and using more of it relays less; `share` of the spare time,

@@ -70,10 +70,11 @@ static double ratio_of(const xm_problem_t *problem, const xm_openshop_params_t *
 
 static void print_summary(const char *name, const summary_t *s)
 {
-    printf("%s: %d instances, makespan / bound min %.4f mean %.4f worst %.4f, %.1f %% within 1.02; "
+    (void)printf("%s: %d instances, makespan / bound min %.4f mean %.4f worst %.4f, %.1f %% within 1.02; "
            "%.2f ms mean, %.1f ms worst, %.0f hops mean\n",
            name, s->count, s->least, s->sum / s->count, s->most, 100.0 * s->within / s->count,
            1e3 * s->seconds / s->count, 1e3 * s->longest, (double)s->hops / s->count);
+    (void)fflush(stdout);
 }
 
 static void run_kind(const char *name, shop_kind_t kind, bool equal, int usual, double limit,
@@ -100,7 +101,6 @@ static void run_kind(const char *name, shop_kind_t kind, bool equal, int usual, 
         shop_case_destroy(&c);
     }
     print_summary(name, &summary);
-    (void)fflush(stdout);
     ck_assert(summary.within >= share * summary.count);
 }
 
@@ -140,6 +140,108 @@ START_TEST(unequal_unicast)
 }
 END_TEST
 
+/* `hosts` hosts of one rate, `demands` alike: holders are `groups` groups of `held`, receivers the
+ * last `needed` hosts. */
+static double run_grid(const char *name, int hosts, int demands, int groups, int held, int needed,
+                       int64_t bytes)
+{
+    xm_network_params_t network = XM_NETWORK_PARAMS_INIT;
+    int *host_of_rank = malloc((size_t)hosts * sizeof(int));
+    xm_demand_t *demand = malloc((size_t)demands * sizeof(*demand));
+    xm_openshop_params_t params = {0};
+    summary_t summary = {0};
+    xm_problem_t problem;
+    xm_network_t *created;
+    double ratio;
+
+    ck_assert(host_of_rank != NULL && demand != NULL);
+    for (int h = 0; h < hosts; ++h) {
+        host_of_rank[h] = h;
+    }
+    for (int d = 0; d < demands; ++d) {
+        demand[d] = (xm_demand_t){bytes, &host_of_rank[d % groups * held],
+                                  &host_of_rank[hosts - needed], held, needed};
+    }
+    network.ranks = hosts;
+    network.host_of_rank = host_of_rank;
+    network.nic_bandwidth = 12.5e9;
+    network.host_bandwidth = 1e11;
+    ck_assert_xm_ok(xm_network_create(&network, &created));
+    problem = (xm_problem_t){created, demand, demands};
+    ratio = ratio_of(&problem, &params, &summary);
+    print_summary(name, &summary);
+    ck_assert_int_le(summary.hops, 2500000);
+    xm_network_destroy(created);
+    free(demand);
+    free(host_of_rank);
+    return ratio;
+}
+
+START_TEST(broadcasts_meet_the_bound)
+{
+    ck_assert(run_grid("1 to 7", 8, 1, 1, 1, 7, INT64_C(1) << 30) <= 1.01);
+    ck_assert(run_grid("1 to 31", 32, 1, 1, 1, 31, INT64_C(1) << 30) <= 1.01);
+    ck_assert(run_grid("1 to 63", 64, 1, 1, 1, 63, INT64_C(1) << 30) <= 1.02);
+    ck_assert(run_grid("4 groups of 8 to 32", 64, 16, 4, 8, 32, INT64_C(1) << 28) <= 1.01);
+}
+END_TEST
+
+START_TEST(many_hosts_take_little_time)
+{
+#ifdef SLOW
+    int hosts = 128;
+#else
+    int hosts = 512;
+#endif
+    ck_assert(run_grid("512 to 512", 2 * hosts, 64, hosts / 64, 64, hosts, INT64_C(1) << 28) <=
+              1.002);
+    (void)run_grid("1 to 511", hosts, 1, 1, 1, hosts - 1, INT64_C(4) << 30);
+    (void)run_grid("8 to 504", hosts, 8, 8, 1, hosts - 8, INT64_C(1) << 30);
+}
+END_TEST
+
+START_TEST(dense_unicast)
+{
+    static const int sides[] = {64, 512};
+
+    for (int i = 0; i < 2; ++i) {
+        random_t random = {5};
+        int n = sides[i], *hosts = malloc(2 * (size_t)n * sizeof(int));
+        xm_network_params_t network = XM_NETWORK_PARAMS_INIT;
+        xm_demand_t *demand = malloc((size_t)n * (size_t)n * sizeof(*demand));
+        xm_openshop_params_t params = {0};
+        summary_t summary = {0};
+        xm_network_t *created;
+        xm_problem_t problem;
+
+#ifdef SLOW
+        if (n > 64) {
+            n = 64;
+        }
+#endif
+        ck_assert(hosts != NULL && demand != NULL);
+        for (int h = 0; h < 2 * n; ++h) {
+            hosts[h] = h;
+        }
+        for (int d = 0; d < n * n; ++d) {
+            demand[d] = (xm_demand_t){random_int(&random, 1 << 20, 1 << 24), &hosts[d / n],
+                                      &hosts[n + d % n], 1, 1};
+        }
+        network.ranks = 2 * n;
+        network.host_of_rank = hosts;
+        network.nic_bandwidth = 12.5e9;
+        network.host_bandwidth = 1e11;
+        ck_assert_xm_ok(xm_network_create(&network, &created));
+        problem = (xm_problem_t){created, demand, (int64_t)n * n};
+        ck_assert(ratio_of(&problem, &params, &summary) <= 1.0001);
+        print_summary("all to all", &summary);
+        xm_network_destroy(created);
+        free(demand);
+        free(hosts);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("schedule_openshop");
@@ -152,6 +254,9 @@ int main(void)
     tcase_add_test(tcase, unequal_random);
     tcase_add_test(tcase, unequal_layouts);
     tcase_add_test(tcase, unequal_unicast);
+    tcase_add_test(tcase, broadcasts_meet_the_bound);
+    tcase_add_test(tcase, many_hosts_take_little_time);
+    tcase_add_test(tcase, dense_unicast);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }
