@@ -100,6 +100,7 @@ static xm_status_t find_ingress(xm_shop_t *shop)
     for (int h = 0; h < shop->hosts; ++h) {
         int64_t ns = xm_network_ingress_ns(shop->network, h, (uint64_t)needed[h]);
 
+        shop->ingress_bytes = needed[h] > shop->ingress_bytes ? needed[h] : shop->ingress_bytes;
         shop->ingress_ns = ns > shop->ingress_ns ? ns : shop->ingress_ns;
     }
     free(needed);

@@ -26,9 +26,10 @@ typedef struct xm_shop {
     int hosts;
     int64_t groups;
     xm_shop_group_t *group;
-    int64_t *member;    /* demands by group */
-    int64_t *offset;    /* by entry of `member`: where the demand starts in its group's bytes */
-    int64_t ingress_ns; /* the busiest ingress, were it never idle */
+    int64_t *member;       /* demands by group */
+    int64_t *offset;       /* by entry of `member`: where the demand starts in its group's bytes */
+    int64_t ingress_bytes; /* most that a host receives */
+    int64_t ingress_ns;    /* the busiest ingress, were it never idle */
 } xm_shop_t;
 
 xm_status_t xm_shop_create(const xm_problem_t *problem, xm_shop_t *shop);
@@ -138,5 +139,12 @@ xm_status_t xm_shop_list(const xm_shop_t *shop, const xm_transfers_t *transfers,
  */
 xm_status_t xm_shop_cycle(const xm_shop_t *shop, const xm_transfers_t *transfers, uint64_t seed,
                           int64_t steps, int64_t *order);
+
+/*
+ * Transfers of whole pieces of at most `piece_bytes`, in the order in which they are to be
+ * recorded, each entire: for problems whose split has too many transfers. Rates are not looked at.
+ */
+xm_status_t xm_shop_swarm(const xm_shop_t *shop, int64_t piece_bytes, uint64_t seed,
+                          xm_transfers_t *transfers);
 
 #endif

@@ -4,16 +4,18 @@
 #include "resharding/openshop.h"
 
 enum {
-    MOST_HOPS = 2000000,   /* of a schedule, roughly */
-    USUAL_HOPS = 400000,   /* more are not spent on the last per cent */
-    USUAL_TURNS = 64,      /* unless there are fewer turns than this */
-    MOST_TURNS = 512,      /* of a colouring */
-    CYCLE_TURNS = 300,     /* of an order found by xm_shop_cycle() */
-    CYCLE_STEPS = 400000,  /* of the search for one */
-    CYCLE_TRANSFERS = 300, /* more leave the search too few trials */
-    LIST_PIECES = 1000,    /* pieces that the busiest direction carries in a list schedule */
-    LIST_WORK = 400000000, /* pieces of all directions times directions */
-    SPLITS = 3,            /* ways to share out what the egresses have to spare */
+    MOST_HOPS = 2000000,    /* of a schedule, roughly */
+    USUAL_HOPS = 400000,    /* more are not spent on the last per cent */
+    USUAL_TURNS = 64,       /* unless there are fewer turns than this */
+    MOST_TURNS = 512,       /* of a colouring */
+    CYCLE_TURNS = 300,      /* of an order found by xm_shop_cycle() */
+    CYCLE_STEPS = 400000,   /* of the search for one */
+    CYCLE_TRANSFERS = 300,  /* more leave the search too few trials */
+    LIST_PIECES = 1000,     /* pieces that the busiest direction carries in a list schedule */
+    LIST_WORK = 400000000,  /* pieces of all directions times directions */
+    MANY_TRANSFERS = 30000, /* of a split with relays; more leave too few turns for its hops */
+    SWARM_PIECES = 1000,    /* that a host receives */
+    SPLITS = 3,             /* ways to share out what the egresses have to spare */
 };
 /* Makespans, over the shortest possible, that are good, and that are not worth more work. */
 static const double GOOD = 1.004, FAIR = 1.01;
@@ -74,6 +76,7 @@ typedef struct {
     int64_t piece_bytes;
     int64_t bound_ns;
     bool relays;
+    bool many;           /* transfers, so that it was not split */
     xm_recorder_t *best; /* NULL: none yet */
 } openshop_t;
 
@@ -287,7 +290,24 @@ free_pieces:
     return status;
 }
 
-/* Splits so that no host's egress is busy for longer than ns[host], if that can be. */
+/* Transfers by relays that a split has. */
+static int64_t relayed(const openshop_t *o, const int64_t *sent)
+{
+    int64_t transfers = 0;
+
+    for (int64_t g = 0; g < o->shop.groups; ++g) {
+        const xm_demand_t *hosts = o->shop.group[g].hosts;
+
+        for (int i = 0; i < hosts->receiver_count; ++i) {
+            transfers +=
+                sent[g * o->shop.hosts + hosts->receivers[i]] > 0 ? hosts->receiver_count - 1 : 0;
+        }
+    }
+    return transfers;
+}
+
+/* Splits so that no host's egress is busy for longer than ns[host], if that can be and does not
+ * take too many transfers (o->many). */
 static xm_status_t split(openshop_t *o, const int64_t *ns, bool relays, bool *fits)
 {
     size_t count = (size_t)o->shop.groups * (size_t)o->shop.hosts + 1;
@@ -299,7 +319,8 @@ static xm_status_t split(openshop_t *o, const int64_t *ns, bool relays, bool *fi
                             (long long)o->shop.groups, o->shop.hosts);
     }
     status = xm_shop_fits(&o->shop, ns, relays, fits, sent);
-    if (status == XM_OK && *fits) {
+    o->many = status == XM_OK && *fits && relays && relayed(o, sent) > MANY_TRANSFERS;
+    if (status == XM_OK && *fits && !o->many) {
         free(o->transfers.at);
         o->transfers = (xm_transfers_t){0};
         status = xm_shop_split(&o->shop, sent, &o->transfers);
@@ -314,6 +335,47 @@ static void fill(int64_t *ns, int hosts, int64_t value)
     for (int h = 0; h < hosts; ++h) {
         ns[h] = value;
     }
+}
+
+static xm_status_t build_swarm(openshop_t *o)
+{
+    double copies = 0, pieces = 0, bytes;
+    xm_recorder_t *recorder = NULL;
+    xm_status_t status;
+
+    for (int64_t g = 0; g < o->shop.groups; ++g) {
+        int receivers = o->shop.group[g].hosts->receiver_count;
+
+        copies += (double)o->shop.group[g].bytes * receivers;
+        pieces += receivers; /* one of each group may be small */
+    }
+    if (pieces > MOST_HOPS / 2) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "open shop schedules have about %d hops; %lld groups of demands on %d "
+                            "hosts need more than half of them for one piece each",
+                            MOST_HOPS, (long long)o->shop.groups, o->shop.hosts);
+    }
+    /* At most MOST_HOPS in all, and about SWARM_PIECES where one host alone receives all it can. */
+    bytes = copies / (MOST_HOPS - pieces);
+    if (bytes < (double)o->shop.ingress_bytes / SWARM_PIECES) {
+        bytes = (double)o->shop.ingress_bytes / SWARM_PIECES;
+    }
+    bytes = bytes < (double)o->piece_bytes ? (double)o->piece_bytes : bytes;
+    free(o->transfers.at);
+    o->transfers = (xm_transfers_t){0};
+    status = xm_shop_swarm(&o->shop, (int64_t)bytes + 1, o->params->seed, &o->transfers);
+    if (status == XM_OK) {
+        status = xm_recorder_create(&o->shop, &o->transfers, &recorder);
+    }
+    for (int64_t t = 0; status == XM_OK && t < o->transfers.count; ++t) {
+        status = xm_recorder_add(recorder, t, 0, o->transfers.at[t].bytes);
+    }
+    if (status == XM_OK) {
+        offer(o, recorder);
+    } else {
+        xm_recorder_destroy(recorder);
+    }
+    return status;
 }
 
 /*
@@ -335,7 +397,10 @@ static xm_status_t build_equal(openshop_t *o, int64_t *ns)
         fill(ns, o->shop.hosts, o->bound_ns);
         status = split(o, ns, true, &fits);
     }
-    return status == XM_OK ? build_turns(o) : status;
+    if (status == XM_OK) {
+        status = o->many ? build_swarm(o) : build_turns(o);
+    }
+    return status;
 }
 
 /*
@@ -356,9 +421,9 @@ static xm_status_t build_split(openshop_t *o, const int64_t *level, bool relays,
     }
     status = split(o, ns, relays, &fits);
     if (status == XM_OK) {
-        status = build_list(o);
+        status = o->many ? build_swarm(o) : build_list(o);
     }
-    if (status == XM_OK && o->transfers.count <= CYCLE_TRANSFERS && !within(o, FAIR)) {
+    if (status == XM_OK && !o->many && o->transfers.count <= CYCLE_TRANSFERS && !within(o, FAIR)) {
         status = build_cycle(o);
     }
     return status;
@@ -382,7 +447,7 @@ static xm_status_t build_unequal(openshop_t *o, int64_t *ns)
         if (relays == 0 && longest > o->bound_ns + o->bound_ns / 50) {
             continue; /* only relays can come near the bound */
         }
-        for (int i = 0; status == XM_OK && i < SPLITS && !within(o, GOOD); ++i) {
+        for (int i = 0; status == XM_OK && i < SPLITS && !o->many && !within(o, GOOD); ++i) {
             status = build_split(o, level, relays == 1, 2 * i, ns);
         }
     }
