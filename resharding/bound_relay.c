@@ -74,7 +74,8 @@ static void fill_groups(xm_shop_t *shop, const member_t *members)
 
         if (i == 0 || compare_demands(members[i - 1].demand, members[i].demand) != 0) {
             group = &shop->group[shop->groups++];
-            *group = (xm_shop_group_t){members[i].demand, 0, i, 0};
+            *group = (xm_shop_group_t){members[i].demand, 0, i, 0, shop->entries};
+            shop->entries += members[i].demand->holder_count + members[i].demand->receiver_count;
         }
         shop->member[i] = members[i].index;
         shop->offset[i] = group->bytes;
@@ -201,14 +202,14 @@ static void read_sent(const xm_shop_t *shop, const xm_flow_t *flow, bool relays,
 {
     int edge = 0;
 
-    memset(sent, 0, (size_t)shop->groups * (size_t)shop->hosts * sizeof(*sent));
+    memset(sent, 0, (size_t)shop->entries * sizeof(*sent));
     for (int pass = 0; pass < 2; ++pass) {
         for (int64_t g = 0; g < shop->groups; ++g) {
             const xm_demand_t *hosts = shop->group[g].hosts;
 
             ++edge; /* from the source */
             for (int i = 0; i < hosts->holder_count; ++i) {
-                sent[g * shop->hosts + hosts->holders[i]] += xm_flow_along(flow, edge++);
+                sent[shop->group[g].first_entry + i] += xm_flow_along(flow, edge++);
             }
         }
     }
@@ -217,7 +218,8 @@ static void read_sent(const xm_shop_t *shop, const xm_flow_t *flow, bool relays,
         const xm_demand_t *hosts = shop->group[g].hosts;
 
         for (int i = 0; i < hosts->receiver_count; ++i) {
-            sent[g * shop->hosts + hosts->receivers[i]] += xm_flow_along(flow, edge++);
+            sent[shop->group[g].first_entry + hosts->holder_count + i] +=
+                xm_flow_along(flow, edge++);
         }
     }
 }

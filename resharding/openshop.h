@@ -18,6 +18,7 @@ typedef struct xm_shop_group {
     const xm_demand_t *hosts; /* any of its demands, for holders and receivers */
     int64_t bytes;
     int64_t first_member, members; /* its demands: entries of `member` */
+    int64_t first_entry; /* in an array with an entry for each holder and then each receiver */
 } xm_shop_group_t;
 
 typedef struct xm_shop {
@@ -25,6 +26,7 @@ typedef struct xm_shop {
     const xm_network_t *network;
     int hosts;
     int64_t groups;
+    int64_t entries; /* holders and receivers of all groups */
     xm_shop_group_t *group;
     int64_t *member;       /* demands by group */
     int64_t *offset;       /* by entry of `member`: where the demand starts in its group's bytes */

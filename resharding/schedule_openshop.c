@@ -13,6 +13,7 @@ enum {
     CYCLE_TRANSFERS = 300,  /* more leave the search too few trials */
     LIST_PIECES = 1000,     /* pieces that the busiest direction carries in a list schedule */
     LIST_WORK = 400000000,  /* pieces of all directions times directions */
+    SOME_TRANSFERS = 500,   /* of a split with relays; more make a swarm's hops fewer than turns' */
     MANY_TRANSFERS = 30000, /* of a split with relays; more leave too few turns for its hops */
     SWARM_PIECES = 1000,    /* that a host receives */
     SPLITS = 3,             /* ways to share out what the egresses have to spare */
@@ -299,8 +300,9 @@ static int64_t relayed(const openshop_t *o, const int64_t *sent)
         const xm_demand_t *hosts = o->shop.group[g].hosts;
 
         for (int i = 0; i < hosts->receiver_count; ++i) {
-            transfers +=
-                sent[g * o->shop.hosts + hosts->receivers[i]] > 0 ? hosts->receiver_count - 1 : 0;
+            transfers += sent[o->shop.group[g].first_entry + hosts->holder_count + i] > 0
+                             ? hosts->receiver_count - 1
+                             : 0;
         }
     }
     return transfers;
@@ -310,7 +312,7 @@ static int64_t relayed(const openshop_t *o, const int64_t *sent)
  * take too many transfers (o->many). */
 static xm_status_t split(openshop_t *o, const int64_t *ns, bool relays, bool *fits)
 {
-    size_t count = (size_t)o->shop.groups * (size_t)o->shop.hosts + 1;
+    size_t count = (size_t)o->shop.entries + 1;
     int64_t *sent = malloc(count * sizeof(*sent));
     xm_status_t status;
 
@@ -324,8 +326,8 @@ static xm_status_t split(openshop_t *o, const int64_t *ns, bool relays, bool *fi
         free(o->transfers.at);
         o->transfers = (xm_transfers_t){0};
         status = xm_shop_split(&o->shop, sent, &o->transfers);
-        o->relays = relays;
     }
+    o->relays = relays;
     free(sent);
     return status;
 }
@@ -340,6 +342,7 @@ static void fill(int64_t *ns, int hosts, int64_t value)
 static xm_status_t build_swarm(openshop_t *o)
 {
     double copies = 0, pieces = 0, bytes;
+    xm_transfers_t transfers = {0};
     xm_recorder_t *recorder = NULL;
     xm_status_t status;
 
@@ -361,20 +364,19 @@ static xm_status_t build_swarm(openshop_t *o)
         bytes = (double)o->shop.ingress_bytes / SWARM_PIECES;
     }
     bytes = bytes < (double)o->piece_bytes ? (double)o->piece_bytes : bytes;
-    free(o->transfers.at);
-    o->transfers = (xm_transfers_t){0};
-    status = xm_shop_swarm(&o->shop, (int64_t)bytes + 1, o->params->seed, &o->transfers);
+    status = xm_shop_swarm(&o->shop, (int64_t)bytes + 1, o->params->seed, &transfers);
     if (status == XM_OK) {
-        status = xm_recorder_create(&o->shop, &o->transfers, &recorder);
+        status = xm_recorder_create(&o->shop, &transfers, &recorder);
     }
-    for (int64_t t = 0; status == XM_OK && t < o->transfers.count; ++t) {
-        status = xm_recorder_add(recorder, t, 0, o->transfers.at[t].bytes);
+    for (int64_t t = 0; status == XM_OK && t < transfers.count; ++t) {
+        status = xm_recorder_add(recorder, t, 0, transfers.at[t].bytes);
     }
     if (status == XM_OK) {
         offer(o, recorder);
     } else {
         xm_recorder_destroy(recorder);
     }
+    free(transfers.at);
     return status;
 }
 
@@ -397,8 +399,11 @@ static xm_status_t build_equal(openshop_t *o, int64_t *ns)
         fill(ns, o->shop.hosts, o->bound_ns);
         status = split(o, ns, true, &fits);
     }
-    if (status == XM_OK) {
-        status = o->many ? build_swarm(o) : build_turns(o);
+    if (status == XM_OK && o->relays && (o->many || o->transfers.count > SOME_TRANSFERS)) {
+        status = build_swarm(o);
+    }
+    if (status == XM_OK && !o->many && !within(o, FAIR)) {
+        status = build_turns(o);
     }
     return status;
 }

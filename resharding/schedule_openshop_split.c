@@ -16,7 +16,7 @@ typedef struct {
     const xm_shop_t *shop;
     xm_transfers_t *transfers;
     int64_t group;
-    const int64_t *sent; /* by host */
+    const int64_t *sent; /* by holder, then by receiver */
     int64_t *quota;      /* by host: what it still has to send as a holder */
     int64_t *got;        /* by host: how far the direct range was given to it */
 } split_t;
@@ -78,7 +78,7 @@ static xm_status_t split_relayed(split_t *split, int64_t *end)
         int relay = hosts->receivers[i];
         int64_t range_end;
 
-        relayed += split->sent[relay];
+        relayed += split->sent[hosts->holder_count + i];
         range_end = (relayed + others - 1) / others;
         while (status == XM_OK && at < range_end) {
             int64_t bytes = range_end - at;
@@ -139,7 +139,7 @@ static xm_status_t split_group(split_t *split)
     int64_t end;
 
     for (int i = 0; i < hosts->holder_count; ++i) {
-        split->quota[hosts->holders[i]] = split->sent[hosts->holders[i]];
+        split->quota[hosts->holders[i]] = split->sent[i];
     }
     status = split_relayed(split, &end);
     for (int i = 0; i < hosts->receiver_count; ++i) {
@@ -166,7 +166,7 @@ xm_status_t xm_shop_split(const xm_shop_t *shop, const int64_t *sent, xm_transfe
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", shop->hosts);
     }
     for (split.group = 0; status == XM_OK && split.group < shop->groups; ++split.group) {
-        split.sent = &sent[split.group * shop->hosts];
+        split.sent = &sent[shop->group[split.group].first_entry];
         status = split_group(&split);
     }
     free(split.got);
