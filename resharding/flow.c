@@ -142,6 +142,11 @@ xm_status_t xm_flow_maximise(xm_flow_t *flow, int source, int sink, uint64_t *va
     return XM_OK;
 }
 
+int64_t xm_flow_along(const xm_flow_t *flow, int edge)
+{
+    return flow->edge[2 * edge + 1].residual;
+}
+
 bool xm_flow_on_source_side(const xm_flow_t *flow, int node)
 {
     return flow->level[node] >= 0;

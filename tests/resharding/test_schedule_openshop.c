@@ -1,0 +1,262 @@
+#include <math.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "resharding/bound_relay.h"
+#include "resharding/problem.h"
+
+#include "shop_case.h"
+#include "xm_test.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SLOW 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SLOW 1
+#endif
+#endif
+
+/* Instances of each sort; XM_TEST_INSTANCES overrides. */
+static int instances(int usual)
+{
+    const char *text = getenv("XM_TEST_INSTANCES");
+
+#ifdef SLOW
+    usual = usual / 20 + 1;
+#endif
+    return text != NULL ? atoi(text) : usual;
+}
+
+typedef struct {
+    int count, within; /* within 1.02 */
+    double least, sum, most, seconds, longest;
+    int64_t hops;
+} summary_t;
+
+static double now(void)
+{
+    struct timespec time;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* Schedules, checks, and returns makespan / bound. */
+static double ratio_of(const xm_problem_t *problem, const xm_openshop_params_t *params,
+                       summary_t *summary)
+{
+    int64_t count, makespan, bound;
+    double ratio, start, seconds;
+    xm_hop_t *hops;
+
+    ck_assert_xm_ok(xm_bound_relay(problem, &bound));
+    start = now();
+    ck_assert_xm_ok(xm_schedule_openshop(problem, params, &hops, &count, &makespan));
+    seconds = now() - start;
+    shop_check(problem, hops, count, makespan);
+    free(hops);
+    ck_assert_int_ge(makespan, bound);
+    ratio = (double)makespan / (double)bound;
+    summary->least = summary->count == 0 || ratio < summary->least ? ratio : summary->least;
+    summary->most = ratio > summary->most ? ratio : summary->most;
+    summary->sum += ratio;
+    summary->seconds += seconds;
+    summary->longest = seconds > summary->longest ? seconds : summary->longest;
+    summary->hops += count;
+    summary->within += ratio <= 1.02;
+    ++summary->count;
+    return ratio;
+}
+
+static void print_summary(const char *name, const summary_t *s)
+{
+    (void)printf("%s: %d instances, makespan / bound min %.4f mean %.4f worst %.4f, %.1f %% within 1.02; "
+           "%.2f ms mean, %.1f ms worst, %.0f hops mean\n",
+           name, s->count, s->least, s->sum / s->count, s->most, 100.0 * s->within / s->count,
+           1e3 * s->seconds / s->count, 1e3 * s->longest, (double)s->hops / s->count);
+    (void)fflush(stdout);
+}
+
+static void run_kind(const char *name, shop_kind_t kind, bool equal, int usual, double limit,
+                     double share)
+{
+    static const int sizes[] = {3, 8, 24, 64};
+    random_t random = {(uint64_t)kind * 2 + equal + 1};
+    xm_openshop_params_t params = {.piece_bytes = 1024};
+    summary_t summary = {0};
+
+    for (int i = instances(usual); i > 0; --i) {
+        uint64_t state = random.state;
+        shop_case_t c;
+        double ratio;
+
+        shop_case_create(&random, kind, sizes[i % 4], equal, &c);
+        ratio = ratio_of(&c.problem, &params, &summary);
+        ck_assert_msg(getenv("XM_TEST_KEEP_GOING") != NULL || ratio <= limit,
+                      "%s, state %llu: %.4f times the bound", name, (unsigned long long)state,
+                      ratio);
+        if (ratio > limit)
+            printf("state %llu ratio %.4f hosts %d demands %d\n", (unsigned long long)state, ratio,
+                   xm_network_hosts(c.network), (int)c.problem.count);
+        shop_case_destroy(&c);
+    }
+    print_summary(name, &summary);
+    ck_assert(summary.within >= share * summary.count);
+}
+
+START_TEST(equal_random)
+{
+    run_kind("equal NICs, random", SHOP_RANDOM, true, 400, 1.02, 1);
+}
+END_TEST
+
+START_TEST(equal_layouts)
+{
+    run_kind("equal NICs, layouts", SHOP_LAYOUT, true, 400, 1.02, 1);
+}
+END_TEST
+
+START_TEST(equal_unicast)
+{
+    run_kind("equal NICs, unicast", SHOP_UNICAST, true, 400, 1.0001, 1);
+}
+END_TEST
+
+START_TEST(unequal_random)
+{
+    run_kind("unequal NICs, random", SHOP_RANDOM, false, 200, 1.10, 0.9);
+}
+END_TEST
+
+START_TEST(unequal_layouts)
+{
+    run_kind("unequal NICs, layouts", SHOP_LAYOUT, false, 200, 1.10, 0.9);
+}
+END_TEST
+
+START_TEST(unequal_unicast)
+{
+    run_kind("unequal NICs, unicast", SHOP_UNICAST, false, 200, 1.10, 0.9);
+}
+END_TEST
+
+/* `hosts` hosts of one rate, `demands` alike: holders are `groups` groups of `held`, receivers the
+ * last `needed` hosts. */
+static double run_grid(const char *name, int hosts, int demands, int groups, int held, int needed,
+                       int64_t bytes)
+{
+    xm_network_params_t network = XM_NETWORK_PARAMS_INIT;
+    int *host_of_rank = malloc((size_t)hosts * sizeof(int));
+    xm_demand_t *demand = malloc((size_t)demands * sizeof(*demand));
+    xm_openshop_params_t params = {0};
+    summary_t summary = {0};
+    xm_problem_t problem;
+    xm_network_t *created;
+    double ratio;
+
+    ck_assert(host_of_rank != NULL && demand != NULL);
+    for (int h = 0; h < hosts; ++h) {
+        host_of_rank[h] = h;
+    }
+    for (int d = 0; d < demands; ++d) {
+        demand[d] = (xm_demand_t){bytes, &host_of_rank[d % groups * held],
+                                  &host_of_rank[hosts - needed], held, needed};
+    }
+    network.ranks = hosts;
+    network.host_of_rank = host_of_rank;
+    network.nic_bandwidth = 12.5e9;
+    network.host_bandwidth = 1e11;
+    ck_assert_xm_ok(xm_network_create(&network, &created));
+    problem = (xm_problem_t){created, demand, demands};
+    ratio = ratio_of(&problem, &params, &summary);
+    print_summary(name, &summary);
+    ck_assert_int_le(summary.hops, 2500000);
+    xm_network_destroy(created);
+    free(demand);
+    free(host_of_rank);
+    return ratio;
+}
+
+START_TEST(broadcasts_meet_the_bound)
+{
+    ck_assert(run_grid("1 to 7", 8, 1, 1, 1, 7, INT64_C(1) << 30) <= 1.01);
+    ck_assert(run_grid("1 to 31", 32, 1, 1, 1, 31, INT64_C(1) << 30) <= 1.01);
+    ck_assert(run_grid("1 to 63", 64, 1, 1, 1, 63, INT64_C(1) << 30) <= 1.02);
+    ck_assert(run_grid("4 groups of 8 to 32", 64, 16, 4, 8, 32, INT64_C(1) << 28) <= 1.01);
+}
+END_TEST
+
+START_TEST(many_hosts_take_little_time)
+{
+#ifdef SLOW
+    int hosts = 128;
+#else
+    int hosts = 512;
+#endif
+    ck_assert(run_grid("512 to 512", 2 * hosts, 64, hosts / 64, 64, hosts, INT64_C(1) << 28) <=
+              1.002);
+    (void)run_grid("1 to 511", hosts, 1, 1, 1, hosts - 1, INT64_C(4) << 30);
+    (void)run_grid("8 to 504", hosts, 8, 8, 1, hosts - 8, INT64_C(1) << 30);
+}
+END_TEST
+
+START_TEST(dense_unicast)
+{
+    static const int sides[] = {64, 512};
+
+    for (int i = 0; i < 2; ++i) {
+        random_t random = {5};
+        int n = sides[i], *hosts = malloc(2 * (size_t)n * sizeof(int));
+        xm_network_params_t network = XM_NETWORK_PARAMS_INIT;
+        xm_demand_t *demand = malloc((size_t)n * (size_t)n * sizeof(*demand));
+        xm_openshop_params_t params = {0};
+        summary_t summary = {0};
+        xm_network_t *created;
+        xm_problem_t problem;
+
+#ifdef SLOW
+        if (n > 64) {
+            n = 64;
+        }
+#endif
+        ck_assert(hosts != NULL && demand != NULL);
+        for (int h = 0; h < 2 * n; ++h) {
+            hosts[h] = h;
+        }
+        for (int d = 0; d < n * n; ++d) {
+            demand[d] = (xm_demand_t){random_int(&random, 1 << 20, 1 << 24), &hosts[d / n],
+                                      &hosts[n + d % n], 1, 1};
+        }
+        network.ranks = 2 * n;
+        network.host_of_rank = hosts;
+        network.nic_bandwidth = 12.5e9;
+        network.host_bandwidth = 1e11;
+        ck_assert_xm_ok(xm_network_create(&network, &created));
+        problem = (xm_problem_t){created, demand, (int64_t)n * n};
+        ck_assert(ratio_of(&problem, &params, &summary) <= 1.0001);
+        print_summary("all to all", &summary);
+        xm_network_destroy(created);
+        free(demand);
+        free(hosts);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("schedule_openshop");
+    TCase *tcase = tcase_create("all");
+
+    tcase_set_timeout(tcase, 3600);
+    tcase_add_test(tcase, equal_random);
+    tcase_add_test(tcase, equal_layouts);
+    tcase_add_test(tcase, equal_unicast);
+    tcase_add_test(tcase, unequal_random);
+    tcase_add_test(tcase, unequal_layouts);
+    tcase_add_test(tcase, unequal_unicast);
+    tcase_add_test(tcase, broadcasts_meet_the_bound);
+    tcase_add_test(tcase, many_hosts_take_little_time);
+    tcase_add_test(tcase, dense_unicast);
+    suite_add_tcase(suite, tcase);
+    return xm_test_run(suite);
+}
