@@ -62,18 +62,11 @@ static int compare_tasks(const void *a, const void *b)
     return by_task != 0 ? by_task : compare_starts(a, b);
 }
 
-static int compare_sources(const void *a, const void *b)
-{
-    const rb_bar_t *left = a, *right = b;
-
-    return left->source != right->source ? order(left->source, right->source)
-                                         : compare_starts(a, b);
-}
-
 static void absorb(rb_bar_t *bar, const rb_bar_t *next)
 {
     bar->end_ns = next->end_ns > bar->end_ns ? next->end_ns : bar->end_ns;
     bar->task = next->task == bar->task ? bar->task : -1;
+    bar->source = next->source == bar->source ? bar->source : -1;
     bar->hops += next->hops;
     bar->bytes += next->bytes;
 }
@@ -86,15 +79,15 @@ static void merge(rb_lane_t *lane, int64_t gap_ns, bool any_task)
     if (lane->count == 0) {
         return;
     }
-    qsort(lane->bars, lane->count, sizeof(*lane->bars), any_task ? compare_sources : compare_tasks);
+    qsort(lane->bars, lane->count, sizeof(*lane->bars), any_task ? compare_starts : compare_tasks);
     for (size_t i = 1; i < lane->count; ++i) {
         rb_bar_t *last = &lane->bars[kept];
         const rb_bar_t *next = &lane->bars[i];
         bool alike = any_task ? last->end_ns - last->start_ns < gap_ns &&
                                     next->end_ns - next->start_ns < gap_ns
-                              : next->task == last->task;
+                              : next->task == last->task && next->source == last->source;
 
-        if (alike && next->source == last->source && next->start_ns - last->end_ns <= gap_ns) {
+        if (alike && next->start_ns - last->end_ns <= gap_ns) {
             absorb(last, next);
         } else {
             lane->bars[++kept] = *next;

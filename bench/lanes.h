@@ -15,7 +15,7 @@
 typedef struct rb_bar {
     int64_t start_ns, end_ns;
     int64_t task;         /**< unit task, or −1 for hops of several */
-    int source;           /**< whose data it carries: decides the colour */
+    int source;           /**< whose data it carries, or −1 for several: decides the colour */
     int sender, receiver; /**< of the first hop */
     int64_t hops;
     uint64_t bytes; /**< of all hops */
@@ -40,7 +40,7 @@ xm_status_t rb_lanes_add(rb_lanes_t *lanes, int lane, const rb_bar_t *bar);
  */
 void rb_lanes_merge_tasks(rb_lanes_t *lanes, int64_t gap_ns);
 
-/** The same for bars of any tasks, as long as all of them are shorter than @p gap_ns. */
+/** The same for neighbours of any tasks and sources that are all shorter than @p gap_ns. */
 void rb_lanes_merge_short(rb_lanes_t *lanes, int64_t gap_ns);
 
 /** Sorts the bars by start and puts those that overlap by more than @p slack_ns into different

@@ -99,7 +99,7 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
         {"json-file", 'J', XM_CLI_STRING, &o->json_path, "OUT.json", 0, 0,
          "Write the JSON document to a file."},
         {"trace", 0, XM_CLI_STRING, &o->trace_path, "OUT.json", 0, 0,
-         "Write the last run's transfers as a Chrome trace."},
+         "Write the last run's hops as a Chrome trace."},
         {"plot", 0, XM_CLI_STRING, &o->plot_path, "OUT.svg", 0, 0,
          "Draw the planned and the last run's transfers; one case only."},
         {"dump-plan", 0, XM_CLI_STRING, &o->dump_path, "OUT.json", 0, 0,

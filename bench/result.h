@@ -24,6 +24,7 @@ typedef struct rb_result {
     int runs;        /**< timed runs; 0 after a dry run */
     double *seconds; /**< of each run, the slowest rank's */
     bool validated, verified;
+    bool in_order;  /**< NICs and ports served one message at a time, in plan order */
     uint64_t wrong; /**< bytes that differ from what they should be, all ranks and runs */
     rb_record_t *records;
     size_t record_count;

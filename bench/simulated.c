@@ -281,8 +281,10 @@ static xm_status_t run_case(const rb_job_info_t *job, int index, const rb_prepar
 {
     const rb_options_t *options = job->options;
     stage_t stage = {.options = options, .hosts = job->hosts, .prepared = prepared, .index = index};
-    rb_result_t result = {
-        .prepared = prepared, .validated = options->validate, .verified = options->verify};
+    rb_result_t result = {.prepared = prepared,
+                          .validated = options->validate,
+                          .verified = options->verify,
+                          .in_order = true};
     xm_status_t status;
 
     result.seconds = malloc((size_t)options->iterations * sizeof(*result.seconds));

@@ -20,7 +20,8 @@ typedef struct {
     bool local; /* nothing crosses a NIC */
     /* Lanes 2 h (out) and 2 h + 1 (in) of host h, or lane h when all is local. */
     rb_lanes_t planned, measured;
-    int64_t end_ns; /* of the time axis */
+    int64_t end_ns;     /* of the time axis */
+    int64_t latency_ns; /* of what the lanes show */
     const char *unit;
     double unit_ns;
     FILE *file;
@@ -35,12 +36,14 @@ enum {
     LEAST_ROW = 3,
     GAP = 4,
     COLOURS = 8,
+    KEY = 100,
     MOST_BARS = 6000 /* each takes some 270 bytes of the file */
 };
 
 /* Distinguishable with colour-blind eyes (Okabe and Ito). */
 static const char *const colours[COLOURS] = {"#0072b2", "#e69f00", "#009e73", "#cc79a7",
                                              "#56b4e9", "#d55e00", "#f0e442", "#7f7f7f"};
+static const char mixed[] = "#333333"; /* data of several */
 
 static int source_of(const figure_t *figure, int64_t index)
 {
@@ -113,21 +116,101 @@ static xm_status_t collect_planned(figure_t *figure)
     return status;
 }
 
-static xm_status_t collect_measured(figure_t *figure)
+static bool is_sender(const figure_t *figure, const rb_record_t *record)
+{
+    const xm_transfer_t *transfer = &figure->transfers[record->transfer];
+    const xm_route_t *route = xm_plan_route(figure->plan, transfer->route);
+
+    return record->rank == xm_hop_sender(transfer, route, record->hop);
+}
+
+/* From post to end: what is under way at once overlaps. */
+static xm_status_t collect_overlapping(figure_t *figure)
 {
     xm_status_t status = XM_OK;
 
     for (size_t i = 0; status == XM_OK && i < figure->result->record_count; ++i) {
         const rb_record_t *record = &figure->result->records[i];
-        const xm_transfer_t *transfer = &figure->transfers[record->transfer];
-        bool out =
-            record->rank ==
-            xm_hop_sender(transfer, xm_plan_route(figure->plan, transfer->route), record->hop);
 
-        status = add(figure, &figure->measured, record->transfer, record->hop, out,
-                     (xm_span_t){record->start_ns, record->end_ns});
+        status = add(figure, &figure->measured, record->transfer, record->hop,
+                     is_sender(figure, record), (xm_span_t){record->start_ns, record->end_ns});
     }
     return status;
+}
+
+static int compare_ends(const void *a, const void *b)
+{
+    const rb_record_t *left = *(const rb_record_t *const *)a;
+    const rb_record_t *right = *(const rb_record_t *const *)b;
+
+    if (left->end_ns != right->end_ns) {
+        return left->end_ns < right->end_ns ? -1 : 1;
+    }
+    if (left->transfer != right->transfer) {
+        return left->transfer < right->transfer ? -1 : 1;
+    }
+    return (left->hop > right->hop) - (left->hop < right->hop);
+}
+
+/* Puts a sender's record into both lanes. A hop posted early starts when those before it on the
+ * same lanes have left. */
+static xm_status_t add_in_order(figure_t *figure, const rb_record_t *record, int64_t *free_at)
+{
+    const xm_transfer_t *transfer = &figure->transfers[record->transfer];
+    const xm_route_t *route = xm_plan_route(figure->plan, transfer->route);
+    int64_t *out = &free_at[2 * record->rank], *in = &free_at[2 * route->ranks[record->hop] + 1];
+    xm_span_t span = {record->start_ns, record->end_ns};
+    xm_status_t status;
+
+    if (!figure->local) {
+        out = &free_at[2 * xm_network_host_of(figure->network, record->rank)];
+        in = &free_at[2 * xm_network_host_of(figure->network, route->ranks[record->hop]) + 1];
+        if (out + 1 == in) {
+            return XM_OK; /* inside a host: not drawn, and on no NIC's lane */
+        }
+    }
+    span.start_ns = *out > span.start_ns ? *out : span.start_ns;
+    span.start_ns = *in > span.start_ns ? *in : span.start_ns;
+    span.start_ns = span.start_ns < span.end_ns ? span.start_ns : span.end_ns;
+    *out = span.end_ns - figure->latency_ns;
+    *in = *out;
+    status = add(figure, &figure->measured, record->transfer, record->hop, true, span);
+    return status == XM_OK
+               ? add(figure, &figure->measured, record->transfer, record->hop, false, span)
+               : status;
+}
+
+static xm_status_t collect_in_order(figure_t *figure)
+{
+    const rb_result_t *result = figure->result;
+    const rb_record_t **sent = malloc((result->record_count + 1) * sizeof(*sent));
+    int64_t *free_at = calloc(2 * (size_t)xm_network_ranks(figure->network), sizeof(*free_at));
+    size_t count = 0;
+    xm_status_t status = XM_OK;
+
+    if (sent == NULL || free_at == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the figure");
+        goto free_arrays;
+    }
+    for (size_t i = 0; i < result->record_count; ++i) {
+        if (is_sender(figure, &result->records[i])) {
+            sent[count++] = &result->records[i];
+        }
+    }
+    qsort(sent, count, sizeof(*sent), compare_ends);
+    for (size_t i = 0; status == XM_OK && i < count; ++i) {
+        status = add_in_order(figure, sent[i], free_at);
+    }
+
+free_arrays:
+    free(free_at);
+    free(sent);
+    return status;
+}
+
+static xm_status_t collect_measured(figure_t *figure)
+{
+    return figure->result->in_order ? collect_in_order(figure) : collect_overlapping(figure);
 }
 
 /* Thousands of hops become bars that can be told apart, and a file that can be opened. */
@@ -199,7 +282,8 @@ static void draw_bar(const figure_t *figure, const rb_bar_t *bar, double y, doub
     (void)fprintf(figure->file,
                   "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\" "
                   "stroke=\"#ffffff\" stroke-width=\"%g\"><title>",
-                  x, y, fmax(width, 0.5), height, colours[bar->source % COLOURS],
+                  x, y, fmax(width, 0.5), height,
+                  bar->source < 0 ? mixed : colours[bar->source % COLOURS],
                   height > 6 && width > 3 ? 0.8 : 0.1);
     describe_bar(figure, bar);
     (void)fputs("</title></rect>\n", figure->file);
@@ -290,35 +374,57 @@ static void draw_bound(const figure_t *figure, double top, double y)
     }
 }
 
+static void draw_key(const figure_t *figure, int x, double y, const char *colour, const char *text)
+{
+    (void)fprintf(figure->file,
+                  "<rect x=\"%d\" y=\"%.2f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n"
+                  "<text x=\"%d\" y=\"%.2f\">%s</text>\n",
+                  x, y, colour, x + 17, y + 10, text);
+}
+
+static bool has_mixed_bars(const rb_lanes_t *lanes)
+{
+    for (int l = 0; l < lanes->count; ++l) {
+        for (size_t i = 0; i < lanes->lanes[l].count; ++i) {
+            if (lanes->lanes[l].bars[i].source < 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 static void draw_legend(const figure_t *figure, double y)
 {
-    int64_t bound = xm_plan_bound_ns(figure->result->prepared->plan);
-    bool used[COLOURS] = {false};
-    int x = LEFT, distinct = 0;
+    int64_t bound = xm_plan_bound_ns(figure->plan);
+    int colours_used[COLOURS] = {0}; /* number of the sources that share each, at most 2 */
+    int x = LEFT;
+    char text[48];
 
     for (int64_t i = 0; i < figure->transfer_count; ++i) {
-        used[source_of(figure, i) % COLOURS] = true;
-        distinct = source_of(figure, i) >= COLOURS ? COLOURS : distinct;
+        int source = source_of(figure, i), colour = source % COLOURS;
+
+        colours_used[colour] = source >= COLOURS || colours_used[colour] == 2 ? 2 : 1;
     }
+    (void)fprintf(figure->file, "<text x=\"10\" y=\"%.2f\">whose data</text>\n", y + 10);
     for (int c = 0; c < COLOURS; ++c) {
-        if (!used[c]) {
-            continue;
+        if (colours_used[c] > 0) {
+            (void)snprintf(text, sizeof(text), "%s %d%s", figure->local ? "rank" : "host", c,
+                           colours_used[c] > 1 ? ", …" : "");
+            draw_key(figure, x, y, colours[c], text);
+            x += KEY;
         }
-        (void)fprintf(figure->file,
-                      "<rect x=\"%d\" y=\"%.2f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n"
-                      "<text x=\"%d\" y=\"%.2f\">%s %d%s</text>\n",
-                      x, y, colours[c], x + 17, y + 10,
-                      figure->local ? "data of rank" : "data of host", c,
-                      distinct == COLOURS ? ", …" : "");
-        x += 120;
+    }
+    if (has_mixed_bars(&figure->planned) || has_mixed_bars(&figure->measured)) {
+        draw_key(figure, x, y, mixed, "several");
     }
     if (bound > 0) {
         (void)fprintf(figure->file,
                       "<line x1=\"%d\" y1=\"%.2f\" x2=\"%d\" y2=\"%.2f\" stroke=\"#000000\" "
                       "stroke-width=\"1.2\" stroke-dasharray=\"5 3\"/>\n"
                       "<text x=\"%d\" y=\"%.2f\">lower bound, %.3f %s</text>\n",
-                      x, y + 6, x + 24, y + 6, x + 30, y + 10, (double)bound / figure->unit_ns,
-                      figure->unit);
+                      LEFT, y + 26, LEFT + 24, y + 26, LEFT + 30, y + 30,
+                      (double)bound / figure->unit_ns, figure->unit);
     }
 }
 
@@ -377,7 +483,7 @@ static void draw(const figure_t *figure)
                   "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" "
                   "viewBox=\"0 0 %d %.0f\" font-family=\"sans-serif\" font-size=\"12\">\n"
                   "<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n",
-                  WIDTH, bottom + 76, WIDTH, bottom + 76);
+                  WIDTH, bottom + 94, WIDTH, bottom + 94);
     draw_title(figure);
     draw_axis(figure, top + 20, bottom);
     y = draw_section(figure, &figure->planned, "planned", top);
@@ -406,10 +512,13 @@ static void choose_unit(figure_t *figure)
 static xm_status_t collect(figure_t *figure)
 {
     int lanes = (figure->local ? 1 : 2) * xm_network_hosts(figure->network);
-    /* The next message starts while the last one is on its way: no overlap. */
-    int64_t slack = (int64_t)(xm_network_nic_latency(figure->network) * 1e9) + 1, end;
+    double latency = figure->local ? xm_network_host_latency(figure->network)
+                                   : xm_network_nic_latency(figure->network);
+    int64_t slack, end;
     xm_status_t status = rb_lanes_create(lanes, &figure->planned);
 
+    figure->latency_ns = (int64_t)(latency * 1e9);
+    slack = figure->latency_ns + 1; /* the next message starts while the last is on its way */
     if (status == XM_OK) {
         status = rb_lanes_create(lanes, &figure->measured);
     }

@@ -61,6 +61,48 @@ START_TEST(planned_and_measured_transfers_are_drawn)
 }
 END_TEST
 
+/* Two hops of rank 0, both posted at once and served in order, are drawn one after the other, as
+ * they leave and as they arrive; without an order as they were posted. */
+START_TEST(hops_served_in_order_follow_each_other)
+{
+    rb_record_t records[] = {{.rank = 0, .start_ns = 0, .end_ns = 300000000},
+                             {.rank = 0, .start_ns = 0, .end_ns = 700000000}};
+    char path[] = "/tmp/xm-timeline-XXXXXX";
+    int fd = mkstemp(path), found = 0;
+    bench_fixture_t fixture;
+    rb_result_t result = {.in_order = true, .records = records, .record_count = 2};
+    const xm_transfer_t *transfers;
+    const char *text;
+    int64_t last;
+
+    ck_assert_int_ge(fd, 0);
+    (void)close(fd);
+    bench_fixture_open("nm4", XM_STRATEGY_SEND_RECV, XM_SCHEDULER_NAIVE, &fixture);
+    transfers = xm_plan_transfers(fixture.prepared.plan, &last);
+    for (int64_t t = 0; t < last && found < 2; ++t) {
+        if (transfers[t].sender == 0) {
+            records[found++].transfer = t;
+        }
+    }
+    ck_assert_int_eq(found, 2);
+    ck_assert_int_ne(transfers[records[0].transfer].task, transfers[records[1].transfer].task);
+    result.prepared = &fixture.prepared;
+    ck_assert_xm_ok(rb_timeline_write(path, &result));
+    text = strstr(read_all(path), "measured");
+    ck_assert_ptr_nonnull(text);
+    ck_assert_int_eq(count(text, "<title>"), 4);
+    ck_assert_int_eq(count(text, " 0.000 to 300.000 ms"), 2);
+    ck_assert_int_eq(count(text, " 300.000 to 700.000 ms"), 2);
+    result.in_order = false;
+    ck_assert_xm_ok(rb_timeline_write(path, &result));
+    text = strstr(read_all(path), "measured");
+    ck_assert_int_eq(count(text, " 0.000 to 300.000 ms"), 1);
+    ck_assert_int_eq(count(text, " 0.000 to 700.000 ms"), 1);
+    (void)unlink(path);
+    bench_fixture_close(&fixture);
+}
+END_TEST
+
 START_TEST(a_file_that_cannot_be_written_is_named)
 {
     bench_fixture_t fixture;
@@ -80,6 +122,7 @@ int main(void)
     TCase *tests = tcase_create("timeline");
 
     tcase_add_test(tests, planned_and_measured_transfers_are_drawn);
+    tcase_add_test(tests, hops_served_in_order_follow_each_other);
     tcase_add_test(tests, a_file_that_cannot_be_written_is_named);
     suite_add_tcase(suite, tests);
     return xm_test_run(suite);

@@ -1,0 +1,37 @@
+#!/bin/sh
+# Simulated ranks and plans without ranks: nothing here depends on the machine.
+set -u
+. "$(dirname "$0")/reshard_bench_checks.sh"
+
+# Hosts with unequal NICs, and racks.
+timeout 60 "$RESHARD_BENCH" --case nm1 --dry-run --nic-gbps 10,25 --racks 2 --uplink-gbps 8 --json >"$out" ||
+    fail "--racks"
+json "$out" "d['config']['network']['nic_bandwidth_Bps'] == [1.25e9, 3.125e9]"
+json "$out" "d['config']['network']['racks'] == 2 and d['config']['network']['uplink_bandwidth_Bps'] == 1e9"
+json "$out" "abs(d['results'][0]['bound_s'] / 2.147483648 - 1) < 1e-6"
+
+# auto says which scheduler it took.
+timeout 60 "$RESHARD_BENCH" --case nm3 --dry-run --scheduler auto >"$out" || fail "--scheduler auto"
+grep -qE ' auto:(dfs|greedy|openshop) ' "$out" || fail "auto does not say what it took"
+
+# The simulated network: right bytes, virtual time that is the same in every run.
+run 16 --suite alpa-tests --transport sim
+run 9 --suite alpa-nm --scale 1/128 --transport sim -w 0 -i 2
+timeout 120 "$RESHARD_BENCH" --case nm1 --scale 1/64 --transport sim --nic-gbps 8 --json -i 2 >"$out" ||
+    fail "sim"
+json "$out" "d['config']['virtual_time'] and d['results'][0]['transport'] == 'sim'"
+json "$out" "len(set(d['results'][0]['time_s']['all'])) == 1"
+json "$out" "0.8 < d['results'][0]['bound_fraction'] <= 1"
+
+# The time of a simulated run is what the plan says, to the nanosecond.
+for planned in "send_recv naive" "allgather openshop" "broadcast balance" "broadcast greedy" "auto auto"; do
+    for arguments in "--suite alpa-nm --scale 1/128" "--suite alpa-tests" "--case dense-7b --scale 1/64" \
+        "--case nm4 --case nm6 --scale 1/64 --nic-gbps 10,25,5 --racks 2 --uplink-gbps 8"; do
+        # shellcheck disable=SC2086
+        timeout 120 "$RESHARD_BENCH" $arguments --transport sim --strategy ${planned% *} --scheduler ${planned#* } \
+            --no-validate -w 0 -i 2 --json >"$out" || fail "sim $planned $arguments"
+        json "$out" "all(round(t * 1e9) == round(r['makespan_s'] * 1e9) > 0 for r in d['results'] for t in r['time_s']['all'])"
+    done
+done
+
+finish
