@@ -20,6 +20,12 @@ void xm_bound_set_device(xm_bound_t *bound, int64_t device_ns)
     raise_bound(bound, device_ns, XM_BOUND_DEVICE);
 }
 
+void xm_bound_set_relay(xm_bound_t *bound, int64_t relay_ns)
+{
+    bound->relay_ns = relay_ns;
+    raise_bound(bound, relay_ns, XM_BOUND_RELAY);
+}
+
 static xm_status_t bound_receivers(const xm_problem_t *problem, xm_bound_t *bound)
 {
     int hosts = xm_network_hosts(problem->network);

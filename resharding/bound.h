@@ -31,10 +31,11 @@ typedef enum xm_bound_limit {
     XM_BOUND_SEND,
     XM_BOUND_UPLINK,
     XM_BOUND_DEVICE,
+    XM_BOUND_RELAY,
 } xm_bound_limit_t;
 
 typedef struct xm_bound {
-    int64_t ns;         /**< the bound: the largest of the four below */
+    int64_t ns;         /**< the bound: the largest of the five below */
     int64_t receive_ns; /**< of the host that needs longest to receive */
     int64_t send_ns;    /**< of the tightest set of sending hosts */
     int64_t uplink_ns;  /**< of the tightest rack or set of racks; 0 without limited uplinks */
@@ -44,13 +45,21 @@ typedef struct xm_bound {
      * afterwards sets it with xm_bound_set_device(); until then it is 0.
      */
     int64_t device_ns;
-    xm_bound_limit_t limit; /**< which of the four is `ns` */
+    /**
+     * All copies together: every receiver's copy of a box must leave some host that holds or
+     * receives the box, the first one a holder. Only larger than the others where NICs differ or
+     * hosts both send and receive. Set with xm_bound_set_relay(); until then it is 0.
+     */
+    int64_t relay_ns;
+    xm_bound_limit_t limit; /**< which of the five is `ns` */
     uint64_t receive_bytes; /**< bytes that receive_host must receive */
     int receive_host;       /**< host of receive_ns, or −1 when nothing must cross */
 } xm_bound_t;
 
 /** Adds the devices' condition to a bound of the hosts. */
 XM_API void xm_bound_set_device(xm_bound_t *bound, int64_t device_ns);
+/** Adds the condition on all copies together. */
+XM_API void xm_bound_set_relay(xm_bound_t *bound, int64_t relay_ns);
 
 /** Computes the bound for the given tasks (of @p src and @p dst) with elements of @p element_size
  * bytes, without device_ns. */

@@ -16,7 +16,8 @@
  * source tile when the transfer has no parent, else from its destination tile what the transfer
  * `parent` (earlier in the list, of the same task, with a range that contains this one) brings
  * there; every other rank of the route passes on from its destination tile. A transfer whose only
- * route rank is its sender is a copy inside that rank, from the source to the destination tile.
+ * route rank is its sender is a copy inside that rank, from the source to the destination tile, and
+ * nobody's parent.
  *
  * Chunks: the range of a transfer, row-major in the box, moves in pieces of the task's
  * `chunk_elements` (the last may be shorter). A rank passes a chunk on as soon as it has arrived.

@@ -6,12 +6,14 @@
 #include "comm/config.h"
 #include "comm/text.h"
 #include "resharding/bound.h"
+#include "resharding/bound_relay.h"
 #include "resharding/schedule_private.h"
 #include "resharding/simulate.h"
 
 enum {
     NODE_BUDGET = 200000,
     LARGEST_CHUNK = 8 * 1024 * 1024, /* as much as an executor packs at once (execute.h) */
+    RELAY_CLASSES = 4096,            /* the bound on all copies is left out beyond */
     DFS_TASKS = 64,                  /* `auto` does not ask dfs to order more than this */
     CLOSE_ENOUGH = 200 /* `auto` stops at a schedule within bound / this of the bound */
 };
@@ -320,6 +322,7 @@ xm_status_t xm_classes_bound(const xm_classes_t *classes, const xm_network_t *ne
     double *needed =
         calloc((size_t)ranks, sizeof(*needed)); /* by rank: bytes it needs from others */
     double slowest = 0;
+    int64_t relay_ns = 0;
     xm_problem_t problem = {network, demands, 0};
     xm_status_t status;
 
@@ -353,6 +356,13 @@ xm_status_t xm_classes_bound(const xm_classes_t *classes, const xm_network_t *ne
     }
     if (status == XM_OK) {
         xm_bound_set_device(bound, (int64_t)(slowest * 1e9));
+    }
+    if (status == XM_OK && problem.count <= RELAY_CLASSES) {
+        status = xm_bound_relay(&problem, &relay_ns);
+        status = status == XM_ERR_UNSUPPORTED ? XM_OK : status; /* more bytes than it counts */
+    }
+    if (status == XM_OK) {
+        xm_bound_set_relay(bound, relay_ns);
     }
 
 free_all:
