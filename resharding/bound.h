@@ -40,9 +40,10 @@ typedef struct xm_bound {
     int64_t send_ns;    /**< of the tightest set of sending hosts */
     int64_t uplink_ns;  /**< of the tightest rack or set of racks; 0 without limited uplinks */
     /**
-     * Largest over devices of the bytes it needs and does not hold / (its port's rate + its host's
-     * ingress rate). The hosts' view of a resharding does not know devices: whoever computes this
-     * afterwards sets it with xm_bound_set_device(); until then it is 0.
+     * Largest over sets of devices of one host of the bytes they need and do not hold / (their
+     * ports' rates + the host's ingress rate). The hosts' view of a resharding does not know
+     * devices: whoever computes this afterwards sets it with xm_bound_set_device(); until then it
+     * is 0.
      */
     int64_t device_ns;
     /**

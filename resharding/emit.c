@@ -16,11 +16,12 @@ xm_status_t xm_emitter_init(xm_emitter_t *emitter, const xm_plan_t *plan,
                               .draft = draft,
                               .chunk_limit = chunk_limit,
                               .sent = calloc(ranks, sizeof(*emitter->sent)),
+                              .taken = calloc(ranks, sizeof(*emitter->taken)),
                               .ranks = malloc(ranks * sizeof(*emitter->ranks)),
                               .parents = malloc(ranks * sizeof(*emitter->parents)),
                               .order = malloc(hosts * sizeof(*emitter->order))};
-    if (emitter->sent == NULL || emitter->ranks == NULL || emitter->parents == NULL ||
-        emitter->order == NULL) {
+    if (emitter->sent == NULL || emitter->taken == NULL || emitter->ranks == NULL ||
+        emitter->parents == NULL || emitter->order == NULL) {
         xm_emitter_clear(emitter);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to plan for %zu ranks", ranks);
     }
@@ -32,6 +33,7 @@ void xm_emitter_clear(xm_emitter_t *emitter)
     free(emitter->order);
     free(emitter->parents);
     free(emitter->ranks);
+    free(emitter->taken);
     free(emitter->sent);
     memset(emitter, 0, sizeof(*emitter));
 }

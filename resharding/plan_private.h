@@ -120,10 +120,10 @@ typedef struct {
     const xm_classes_t *classes;
     xm_draft_t *draft;
     uint64_t chunk_limit;
-    int64_t *sent; /* bytes every rank sends so far: spreads work over the devices of a host */
+    int64_t *sent;  /* bytes every rank sends so far: spreads work over the devices of a host */
+    int64_t *taken; /* bytes every rank takes in from ranks beside it so far */
     int *ranks, *parents; /* room for one route */
     int64_t *order;       /* room for one list of hosts */
-    uint64_t turn;        /* rotates the first device of a host from transfer to transfer */
 } xm_emitter_t;
 
 xm_status_t xm_emitter_init(xm_emitter_t *emitter, const xm_plan_t *plan,

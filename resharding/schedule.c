@@ -1,12 +1,10 @@
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/config.h"
 #include "comm/text.h"
 #include "resharding/bound.h"
-#include "resharding/bound_relay.h"
 #include "resharding/schedule_private.h"
 #include "resharding/simulate.h"
 
@@ -311,62 +309,5 @@ xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
     status = params->scheduler == XM_SCHEDULER_AUTO ? choose_best(&s)
                                                     : make_or_fall_back(&s, params->scheduler);
     free(s.strategy);
-    return status;
-}
-
-xm_status_t xm_classes_bound(const xm_classes_t *classes, const xm_network_t *network,
-                             xm_bound_t *bound)
-{
-    int ranks = xm_network_ranks(network);
-    xm_demand_t *demands = malloc(((size_t)classes->count + 1) * sizeof(*demands));
-    double *needed =
-        calloc((size_t)ranks, sizeof(*needed)); /* by rank: bytes it needs from others */
-    double slowest = 0;
-    int64_t relay_ns = 0;
-    xm_problem_t problem = {network, demands, 0};
-    xm_status_t status;
-
-    if (demands == NULL || needed == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d ranks", ranks);
-        goto free_all;
-    }
-    for (int64_t k = 0; k < classes->count; ++k) {
-        const xm_class_t *class = &classes->classes[k];
-
-        for (int i = 0; i < class->near_count; ++i) {
-            needed[class->near_ranks[i]] += (double)class->bytes;
-        }
-        for (int i = 0; i < class->remote_count; ++i) {
-            needed[class->remote[i]] += (double)class->bytes;
-        }
-        if (class->remote_count > 0) {
-            demands[problem.count++] = (xm_demand_t){.bytes = class->bytes,
-                                                     .holders = class->holder_hosts,
-                                                     .holder_count = class->holder_host_count,
-                                                     .receivers = class->remote_hosts,
-                                                     .receiver_count = class->remote_host_count};
-        }
-    }
-    status = xm_bound_compute_problem(&problem, bound);
-    for (int r = 0; r < ranks; ++r) {
-        double rate = xm_network_host_bandwidth(network) +
-                      xm_network_ingress(network, xm_network_host_of(network, r));
-
-        slowest = fmax(slowest, needed[r] / rate);
-    }
-    if (status == XM_OK) {
-        xm_bound_set_device(bound, (int64_t)(slowest * 1e9));
-    }
-    if (status == XM_OK && problem.count <= RELAY_CLASSES) {
-        status = xm_bound_relay(&problem, &relay_ns);
-        status = status == XM_ERR_UNSUPPORTED ? XM_OK : status; /* more bytes than it counts */
-    }
-    if (status == XM_OK) {
-        xm_bound_set_relay(bound, relay_ns);
-    }
-
-free_all:
-    free(needed);
-    free(demands);
     return status;
 }

@@ -262,7 +262,7 @@ static int64_t find_parent(const xm_draft_t *draft, const emitted_t *parent, int
 
 /* The route inside the receiving host: the device that gets the data, then its neighbours. */
 static xm_status_t part_route(xm_emitter_t *emitter, const xm_class_t *class, const entry_t *entry,
-                              int host, uint64_t turn, int *route)
+                              int host, int64_t bytes, int *route)
 {
     int at = 1, low = 0, high = class->remote_host_count, count;
 
@@ -281,8 +281,7 @@ static xm_status_t part_route(xm_emitter_t *emitter, const xm_class_t *class, co
         }
     }
     count = class->remote_first[low + 1] - class->remote_first[low];
-    at = xm_chain_host(emitter, class->remote + class->remote_first[low], count,
-                       (int)(turn % (uint64_t)count), 0, -1);
+    at = xm_chain_host(emitter, class->remote + class->remote_first[low], count, bytes, 0, -1);
     return xm_draft_route(emitter->draft, at, emitter->ranks, emitter->parents, route);
 }
 
@@ -309,7 +308,7 @@ static int64_t entry_at(const parts_t *p, int64_t bundle, int64_t byte)
  * brought.
  */
 static xm_status_t emit_entry(parts_t *p, const xm_hop_t *hop, const entry_t *entry,
-                              const emitted_t *parent, uint64_t turn)
+                              const emitted_t *parent)
 {
     const xm_plan_t *plan = p->s->plan;
     const xm_class_t *class = &p->s->classes->classes[p->s->classes->class_of[entry->task]];
@@ -328,7 +327,8 @@ static xm_status_t emit_entry(parts_t *p, const xm_hop_t *hop, const entry_t *en
     if (transfer.first >= transfer.end) {
         return XM_OK;
     }
-    status = part_route(p->emitter, class, entry, hop->receiver, turn, &transfer.route);
+    status = part_route(p->emitter, class, entry, hop->receiver,
+                        (transfer.end - transfer.first) * size, &transfer.route);
     if (status < 0) {
         return status;
     }
@@ -346,13 +346,12 @@ static xm_status_t emit_entry(parts_t *p, const xm_hop_t *hop, const entry_t *en
 static xm_status_t emit_hop(parts_t *p, const xm_hop_t *hop, emitted_t *own,
                             const emitted_t *parent)
 {
-    uint64_t turn = p->emitter->turn++;
     xm_status_t status = XM_OK;
 
     own->first_transfer = p->emitter->draft->transfer_count;
     for (int64_t e = entry_at(p, hop->demand, hop->first);
          status == XM_OK && e < p->first[hop->demand + 1] && p->entries[e].offset < hop->end; ++e) {
-        status = emit_entry(p, hop, &p->entries[e], parent, turn);
+        status = emit_entry(p, hop, &p->entries[e], parent);
     }
     own->end_transfer = p->emitter->draft->transfer_count;
     return status;

@@ -24,8 +24,7 @@ xm_status_t xm_strategy_allgather_emit(xm_emitter_t *emitter, int64_t task, int 
         int64_t size = elements / shards, longer = elements % shards;
         int64_t first = g * size + (g < longer ? g : longer);
 
-        status =
-            xm_chain_emit(emitter, task, sender_host, first, first + size + (g < longer), (int)g);
+        status = xm_chain_emit(emitter, task, sender_host, first, first + size + (g < longer));
     }
     return status;
 }

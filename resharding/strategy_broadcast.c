@@ -10,6 +10,5 @@ xm_status_t xm_strategy_broadcast_emit(xm_emitter_t *emitter, int64_t task, int 
 {
     const xm_plan_t *plan = emitter->plan;
 
-    return xm_chain_emit(emitter, task, sender_host, 0, plan->tasks[task].elements,
-                         (int)(emitter->turn++ & 0xffff));
+    return xm_chain_emit(emitter, task, sender_host, 0, plan->tasks[task].elements);
 }

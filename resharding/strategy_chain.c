@@ -2,14 +2,20 @@
 
 #include <stdlib.h>
 
-int xm_chain_host(xm_emitter_t *emitter, const int *ranks, int count, int head, int at, int parent)
+int xm_chain_host(xm_emitter_t *emitter, const int *ranks, int count, int64_t bytes, int at,
+                  int parent)
 {
-    head %= count;
+    int head = 0;
+
+    for (int i = 1; i < count; ++i) {
+        head = emitter->taken[ranks[i]] > emitter->taken[ranks[head]] ? i : head;
+    }
     emitter->ranks[at] = ranks[head];
     emitter->parents[at] = parent;
     for (int i = 1; i < count; ++i) {
         emitter->ranks[at + i] = ranks[(head + i) % count];
         emitter->parents[at + i] = at + i - 1;
+        emitter->taken[emitter->ranks[at + i]] += bytes;
     }
     return at + count;
 }
@@ -53,7 +59,7 @@ static void order_hosts(xm_emitter_t *emitter, const xm_class_t *class, int send
 }
 
 xm_status_t xm_chain_emit(xm_emitter_t *emitter, int64_t task, int sender_host, int64_t first,
-                          int64_t end, int head)
+                          int64_t end)
 {
     const xm_class_t *class = &emitter->classes->classes[emitter->classes->class_of[task]];
     const xm_planned_tensor_t *tensor = &emitter->plan->tensors[emitter->plan->tasks[task].tensor];
@@ -63,6 +69,7 @@ xm_status_t xm_chain_emit(xm_emitter_t *emitter, int64_t task, int sender_host, 
         .first = first,
         .end = end,
         .sender = xm_emitter_pick(emitter, class->holders, class->holder_count, sender_host)};
+    int64_t bytes = (end - first) * tensor->element_size;
     int at = 0, previous = -1;
     xm_status_t status;
 
@@ -71,14 +78,15 @@ xm_status_t xm_chain_emit(xm_emitter_t *emitter, int64_t task, int sender_host, 
         int64_t h = emitter->order[i];
         int host_head = at;
 
-        at = xm_chain_host(emitter, class->remote + class->remote_first[h],
-                           class->remote_first[h + 1] - class->remote_first[h], head, at, previous);
+        at =
+            xm_chain_host(emitter, class->remote + class->remote_first[h],
+                          class->remote_first[h + 1] - class->remote_first[h], bytes, at, previous);
         previous = host_head;
     }
     status = xm_draft_route(emitter->draft, at, emitter->ranks, emitter->parents, &transfer.route);
     if (status < 0) {
         return status;
     }
-    emitter->sent[transfer.sender] += (end - first) * tensor->element_size;
+    emitter->sent[transfer.sender] += bytes;
     return xm_draft_append(emitter->draft, &transfer, NULL);
 }

@@ -47,9 +47,9 @@ START_TEST(inside_a_host_the_intra_host_curve_counts)
     ck_assert_xm_ok(ap_cross_mesh_create(profile, &cross_mesh));
     ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, &shape, 4, &src, &dst, &cost));
     ck_assert_int_eq(cost.net_bytes, 0);
-    /* A device could take data in through its port and the NIC at once. */
+    /* Both devices could take data in through their ports and the NIC at once. */
     ck_assert_double_eq_tol(
-        cost.bound, bytes / 2 / (xm_cluster_profile_bandwidth(profile, XM_LINK_INTRA_HOST) + 1e9),
+        cost.bound, bytes / (2 * xm_cluster_profile_bandwidth(profile, XM_LINK_INTRA_HOST) + 1e9),
         1e-8);
     /* The larger of the curve's time and the simulation's, whose line is fitted to the curve. */
     ck_assert_double_eq_tol(
