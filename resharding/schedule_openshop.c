@@ -10,7 +10,8 @@ enum {
     MOST_TURNS = 512,       /* of a colouring */
     CYCLE_TURNS = 300,      /* of an order found by xm_shop_cycle() */
     CYCLE_STEPS = 400000,   /* of the search for one */
-    CYCLE_TRANSFERS = 300,  /* more leave the search too few trials */
+    CYCLE_TRANSFERS = 300,  /* more leave the search few trials */
+    CYCLE_MOST = 1000,      /* and too few */
     LIST_PIECES = 1000,     /* pieces that the busiest direction carries in a list schedule */
     LIST_WORK = 400000000,  /* pieces of all directions times directions */
     SOME_TRANSFERS = 500,   /* of a split with relays; more make a swarm's hops fewer than turns' */
@@ -18,8 +19,8 @@ enum {
     SWARM_PIECES = 1000,    /* that a host receives */
     SPLITS = 3,             /* ways to share out what the egresses have to spare */
 };
-/* Makespans, over the shortest possible, that are good, and that are not worth more work. */
-static const double GOOD = 1.004, FAIR = 1.01;
+/* Makespans over the shortest possible: good, not worth more work, and worth any. */
+static const double GOOD = 1.004, FAIR = 1.01, POOR = 1.03;
 
 /*
  * Turns. The parts that are relayed are cut into `turns` equal pieces. In turn p holders send piece
@@ -404,6 +405,10 @@ static xm_status_t build_equal(openshop_t *o, int64_t *ns)
     }
     if (status == XM_OK && !o->many && !within(o, FAIR)) {
         status = build_turns(o);
+        if (status == XM_OK && o->relays && o->transfers.count <= SOME_TRANSFERS &&
+            !within(o, FAIR)) {
+            status = build_swarm(o);
+        }
     }
     return status;
 }
@@ -428,7 +433,8 @@ static xm_status_t build_split(openshop_t *o, const int64_t *level, bool relays,
     if (status == XM_OK) {
         status = o->many ? build_swarm(o) : build_list(o);
     }
-    if (status == XM_OK && !o->many && o->transfers.count <= CYCLE_TRANSFERS && !within(o, FAIR)) {
+    if (status == XM_OK && !o->many && o->transfers.count <= CYCLE_MOST &&
+        !within(o, o->transfers.count <= CYCLE_TRANSFERS ? FAIR : POOR)) {
         status = build_cycle(o);
     }
     return status;
