@@ -126,6 +126,9 @@ static int64_t most_turns(const openshop_t *o)
     limit = limit < USUAL_TURNS ? limit : USUAL_TURNS;
     usual = usual < limit ? limit : usual;
     most = most < usual ? most : usual;
+    if (o->params->pieces_per_host > 0 && most > o->params->pieces_per_host) {
+        most = o->params->pieces_per_host; /* at least one piece a turn */
+    }
     most = most < MOST_TURNS ? most : MOST_TURNS;
     return most > 1 ? most : 1;
 }
@@ -342,7 +345,7 @@ static void fill(int64_t *ns, int hosts, int64_t value)
 
 static xm_status_t build_swarm(openshop_t *o)
 {
-    double copies = 0, pieces = 0, bytes;
+    double copies = 0, pieces = 0, bytes, most;
     xm_transfers_t transfers = {0};
     xm_recorder_t *recorder = NULL;
     xm_status_t status;
@@ -361,9 +364,9 @@ static xm_status_t build_swarm(openshop_t *o)
     }
     /* At most MOST_HOPS in all, and about SWARM_PIECES where one host alone receives all it can. */
     bytes = copies / (MOST_HOPS - pieces);
-    if (bytes < (double)o->shop.ingress_bytes / SWARM_PIECES) {
-        bytes = (double)o->shop.ingress_bytes / SWARM_PIECES;
-    }
+    most = (double)o->shop.ingress_bytes /
+           (o->params->pieces_per_host > 0 ? o->params->pieces_per_host : SWARM_PIECES);
+    bytes = bytes < most ? most : bytes;
     bytes = bytes < (double)o->piece_bytes ? (double)o->piece_bytes : bytes;
     status = xm_shop_swarm(&o->shop, (int64_t)bytes + 1, o->params->seed, &transfers);
     if (status == XM_OK) {
