@@ -99,7 +99,9 @@ static xm_status_t find_ingress(xm_shop_t *shop)
         }
     }
     for (int h = 0; h < shop->hosts; ++h) {
-        int64_t ns = xm_network_ingress_ns(shop->network, h, (uint64_t)needed[h]);
+        /* A little less, because the times of the hops that add up to it are rounded doubles. */
+        double time = (double)needed[h] * 1e9 / xm_network_ingress(shop->network, h);
+        int64_t ns = (int64_t)ceil(time * (1 - 0x1p-50));
 
         shop->ingress_bytes = needed[h] > shop->ingress_bytes ? needed[h] : shop->ingress_bytes;
         shop->ingress_ns = ns > shop->ingress_ns ? ns : shop->ingress_ns;

@@ -5,8 +5,8 @@
  * Demands with the same holders and receivers form a group, whose bytes are the demands' laid end
  * to end. A group is split into transfers: ranges of its bytes that go from one host to one other.
  * A transfer is either sent by a holder (parent −1) or relayed by the receiver of its parent, which
- * is sent by a holder and covers exactly the same range. Builders of a schedule hand parts of
- * transfers to the recorder in an order of their choice, and the recorder gives each the earliest
+ * covers exactly the same range. Builders of a schedule hand parts of transfers to the recorder in
+ * an order of their choice, and the recorder gives each the earliest
  * start behind what was recorded before it.
  */
 #ifndef XM_RESHARDING_OPENSHOP_H

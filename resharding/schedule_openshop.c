@@ -10,7 +10,8 @@ enum {
     MOST_TURNS = 512,       /* of a colouring */
     CYCLE_TURNS = 300,      /* of an order found by xm_shop_cycle() */
     CYCLE_STEPS = 400000,   /* of the search for one */
-    CYCLE_TRANSFERS = 300,  /* more leave the search too few trials */
+    CYCLE_TRANSFERS = 300,  /* more leave the search few trials */
+    CYCLE_MOST = 1000,      /* and too few */
     LIST_PIECES = 1000,     /* pieces that the busiest direction carries in a list schedule */
     LIST_WORK = 400000000,  /* pieces of all directions times directions */
     SOME_TRANSFERS = 500,   /* of a split with relays; more make a swarm's hops fewer than turns' */
@@ -18,8 +19,8 @@ enum {
     SWARM_PIECES = 1000,    /* that a host receives */
     SPLITS = 3,             /* ways to share out what the egresses have to spare */
 };
-/* Makespans, over the shortest possible, that are good, and that are not worth more work. */
-static const double GOOD = 1.004, FAIR = 1.01;
+/* Makespans over the shortest possible: good, not worth more work, and worth any. */
+static const double GOOD = 1.004, FAIR = 1.01, POOR = 1.03;
 
 /*
  * Turns. The parts that are relayed are cut into `turns` equal pieces. In turn p holders send piece
@@ -125,6 +126,9 @@ static int64_t most_turns(const openshop_t *o)
     limit = limit < USUAL_TURNS ? limit : USUAL_TURNS;
     usual = usual < limit ? limit : usual;
     most = most < usual ? most : usual;
+    if (o->params->pieces_per_host > 0 && most > o->params->pieces_per_host) {
+        most = o->params->pieces_per_host; /* at least one piece a turn */
+    }
     most = most < MOST_TURNS ? most : MOST_TURNS;
     return most > 1 ? most : 1;
 }
@@ -341,7 +345,7 @@ static void fill(int64_t *ns, int hosts, int64_t value)
 
 static xm_status_t build_swarm(openshop_t *o)
 {
-    double copies = 0, pieces = 0, bytes;
+    double copies = 0, pieces = 0, bytes, most;
     xm_transfers_t transfers = {0};
     xm_recorder_t *recorder = NULL;
     xm_status_t status;
@@ -360,9 +364,9 @@ static xm_status_t build_swarm(openshop_t *o)
     }
     /* At most MOST_HOPS in all, and about SWARM_PIECES where one host alone receives all it can. */
     bytes = copies / (MOST_HOPS - pieces);
-    if (bytes < (double)o->shop.ingress_bytes / SWARM_PIECES) {
-        bytes = (double)o->shop.ingress_bytes / SWARM_PIECES;
-    }
+    most = (double)o->shop.ingress_bytes /
+           (o->params->pieces_per_host > 0 ? o->params->pieces_per_host : SWARM_PIECES);
+    bytes = bytes < most ? most : bytes;
     bytes = bytes < (double)o->piece_bytes ? (double)o->piece_bytes : bytes;
     status = xm_shop_swarm(&o->shop, (int64_t)bytes + 1, o->params->seed, &transfers);
     if (status == XM_OK) {
@@ -404,6 +408,10 @@ static xm_status_t build_equal(openshop_t *o, int64_t *ns)
     }
     if (status == XM_OK && !o->many && !within(o, FAIR)) {
         status = build_turns(o);
+        if (status == XM_OK && o->relays && o->transfers.count <= SOME_TRANSFERS &&
+            !within(o, FAIR)) {
+            status = build_swarm(o);
+        }
     }
     return status;
 }
@@ -428,7 +436,8 @@ static xm_status_t build_split(openshop_t *o, const int64_t *level, bool relays,
     if (status == XM_OK) {
         status = o->many ? build_swarm(o) : build_list(o);
     }
-    if (status == XM_OK && !o->many && o->transfers.count <= CYCLE_TRANSFERS && !within(o, FAIR)) {
+    if (status == XM_OK && !o->many && o->transfers.count <= CYCLE_MOST &&
+        !within(o, o->transfers.count <= CYCLE_TRANSFERS ? FAIR : POOR)) {
         status = build_cycle(o);
     }
     return status;

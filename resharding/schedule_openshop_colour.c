@@ -400,8 +400,10 @@ xm_status_t xm_shop_colour(const xm_shop_t *shop, const xm_transfers_t *transfer
         fill_cells(&c, transfers, weight);
         status = run(&c, weight);
     }
-    if (status == XM_OK) {
+    if (status == XM_OK && c.pieces > 0) {
         qsort(c.piece, (size_t)c.pieces, sizeof(*c.piece), compare_pieces);
+    }
+    if (status == XM_OK) {
         *pieces = c.piece;
         *count = c.pieces;
     } else {
