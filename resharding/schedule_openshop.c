@@ -356,7 +356,7 @@ static xm_status_t build_swarm(openshop_t *o)
         copies += (double)o->shop.group[g].bytes * receivers;
         pieces += receivers; /* one of each group may be small */
     }
-    if (pieces > MOST_HOPS / 2) {
+    if (2 * pieces > MOST_HOPS) {
         return xm_error_set(XM_ERR_UNSUPPORTED,
                             "open shop schedules have about %d hops; %lld groups of demands on %d "
                             "hosts need more than half of them for one piece each",

@@ -329,8 +329,8 @@ xm_status_t xm_classes_create(const xm_plan_t *plan, const xm_network_t *network
     classes->class_of = malloc(((size_t)plan->task_count + 1) * sizeof(*classes->class_of));
     c.src_set = calloc((size_t)plan->tensor_count, sizeof(*c.src_set));
     c.dst_set = calloc((size_t)plan->tensor_count, sizeof(*c.dst_set));
-    c.mark =
-        calloc((size_t)(xm_network_ranks(network) + xm_network_hosts(network)), sizeof(*c.mark));
+    c.mark = calloc((size_t)xm_network_ranks(network) + (size_t)xm_network_hosts(network),
+                    sizeof(*c.mark));
     if (classes->class_of == NULL || c.src_set == NULL || c.dst_set == NULL || c.mark == NULL) {
         status = no_memory(&c);
     }

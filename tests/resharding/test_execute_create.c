@@ -229,7 +229,7 @@ START_TEST(pack_buffers_stay_below_8_mib_a_peer)
     ck_assert_xm_ok(create_large(1 * MIB, &staging)); /* rows are whole chunks: nothing to pack */
     ck_assert_uint_eq(staging, 0);
     ck_assert_xm_ok(create_large(9 * MIB, &staging)); /* plans cap chunks at 8 MiB */
-    ck_assert_uint_le(staging, 3 * 8 * MIB); /* two peers, and the reserve of one buffer */
+    ck_assert_uint_le(staging, 3 * 8 * MIB);          /* two peers, and the reserve of one buffer */
 }
 END_TEST
 
