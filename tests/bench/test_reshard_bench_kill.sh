@@ -23,7 +23,7 @@ wait_for() {
 }
 
 started() {
-    grep -q '%bound' "$directory/out"
+    grep -q '%bound' "$directory/out" 2>/dev/null
 }
 
 # running PIDS...: true while one of them exists and is not a zombie.
@@ -42,6 +42,8 @@ none_running() {
 
 kill_one() {
     rank=$1
+    # The background job opens the file in its own time: what the job before wrote must not pass for its output.
+    rm -f "$directory/out"
     timeout 120 "$RESHARD_BENCH" -n 8 --src-mesh 2x2 --dst-mesh 2x2 --src-spec S0R --dst-spec RS0 \
         --shape 1024x1024 --nic-gbps 10 -i 100000 >"$directory/out" 2>"$directory/err" &
     job=$!
