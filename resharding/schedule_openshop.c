@@ -12,6 +12,7 @@ enum {
     CYCLE_STEPS = 400000,   /* of the search for one */
     CYCLE_TRANSFERS = 300,  /* more leave the search few trials */
     CYCLE_MOST = 1000,      /* and too few */
+    MOST_PARTS = 4,         /* of a transfer in a turn of a cycle */
     LIST_PIECES = 1000,     /* pieces that the busiest direction carries in a list schedule */
     LIST_WORK = 400000000,  /* pieces of all directions times directions */
     SOME_TRANSFERS = 500,   /* of a split with relays; more make a swarm's hops fewer than turns' */
@@ -264,33 +265,49 @@ static xm_status_t build_list(openshop_t *o)
     return status;
 }
 
+/* The parts of a turn by an order of xm_shop_cycle(); `next` has an entry for each transfer. */
+static void cut_parts(const xm_transfers_t *transfers, const int64_t *order, int parts,
+                      int64_t turns, int64_t *next, xm_turn_piece_t *pieces)
+{
+    memset(next, 0, (size_t)transfers->count * sizeof(*next));
+    for (int64_t i = 0; i < transfers->count * parts; ++i) {
+        int64_t t = order[i] / parts, in_turns = turns_of(&transfers->at[t], turns);
+        int64_t bytes = (transfers->at[t].bytes + in_turns - 1) / in_turns;
+        int64_t first = bytes * next[t] / parts, end = bytes * (next[t] + 1) / parts;
+
+        pieces[i] = (xm_turn_piece_t){t, first, end - first, 0};
+        ++next[t];
+    }
+}
+
 /*
  * More turns help where demands end in the middle of pieces, for what is left of a piece is a hop
  * of its own and upsets the order.
  */
-static xm_status_t build_cycle(openshop_t *o)
+static xm_status_t build_cycle(openshop_t *o, int parts)
 {
-    size_t count = (size_t)o->transfers.count + 1;
-    int64_t *order = malloc(count * sizeof(*order));
+    int64_t entries = o->transfers.count * parts;
+    size_t count = (size_t)entries + 1;
+    int64_t *order = malloc(count * sizeof(*order)), *next = malloc(count * sizeof(*next));
     xm_turn_piece_t *pieces = malloc(count * sizeof(*pieces));
     xm_status_t status;
 
-    if (order == NULL || pieces == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu transfers", count);
+    if (order == NULL || next == NULL || pieces == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu pieces", count);
         goto free_pieces;
     }
-    status = xm_shop_cycle(&o->shop, &o->transfers, o->params->seed, CYCLE_STEPS, order);
-    for (int64_t i = 0; status == XM_OK && i < o->transfers.count; ++i) {
-        pieces[i] = (xm_turn_piece_t){order[i], 0, o->transfers.at[order[i]].bytes, 0};
-    }
-    for (int64_t turns = CYCLE_TURNS; status == XM_OK && turns * o->transfers.count <= USUAL_HOPS &&
-                                      turns <= 16 * CYCLE_TURNS && !within(o, FAIR);
+    status =
+        xm_shop_cycle(&o->shop, &o->transfers, o->params->seed, parts, CYCLE_STEPS * parts, order);
+    for (int64_t turns = CYCLE_TURNS; status == XM_OK && turns * entries <= USUAL_HOPS &&
+                                      turns <= 4 * CYCLE_TURNS && !within(o, FAIR);
          turns *= 4) {
-        status = offer_turns(o, pieces, o->transfers.count, turns);
+        cut_parts(&o->transfers, order, parts, turns, next, pieces);
+        status = offer_turns(o, pieces, entries, turns);
     }
 
 free_pieces:
     free(pieces);
+    free(next);
     free(order);
     return status;
 }
@@ -438,7 +455,12 @@ static xm_status_t build_split(openshop_t *o, const int64_t *level, bool relays,
     }
     if (status == XM_OK && !o->many && o->transfers.count <= CYCLE_MOST &&
         !within(o, o->transfers.count <= CYCLE_TRANSFERS ? FAIR : POOR)) {
-        status = build_cycle(o);
+        status = build_cycle(o, 1);
+    }
+    for (int parts = 2; status == XM_OK && parts <= MOST_PARTS && !o->many &&
+                        o->transfers.count <= CYCLE_TRANSFERS && !within(o, POOR);
+         ++parts) {
+        status = build_cycle(o, parts);
     }
     return status;
 }

@@ -5,7 +5,7 @@
 
 enum { WARM_UP = 6, MEASURED = 6 }; /* turns of a trial */
 
-/* What a transfer's share of a turn occupies; any unit. */
+/* What a part of a transfer's share of a turn occupies; any unit. */
 typedef struct {
     int egress, ingress; /* nodes: hosts, and hosts + host */
     double egress_time, ingress_time;
@@ -14,7 +14,7 @@ typedef struct {
 typedef struct {
     int64_t count;
     int nodes;
-    share_t *share; /* by transfer */
+    share_t *share; /* by part of a transfer */
     double *free_at, *load;
     double busiest;
     uint64_t random;
@@ -34,7 +34,8 @@ static int64_t random_below(cycle_t *c, int64_t limit)
     return (int64_t)(next_random(c) % (uint64_t)limit);
 }
 
-static xm_status_t prepare(cycle_t *c, const xm_shop_t *shop, const xm_transfers_t *transfers)
+static xm_status_t prepare(cycle_t *c, const xm_shop_t *shop, const xm_transfers_t *transfers,
+                           int parts)
 {
     c->share = malloc(((size_t)c->count + 1) * sizeof(*c->share));
     c->free_at = calloc((size_t)c->nodes, sizeof(double));
@@ -44,8 +45,8 @@ static xm_status_t prepare(cycle_t *c, const xm_shop_t *shop, const xm_transfers
                             (long long)c->count);
     }
     for (int64_t t = 0; t < c->count; ++t) {
-        const xm_transfer_t *of = &transfers->at[t];
-        double bytes = (double)of->bytes;
+        const xm_transfer_t *of = &transfers->at[t / parts];
+        double bytes = (double)of->bytes / parts;
 
         c->share[t] = (share_t){of->sender, shop->hosts + of->receiver,
                                 bytes / xm_network_egress(shop->network, of->sender),
@@ -146,10 +147,10 @@ static void move(int64_t *order, int64_t from, int64_t to)
 }
 
 xm_status_t xm_shop_cycle(const xm_shop_t *shop, const xm_transfers_t *transfers, uint64_t seed,
-                          int64_t steps, int64_t *order)
+                          int parts, int64_t steps, int64_t *order)
 {
-    cycle_t c = {.count = transfers->count, .nodes = 2 * shop->hosts, .random = seed};
-    xm_status_t status = prepare(&c, shop, transfers);
+    cycle_t c = {.count = transfers->count * parts, .nodes = 2 * shop->hosts, .random = seed};
+    xm_status_t status = prepare(&c, shop, transfers, parts);
 
     if (status == XM_OK) {
         double best;
