@@ -1,0 +1,34 @@
+#!/bin/sh
+# Planning stays small as devices grow: a 70B model between 512 and 512 hosts of 8 devices within 5 s and 2 GiB, and one
+# 2 GiB tensor within 1 ms. The limits are several times what is measured, so that only a change of order fails.
+set -u
+: "${PLAN_SCALE:?}" "${RESHARD_BENCH:?}"
+hosts=${XM_TEST_HOSTS:-512}
+directory=$(mktemp -d) || exit 1
+trap 'rm -rf "$directory"' EXIT
+
+"$PLAN_SCALE" --hosts "$hosts" >"$directory/table" || exit 1
+cat "$directory/table"
+# Columns: hosts devices tensors GB load plan tasks transfers hops makespan bound gap RSS.
+awk -v hosts="$hosts" '
+    /^#/ { table += /^# [a-z ]+:/; next }
+    NF != 13 { print "FAILED: " NF " columns: " $0; bad = 1; next }
+    $12 > 3 || $12 < 0 { print "FAILED: " $12 " % above the bound: " $0; bad = 1 }
+    $13 > 2048 { print "FAILED: " $13 " MiB: " $0; bad = 1 }
+    table == 1 && $6 > 5 { print "FAILED: planning took " $6 " s: " $0; bad = 1 }
+    table == 1 && $1 == hosts && $3 == 723 { full = 1 }
+    END {
+        if (table != 3 || !full) { print "FAILED: rows are missing"; bad = 1 }
+        exit bad
+    }' "$directory/table" || exit 1
+
+[ "$hosts" -eq 512 ] || exit 0
+"$RESHARD_BENCH" --suite alpa-nm --dry-run --nic-gbps 10 --scheduler auto --strategy auto >"$directory/cases" || exit 1
+cat "$directory/cases"
+# The plan time stands between the scheduler and the bytes on the net.
+awk '$1 ~ /^nm[0-9]$/ {
+        ++cases
+        for (i = 1; i < NF; ++i) if ($i ~ /^auto:/ && $(i + 1) > 1000) { print "FAILED: planned in " $(i + 1) " us: " $0; bad = 1 }
+        if ($NF > 1) { print "FAILED: " $NF " % above the bound: " $0; bad = 1 }
+    }
+    END { if (cases != 9) { print "FAILED: " cases " cases"; bad = 1 } exit bad }' "$directory/cases"
