@@ -116,7 +116,7 @@ static void layout_demands(random_t *random, builder_t *b)
         b->hosts - dst_from < 16 ? (b->hosts - dst_from > 0 ? b->hosts - dst_from : 1) : 16);
     int src_stride = random_int(random, 1, 4), dst_stride = random_int(random, 1, 4);
     bool pairs = random_int(random, 0, 1) == 0;
-    int64_t bytes = random_size(random, 20, 32) * (pairs ? m * n : m > n ? m : n);
+    int64_t bytes = random_size(random, 26, 32) * (pairs ? m * n : m > n ? m : n);
 
     for (int i = 0; i < m; ++i) {
         for (int j = 0; j < n; ++j) {

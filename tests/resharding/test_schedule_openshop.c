@@ -103,31 +103,31 @@ static void run_kind(const char *name, shop_kind_t kind, bool equal, int usual, 
 
 START_TEST(equal_random)
 {
-    run_kind("equal NICs, random", SHOP_RANDOM, true, 200, 1.02, 1);
+    run_kind("equal NICs, random", SHOP_RANDOM, true, 100, 1.02, 1);
 }
 END_TEST
 
 START_TEST(equal_layouts)
 {
-    run_kind("equal NICs, layouts", SHOP_LAYOUT, true, 200, 1.02, 1);
+    run_kind("equal NICs, layouts", SHOP_LAYOUT, true, 100, 1.02, 1);
 }
 END_TEST
 
 START_TEST(equal_unicast)
 {
-    run_kind("equal NICs, unicast", SHOP_UNICAST, true, 300, 1.0001, 1);
+    run_kind("equal NICs, unicast", SHOP_UNICAST, true, 100, 1.0001, 1);
 }
 END_TEST
 
 START_TEST(unequal_random)
 {
-    run_kind("unequal NICs, random", SHOP_RANDOM, false, 100, 1.10, 0.9);
+    run_kind("unequal NICs, random", SHOP_RANDOM, false, 50, 1.10, 0.9);
 }
 END_TEST
 
 START_TEST(unequal_layouts)
 {
-    run_kind("unequal NICs, layouts", SHOP_LAYOUT, false, 100, 1.10, 0.9);
+    run_kind("unequal NICs, layouts", SHOP_LAYOUT, false, 50, 1.10, 0.9);
 }
 END_TEST
 
