@@ -68,7 +68,7 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
          "Who sends, in which order (default: the case's own, else balance)."},
         {"transport", 0, XM_CLI_CHOICE, &raw->transport, "ucx|sim", 0, 0,
          "Move bytes by UCX, or in a simulated network with a virtual clock (default ucx)."},
-        {"nic-gbps", 0, XM_CLI_STRING, &raw->nic_gbps, "G[,G…]", 0, 0,
+        {"nic-gbps", 0, XM_CLI_STRING, &raw->nic_gbps, "LIST", 0, 0,
          "Gbit/s of a host's NICs for plan, bound and simulated network; several: of the hosts in "
          "turn."},
         {"racks", 0, XM_CLI_INT, &o->racks, "N", 1, MAX_RANKS,

@@ -10,7 +10,13 @@
 #include "comm/text.h"
 
 /* Values popt hands back: table rows count from 1, the built-in options lie above any table. */
-enum { HELP_VALUE = 1 << 20, VERSION_VALUE, MAX_CHOICES = 32, MAX_CHOICE_TEXT = 256 };
+enum {
+    HELP_VALUE = 1 << 20,
+    VERSION_VALUE,
+    MAX_CHOICES = 32,
+    MAX_CHOICE_TEXT = 256,
+    LONG_CHOICES = 16
+};
 
 struct xm_cli {
     xm_cli_command_t command; /* its table is the copy below; names and helps are borrowed */
@@ -21,11 +27,34 @@ struct xm_cli {
     char **strings; /* every value text that variables may point into */
     size_t string_count;
     const char ***lists; /* per option, the array a list variable points at */
+    char **helps;        /* per option, the help that lists long choices; or NULL */
     bool *given;
     const char *const *arguments;
     size_t argument_count;
     bool finished;
 };
+
+/*
+ * popt gives all helps what the longest option leaves of the line: choices that would take it up
+ * stand in the help instead.
+ */
+static void describe(const xm_cli_option_t *option, struct poptOption *row, char **help)
+{
+    size_t length = option->argument != NULL ? strlen(option->argument) : 0;
+
+    row->descrip = option->help;
+    row->argDescrip = option->argument;
+    if (length > LONG_CHOICES && strchr(option->argument, '|') != NULL) {
+        size_t size = strlen(option->help) + length + sizeof(" One of .");
+
+        *help = malloc(size);
+        if (*help != NULL) {
+            (void)snprintf(*help, size, "%s One of %s.", option->help, option->argument);
+            row->descrip = *help;
+            row->argDescrip = "NAME";
+        }
+    }
+}
 
 static void fill_table(xm_cli_t *cli)
 {
@@ -39,8 +68,7 @@ static void fill_table(xm_cli_t *cli)
         row->shortName = option->letter;
         row->argInfo = option->kind == XM_CLI_FLAG ? POPT_ARG_NONE : POPT_ARG_STRING;
         row->val = (int)i + 1;
-        row->descrip = option->help;
-        row->argDescrip = option->argument;
+        describe(option, row, &cli->helps[i]);
     }
     if (command->version != NULL) {
         *row++ = (struct poptOption){.longName = "version",
@@ -277,9 +305,10 @@ xm_status_t xm_cli_parse(const xm_cli_command_t *command, int argc, char *const 
     cli->table = calloc(command->option_count + 3, sizeof(*cli->table));
     cli->argv = calloc((size_t)argc + 2, sizeof(*cli->argv));
     cli->lists = calloc(command->option_count + 1, sizeof(*cli->lists));
+    cli->helps = calloc(command->option_count + 1, sizeof(*cli->helps));
     cli->given = calloc(command->option_count + 1, sizeof(*cli->given));
     if (cli->options == NULL || cli->table == NULL || cli->argv == NULL || cli->lists == NULL ||
-        cli->given == NULL) {
+        cli->helps == NULL || cli->given == NULL) {
         goto destroy_cli;
     }
     for (size_t i = 0; i < command->option_count; ++i) {
@@ -342,6 +371,10 @@ void xm_cli_destroy(xm_cli_t *cli)
     for (size_t i = 0; cli->lists != NULL && i < cli->command.option_count; ++i) {
         free(cli->lists[i]);
     }
+    for (size_t i = 0; cli->helps != NULL && i < cli->command.option_count; ++i) {
+        free(cli->helps[i]);
+    }
+    free(cli->helps);
     free(cli->strings);
     free(cli->lists);
     free(cli->given);
