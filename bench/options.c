@@ -257,7 +257,7 @@ static xm_status_t check_rates(const rb_options_t *o)
     return XM_OK;
 }
 
-static xm_status_t check_reports(const rb_options_t *o, const raw_t *raw)
+static xm_status_t check_runs(const rb_options_t *o, const raw_t *raw)
 {
     if (raw->validate && raw->no_validate) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
@@ -266,6 +266,10 @@ static xm_status_t check_reports(const rb_options_t *o, const raw_t *raw)
     if (o->dry_run && o->verify) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--verify compares what was moved, and --dry-run moves nothing");
+    }
+    if (xm_cli_given(o->cli, "memory-limit") && o->memory_limit == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--memory-limit: 0 bytes hold nothing; leave it out for no limit");
     }
     if (o->dry_run && o->trace_path != NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
@@ -294,7 +298,7 @@ static xm_status_t check(rb_options_t *o, const raw_t *raw)
         status = check_rates(o);
     }
     if (status == XM_OK) {
-        status = check_reports(o, raw);
+        status = check_runs(o, raw);
     }
     if (status < 0) {
         return status;

@@ -75,6 +75,11 @@ static xm_status_t find_data(rb_parallel_t *parallel, bool *ep_apart)
         parallel->etp = 1;
         return XM_OK;
     }
+    if (dp == 0) {
+        return xm_error_set(
+            XM_ERR_INVALID_ARGUMENT, "pp %d x fsdp %d x cp %d x tp %d does not divide num_gpus %d",
+            parallel->pp, parallel->fsdp, parallel->cp, parallel->tp, parallel->num_gpus);
+    }
     return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                         "pp %d x dp %d x fsdp %d x cp %d x tp %d does not make num_gpus %d ranks, "
                         "and neither does any reading with ep %d as an axis or fsdp inside dp",

@@ -32,6 +32,12 @@ typedef struct {
     int64_t start_ns; /* of the last run */
 } stage_t;
 
+/* Otherwise no byte is made or copied, so that cases larger than this machine's memory can run. */
+static bool looks_at_data(const rb_options_t *options)
+{
+    return options->validate || options->verify;
+}
+
 static xm_status_t open_seat(stage_t *stage, int rank)
 {
     seat_t *seat = &stage->seats[rank];
@@ -49,13 +55,8 @@ static xm_status_t open_seat(stage_t *stage, int rank)
     params.buffers = seat->buffers.tensors;
     params.memory_limit = stage->options->memory_limit;
     params.ordered = true;
+    params.no_copy = !looks_at_data(stage->options);
     return xm_executor_create(&params, &seat->executor);
-}
-
-/* Otherwise no byte is made or copied, so that cases larger than this machine's memory can run. */
-static bool looks_at_data(const rb_options_t *options)
-{
-    return options->validate || options->verify;
 }
 
 /* The network that the plan was made for. */

@@ -1,5 +1,6 @@
 #include "comm/transport_sim.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -144,6 +145,7 @@ static xm_op_t *find_match(const xm_sim_fabric_t *fabric, const xm_op_t *op)
 static void begin_message(xm_sim_fabric_t *fabric, xm_op_t *send, xm_op_t *receive)
 {
     if (send->priv.length != receive->priv.length) {
+        receive->priv.received = send->priv.length;
         xm_sim_finish(send, XM_OK);
         xm_sim_finish(receive, XM_ERR_CORRUPT);
         return;
@@ -161,6 +163,13 @@ static void begin_message(xm_sim_fabric_t *fabric, xm_op_t *send, xm_op_t *recei
     }
 }
 
+static void note_failed(xm_sim_transport_t *sim, int peer)
+{
+    if (sim->base.failed_peer < 0) {
+        sim->base.failed_peer = peer;
+    }
+}
+
 static xm_status_t post(xm_transport_t *transport, int kind, int peer, uint64_t tag, void *buffer,
                         size_t length, xm_op_t *op)
 {
@@ -174,6 +183,7 @@ static xm_status_t post(xm_transport_t *transport, int kind, int peer, uint64_t 
                             transport->rank, peer);
     }
     if (fabric->dead[peer]) {
+        note_failed(sim, peer);
         return xm_error_set(XM_ERR_PEER_DIED, "rank %d died", peer);
     }
     op->priv.kind = kind;
@@ -245,6 +255,31 @@ static void sim_cancel(xm_transport_t *transport, xm_op_t *op)
     xm_sim_finish(op, XM_ERR_CANCELED);
 }
 
+/* The sentence that goes with the failure of an operation. */
+static void explain(xm_sim_transport_t *sim, const xm_op_t *op)
+{
+    switch (op->priv.status) {
+    case XM_ERR_INVALID_ARGUMENT:
+        (void)xm_error_set(op->priv.status, "%s", sim->fabric->refusal);
+        break;
+    case XM_ERR_CORRUPT:
+        (void)xm_error_set(op->priv.status,
+                           "rank %d: receive from rank %d with tag %" PRIu64
+                           " expects %zu bytes, a message of %zu bytes came",
+                           sim->base.rank, op->priv.peer, op->priv.tag, op->priv.length,
+                           op->priv.received);
+        break;
+    case XM_ERR_PEER_DIED:
+        (void)xm_error_set(op->priv.status, "rank %d died", op->priv.peer);
+        note_failed(sim, op->priv.peer);
+        break;
+    default:
+        (void)xm_error_set(
+            op->priv.status, "rank %d: operation with rank %d with tag %" PRIu64 ": %s",
+            sim->base.rank, op->priv.peer, op->priv.tag, xm_status_string(op->priv.status));
+    }
+}
+
 static int sim_progress(xm_transport_t *transport)
 {
     xm_sim_transport_t *sim = (xm_sim_transport_t *)transport;
@@ -256,8 +291,8 @@ static int sim_progress(xm_transport_t *transport)
 
         list_remove(op);
         op->priv.kind = XM_SIM_IDLE;
-        if (status == XM_ERR_INVALID_ARGUMENT) {
-            (void)xm_error_set(status, "%s", sim->fabric->refusal);
+        if (status < 0) {
+            explain(sim, op);
         }
         op->done(op, status);
         ++events;

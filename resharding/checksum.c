@@ -51,6 +51,7 @@ struct xm_checksum {
     bool canceled;
     bool ended;
     xm_status_t result;
+    char reason[512]; /* the sentence of a result that is an error */
 };
 
 static const xm_layout_t *src_of(const xm_checksum_t *checksum, int64_t task)
@@ -81,14 +82,23 @@ static bool receives(const xm_checksum_t *checksum, int64_t task)
            checksum->tasks[task].dst_tile;
 }
 
+/* Keeps the first failure and its sentence: what is cancelled after it sets others. */
+static void fail(xm_checksum_t *checksum, xm_status_t status)
+{
+    if (checksum->result == XM_OK) {
+        checksum->result = status;
+        (void)snprintf(checksum->reason, sizeof(checksum->reason), "%s", xm_last_error());
+    }
+}
+
 static void parcel_done(xm_op_t *op, xm_status_t status)
 {
     parcel_t *parcel = op->arg;
 
     parcel->busy = false;
     --parcel->checksum->in_flight;
-    if (status < 0 && parcel->checksum->result == XM_OK) {
-        parcel->checksum->result = status;
+    if (status < 0) {
+        fail(parcel->checksum, status);
     }
 }
 
@@ -381,9 +391,13 @@ xm_status_t xm_checksum_advance(xm_checksum_t *checksum)
     }
     checksum->ended = true;
     if (checksum->result == XM_OK) {
-        checksum->result = compare(checksum);
+        xm_status_t status = compare(checksum);
+
+        if (status < 0) {
+            fail(checksum, status);
+        }
     }
-    return checksum->result;
+    return checksum->result < 0 ? xm_error_set(checksum->result, "%s", checksum->reason) : XM_OK;
 }
 
 bool xm_checksum_may_sleep(const xm_checksum_t *checksum)
@@ -449,7 +463,11 @@ xm_status_t xm_reshard_verify(xm_worker_t *worker, xm_executor_t *executor, int6
             waited = XM_ERR_TIMEOUT;
         }
     }
-    if (waited == XM_ERR_TIMEOUT) {
+    if (waited == XM_ERR_TIMEOUT && checksum->result < 0) {
+        /* It failed before, and what was cancelled has not ended yet. */
+        waited = checksum->result;
+        (void)snprintf(sentence, sizeof(sentence), "%s", checksum->reason);
+    } else if (waited == XM_ERR_TIMEOUT) {
         (void)snprintf(sentence, sizeof(sentence), "rank %d %s after %.1f s",
                        xm_worker_rank(worker), describe_wait(checksum, waits, sizeof(waits)),
                        (double)(xm_worker_now(worker) - start) * 1e-9);

@@ -1,5 +1,7 @@
 #include "resharding/execute_private.h"
 
+#include <stdio.h>
+
 /* Bytes of local copies between two looks at the network. */
 enum { COPY_SLICE = 1024 * 1024 };
 
@@ -78,10 +80,12 @@ static void consider(lane_t *lane)
     }
 }
 
+/* Keeps the first failure and its sentence: what is cancelled after it sets others. */
 static void fail(xm_executor_t *executor, xm_status_t status)
 {
     if (executor->result == XM_OK) {
         executor->result = status;
+        (void)snprintf(executor->reason, sizeof(executor->reason), "%s", xm_last_error());
     }
 }
 
@@ -130,6 +134,9 @@ void xm_executor_chunk_done(xm_op_t *op, xm_status_t status)
 
     slot->busy = false;
     slot->status = status;
+    if (status < 0) {
+        fail(slot->lane->executor, status);
+    }
     list_ended(slot->lane);
 }
 
@@ -258,7 +265,7 @@ static char *chunk_memory(const lane_t *lane, slot_t *slot, int64_t first, int64
         return base + offset;
     }
     slot->packed = take_pack_buffer(slot->lane);
-    if (lane_sends(lane)) {
+    if (lane_sends(lane) && !lane->executor->no_copy) {
         xm_view_pack(&hop->view, base, first, count, slot->packed);
     }
     *memory = lane->executor->staging.registration;
@@ -300,8 +307,7 @@ static void post_chunk(lane_t *lane)
                                     : xm_transport_receive(executor->transport, lane->peer, tag,
                                                            buffer, length, memory, &slot->op);
     if (slot->status != XM_IN_PROGRESS) {
-        slot->busy = false;
-        list_ended(lane);
+        xm_executor_chunk_done(&slot->op, slot->status);
     }
     consider(lane);
 }
@@ -317,9 +323,8 @@ static void retire(lane_t *lane)
         int64_t first, count;
 
         chunk_range(hop, slot->chunk, &first, &count);
-        if (slot->status < 0) {
-            fail(executor, slot->status);
-        } else if (!lane_sends(lane) && slot->packed != NULL) {
+        if (slot->status == XM_OK && !lane_sends(lane) && slot->packed != NULL &&
+            !executor->no_copy) {
             xm_view_unpack(&hop->view, executor->tensors[hop->tensor].dst, first, count,
                            slot->packed);
         }
@@ -400,8 +405,10 @@ static void copy_some(xm_executor_t *executor)
         if (executor->next_copy_element == 0) {
             hop->span.start_ns = xm_transport_now(executor->transport);
         }
-        xm_view_copy(&executor->copy_views[executor->next_copy], tensor->src, &hop->view,
-                     tensor->dst, first, count);
+        if (!executor->no_copy) {
+            xm_view_copy(&executor->copy_views[executor->next_copy], tensor->src, &hop->view,
+                         tensor->dst, first, count);
+        }
         executor->next_copy_element += count;
         budget -= count * tensor->element_size;
         if (count == left) {
@@ -466,7 +473,7 @@ xm_status_t xm_executor_advance(xm_executor_t *executor)
         return XM_IN_PROGRESS;
     }
     executor->running = false;
-    return executor->result;
+    return executor->result < 0 ? xm_error_set(executor->result, "%s", executor->reason) : XM_OK;
 }
 
 bool xm_executor_may_sleep(const xm_executor_t *executor)
@@ -483,7 +490,8 @@ bool xm_executor_may_sleep(const xm_executor_t *executor)
 void xm_executor_cancel(xm_executor_t *executor)
 {
     if (executor->running) {
-        fail(executor, XM_ERR_CANCELED);
+        fail(executor, xm_error_set(XM_ERR_CANCELED, "rank %d: the run was cancelled",
+                                    executor->transport->rank));
     }
 }
 

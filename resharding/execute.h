@@ -68,6 +68,9 @@ typedef struct xm_executor_params {
     /** Number the sends for a simulated fabric that serves the plan's order (order.h). The run then
      *  takes xm_simulate()'s time to the nanosecond, as long as the window covers the latency. */
     bool ordered;
+    /** Take all steps of a run but leave the buffers alone, for a simulated fabric that does
+     *  (transport_sim.h). */
+    bool no_copy;
     /**
      * Called from xm_executor_advance() once per run and tensor, as soon as this rank's part of the
      * tensor has ended: everything it receives is in place, everything it sends has left. Tensors

@@ -79,6 +79,7 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
     created->window = window_of(params);
     created->channel = params->channel;
     created->ordered = params->ordered;
+    created->no_copy = params->no_copy;
     created->tensor_done = params->tensor_done;
     created->arg = params->arg;
     status = make_tensors(created);

@@ -259,6 +259,7 @@ xm_status_t xm_executor_make_staging(xm_executor_t *executor, uint64_t memory_li
     staging_t *staging = &executor->staging;
     int64_t longest = longest_packed_chunk(executor), wanted = 0, affordable;
     bool packs[2] = {false, false};
+    int least;
 
     if (longest == 0) {
         return XM_OK;
@@ -279,14 +280,15 @@ xm_status_t xm_executor_make_staging(xm_executor_t *executor, uint64_t memory_li
         wanted += chunks;
         packs[lane_sends(lane)] = packs[lane_sends(lane)] || chunks > 0;
     }
-    wanted += packs[0] + packs[1]; /* all lanes are served without the reserve */
+    least = packs[0] + packs[1];
+    wanted += least; /* all lanes are served without the reserve */
     affordable = memory_limit > 0 ? (int64_t)(memory_limit / (uint64_t)staging->size) : wanted;
-    if (affordable < packs[0] + packs[1]) {
+    if (affordable < least) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "rank %d: a memory limit of %" PRIu64 " bytes is too small: at least %d"
-                            " pack buffers of %" PRId64 " bytes are needed, %" PRId64 " in all",
-                            executor->transport->rank, memory_limit, packs[0] + packs[1],
-                            staging->size, (packs[0] + packs[1]) * staging->size);
+                            " pack buffer%s of %" PRId64 " bytes %s needed, %" PRId64 " in all",
+                            executor->transport->rank, memory_limit, least, least > 1 ? "s" : "",
+                            staging->size, least > 1 ? "are" : "is", least * staging->size);
     }
     return allocate_staging(executor, min_of(wanted, affordable), packs);
 }

@@ -99,7 +99,7 @@ struct xm_executor {
     const xm_plan_t *plan;
     xm_transport_t *transport;
     int window, channel;
-    bool ordered;
+    bool ordered, no_copy;
     void (*tensor_done)(void *arg, int tensor);
     void *arg;
     uint8_t generation;
@@ -130,6 +130,7 @@ struct xm_executor {
     bool canceled;
     bool running;
     xm_status_t result;
+    char reason[512]; /* the sentence of a result that is an error */
 };
 
 static inline bool lane_sends(const lane_t *lane)

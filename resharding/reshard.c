@@ -59,7 +59,11 @@ xm_status_t xm_reshard_run(xm_worker_t *worker, xm_executor_t *executor, int64_t
         if (waited == XM_OK) {
             continue;
         }
-        if (waited == XM_ERR_TIMEOUT) {
+        if (waited == XM_ERR_TIMEOUT && executor->result < 0) {
+            /* It failed before, and what was cancelled has not ended yet. */
+            waited = executor->result;
+            (void)snprintf(sentence, sizeof(sentence), "%s", executor->reason);
+        } else if (waited == XM_ERR_TIMEOUT) {
             (void)snprintf(sentence, sizeof(sentence), "rank %d %s after %.1f s",
                            xm_worker_rank(worker),
                            xm_executor_describe_wait(executor, waits, sizeof(waits)),

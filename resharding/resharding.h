@@ -7,21 +7,22 @@
  * reference.
  *
  *  1. Say where the data are and where they should be: a mesh (mesh.h) is an array of ranks, a
- * sharding spec (spec.h) says which dimension is split over which mesh axis, a layout (layout.h) is
- * both for one tensor's shape.
+ *     sharding spec (spec.h) says which dimension is split over which mesh axis, a layout
+ *     (layout.h) is both for one tensor's shape.
  *  2. Describe the network (network.h): hosts, rates, latencies; by hand or from a measured cluster
- * profile.
+ *     profile.
  *  3. Plan (plan.h): one tensor or a batch of hundreds, a strategy and a scheduler. The plan knows
- * its lower bound (bound.h) and its makespan in the model (simulate.h), and has been verified when
- * you get it.
+ *     its lower bound (bound.h) and its makespan in the model (simulate.h), and has been verified
+ *     when you get it.
  *  4. Agree (execute.h, xm_reshard_agree()): all ranks compare what they are about to do before a
- * byte moves.
+ *     byte moves.
  *  5. Run (execute.h): an executor per rank, made once, posted as often as the buffers' contents
- * change.
+ *     change.
  *
  * @code
- *     // rank r of a job of 16: a matrix, rows over two hosts of four devices, becomes columns on
- * two other hosts int64_t shape[] = {8192, 8192}; xm_mesh_parse("2x4", "0-7", 0, &from);
+ *     // rank r of a job of 16: a matrix in rows on ranks 0 … 7 becomes columns on 8 … 15
+ *     int64_t shape[] = {8192, 8192};
+ *     xm_mesh_parse("2x4", "0-7", 0, &from);
  *     xm_mesh_parse("2x4", "8-15", 0, &to);
  *     xm_spec_parse("S01R", &rows);
  *     xm_spec_parse("RS01", &columns);

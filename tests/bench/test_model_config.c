@@ -90,10 +90,11 @@ static const bad_t bad_configurations[] = {
     {"{" GOOD ", \"train\": {\"num_gpus\": 9999999999}}", "'num_gpus' is 9999999999"},
     {"{" GOOD ", \"train\": {\"num_gpus\": 32, \"tp_size\": 4, \"pp_size\": 4, \"dp_size\": 3}}",
      "train: pp 4 x dp 3 x fsdp 1 x cp 1 x tp 4 does not make num_gpus 32"},
-    {"{" GOOD ", \"train\": {\"num_gpus\": 8, \"tp_size\": 3}}", "does not make num_gpus 8"},
+    {"{" GOOD ", \"train\": {\"num_gpus\": 8, \"tp_size\": 3}}",
+     "train: pp 1 x fsdp 1 x cp 1 x tp 3 does not divide num_gpus 8"},
     {"{" GOOD ", \"train\": {\"num_gpus\": 8, \"tp_size\": 4194304, \"pp_size\": 4194304,"
      " \"cp_size\": 4194304}}",
-     "does not make num_gpus 8"},
+     "does not divide num_gpus 8"},
     {"{" GOOD ", \"train\": {\"num_gpus\": 8, \"ep_size\": 3, \"dp_size\": 8}}",
      "ep 3 x etp 1 does not divide the 8 ranks"},
     {"{" GOOD ", \"train\": {\"num_gpus\": 8, \"ep_size\": 4, \"etp_size\": 4}}",

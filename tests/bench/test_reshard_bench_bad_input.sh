@@ -119,6 +119,7 @@ refuse "--boundary is given but --plan is not" --boundary 1
 refuse "cannot read /nonexistent.json" --plan /nonexistent.json --dry-run
 refuse "unknown case 'nm55'; did you mean nm5?" --case nm55 --dry-run
 refuse "--suite: 'alpah' is unknown; did you mean 'alpa'?" --suite alpah
+refuse "--memory-limit: 0 bytes hold nothing" --case t1 --memory-limit 0 --transport sim
 refuse "--scale: '64' is not 1 or of the form 1/64" --suite alpa --scale 64
 refuse "case t1 has 4 elements in dimension 0, which 3 does not divide" --case t1 --scale 1/3 --dry-run
 refuse "-n 16 starts as many ranks as are needed" --case nm1

@@ -1,11 +1,14 @@
 #include "comm/transport_sim.h"
 
+#include <stdio.h>
+
 #include "xm_test.h"
 
 typedef struct {
     xm_op_t op;
     int ended;
     xm_status_t status;
+    char sentence[200]; /* of a failure */
 } request_t;
 
 static void on_done(xm_op_t *op, xm_status_t status)
@@ -14,6 +17,9 @@ static void on_done(xm_op_t *op, xm_status_t status)
 
     ++request->ended;
     request->status = status;
+    if (status < 0) {
+        (void)snprintf(request->sentence, sizeof(request->sentence), "%s", xm_last_error());
+    }
 }
 
 static request_t fresh(request_t *request)
@@ -118,6 +124,8 @@ START_TEST(wrong_lengths_and_cancels)
     (void)xm_transport_progress(t[0]);
     (void)xm_transport_progress(t[1]);
     ck_assert_int_eq(receive.status, XM_ERR_CORRUPT);
+    ck_assert_str_eq(receive.sentence, "rank 1: receive from rank 0 with tag 9 expects 4 bytes, a "
+                                       "message of 8 bytes came");
     ck_assert(lonely.ended == 1 && lonely.status == XM_ERR_CANCELED);
     ck_assert_xm_fails(xm_transport_send(t[0], 0, 1, a, 1, NULL, &send.op), XM_ERR_INVALID_ARGUMENT,
                        "between rank 0 and rank 0");
@@ -164,6 +172,9 @@ START_TEST(death_ends_what_others_wait_for)
     ck_assert(wire.status == XM_ERR_PEER_DIED && waiting.status == XM_ERR_PEER_DIED);
     ck_assert_int_eq(peer.ended, 0); /* the dead get no callbacks */
     ck_assert_int_eq(other.ended, 0);
+    ck_assert_str_eq(wire.sentence, "rank 2 died");
+    ck_assert_int_eq(t[0]->failed_peer, 2);
+    ck_assert_int_eq(t[1]->failed_peer, -1);
     ck_assert_xm_fails(xm_transport_send(t[0], 2, 3, a, 8, NULL, &wire.op), XM_ERR_PEER_DIED,
                        "rank 2 died");
     end(fabric, t);

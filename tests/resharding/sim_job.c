@@ -122,7 +122,7 @@ static void tensor_done(void *arg, int tensor)
 }
 
 /* A fabric with the network's rates. */
-static void create_fabric(sim_job_t *job, const xm_network_t *network)
+static void create_fabric(sim_job_t *job, const xm_network_t *network, bool no_copy)
 {
     xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;
     int host_of_rank[SIM_MAX_RANKS], rack_of_host[SIM_MAX_RANKS] = {0};
@@ -137,6 +137,7 @@ static void create_fabric(sim_job_t *job, const xm_network_t *network)
         rack_of_host[h] = xm_network_rack_of(network, h);
     }
     params.ranks = job->ranks;
+    params.no_copy = no_copy;
     params.host_of_rank = host_of_rank;
     params.nic_latency = xm_network_nic_latency(network);
     params.host_bandwidth = xm_network_host_bandwidth(network);
@@ -221,7 +222,7 @@ void sim_job_create(sim_job_t *job, const xm_plan_t *plan, const xm_network_t *n
     job->ranks = xm_network_ranks(network);
     job->tensors = xm_plan_tensors(plan);
     job->plan = plan;
-    create_fabric(job, network);
+    create_fabric(job, network, options->no_copy);
     if (options->ordered) {
         set_order(job);
     }
@@ -236,6 +237,7 @@ void sim_job_create(sim_job_t *job, const xm_plan_t *plan, const xm_network_t *n
         params.buffers = job->buffers[r];
         params.window = options->window;
         params.ordered = options->ordered;
+        params.no_copy = options->no_copy;
         params.tensor_done = tensor_done;
         params.arg = &job->calls[r];
         ck_assert_xm_ok(xm_executor_create(&params, &job->executor[r]));

@@ -41,6 +41,7 @@ typedef struct {
     int window;        /* 0: the default */
     bool ordered;      /* the fabric serves the plan's order */
     bool tight_memory; /* every rank gets the least pack buffers that will do, or a few more */
+    bool no_copy;      /* fabric and executors leave the buffers alone */
     bool packed;       /* all buffers of a rank are parts of one allocation */
 } sim_options_t;
 

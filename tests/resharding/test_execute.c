@@ -1,5 +1,7 @@
 #include "resharding/execute.h"
 
+#include <stdio.h>
+
 #include "resharding/plan_private.h"
 #include "sim_job.h"
 #include "xm_test.h"
@@ -45,6 +47,12 @@ END_TEST
 
 /* ---- one plan, for faults and small checks ----------------------------------------------------
  */
+
+static void ignore(xm_op_t *op, xm_status_t status)
+{
+    (void)op;
+    (void)status;
+}
 
 static void fixed_job(sim_job_t *job, const fixed_t *fixed)
 {
@@ -115,6 +123,67 @@ START_TEST(a_cancelled_run_ends_and_can_be_repeated)
     sim_job_fill(&job, 2);
     ck_assert(sim_job_run(&job, results));
     sim_job_check(&job, "after a cancelled run");
+    sim_job_destroy(&job);
+    fixed_destroy(&fixed);
+}
+END_TEST
+
+/* A message of the wrong length is what fails the run; cancelling the rest has sentences too. */
+START_TEST(the_first_failure_is_the_one_that_is_named)
+{
+    const uint64_t first_of_first_run = UINT64_C(1) << 32;
+    fixed_t fixed;
+    sim_job_t job;
+    xm_status_t results[SIM_MAX_RANKS];
+    xm_op_t stray = {0};
+    int64_t count;
+    const xm_transfer_t *transfer;
+    int sender, receiver;
+    char expected[100];
+
+    fixed_default(&fixed);
+    fixed_job(&job, &fixed);
+    transfer = xm_plan_transfers(fixed.plan, &count);
+    sender = transfer->sender;
+    receiver = xm_plan_route(fixed.plan, transfer->route)->ranks[0];
+    stray.done = ignore;
+    ck_assert_int_eq(xm_transport_send(job.transport[sender], receiver, first_of_first_run, "abc",
+                                       3, NULL, &stray),
+                     XM_IN_PROGRESS);
+    ck_assert(!sim_job_run(&job, results)); /* this fabric tells nobody that the receiver gave up */
+    ck_assert_int_eq(results[receiver], XM_ERR_CORRUPT);
+    (void)snprintf(expected, sizeof(expected), "rank %d: receive from rank %d", receiver, sender);
+    ck_assert_msg(strstr(xm_last_error(), expected) != NULL &&
+                      strstr(xm_last_error(), "a message of 3 bytes came") != NULL,
+                  "'%s'", xm_last_error());
+    sim_job_destroy(&job);
+    fixed_destroy(&fixed);
+}
+END_TEST
+
+/* Strided boxes over the network and copies inside a rank: both would write. */
+START_TEST(a_run_without_copies_leaves_the_buffers_alone)
+{
+    fixed_t fixed;
+    sim_job_t job;
+    xm_status_t results[SIM_MAX_RANKS];
+    random_t random = {1};
+    sim_options_t options = {.window = 2, .no_copy = true};
+
+    fixed_create(&fixed, "2x4", "S01R", "2x4", 0, "RS01", 8, 64, 64);
+    sim_job_create(&job, fixed.plan, fixed.network, &options, &random);
+    sim_job_fill(&job, 1);
+    ck_assert(sim_job_run(&job, results));
+    for (int r = 0; r < job.ranks; ++r) {
+        const xm_tensor_buffers_t *buffers = &job.buffers[r][0];
+        const char *bytes = buffers->dst;
+
+        ck_assert_int_eq(results[r], XM_OK);
+        ck_assert_int_eq(job.done[r][0], 1);
+        for (uint64_t i = 1; i < buffers->dst_bytes; ++i) {
+            ck_assert_int_eq(bytes[i], bytes[0]); /* rubbish as before */
+        }
+    }
     sim_job_destroy(&job);
     fixed_destroy(&fixed);
 }
@@ -256,6 +325,8 @@ int main(void)
     tcase_add_loop_test(tcase, random_plans_move_every_byte, 0, 4);
     tcase_add_test(tcase, a_dead_rank_ends_every_run_that_needs_it);
     tcase_add_test(tcase, a_cancelled_run_ends_and_can_be_repeated);
+    tcase_add_test(tcase, the_first_failure_is_the_one_that_is_named);
+    tcase_add_test(tcase, a_run_without_copies_leaves_the_buffers_alone);
     tcase_add_test(tcase, spans_cover_what_the_rank_does);
     tcase_add_test(tcase, parts_of_a_transfer_are_relayed);
     tcase_add_test(tcase, packed_elements_are_moved);
