@@ -7,6 +7,7 @@
 #include "bench/model.h"
 #include "cli_support/options.h"
 #include "resharding/plan.h"
+#include "resharding/simulate.h"
 
 static const char program[] = "plan_scale";
 
@@ -90,12 +91,7 @@ static xm_status_t measure(const options_t *options, const xm_tensor_t *tensors,
         row->plan_s = i == 0 || spent < row->plan_s ? spent : row->plan_s;
         (void)xm_plan_tasks(plan, &row->tasks);
         (void)xm_plan_transfers(plan, &row->transfers);
-        row->hops = 0;
-        for (int64_t t = 0; t < row->transfers; ++t) {
-            int64_t ignored;
-
-            row->hops += xm_plan_route(plan, xm_plan_transfers(plan, &ignored)[t].route)->count;
-        }
+        row->hops = xm_plan_hops(plan);
         row->makespan_s = (double)xm_plan_makespan_ns(plan) * 1e-9;
         row->bound_s = (double)xm_plan_bound_ns(plan) * 1e-9;
         xm_plan_destroy(plan);

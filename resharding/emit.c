@@ -1,4 +1,3 @@
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +5,7 @@
 
 xm_status_t xm_emitter_init(xm_emitter_t *emitter, const xm_plan_t *plan,
                             const xm_network_t *network, const xm_classes_t *classes,
-                            uint64_t chunk_limit, xm_draft_t *draft)
+                            xm_draft_t *draft)
 {
     size_t ranks = (size_t)xm_network_ranks(network), hosts = (size_t)xm_network_hosts(network);
 
@@ -14,7 +13,6 @@ xm_status_t xm_emitter_init(xm_emitter_t *emitter, const xm_plan_t *plan,
                               .network = network,
                               .classes = classes,
                               .draft = draft,
-                              .chunk_limit = chunk_limit,
                               .sent = calloc(ranks, sizeof(*emitter->sent)),
                               .taken = calloc(ranks, sizeof(*emitter->taken)),
                               .ranks = malloc(ranks * sizeof(*emitter->ranks)),

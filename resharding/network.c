@@ -51,23 +51,34 @@ static xm_status_t check_groups(const char *member, const char *group, const int
     return XM_OK;
 }
 
+/* Shares of a rate without an end are not numbers. */
+static bool is_rate(double rate)
+{
+    return isfinite(rate) && rate > 0;
+}
+
+static bool is_not_negative(double value)
+{
+    return isfinite(value) && value >= 0;
+}
+
 static xm_status_t check_rates(const xm_network_params_t *params, int hosts)
 {
-    if (!(params->host_bandwidth > 0) || !(params->nic_latency >= 0) ||
-        !(params->host_latency >= 0) || !(params->uplink_bandwidth >= 0) ||
-        (!(params->nic_bandwidth > 0) && (params->egress == NULL || params->ingress == NULL))) {
+    if (!is_rate(params->host_bandwidth) || !is_not_negative(params->nic_latency) ||
+        !is_not_negative(params->host_latency) || !is_not_negative(params->uplink_bandwidth) ||
+        (!is_rate(params->nic_bandwidth) && (params->egress == NULL || params->ingress == NULL))) {
         return xm_error_set(
             XM_ERR_INVALID_ARGUMENT,
             "bandwidths must be positive (NIC %g, host %g bytes/s) and latencies not "
-            "negative (%g, %g s), nor may the uplinks' bandwidth be (%g)",
+            "negative (%g, %g s), nor may the uplinks' bandwidth be (%g), and all finite",
             params->nic_bandwidth, params->host_bandwidth, params->nic_latency,
             params->host_latency, params->uplink_bandwidth);
     }
     for (int h = 0; h < hosts; ++h) {
-        if ((params->egress != NULL && !(params->egress[h] > 0)) ||
-            (params->ingress != NULL && !(params->ingress[h] > 0))) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the NICs of host %d have no bandwidth",
-                                h);
+        if ((params->egress != NULL && !is_rate(params->egress[h])) ||
+            (params->ingress != NULL && !is_rate(params->ingress[h]))) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "the NICs of host %d have no bandwidth or an infinite one", h);
         }
     }
     return XM_OK;

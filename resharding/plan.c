@@ -1,4 +1,5 @@
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,7 +100,12 @@ static xm_status_t add_tensor(xm_plan_t *plan, const xm_plan_params_t *params,
 /* Sums of nanoseconds are 64 bits wide: the most that any plan adds up must fit. */
 static xm_status_t check_time(const xm_plan_params_t *params, int64_t bytes)
 {
-    double rate = xm_network_nic_bandwidth(params->network), ns = (double)bytes * 1e9 / rate;
+    double rate =
+        fmin(xm_network_nic_bandwidth(params->network), xm_network_host_bandwidth(params->network));
+    double uplink = xm_network_uplink_bandwidth(params->network), ns;
+
+    rate = uplink > 0 ? fmin(rate, uplink) : rate;
+    ns = (double)bytes * 1e9 / rate;
 
     if (ns >= longest_ns) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,

@@ -5,12 +5,21 @@
 
 enum { PLAN_VERSION = 2 };
 
+/* Appends to an array, which becomes NULL for good when that fails. */
+static void append(json_t **array, json_t *value)
+{
+    if (json_array_append_new(*array, value) != 0) {
+        json_decref(*array);
+        *array = NULL;
+    }
+}
+
 static json_t *shape_json(const xm_layout_t *layout)
 {
     json_t *shape = json_array();
 
     for (int d = 0; d < xm_layout_dims(layout); ++d) {
-        (void)json_array_append_new(shape, json_integer(xm_layout_shape(layout)[d]));
+        append(&shape, json_integer(xm_layout_shape(layout)[d]));
     }
     return shape;
 }
@@ -25,9 +34,9 @@ static json_t *cuts_json(const xm_layout_t *layout)
         json_t *cuts = parts > 1 ? json_array() : json_null();
 
         for (int i = 0; parts > 1 && i <= parts; ++i) {
-            (void)json_array_append_new(cuts, json_integer(xm_layout_cuts(layout, d)[i]));
+            append(&cuts, json_integer(xm_layout_cuts(layout, d)[i]));
         }
-        (void)json_array_append_new(all, cuts);
+        append(&all, cuts);
     }
     return all;
 }
@@ -39,14 +48,16 @@ static json_t *layout_json(const xm_layout_t *layout)
     json_t *ranks = json_array(), *json;
 
     for (int p = 0; p < xm_mesh_size(mesh); ++p) {
-        (void)json_array_append_new(ranks, json_integer(xm_mesh_rank(mesh, p)));
+        append(&ranks, json_integer(xm_mesh_rank(mesh, p)));
     }
     json =
         json_pack("{s:s, s:o, s:s, s:s}", "mesh", xm_mesh_format_shape(mesh, shape, sizeof(shape)),
                   "ranks", ranks, "spec", xm_spec_format(xm_layout_spec(layout), spec), "partition",
                   xm_partition_name(xm_layout_partition(layout)));
-    if (xm_layout_partition(layout) == XM_PARTITION_EXPLICIT) {
-        (void)json_object_set_new(json, "cuts", cuts_json(layout));
+    if (xm_layout_partition(layout) == XM_PARTITION_EXPLICIT &&
+        json_object_set_new(json, "cuts", cuts_json(layout)) != 0) {
+        json_decref(json);
+        return NULL;
     }
     return json;
 }
@@ -58,11 +69,10 @@ static json_t *tensors_json(const xm_plan_t *plan)
     for (int i = 0; i < plan->tensor_count; ++i) {
         const xm_planned_tensor_t *tensor = &plan->tensors[i];
 
-        (void)json_array_append_new(
-            tensors,
-            json_pack("{s:s, s:o, s:I, s:o, s:o}", "name", tensor->name, "shape",
-                      shape_json(tensor->src), "element_size", (json_int_t)tensor->element_size,
-                      "src", layout_json(tensor->src), "dst", layout_json(tensor->dst)));
+        append(&tensors,
+               json_pack("{s:s, s:o, s:I, s:o, s:o}", "name", tensor->name, "shape",
+                         shape_json(tensor->src), "element_size", (json_int_t)tensor->element_size,
+                         "src", layout_json(tensor->src), "dst", layout_json(tensor->dst)));
     }
     return tensors;
 }
@@ -78,13 +88,11 @@ static json_t *tasks_json(const xm_plan_t *plan)
 
         xm_plan_task_box(plan, t, &box);
         for (int d = 0; d < box.dims; ++d) {
-            (void)json_array_append_new(
-                sides, json_pack("[I, I]", (json_int_t)box.lo[d], (json_int_t)box.hi[d]));
+            append(&sides, json_pack("[I, I]", (json_int_t)box.lo[d], (json_int_t)box.hi[d]));
         }
-        (void)json_array_append_new(
-            tasks, json_pack("{s:i, s:o, s:i, s:i, s:I}", "tensor", task->tensor, "box", sides,
-                             "src_tile", task->src_tile, "dst_tile", task->dst_tile,
-                             "chunk_elements", (json_int_t)plan->draft.chunk_elements[t]));
+        append(&tasks, json_pack("{s:i, s:o, s:i, s:i, s:I}", "tensor", task->tensor, "box", sides,
+                                 "src_tile", task->src_tile, "dst_tile", task->dst_tile,
+                                 "chunk_elements", (json_int_t)plan->draft.chunk_elements[t]));
     }
     return tasks;
 }
@@ -94,7 +102,7 @@ static json_t *ints_json(const int *values, int count)
     json_t *array = json_array();
 
     for (int i = 0; i < count; ++i) {
-        (void)json_array_append_new(array, json_integer(values[i]));
+        append(&array, json_integer(values[i]));
     }
     return array;
 }
@@ -106,9 +114,8 @@ static json_t *routes_json(const xm_plan_t *plan)
     for (int r = 0; r < plan->draft.route_count; ++r) {
         const xm_route_t *route = &plan->draft.routes[r];
 
-        (void)json_array_append_new(
-            routes, json_pack("{s:o, s:o}", "ranks", ints_json(route->ranks, route->count),
-                              "parents", ints_json(route->parents, route->count)));
+        append(&routes, json_pack("{s:o, s:o}", "ranks", ints_json(route->ranks, route->count),
+                                  "parents", ints_json(route->parents, route->count)));
     }
     return routes;
 }
@@ -120,15 +127,31 @@ static json_t *transfers_json(const xm_plan_t *plan)
     for (int64_t i = 0; i < plan->draft.transfer_count; ++i) {
         const xm_transfer_t *t = &plan->draft.transfers[i];
 
-        (void)json_array_append_new(
-            transfers, json_pack("{s:I, s:I, s:I, s:i, s:i, s:I}", "task", (json_int_t)t->task,
-                                 "first", (json_int_t)t->first, "end", (json_int_t)t->end, "sender",
-                                 t->sender, "route", t->route, "parent", (json_int_t)t->parent));
+        append(&transfers,
+               json_pack("{s:I, s:I, s:I, s:i, s:i, s:I}", "task", (json_int_t)t->task, "first",
+                         (json_int_t)t->first, "end", (json_int_t)t->end, "sender", t->sender,
+                         "route", t->route, "parent", (json_int_t)t->parent));
     }
     return transfers;
 }
 
-xm_status_t xm_plan_write_json(const xm_plan_t *plan, FILE *file)
+/* JSON is UTF-8; names are the caller's. */
+static xm_status_t check_names(const xm_plan_t *plan)
+{
+    for (int i = 0; i < plan->tensor_count; ++i) {
+        json_t *name = json_string(plan->tensors[i].name);
+
+        if (name == NULL) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "cannot write the plan as JSON: the name of tensor %d is not UTF-8",
+                                i);
+        }
+        json_decref(name);
+    }
+    return XM_OK;
+}
+
+static xm_status_t write_document(const xm_plan_t *plan, FILE *file)
 {
     json_t *root = json_pack(
         "{s:i, s:s, s:o, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:o, s:o, s:o}", "version",
@@ -149,4 +172,11 @@ xm_status_t xm_plan_write_json(const xm_plan_t *plan, FILE *file)
         return xm_error_set(XM_ERR_IO, "cannot write the plan as JSON");
     }
     return XM_OK;
+}
+
+xm_status_t xm_plan_write_json(const xm_plan_t *plan, FILE *file)
+{
+    xm_status_t status = check_names(plan);
+
+    return status < 0 ? status : write_document(plan, file);
 }

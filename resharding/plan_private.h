@@ -119,7 +119,6 @@ typedef struct {
     const xm_network_t *network;
     const xm_classes_t *classes;
     xm_draft_t *draft;
-    uint64_t chunk_limit;
     int64_t *sent;  /* bytes every rank sends so far: spreads work over the devices of a host */
     int64_t *taken; /* bytes every rank takes in from ranks beside it so far */
     int *ranks, *parents; /* room for one route */
@@ -128,7 +127,7 @@ typedef struct {
 
 xm_status_t xm_emitter_init(xm_emitter_t *emitter, const xm_plan_t *plan,
                             const xm_network_t *network, const xm_classes_t *classes,
-                            uint64_t chunk_limit, xm_draft_t *draft);
+                            xm_draft_t *draft);
 void xm_emitter_clear(xm_emitter_t *emitter);
 
 /* The least loaded rank of a host among ranks that are sorted by host; ties go to the first. */
@@ -148,6 +147,10 @@ xm_status_t xm_strategy_send_recv_emit(xm_emitter_t *emitter, int64_t task, int 
  * (strategy.c). */
 xm_strategy_t xm_strategy_predict(const xm_network_t *network, const xm_class_t *class,
                                   int64_t bytes, int64_t tasks);
+
+/* Chunks below this size cost more in handshakes than they gain in overlap: only a limit of the
+ * caller's makes them smaller. */
+enum { XM_SMALLEST_CHUNK = 64 * 1024 };
 
 /* Chunks that suit a chain of so many hops over so many bytes (strategy.c). */
 int64_t xm_chunk_bytes(const xm_network_t *network, int64_t bytes, int hops, uint64_t limit);

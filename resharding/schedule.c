@@ -1,17 +1,14 @@
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "comm/config.h"
 #include "comm/text.h"
-#include "resharding/bound.h"
 #include "resharding/schedule_private.h"
 #include "resharding/simulate.h"
 
 enum {
     NODE_BUDGET = 200000,
     LARGEST_CHUNK = 8 * 1024 * 1024, /* as much as an executor packs at once (execute.h) */
-    RELAY_CLASSES = 4096,            /* the bound on all copies is left out beyond */
     DFS_TASKS = 64,                  /* `auto` does not ask dfs to order more than this */
     CLOSE_ENOUGH = 200 /* `auto` stops at a schedule within bound / this of the bound */
 };
@@ -208,7 +205,7 @@ static xm_status_t make_draft(xm_scheduling_t *s, xm_scheduler_t scheduler)
     if (status < 0) {
         return status;
     }
-    status = xm_emitter_init(&emitter, plan, s->params->network, s->classes, limit, &plan->draft);
+    status = xm_emitter_init(&emitter, plan, s->params->network, s->classes, &plan->draft);
     if (status < 0) {
         goto clear_draft;
     }

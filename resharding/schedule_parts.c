@@ -223,7 +223,8 @@ free_all:
     return status;
 }
 
-/* A chunk must not be longer than what a relay waits for. */
+/* A chunk should not be longer than what a relay waits for; but what is left over where a cut falls
+ * close to another must not make chunks of a few bytes out of all the rest. */
 static void set_part_chunks(parts_t *p, const xm_hop_t *hops, int64_t count, int64_t *shortest)
 {
     for (int64_t d = 0; d < p->count; ++d) {
@@ -237,8 +238,10 @@ static void set_part_chunks(parts_t *p, const xm_hop_t *hops, int64_t count, int
         }
     }
     for (int64_t d = 0; d < p->count; ++d) {
+        int64_t bytes = shortest[d] > XM_SMALLEST_CHUNK ? shortest[d] : XM_SMALLEST_CHUNK;
+
         for (int64_t e = p->first[d]; e < p->first[d + 1]; ++e) {
-            xm_scheduling_set_chunk(p->s, p->emitter->draft, p->entries[e].task, shortest[d]);
+            xm_scheduling_set_chunk(p->s, p->emitter->draft, p->entries[e].task, bytes);
         }
     }
 }

@@ -1,7 +1,6 @@
 #include "resharding/simulate.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +14,6 @@ typedef struct {
 
 typedef struct {
     const xm_plan_t *plan;
-    const xm_network_t *network;
     const xm_transfer_t *transfers;
     int64_t count;
     xm_resources_t resources;
@@ -38,13 +36,17 @@ static xm_status_t keep_histories(exclusive_t *x)
     for (int64_t i = 0; i < x->count; ++i) {
         int64_t parent = x->transfers[i].parent;
         const xm_route_t *route;
+        size_t bytes;
 
         if (parent < 0 || x->histories[parent].arrival != NULL) {
             continue;
         }
         route = xm_plan_route(x->plan, x->transfers[parent].route);
-        x->histories[parent].arrival = malloc((size_t)xm_plan_chunks(x->plan, parent) *
-                                              (size_t)route->count * sizeof(int64_t));
+        /* Chunks of one byte, eight bytes each: beyond 2^64. */
+        if (!__builtin_mul_overflow((size_t)xm_plan_chunks(x->plan, parent),
+                                    (size_t)route->count * sizeof(int64_t), &bytes)) {
+            x->histories[parent].arrival = malloc(bytes);
+        }
         if (x->histories[parent].arrival == NULL) {
             return xm_error_set(XM_ERR_NO_MEMORY, "no memory to simulate %" PRId64 " transfers",
                                 x->count);
@@ -203,7 +205,7 @@ static int longest_route(const xm_plan_t *plan)
 static xm_status_t simulate_exclusive(const xm_plan_t *plan, const xm_network_t *network,
                                       xm_span_t *spans, int64_t *makespan_ns)
 {
-    exclusive_t x = {.plan = plan, .network = network, .spans = spans};
+    exclusive_t x = {.plan = plan, .spans = spans};
     size_t longest = (size_t)longest_route(plan);
     xm_status_t status;
 

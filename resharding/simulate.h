@@ -13,7 +13,8 @@
  * once, and messages in flight share what they use max-min fairly, as flows of a transport with
  * congestion control do.
  *
- * Exclusive costs one step per message, fair one per message and resource in use.
+ * Exclusive costs one step per message at most (chunks that only repeat the one before are
+ * skipped), fair one per message, resource and pair of ranks that has one on the way.
  */
 #ifndef XM_RESHARDING_SIMULATE_H
 #define XM_RESHARDING_SIMULATE_H

@@ -3,9 +3,6 @@
 #include "comm/text.h"
 #include "resharding/plan_private.h"
 
-/* Chunks below this size cost more in handshakes than they gain in overlap. */
-enum { SMALLEST_CHUNK = 64 * 1024 };
-
 static const char *const strategy_names[XM_STRATEGY_COUNT] = {"send_recv", "allgather", "broadcast",
                                                               "auto"};
 
@@ -38,7 +35,7 @@ int64_t xm_chunk_bytes(const xm_network_t *network, int64_t bytes, int hops, uin
         return (int64_t)limit;
     }
     best = sqrt((double)bytes * product / (double)(hops - 1));
-    return llrint(fmin((double)limit, fmax(best, SMALLEST_CHUNK)));
+    return llrint(fmin((double)limit, fmax(best, XM_SMALLEST_CHUNK)));
 }
 
 /* Cost of a pipeline in chunks over `hosts` hops between hosts and `inner` inside one, whose

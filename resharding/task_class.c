@@ -36,6 +36,7 @@ typedef struct {
     uint64_t hash;
     const int *ranks; /* of one of the layouts that have it */
     int count;
+    const int *by_host; /* the same ranks sorted by host; NULL: nobody asked */
 } rank_set_t;
 
 typedef struct {
@@ -61,24 +62,54 @@ static xm_status_t no_memory(const classifier_t *c)
                         c->plan->task_count);
 }
 
-/* Copies ranks sorted by host, keeping their order within one. They usually are in order already.
- */
-static const int *sorted_by_host(classifier_t *c, const int *ranks, int count)
+static int compare_keys(const void *a, const void *b)
 {
-    int *sorted = take(&c->out->arena, (size_t)count);
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
 
+    return (x > y) - (x < y);
+}
+
+/* Writes ranks sorted by host, keeping their order within one. */
+static bool sort_by_host(const classifier_t *c, const int *ranks, int count, int *sorted)
+{
+    int64_t *keys = malloc((size_t)count * sizeof(*keys));
+
+    if (keys == NULL) {
+        return false;
+    }
+    for (int i = 0; i < count; ++i) {
+        keys[i] = (int64_t)xm_network_host_of(c->network, ranks[i]) * count + i;
+    }
+    qsort(keys, (size_t)count, sizeof(*keys), compare_keys);
+    for (int i = 0; i < count; ++i) {
+        sorted[i] = ranks[keys[i] % count];
+    }
+    free(keys);
+    return true;
+}
+
+/* The ranks of a set sorted by host: the same list for all classes. NULL: no memory. */
+static const int *sorted_by_host(classifier_t *c, rank_set_t *set)
+{
+    int *sorted;
+    bool in_order = true;
+
+    if (set->by_host != NULL) {
+        return set->by_host;
+    }
+    sorted = take(&c->out->arena, (size_t)set->count);
     if (sorted == NULL) {
         return NULL;
     }
-    for (int i = 0; i < count; ++i) {
-        int host = xm_network_host_of(c->network, ranks[i]), at = i;
-
-        while (at > 0 && xm_network_host_of(c->network, sorted[at - 1]) > host) {
-            sorted[at] = sorted[at - 1];
-            --at;
-        }
-        sorted[at] = ranks[i];
+    for (int i = 0; i < set->count; ++i) {
+        sorted[i] = set->ranks[i];
+        in_order = in_order && (i == 0 || xm_network_host_of(c->network, sorted[i - 1]) <=
+                                              xm_network_host_of(c->network, sorted[i]));
     }
+    if (!in_order && !sort_by_host(c, set->ranks, set->count, sorted)) {
+        return NULL;
+    }
+    set->by_host = sorted;
     return sorted;
 }
 
@@ -127,7 +158,7 @@ static xm_status_t intern_set(classifier_t *c, const int *ranks, int count, int 
         c->sets = sets;
         c->set_capacity = grown;
     }
-    c->sets[c->set_count] = (rank_set_t){hash, ranks, count};
+    c->sets[c->set_count] = (rank_set_t){hash, ranks, count, NULL};
     c->set_table[at] = ++c->set_count;
     *set = c->set_count - 1;
     return XM_OK;
@@ -175,8 +206,7 @@ static int list_hosts(const classifier_t *c, const int *ranks, int count, int *h
 
 /* Sorts the receivers of a new class by what they need: nothing but a copy, a neighbour, the
  * network. */
-static xm_status_t fill_class(classifier_t *c, int64_t index, const rank_set_t *src,
-                              const rank_set_t *dst)
+static xm_status_t fill_class(classifier_t *c, int64_t index, rank_set_t *src, rank_set_t *dst)
 {
     xm_class_t *class = &c->out->classes[index];
     int *host_mark = c->mark + xm_network_ranks(c->network), stamp = (int)(index + 1);
@@ -184,10 +214,9 @@ static xm_status_t fill_class(classifier_t *c, int64_t index, const rank_set_t *
     int *copies = take(&c->out->arena, room), *near_ranks = take(&c->out->arena, room);
     int *remote = take(&c->out->arena, room), *hosts = take(&c->out->arena, (size_t)src->count);
     int *remote_hosts, *remote_first;
-    const int *receivers = sorted_by_host(c, dst->ranks, dst->count);
+    const int *receivers = sorted_by_host(c, dst);
 
-    *class = (xm_class_t){.holders = sorted_by_host(c, src->ranks, src->count),
-                          .holder_count = src->count};
+    *class = (xm_class_t){.holders = sorted_by_host(c, src), .holder_count = src->count};
     if (copies == NULL || near_ranks == NULL || remote == NULL || hosts == NULL ||
         receivers == NULL || class->holders == NULL) {
         return no_memory(c);

@@ -1,6 +1,7 @@
 #include "resharding/plan.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "random_case.h"
@@ -180,6 +181,9 @@ START_TEST(bad_parameters_are_named)
     small.nic_bandwidth = 0;
     ck_assert_xm_fails(xm_network_create(&small, &network), XM_ERR_INVALID_ARGUMENT,
                        "bandwidths must be positive");
+    small.nic_bandwidth = INFINITY;
+    ck_assert_xm_fails(xm_network_create(&small, &network), XM_ERR_INVALID_ARGUMENT,
+                       "bandwidths must be positive");
     small.nic_bandwidth = 1;
     host = 1;
     ck_assert_xm_fails(xm_network_create(&small, &network), XM_ERR_INVALID_ARGUMENT,
@@ -239,6 +243,20 @@ START_TEST(tensors_beyond_four_gibibytes_are_planned)
     params.network = network;
     ck_assert_xm_fails(xm_plan_create(&params, &plan), XM_ERR_INVALID_ARGUMENT,
                        "all copies have 4611686018427387904 bytes, which take 4.61169e+10 s");
+    xm_network_destroy(network);
+    network_params.nic_bandwidth = 1e10;
+    network_params.host_bandwidth = 1e8; /* a device's port may be slower than the NIC */
+    ck_assert_xm_ok(xm_network_create(&network_params, &network));
+    params.network = network;
+    ck_assert_xm_fails(xm_plan_create(&params, &plan), XM_ERR_INVALID_ARGUMENT,
+                       "which take 4.61169e+10 s at 1e+08 bytes/s");
+    xm_network_destroy(network);
+    network_params.host_bandwidth = 1e10;
+    network_params.uplink_bandwidth = 1e8;
+    ck_assert_xm_ok(xm_network_create(&network_params, &network));
+    params.network = network;
+    ck_assert_xm_fails(xm_plan_create(&params, &plan), XM_ERR_INVALID_ARGUMENT,
+                       "which take 4.61169e+10 s at 1e+08 bytes/s");
     xm_layout_destroy(dst);
     ck_assert_xm_ok(xm_spec_parse("RR", &dst_spec));
     ck_assert_xm_ok(xm_layout_create(dst_mesh, &dst_spec, XM_PARTITION_EVEN, overflow, &dst));
@@ -253,6 +271,138 @@ START_TEST(tensors_beyond_four_gibibytes_are_planned)
 }
 END_TEST
 
+/* A batch from one host's devices to those of others, whole on all. */
+static xm_status_t plan_openshop(int hosts, int devices, const int64_t *elements, const int *bits,
+                                 int count, xm_plan_t **plan)
+{
+    enum { MOST_RANKS = 32, MOST_TENSORS = 8 };
+    int host_of[MOST_RANKS], sizes[2] = {devices, (hosts - 1) * devices};
+    xm_network_params_t network_params = XM_NETWORK_PARAMS_INIT;
+    xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
+    xm_tensor_t tensors[MOST_TENSORS];
+    xm_layout_t *layouts[2][MOST_TENSORS];
+    xm_mesh_t *meshes[2];
+    xm_network_t *network;
+    xm_spec_t whole;
+    xm_status_t status;
+    int ranks[MOST_RANKS];
+
+    for (int r = 0; r < hosts * devices; ++r) {
+        ranks[r] = r;
+        host_of[r] = r / devices;
+    }
+    network_params.ranks = hosts * devices;
+    network_params.host_of_rank = host_of;
+    network_params.nic_bandwidth = 5e10;
+    network_params.host_bandwidth = 3e11;
+    ck_assert_xm_ok(xm_network_create(&network_params, &network));
+    ck_assert_xm_ok(xm_spec_parse("R", &whole));
+    for (int side = 0; side < 2; ++side) {
+        ck_assert_xm_ok(xm_mesh_create(1, &sizes[side], ranks + side * devices, &meshes[side]));
+        for (int i = 0; i < count; ++i) {
+            ck_assert_xm_ok(xm_layout_create(meshes[side], &whole, XM_PARTITION_EVEN, &elements[i],
+                                             &layouts[side][i]));
+        }
+    }
+    for (int i = 0; i < count; ++i) {
+        tensors[i] = (xm_tensor_t){NULL, layouts[0][i], layouts[1][i], bits[i]};
+    }
+    params.tensors = tensors;
+    params.tensor_count = count;
+    params.scheduler = XM_SCHEDULER_OPENSHOP;
+    params.network = network;
+    status = xm_plan_create(&params, plan);
+    for (int side = 0; side < 2; ++side) {
+        for (int i = 0; i < count; ++i) {
+            xm_layout_destroy(layouts[side][i]);
+        }
+        xm_mesh_destroy(meshes[side]);
+    }
+    xm_network_destroy(network);
+    return status;
+}
+
+/* Relays of odd amounts leave hops of a few bytes, which must not set the size of all chunks. */
+START_TEST(odd_amounts_keep_their_chunks)
+{
+    const int64_t elements[] = {10000019, 100000007};
+    const int bits[] = {16, 16};
+
+    for (int i = 0; i < 2; ++i) {
+        xm_plan_t *plan;
+
+        ck_assert_xm_ok(plan_openshop(8, 2, &elements[i], &bits[i], 1, &plan));
+        ck_assert_int_eq(xm_plan_chosen_scheduler(plan), XM_SCHEDULER_OPENSHOP);
+        ck_assert_int_ge(xm_plan_chunk_elements(plan, 0) * 2, 65536);
+        xm_plan_destroy(plan);
+    }
+}
+END_TEST
+
+/* Cuts fall into elements, and leave relays nothing of some tensors: verified by xm_plan_create().
+ */
+START_TEST(cuts_fall_between_elements)
+{
+    static const int widths[] = {8, 16, 32, 128, 128};
+    random_t random = {4711};
+    int relayed = 0, parts = 0;
+
+    for (int round = 0; round < 60; ++round) {
+        int64_t elements[8];
+        int bits[8], count = random_int(&random, 1, 8), hosts = random_int(&random, 3, 8);
+        int devices = random_int(&random, 1, 4);
+        xm_plan_t *plan;
+
+        for (int i = 0; i < count; ++i) {
+            elements[i] = random_int(&random, 0, 40);
+            bits[i] = widths[random_int(&random, 0, 4)];
+        }
+        ck_assert_xm_ok(plan_openshop(hosts, devices, elements, bits, count, &plan));
+        for (int64_t t = 0; t < transfers_of(plan); ++t) {
+            const xm_transfer_t *transfer = transfer_at(plan, t);
+
+            relayed += transfer->parent >= 0;
+            parts += transfer->end - transfer->first < task_at(plan, transfer->task)->elements;
+        }
+        xm_plan_destroy(plan);
+    }
+    ck_assert_int_gt(relayed, 0);
+    ck_assert_int_gt(parts, 0);
+}
+END_TEST
+
+START_TEST(names_that_json_cannot_hold_are_refused)
+{
+    xm_layout_t *src = layout_from_text("2", "S0R", "4x6", XM_PARTITION_EVEN);
+    xm_layout_t *dst = layout_from_text("2", "RS0", "4x6", XM_PARTITION_EVEN);
+    const xm_tensor_t tensor = {"\xff", src, dst, 8};
+    xm_network_params_t network_params = XM_NETWORK_PARAMS_INIT;
+    xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
+    int hosts[] = {0, 1};
+    FILE *file = tmpfile();
+    xm_network_t *network;
+    xm_plan_t *plan;
+
+    network_params.ranks = 2;
+    network_params.host_of_rank = hosts;
+    network_params.nic_bandwidth = network_params.host_bandwidth = 1e9;
+    ck_assert_xm_ok(xm_network_create(&network_params, &network));
+    params.tensors = &tensor;
+    params.tensor_count = 1;
+    params.network = network;
+    ck_assert_xm_ok(xm_plan_create(&params, &plan));
+    ck_assert_ptr_nonnull(file);
+    ck_assert_xm_fails(xm_plan_write_json(plan, file), XM_ERR_INVALID_ARGUMENT,
+                       "the name of tensor 0 is not UTF-8");
+    ck_assert_int_eq(ftell(file), 0);
+    (void)fclose(file);
+    xm_plan_destroy(plan);
+    xm_network_destroy(network);
+    xm_layout_destroy(dst);
+    xm_layout_destroy(src);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("plan");
@@ -263,6 +413,9 @@ int main(void)
     tcase_add_test(tcase, json_holds_the_plan);
     tcase_add_test(tcase, bad_parameters_are_named);
     tcase_add_test(tcase, tensors_beyond_four_gibibytes_are_planned);
+    tcase_add_test(tcase, odd_amounts_keep_their_chunks);
+    tcase_add_test(tcase, cuts_fall_between_elements);
+    tcase_add_test(tcase, names_that_json_cannot_hold_are_refused);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }

@@ -229,6 +229,8 @@ START_TEST(many_classes_and_long_lists)
         ck_assert_int_eq(class->holder_count, 2);
         ck_assert_int_eq(class->remote_count, 2);
         ck_assert_int_gt(class->holders[0], class->holders[1]);
+        /* Sorting is for each tile, not for each pair of tiles. */
+        ck_assert_ptr_eq(class->holders, classes.classes[k % 150].holders);
         ck_assert_int_gt(class->remote[0], class->remote[1]);
     }
     xm_classes_clear(&classes);
