@@ -16,8 +16,8 @@
  * / port rate, plus the latency. simulate.h and the simulated transport (transport_sim.h) both
  * follow this rule to the nanosecond.
  *
- * Rates are bytes per second, latencies seconds, times integer nanoseconds (rounded up, latencies
- * to the nearest). Immutable after creation.
+ * Rates are bytes per second, latencies seconds, all finite; times integer nanoseconds (rounded up,
+ * latencies to the nearest). Immutable after creation.
  */
 #ifndef XM_RESHARDING_NETWORK_H
 #define XM_RESHARDING_NETWORK_H
