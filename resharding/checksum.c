@@ -51,7 +51,7 @@ struct xm_checksum {
     bool canceled;
     bool ended;
     xm_status_t result;
-    char reason[512]; /* the sentence of a result that is an error */
+    char reason[1024]; /* the sentence of a result that is an error */
 };
 
 static const xm_layout_t *src_of(const xm_checksum_t *checksum, int64_t task)

@@ -130,7 +130,7 @@ struct xm_executor {
     bool canceled;
     bool running;
     xm_status_t result;
-    char reason[512]; /* the sentence of a result that is an error */
+    char reason[1024]; /* the sentence of a result that is an error */
 };
 
 static inline bool lane_sends(const lane_t *lane)
