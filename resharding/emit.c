@@ -68,16 +68,27 @@ static xm_status_t append_route(xm_emitter_t *emitter, int64_t task, int sender,
     return status < 0 ? status : xm_draft_append(emitter->draft, &transfer, NULL);
 }
 
+xm_status_t xm_emit_single(xm_emitter_t *emitter, int64_t task, int sender, int receiver)
+{
+    if (sender != receiver) {
+        emitter->sent[sender] += xm_task_bytes(emitter->plan, task);
+    }
+    emitter->ranks[0] = receiver;
+    emitter->parents[0] = -1;
+    return append_route(emitter, task, sender, 1);
+}
+
 /* Receivers [first, end) of a class stand beside a holder on one host. */
 static xm_status_t emit_beside(xm_emitter_t *emitter, const xm_class_t *class, int64_t task,
                                int first, int end, xm_strategy_t strategy)
 {
     int host = xm_network_host_of(emitter->network, class->near_ranks[first]);
-    int sender = xm_emitter_pick(emitter, class->holders, class->holder_count, host);
     int64_t bytes = xm_task_bytes(emitter->plan, task);
     xm_status_t status = XM_OK;
 
     if (strategy != XM_STRATEGY_SEND_RECV) {
+        int sender = xm_emitter_pick(emitter, class->holders, class->holder_count, host);
+
         for (int i = first; i < end; ++i) {
             emitter->ranks[i - first] = class->near_ranks[i];
             emitter->parents[i - first] = i - first - 1;
@@ -86,11 +97,9 @@ static xm_status_t emit_beside(xm_emitter_t *emitter, const xm_class_t *class, i
         return append_route(emitter, task, sender, end - first);
     }
     for (int i = first; status == XM_OK && i < end; ++i) {
-        sender = xm_emitter_pick(emitter, class->holders, class->holder_count, host);
-        emitter->ranks[0] = class->near_ranks[i];
-        emitter->parents[0] = -1;
-        emitter->sent[sender] += bytes;
-        status = append_route(emitter, task, sender, 1);
+        status = xm_emit_single(emitter, task,
+                                xm_emitter_pick(emitter, class->holders, class->holder_count, host),
+                                class->near_ranks[i]);
     }
     return status;
 }
@@ -103,9 +112,7 @@ xm_status_t xm_emit_local(xm_emitter_t *emitter, xm_strategy_t strategy)
         const xm_class_t *class = &emitter->classes->classes[emitter->classes->class_of[t]];
 
         for (int i = 0; status == XM_OK && i < class->copy_count; ++i) {
-            emitter->ranks[0] = class->copies[i];
-            emitter->parents[0] = -1;
-            status = append_route(emitter, t, class->copies[i], 1);
+            status = xm_emit_single(emitter, t, class->copies[i], class->copies[i]);
         }
         for (int first = 0, end; status == XM_OK && first < class->near_count; first = end) {
             int host = xm_network_host_of(emitter->network, class->near_ranks[first]);

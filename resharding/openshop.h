@@ -58,29 +58,30 @@ xm_status_t xm_shop_earliest(const xm_shop_t *shop, int64_t from_ns, bool relays
  */
 xm_status_t xm_shop_balance(const xm_shop_t *shop, int64_t least_ns, bool relays, int64_t *ns);
 
-typedef struct xm_transfer {
+typedef struct xm_shop_transfer {
     int64_t group;
     int64_t first, bytes; /* of the group's bytes */
     int64_t parent;       /* −1: `sender` is a holder */
     int sender, receiver;
     bool feeds; /* is the parent of others */
-} xm_transfer_t;
+} xm_shop_transfer_t;
 
-typedef struct xm_transfers {
-    xm_transfer_t *at;
+typedef struct xm_shop_transfers {
+    xm_shop_transfer_t *at;
     int64_t count, capacity;
-} xm_transfers_t;
+} xm_shop_transfers_t;
 
 /* Splits the groups by what each host sends of each (xm_shop_fits()). Parents come before children.
  */
-xm_status_t xm_shop_split(const xm_shop_t *shop, const int64_t *sent, xm_transfers_t *transfers);
+xm_status_t xm_shop_split(const xm_shop_t *shop, const int64_t *sent,
+                          xm_shop_transfers_t *transfers);
 
 /* ---- recording --------------------------------------------------------------------------------
  */
 
 typedef struct xm_recorder xm_recorder_t;
 
-xm_status_t xm_recorder_create(const xm_shop_t *shop, const xm_transfers_t *transfers,
+xm_status_t xm_recorder_create(const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
                                xm_recorder_t **recorder);
 void xm_recorder_destroy(xm_recorder_t *recorder);
 
@@ -123,7 +124,7 @@ typedef struct xm_turn_piece {
  * two at a time and the whole lasts no longer than the busiest direction: preemptive open shop, at
  * a common rate. Pieces by rising start.
  */
-xm_status_t xm_shop_colour(const xm_shop_t *shop, const xm_transfers_t *transfers,
+xm_status_t xm_shop_colour(const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
                            const int64_t *weight, xm_turn_piece_t **pieces, int64_t *count);
 
 /*
@@ -131,22 +132,22 @@ xm_status_t xm_shop_colour(const xm_shop_t *shop, const xm_transfers_t *transfer
  * last, were it never idle again, takes its next piece, from or to the partner that it delays
  * least. A piece lasts `piece_ns` at most, on the slower side.
  */
-xm_status_t xm_shop_list(const xm_shop_t *shop, const xm_transfers_t *transfers, int64_t piece_ns,
-                         int64_t piece_bytes, xm_recorder_t *recorder);
+xm_status_t xm_shop_list(const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
+                         int64_t piece_ns, int64_t piece_bytes, xm_recorder_t *recorder);
 
 /*
  * An order with which, were a small share of each transfer sent again and again in that order, in
  * `parts` equal parts, a turn would take as little longer than its busiest direction as `steps` of
  * work can find. Any rates. Entry e of the order stands for a part of transfer e / parts.
  */
-xm_status_t xm_shop_cycle(const xm_shop_t *shop, const xm_transfers_t *transfers, uint64_t seed,
-                          int parts, int64_t steps, int64_t *order);
+xm_status_t xm_shop_cycle(const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
+                          uint64_t seed, int parts, int64_t steps, int64_t *order);
 
 /*
  * Transfers of whole pieces of at most `piece_bytes`, in the order in which they are to be
  * recorded, each entire: for problems whose split has too many transfers. Rates are not looked at.
  */
 xm_status_t xm_shop_swarm(const xm_shop_t *shop, int64_t piece_bytes, uint64_t seed,
-                          xm_transfers_t *transfers);
+                          xm_shop_transfers_t *transfers);
 
 #endif

@@ -133,6 +133,9 @@ void xm_emitter_clear(xm_emitter_t *emitter);
 /* The least loaded rank of a host among ranks that are sorted by host; ties go to the first. */
 int xm_emitter_pick(const xm_emitter_t *emitter, const int *ranks, int count, int host);
 
+/* All of a task from one rank to one other, or a copy inside one. */
+xm_status_t xm_emit_single(xm_emitter_t *emitter, int64_t task, int sender, int receiver);
+
 /* What costs no NIC, for all tasks: copies inside a rank, and receivers beside a holder. */
 xm_status_t xm_emit_local(xm_emitter_t *emitter, xm_strategy_t strategy);
 

@@ -36,12 +36,12 @@ static int64_t cut(int64_t bytes, int64_t turn, int64_t turns)
     return turn >= turns ? bytes : bytes / turns * turn + bytes % turns * turn / turns;
 }
 
-static int64_t turns_of(const xm_transfer_t *transfer, int64_t turns)
+static int64_t turns_of(const xm_shop_transfer_t *transfer, int64_t turns)
 {
     return transfer->feeds || transfer->parent >= 0 ? turns : turns + 1;
 }
 
-static void turn_weights(const xm_transfers_t *transfers, int64_t turns, int64_t *weight)
+static void turn_weights(const xm_shop_transfers_t *transfers, int64_t turns, int64_t *weight)
 {
     for (int64_t t = 0; t < transfers->count; ++t) {
         int64_t parts = turns_of(&transfers->at[t], turns);
@@ -50,14 +50,14 @@ static void turn_weights(const xm_transfers_t *transfers, int64_t turns, int64_t
     }
 }
 
-static xm_status_t record_turns(xm_recorder_t *recorder, const xm_transfers_t *transfers,
+static xm_status_t record_turns(xm_recorder_t *recorder, const xm_shop_transfers_t *transfers,
                                 const xm_turn_piece_t *pieces, int64_t count, int64_t turns)
 {
     xm_status_t status = XM_OK;
 
     for (int64_t turn = 0; turn <= turns; ++turn) {
         for (int64_t i = 0; status == XM_OK && i < count; ++i) {
-            const xm_transfer_t *transfer = &transfers->at[pieces[i].transfer];
+            const xm_shop_transfer_t *transfer = &transfers->at[pieces[i].transfer];
             int64_t parts = turns_of(transfer, turns);
             int64_t at = transfer->parent >= 0 ? turn - 1 : turn;
             int64_t first = cut(transfer->bytes, at, parts) + pieces[i].first;
@@ -74,7 +74,7 @@ static xm_status_t record_turns(xm_recorder_t *recorder, const xm_transfers_t *t
 
 typedef struct {
     xm_shop_t shop;
-    xm_transfers_t transfers;
+    xm_shop_transfers_t transfers;
     const xm_openshop_params_t *params;
     int64_t piece_bytes;
     int64_t bound_ns;
@@ -116,7 +116,7 @@ static int64_t most_turns(const openshop_t *o)
     int64_t limit = MOST_HOPS / (2 * o->transfers.count + 1); /* colouring cuts about half */
 
     for (int64_t t = 0; t < o->transfers.count; ++t) {
-        const xm_transfer_t *transfer = &o->transfers.at[t];
+        const xm_shop_transfer_t *transfer = &o->transfers.at[t];
         bool turned = transfer->feeds || transfer->parent >= 0;
         double bytes = (double)transfer->bytes;
 
@@ -146,7 +146,7 @@ static xm_status_t choose_turns(const openshop_t *o, int64_t *turns)
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", o->shop.hosts);
     }
     for (int64_t t = 0; t < o->transfers.count; ++t) {
-        const xm_transfer_t *transfer = &o->transfers.at[t];
+        const xm_shop_transfer_t *transfer = &o->transfers.at[t];
         int ends[2] = {transfer->sender, o->shop.hosts + transfer->receiver};
         bool turned = transfer->feeds || transfer->parent >= 0;
 
@@ -266,7 +266,7 @@ static xm_status_t build_list(openshop_t *o)
 }
 
 /* The parts of a turn by an order of xm_shop_cycle(); `next` has an entry for each transfer. */
-static void cut_parts(const xm_transfers_t *transfers, const int64_t *order, int parts,
+static void cut_parts(const xm_shop_transfers_t *transfers, const int64_t *order, int parts,
                       int64_t turns, int64_t *next, xm_turn_piece_t *pieces)
 {
     memset(next, 0, (size_t)transfers->count * sizeof(*next));
@@ -345,7 +345,7 @@ static xm_status_t split(openshop_t *o, const int64_t *ns, bool relays, bool *fi
     o->many = status == XM_OK && *fits && relays && relayed(o, sent) > MANY_TRANSFERS;
     if (status == XM_OK && *fits && !o->many) {
         free(o->transfers.at);
-        o->transfers = (xm_transfers_t){0};
+        o->transfers = (xm_shop_transfers_t){0};
         status = xm_shop_split(&o->shop, sent, &o->transfers);
     }
     o->relays = relays;
@@ -363,7 +363,7 @@ static void fill(int64_t *ns, int hosts, int64_t value)
 static xm_status_t build_swarm(openshop_t *o)
 {
     double copies = 0, pieces = 0, bytes, most;
-    xm_transfers_t transfers = {0};
+    xm_shop_transfers_t transfers = {0};
     xm_recorder_t *recorder = NULL;
     xm_status_t status;
 

@@ -81,7 +81,7 @@ static int64_t *cell_of(const colouring_t *c, int a, int b)
 }
 
 static xm_status_t number_hosts(colouring_t *c, const xm_shop_t *shop,
-                                const xm_transfers_t *transfers, const int64_t *weight)
+                                const xm_shop_transfers_t *transfers, const int64_t *weight)
 {
     size_t hosts = (size_t)shop->hosts;
 
@@ -141,7 +141,7 @@ static xm_status_t allocate(colouring_t *c, int64_t transfers)
     return XM_OK;
 }
 
-static void fill_cells(colouring_t *c, const xm_transfers_t *transfers, const int64_t *weight)
+static void fill_cells(colouring_t *c, const xm_shop_transfers_t *transfers, const int64_t *weight)
 {
     for (int64_t t = transfers->count - 1; t >= 0; --t) { /* cells list them in rising order */
         int sender = c->node_of_sender[transfers->at[t].sender];
@@ -387,7 +387,7 @@ static int compare_pieces(const void *a, const void *b)
     return (left->transfer > right->transfer) - (left->transfer < right->transfer);
 }
 
-xm_status_t xm_shop_colour(const xm_shop_t *shop, const xm_transfers_t *transfers,
+xm_status_t xm_shop_colour(const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
                            const int64_t *weight, xm_turn_piece_t **pieces, int64_t *count)
 {
     colouring_t c = {0};

@@ -34,7 +34,7 @@ static int64_t random_below(cycle_t *c, int64_t limit)
     return (int64_t)(next_random(c) % (uint64_t)limit);
 }
 
-static xm_status_t prepare(cycle_t *c, const xm_shop_t *shop, const xm_transfers_t *transfers,
+static xm_status_t prepare(cycle_t *c, const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
                            int parts)
 {
     c->share = malloc(((size_t)c->count + 1) * sizeof(*c->share));
@@ -45,7 +45,7 @@ static xm_status_t prepare(cycle_t *c, const xm_shop_t *shop, const xm_transfers
                             (long long)c->count);
     }
     for (int64_t t = 0; t < c->count; ++t) {
-        const xm_transfer_t *of = &transfers->at[t / parts];
+        const xm_shop_transfer_t *of = &transfers->at[t / parts];
         double bytes = (double)of->bytes / parts;
 
         c->share[t] = (share_t){of->sender, shop->hosts + of->receiver,
@@ -146,8 +146,8 @@ static void move(int64_t *order, int64_t from, int64_t to)
     order[to] = moved;
 }
 
-xm_status_t xm_shop_cycle(const xm_shop_t *shop, const xm_transfers_t *transfers, uint64_t seed,
-                          int parts, int64_t steps, int64_t *order)
+xm_status_t xm_shop_cycle(const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
+                          uint64_t seed, int parts, int64_t steps, int64_t *order)
 {
     cycle_t c = {.count = transfers->count * parts, .nodes = 2 * shop->hosts, .random = seed};
     xm_status_t status = prepare(&c, shop, transfers, parts);

@@ -6,7 +6,7 @@
 /* Nodes are the hosts' egresses, from 0, and their ingresses, from `hosts` on. */
 typedef struct {
     const xm_shop_t *shop;
-    const xm_transfers_t *transfers;
+    const xm_shop_transfers_t *transfers;
     xm_recorder_t *recorder;
     int64_t piece_ns, piece_bytes, window_ns;
     int64_t *done;   /* by transfer: bytes recorded */
@@ -32,7 +32,7 @@ static double ns_per_byte(const list_t *l, int node)
 
 static int node_of(const list_t *l, int64_t transfer, bool receiving)
 {
-    const xm_transfer_t *of = &l->transfers->at[transfer];
+    const xm_shop_transfer_t *of = &l->transfers->at[transfer];
 
     return receiving ? l->shop->hosts + of->receiver : of->sender;
 }
@@ -106,7 +106,7 @@ static choice_t choose(list_t *l, int node)
 
     for (int64_t i = l->first[node]; i < l->first[node] + l->length[node]; ++i) {
         int64_t t = l->list[i], ready = 0, start, partner_free, bytes = INT64_MAX;
-        const xm_transfer_t *of = &l->transfers->at[t];
+        const xm_shop_transfer_t *of = &l->transfers->at[t];
         int partner = node_of(l, t, node < l->shop->hosts);
         choice_t choice = {.transfer = t, .feeds = of->feeds};
         double node_end, slower;
@@ -209,8 +209,8 @@ static int most_urgent(const list_t *l)
     return urgent;
 }
 
-xm_status_t xm_shop_list(const xm_shop_t *shop, const xm_transfers_t *transfers, int64_t piece_ns,
-                         int64_t piece_bytes, xm_recorder_t *recorder)
+xm_status_t xm_shop_list(const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
+                         int64_t piece_ns, int64_t piece_bytes, xm_recorder_t *recorder)
 {
     list_t l = {.shop = shop,
                 .transfers = transfers,

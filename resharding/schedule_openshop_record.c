@@ -20,7 +20,7 @@ typedef struct {
 
 struct xm_recorder {
     const xm_shop_t *shop;
-    const xm_transfers_t *transfers;
+    const xm_shop_transfers_t *transfers;
     record_t *record;
     int64_t count, capacity;
     progress_t *progress;                /* by transfer */
@@ -29,7 +29,7 @@ struct xm_recorder {
     int64_t makespan_ns;
 };
 
-xm_status_t xm_recorder_create(const xm_shop_t *shop, const xm_transfers_t *transfers,
+xm_status_t xm_recorder_create(const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
                                xm_recorder_t **recorder)
 {
     size_t hosts = (size_t)shop->hosts, count = (size_t)transfers->count + 1;
@@ -99,7 +99,7 @@ static void place(xm_recorder_t *recorder, record_t *record)
 static bool extend(xm_recorder_t *recorder, int64_t transfer, int64_t parent, int64_t demand,
                    int64_t bytes)
 {
-    const xm_transfer_t *of = &recorder->transfers->at[transfer];
+    const xm_shop_transfer_t *of = &recorder->transfers->at[transfer];
     int64_t last = recorder->egress_last[of->sender];
     record_t *record = last >= 0 ? &recorder->record[last] : NULL;
 
@@ -163,7 +163,7 @@ static int64_t find_source(xm_recorder_t *recorder, int64_t transfer, int64_t po
 xm_status_t xm_recorder_add(xm_recorder_t *recorder, int64_t transfer, int64_t first, int64_t bytes)
 {
     const xm_shop_t *shop = recorder->shop;
-    const xm_transfer_t *of = &recorder->transfers->at[transfer];
+    const xm_shop_transfer_t *of = &recorder->transfers->at[transfer];
     progress_t *progress = &recorder->progress[transfer];
     int64_t position = of->first + first, end = position + bytes;
     xm_status_t status = XM_OK;

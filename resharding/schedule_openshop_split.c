@@ -14,7 +14,7 @@ enum { MOST_TRANSFERS = 1000000 };
  */
 typedef struct {
     const xm_shop_t *shop;
-    xm_transfers_t *transfers;
+    xm_shop_transfers_t *transfers;
     int64_t group;
     const int64_t *sent; /* by holder, then by receiver */
     int64_t *quota;      /* by host: what it still has to send as a holder */
@@ -24,7 +24,7 @@ typedef struct {
 static xm_status_t add_transfer(split_t *split, int sender, int receiver, int64_t first,
                                 int64_t bytes, int64_t parent)
 {
-    xm_transfers_t *transfers = split->transfers;
+    xm_shop_transfers_t *transfers = split->transfers;
 
     if (transfers->count == MOST_TRANSFERS) {
         return xm_error_set(XM_ERR_UNSUPPORTED,
@@ -35,7 +35,7 @@ static xm_status_t add_transfer(split_t *split, int sender, int receiver, int64_
     }
     if (transfers->count == transfers->capacity) {
         int64_t grown = transfers->capacity > 0 ? 2 * transfers->capacity : 256;
-        xm_transfer_t *at = realloc(transfers->at, (size_t)grown * sizeof(*at));
+        xm_shop_transfer_t *at = realloc(transfers->at, (size_t)grown * sizeof(*at));
 
         if (at == NULL) {
             return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld transfers", (long long)grown);
@@ -44,7 +44,7 @@ static xm_status_t add_transfer(split_t *split, int sender, int receiver, int64_
         transfers->capacity = grown;
     }
     transfers->at[transfers->count++] =
-        (xm_transfer_t){split->group, first, bytes, parent, sender, receiver, false};
+        (xm_shop_transfer_t){split->group, first, bytes, parent, sender, receiver, false};
     if (parent >= 0) {
         transfers->at[parent].feeds = true;
     }
@@ -154,12 +154,13 @@ static xm_status_t split_group(split_t *split)
     return status;
 }
 
-xm_status_t xm_shop_split(const xm_shop_t *shop, const int64_t *sent, xm_transfers_t *transfers)
+xm_status_t xm_shop_split(const xm_shop_t *shop, const int64_t *sent,
+                          xm_shop_transfers_t *transfers)
 {
     split_t split = {.shop = shop, .transfers = transfers};
     xm_status_t status = XM_OK;
 
-    *transfers = (xm_transfers_t){0};
+    *transfers = (xm_shop_transfers_t){0};
     split.quota = calloc((size_t)shop->hosts, sizeof(*split.quota));
     split.got = calloc((size_t)shop->hosts, sizeof(*split.got));
     if (split.quota == NULL || split.got == NULL) {
@@ -173,7 +174,7 @@ xm_status_t xm_shop_split(const xm_shop_t *shop, const int64_t *sent, xm_transfe
     free(split.quota);
     if (status < 0) {
         free(transfers->at);
-        *transfers = (xm_transfers_t){0};
+        *transfers = (xm_shop_transfers_t){0};
     }
     return status;
 }

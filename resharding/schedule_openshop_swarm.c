@@ -29,7 +29,7 @@ typedef struct {
     int64_t *sent;            /* pieces of this round */
     int64_t left;             /* copies still to be made */
     uint64_t random;
-    xm_transfers_t *transfers;
+    xm_shop_transfers_t *transfers;
 } swarm_t;
 
 static uint64_t next_random(swarm_t *w) /* SplitMix64 */
@@ -240,13 +240,13 @@ static void send_round(swarm_t *w)
         }
         w->sent[w->transfers->count - from] = piece;
         w->brought[receiver * w->pieces + piece] = w->transfers->count;
-        w->transfers->at[w->transfers->count++] = (xm_transfer_t){w->piece[piece].group,
-                                                                  w->piece[piece].first,
-                                                                  w->piece[piece].bytes,
-                                                                  parent,
-                                                                  sender,
-                                                                  receiver,
-                                                                  false};
+        w->transfers->at[w->transfers->count++] = (xm_shop_transfer_t){w->piece[piece].group,
+                                                                       w->piece[piece].first,
+                                                                       w->piece[piece].bytes,
+                                                                       parent,
+                                                                       sender,
+                                                                       receiver,
+                                                                       false};
         remove_from(set_of(w, w->lacks, receiver), piece);
         remove_from(w->unsent, piece);
         ++w->piece[piece].copies;
@@ -274,7 +274,7 @@ static void run_round(swarm_t *w)
 }
 
 xm_status_t xm_shop_swarm(const xm_shop_t *shop, int64_t piece_bytes, uint64_t seed,
-                          xm_transfers_t *transfers)
+                          xm_shop_transfers_t *transfers)
 {
     swarm_t w = {.shop = shop, .hosts = shop->hosts, .random = seed, .transfers = transfers};
     xm_status_t status;

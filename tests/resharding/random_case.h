@@ -68,4 +68,27 @@ void pattern_fill(const xm_layout_t *layout, int rank, int64_t element_size, uin
 int64_t pattern_wrong(const xm_layout_t *layout, int rank, int64_t element_size, uint64_t seed,
                       const void *buffer);
 
+/* Parts of a plan, one by one. */
+static inline int64_t plan_transfer_count(const xm_plan_t *plan)
+{
+    int64_t count;
+
+    (void)xm_plan_transfers(plan, &count);
+    return count;
+}
+
+static inline const xm_transfer_t *plan_transfer_at(const xm_plan_t *plan, int64_t index)
+{
+    int64_t count;
+
+    return &xm_plan_transfers(plan, &count)[index];
+}
+
+static inline const xm_unit_task_t *plan_task_at(const xm_plan_t *plan, int64_t index)
+{
+    int64_t count;
+
+    return &xm_plan_tasks(plan, &count)[index];
+}
+
 #endif

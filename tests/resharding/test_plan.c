@@ -7,28 +7,6 @@
 #include "random_case.h"
 #include "xm_test.h"
 
-static int64_t transfers_of(const xm_plan_t *plan)
-{
-    int64_t count;
-
-    (void)xm_plan_transfers(plan, &count);
-    return count;
-}
-
-static const xm_transfer_t *transfer_at(const xm_plan_t *plan, int64_t index)
-{
-    int64_t count;
-
-    return &xm_plan_transfers(plan, &count)[index];
-}
-
-static const xm_unit_task_t *task_at(const xm_plan_t *plan, int64_t index)
-{
-    int64_t count;
-
-    return &xm_plan_tasks(plan, &count)[index];
-}
-
 START_TEST(equal_problems_give_equal_digests)
 {
     char first[64] = "";
@@ -68,7 +46,7 @@ static void check_json(const xm_plan_t *plan, const json_t *root)
     ck_assert_str_eq(json_string_value(json_object_get(root, "digest")), xm_plan_digest(plan));
     ck_assert_uint_eq(json_array_size(tasks), (size_t)count);
     ck_assert_uint_eq(json_array_size(routes), (size_t)xm_plan_routes(plan));
-    ck_assert_uint_eq(json_array_size(transfers), (size_t)transfers_of(plan));
+    ck_assert_uint_eq(json_array_size(transfers), (size_t)plan_transfer_count(plan));
     ck_assert_uint_eq(json_array_size(json_object_get(root, "tensors")),
                       (size_t)xm_plan_tensors(plan));
     for (int64_t t = 0; t < count; ++t) {
@@ -78,7 +56,7 @@ static void check_json(const xm_plan_t *plan, const json_t *root)
 
         xm_plan_task_box(plan, t, &box);
         ck_assert_int_eq(json_integer_value(json_object_get(task, "tensor")),
-                         task_at(plan, t)->tensor);
+                         plan_task_at(plan, t)->tensor);
         ck_assert_int_eq(json_integer_value(json_object_get(task, "chunk_elements")),
                          xm_plan_chunk_elements(plan, t));
         ck_assert_uint_eq(json_array_size(sides), (size_t)box.dims);
@@ -89,17 +67,17 @@ static void check_json(const xm_plan_t *plan, const json_t *root)
             ck_assert_int_eq(json_integer_value(json_array_get(side, 1)), box.hi[d]);
         }
     }
-    for (int64_t t = 0; t < transfers_of(plan); ++t) {
+    for (int64_t t = 0; t < plan_transfer_count(plan); ++t) {
         const json_t *transfer = json_array_get(transfers, (size_t)t);
 
         ck_assert_int_eq(json_integer_value(json_object_get(transfer, "route")),
-                         transfer_at(plan, t)->route);
+                         plan_transfer_at(plan, t)->route);
         ck_assert_int_eq(json_integer_value(json_object_get(transfer, "first")),
-                         transfer_at(plan, t)->first);
+                         plan_transfer_at(plan, t)->first);
         ck_assert_int_eq(json_integer_value(json_object_get(transfer, "end")),
-                         transfer_at(plan, t)->end);
+                         plan_transfer_at(plan, t)->end);
         ck_assert_int_eq(json_integer_value(json_object_get(transfer, "parent")),
-                         transfer_at(plan, t)->parent);
+                         plan_transfer_at(plan, t)->parent);
     }
 }
 
@@ -358,11 +336,11 @@ START_TEST(cuts_fall_between_elements)
             bits[i] = widths[random_int(&random, 0, 4)];
         }
         ck_assert_xm_ok(plan_openshop(hosts, devices, elements, bits, count, &plan));
-        for (int64_t t = 0; t < transfers_of(plan); ++t) {
-            const xm_transfer_t *transfer = transfer_at(plan, t);
+        for (int64_t t = 0; t < plan_transfer_count(plan); ++t) {
+            const xm_transfer_t *transfer = plan_transfer_at(plan, t);
 
             relayed += transfer->parent >= 0;
-            parts += transfer->end - transfer->first < task_at(plan, transfer->task)->elements;
+            parts += transfer->end - transfer->first < plan_task_at(plan, transfer->task)->elements;
         }
         xm_plan_destroy(plan);
     }

@@ -3,28 +3,6 @@
 
 enum { MOST_HOSTS = 32 };
 
-static int64_t transfers_of(const xm_plan_t *plan)
-{
-    int64_t count;
-
-    (void)xm_plan_transfers(plan, &count);
-    return count;
-}
-
-static const xm_transfer_t *transfer_at(const xm_plan_t *plan, int64_t index)
-{
-    int64_t count;
-
-    return &xm_plan_transfers(plan, &count)[index];
-}
-
-static const xm_unit_task_t *task_at(const xm_plan_t *plan, int64_t index)
-{
-    int64_t count;
-
-    return &xm_plan_tasks(plan, &count)[index];
-}
-
 static bool crosses(const xm_plan_t *plan, const xm_transfer_t *transfer, const xm_route_t *route,
                     int hop)
 {
@@ -58,9 +36,9 @@ START_TEST(what_is_near_costs_no_nic)
 
         random_batch_create(&random, &batch);
         ck_assert_xm_ok(xm_plan_create(&batch.params, &plan));
-        for (int64_t t = 0; t < transfers_of(plan); ++t) {
-            const xm_transfer_t *transfer = transfer_at(plan, t);
-            const xm_unit_task_t *task = task_at(plan, transfer->task);
+        for (int64_t t = 0; t < plan_transfer_count(plan); ++t) {
+            const xm_transfer_t *transfer = plan_transfer_at(plan, t);
+            const xm_unit_task_t *task = plan_task_at(plan, transfer->task);
             const xm_route_t *route = xm_plan_route(plan, transfer->route);
             uint32_t near_hosts = holding_hosts(plan, task);
 
@@ -92,8 +70,8 @@ static uint64_t *entering_bytes(const xm_plan_t *plan)
     (void)xm_plan_tasks(plan, &tasks);
     bytes = calloc((size_t)tasks * MOST_HOSTS + 1, sizeof(*bytes));
     ck_assert_ptr_nonnull(bytes);
-    for (int64_t t = 0; t < transfers_of(plan); ++t) {
-        const xm_transfer_t *transfer = transfer_at(plan, t);
+    for (int64_t t = 0; t < plan_transfer_count(plan); ++t) {
+        const xm_transfer_t *transfer = plan_transfer_at(plan, t);
         const xm_route_t *route = xm_plan_route(plan, transfer->route);
 
         for (int h = 0; h < route->count; ++h) {
@@ -139,7 +117,7 @@ START_TEST(every_byte_enters_a_host_once)
         bytes = entering_bytes(plan);
         (void)xm_plan_tasks(plan, &tasks);
         for (int64_t t = 0; t < tasks; ++t) {
-            const xm_unit_task_t *task = task_at(plan, t);
+            const xm_unit_task_t *task = plan_task_at(plan, t);
             uint64_t size =
                 (uint64_t)(task->elements * xm_plan_tensor_element_size(plan, task->tensor));
             int remote[MOST_HOSTS];
@@ -277,8 +255,8 @@ static void check_shards(const char *dst_mesh, int hosts, int devices, const cha
     pair.params.strategy = XM_STRATEGY_ALLGATHER;
     ck_assert_xm_ok(xm_plan_create(&pair.params, &plan));
     elements = xm_layout_shape(pair.src)[0];
-    for (int64_t t = 0; t < transfers_of(plan); ++t) {
-        const xm_transfer_t *transfer = transfer_at(plan, t);
+    for (int64_t t = 0; t < plan_transfer_count(plan); ++t) {
+        const xm_transfer_t *transfer = plan_transfer_at(plan, t);
         const xm_route_t *route = xm_plan_route(plan, transfer->route);
 
         for (int h = 0; h < route->count; ++h) {
@@ -436,8 +414,8 @@ START_TEST(chains_go_round_the_hosts)
     params.network = network;
     ck_assert_xm_ok(xm_plan_create(&params, &plan));
     ck_assert_uint_eq(xm_plan_net_bytes(plan), HOSTS * (HOSTS - 1));
-    for (int64_t t = 0; t < transfers_of(plan); ++t) {
-        const xm_transfer_t *transfer = transfer_at(plan, t);
+    for (int64_t t = 0; t < plan_transfer_count(plan); ++t) {
+        const xm_transfer_t *transfer = plan_transfer_at(plan, t);
         const xm_route_t *route = xm_plan_route(plan, transfer->route);
 
         for (int h = 0; h < route->count; ++h) {
