@@ -17,11 +17,13 @@
 
 /*
  * STRANGERS: connections beyond the number of ranks that may be open without having said who they
- * are. ANSWER_GRACE_S: a connected rank waits this much longer than its own deadline, because rank
- * 0, which started about as late, is about to say which ranks are missing. ATTEMPT_S: what one of
- * several addresses of rank 0 gets to answer before the next is tried.
+ * are. BATCH: connections accepted before those that have spoken are heard: far fewer than there is
+ * room for, so that a flood does not push out a rank whose hello has arrived. ANSWER_GRACE_S: a
+ * connected rank waits this much longer than its own deadline, because rank 0, which started about
+ * as late, is about to say which ranks are missing. ATTEMPT_S: what one of several addresses of
+ * rank 0 gets to answer before the next is tried.
  */
-enum { STRANGERS = 64, EVENTS = 64, BACKLOG = 1024 };
+enum { STRANGERS = 64, BATCH = 16, EVENTS = 64, BACKLOG = 1024 };
 static const double ANSWER_GRACE_S = 1.0, ATTEMPT_S = 2.0;
 static const double FIRST_RETRY_S = 0.002, LAST_RETRY_S = 0.1;
 
@@ -119,7 +121,7 @@ typedef struct {
 
 static xm_status_t accept_strangers(reception_t *reception)
 {
-    for (;;) {
+    for (int i = 0; i < BATCH; ++i) {
         int fd = accept4(reception->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         int slot = reception->next_slot;
 
@@ -136,6 +138,7 @@ static xm_status_t accept_strangers(reception_t *reception)
                                      (uint64_t)slot | XM_BOOTSTRAP_KEY_STRANGER);
         reception->next_slot = (slot + 1) % reception->slots;
     }
+    return XM_OK; /* the listener stays readable */
 }
 
 /* Checks who a stranger says it is and gives it its place. */
@@ -359,41 +362,56 @@ static int try_connect(const struct addrinfo *address, double deadline)
     return fd;
 }
 
-/* Tries all addresses again and again: rank 0 may not have started yet. */
-static xm_status_t connect_until(const xm_job_env_t *env, double timeout, double deadline, int *fd)
+/* A pause before the next attempt, each twice as long as the one before. */
+static void pause_before_retry(double *pause)
 {
-    struct addrinfo *addresses;
+    struct timespec nap = {.tv_nsec = (long)(*pause * 1e9)};
+
+    (void)nanosleep(&nap, NULL);
+    *pause = *pause * 2 < LAST_RETRY_S ? *pause * 2 : LAST_RETRY_S;
+}
+
+/* Tries each address once. Returns the socket, or -1 with errno. */
+static int try_all(const struct addrinfo *addresses, double deadline)
+{
+    int fd = -1;
+
+    for (const struct addrinfo *address = addresses; address != NULL && fd < 0;
+         address = address->ai_next) {
+        double attempt_end = xm_bootstrap_clock() + ATTEMPT_S;
+
+        fd = try_connect(address, attempt_end < deadline ? attempt_end : deadline);
+    }
+    return fd;
+}
+
+/* Connects and says hello. With `patient`, tries again and again: rank 0 may not have started. */
+static xm_status_t say_hello(xm_bootstrap_tcp_t *self, const struct addrinfo *addresses,
+                             bool patient, double deadline)
+{
+    xm_bootstrap_identity_t identity = {
+        .rank = self->base.rank, .size = self->base.size, .pid = (int)getpid()};
+    uint8_t bytes[XM_BOOTSTRAP_IDENTITY_SIZE];
+    xm_bootstrap_link_t *link = &self->peers[0].link;
     double pause = FIRST_RETRY_S;
-    xm_status_t status = resolve(env, &addresses);
-    int error = 0;
+    int fd = try_all(addresses, deadline);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
+    while (fd < 0 && patient && xm_bootstrap_clock() + pause < deadline) {
+        pause_before_retry(&pause);
+        fd = try_all(addresses, deadline);
     }
-    *fd = -1;
-    for (;;) {
-        struct timespec nap = {.tv_nsec = (long)(pause * 1e9)};
-
-        for (const struct addrinfo *address = addresses; address != NULL && *fd < 0;
-             address = address->ai_next) {
-            double attempt_end = xm_bootstrap_clock() + ATTEMPT_S;
-
-            *fd = try_connect(address, attempt_end < deadline ? attempt_end : deadline);
-            error = errno;
-        }
-        if (*fd >= 0 || xm_bootstrap_clock() + pause >= deadline) {
-            break;
-        }
-        (void)nanosleep(&nap, NULL);
-        pause = pause * 2 < LAST_RETRY_S ? pause * 2 : LAST_RETRY_S;
+    if (fd < 0) {
+        return XM_ERR_UNREACHABLE;
     }
-    freeaddrinfo(addresses);
-    if (*fd < 0) {
-        return xm_error_set(XM_ERR_TIMEOUT, "rank %d: no rank 0 at %s port %d within %g s: %s",
-                            env->rank, env->master_addr, env->master_port, timeout,
-                            strerror(error));
+    status = xm_bootstrap_link_open(link, fd, self->epoll, 0);
+    if (status == XM_OK) {
+        link->stranger = false;
+        (void)snprintf(identity.host, sizeof(identity.host), "%s", self->host);
+        xm_bootstrap_link_send(link, XM_BOOTSTRAP_HELLO, 0, bytes,
+                               xm_bootstrap_identity_encode(&identity, bytes));
     }
-    return XM_OK;
+    return status;
 }
 
 /* Rank 0's answer to the hello. */
@@ -420,7 +438,9 @@ static xm_status_t read_answer(xm_bootstrap_tcp_t *self)
     return status;
 }
 
-static xm_status_t await_answer(xm_bootstrap_tcp_t *self, double timeout, double deadline)
+/* @p closed: the connection ended without an answer. */
+static xm_status_t await_answer(xm_bootstrap_tcp_t *self, double timeout, double deadline,
+                                bool *closed)
 {
     xm_bootstrap_link_t *link = &self->peers[0].link;
     xm_status_t status;
@@ -441,10 +461,10 @@ static xm_status_t await_answer(xm_bootstrap_tcp_t *self, double timeout, double
     if (status == XM_OK) {
         return read_answer(self);
     }
-    if (status == XM_ERR_IO) {
+    *closed = status == XM_ERR_IO;
+    if (*closed) {
         return xm_error_set(XM_ERR_PEER_DIED,
-                            "rank 0 closed the connection of rank %d during the "
-                            "rendezvous",
+                            "rank 0 closed the connection of rank %d during the rendezvous",
                             self->base.rank);
     }
     return xm_error_prefix(status, "what listens at the master port is not rank 0 of crossmesh");
@@ -453,27 +473,37 @@ static xm_status_t await_answer(xm_bootstrap_tcp_t *self, double timeout, double
 xm_status_t xm_bootstrap_rendezvous_connect(xm_bootstrap_tcp_t *self, const xm_job_env_t *env,
                                             double timeout)
 {
-    xm_bootstrap_identity_t identity = {
-        .rank = self->base.rank, .size = self->base.size, .pid = (int)getpid()};
-    uint8_t bytes[XM_BOOTSTRAP_IDENTITY_SIZE];
-    double deadline = xm_bootstrap_clock() + timeout;
-    xm_bootstrap_link_t *link = &self->peers[0].link;
-    int fd;
-    xm_status_t status = connect_until(env, timeout, deadline, &fd);
+    double deadline = xm_bootstrap_clock() + timeout, pause = FIRST_RETRY_S;
+    struct addrinfo *addresses;
+    bool again = false, closed = false;
+    xm_status_t status = resolve(env, &addresses);
 
-    if (status == XM_OK) {
-        status = xm_bootstrap_link_open(link, fd, self->epoll, 0);
-    }
     if (status < 0) {
         return status;
     }
-    link->stranger = false;
-    (void)snprintf(identity.host, sizeof(identity.host), "%s", self->host);
-    xm_bootstrap_link_send(link, XM_BOOTSTRAP_HELLO, 0, bytes,
-                           xm_bootstrap_identity_encode(&identity, bytes));
-    status = await_answer(self, timeout, deadline + ANSWER_GRACE_S);
-    if (status < 0) {
-        xm_bootstrap_link_close(link); /* no goodbye to somebody who never said welcome */
-    }
+    /* Rank 0 drops the oldest connections when strangers flood it, so a closed one is tried anew;
+     * where nobody listens any more, rank 0 is gone. */
+    do {
+        if (closed) {
+            pause_before_retry(&pause);
+        }
+        again = closed;
+        closed = false;
+        status = say_hello(self, addresses, !again, deadline);
+        if (status == XM_OK) {
+            status = await_answer(self, timeout, deadline + ANSWER_GRACE_S, &closed);
+        } else if (status == XM_ERR_UNREACHABLE && again) {
+            status =
+                xm_error_set(XM_ERR_PEER_DIED, "rank 0 died before it welcomed rank %d", env->rank);
+        } else if (status == XM_ERR_UNREACHABLE) {
+            status = xm_error_set(XM_ERR_TIMEOUT,
+                                  "rank %d: no rank 0 at %s port %d within %g s: %s", env->rank,
+                                  env->master_addr, env->master_port, timeout, strerror(errno));
+        }
+        if (status < 0) {
+            xm_bootstrap_link_close(&self->peers[0].link); /* no goodbye without a welcome */
+        }
+    } while (closed && xm_bootstrap_clock() + pause < deadline);
+    freeaddrinfo(addresses);
     return status;
 }

@@ -34,6 +34,13 @@ void local_sleep(double seconds)
     }
 }
 
+double local_patience(double seconds)
+{
+    const char *factor = getenv("CK_TIMEOUT_MULTIPLIER");
+
+    return factor != NULL && atof(factor) > 1.0 ? seconds * atof(factor) : seconds;
+}
+
 double local_cpu(void)
 {
     struct timespec used;
@@ -71,7 +78,7 @@ static int listener(int *port)
 
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-    ck_assert_int_eq(listen(fd, 64), 0);
+    ck_assert_int_eq(listen(fd, 1024), 0);
     ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &length), 0);
     *port = ntohs(address.sin_port);
     return fd;
@@ -134,14 +141,15 @@ void local_job_wait(local_job_t *job, unsigned doomed)
     bool late = false;
 
     while (collect(job) > 0 && !late) {
-        late = local_now() - job->started > job->deadline;
+        late = local_now() - job->started > local_patience(job->deadline);
         local_sleep(0.002);
     }
     for (int rank = 0; rank < job->size; ++rank) {
         int status = 0;
 
         if (job->pids[rank] > 0) {
-            (void)fprintf(stderr, "rank %d did not end within %g s\n", rank, job->deadline);
+            (void)fprintf(stderr, "rank %d did not end within %g s\n", rank,
+                          local_patience(job->deadline));
             (void)kill(job->pids[rank], SIGKILL);
             (void)waitpid(job->pids[rank], &status, 0);
             collected(job, rank, status);

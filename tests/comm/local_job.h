@@ -17,7 +17,7 @@ enum { LOCAL_JOB_MAX = 64, LOCAL_JOB_KILLED = -9 };
 
 typedef struct local_job {
     int size;
-    double deadline; /* seconds from start */
+    double deadline; /* seconds from start, under local_patience() */
     double started;
     pid_t pids[LOCAL_JOB_MAX];
     int results[LOCAL_JOB_MAX]; /* exit status, or minus the signal; valid after local_job_wait() */
@@ -44,6 +44,10 @@ void *local_shared(size_t size);
 /* Monotonic seconds. */
 double local_now(void);
 void local_sleep(double seconds);
+
+/* A limit of so many seconds, longer where a sanitizer or valgrind slows the ranks down
+ * (CK_TIMEOUT_MULTIPLIER, set by the build presets). */
+double local_patience(double seconds);
 
 /* CPU seconds that this process has used. */
 double local_cpu(void);

@@ -640,6 +640,76 @@ START_TEST(strangers_do_no_harm)
 }
 END_TEST
 
+/* Rank 0 starts late and finds the hellos of two ranks in front of a flood. */
+static int flooded(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    xm_bootstrap_t *bootstrap;
+
+    (void)arg;
+    if (env->rank == 0) {
+        local_sleep(1.0);
+    } else if (env->rank == 1) {
+        local_sleep(0.5);
+        annoy(env, 300);
+    }
+    bootstrap = join(env, listen_fd);
+    local_expect_ok(xm_bootstrap_barrier(bootstrap, limit_s));
+    xm_bootstrap_destroy(bootstrap);
+    return 0;
+}
+
+START_TEST(a_flood_does_not_push_out_a_rank)
+{
+    local_job_run(4, JOB_LIMIT_S, flooded, NULL);
+}
+END_TEST
+
+/* Whatever listens first closes the connection; then rank 0 takes over. */
+static int closed_once(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    xm_bootstrap_t *bootstrap;
+
+    (void)arg;
+    if (env->rank == 0) {
+        (void)close(accept(listen_fd, NULL, NULL));
+    }
+    bootstrap = join(env, listen_fd);
+    local_expect_ok(xm_bootstrap_barrier(bootstrap, limit_s));
+    xm_bootstrap_destroy(bootstrap);
+    return 0;
+}
+
+START_TEST(a_dropped_connection_is_made_again)
+{
+    local_job_run(3, JOB_LIMIT_S, closed_once, NULL);
+}
+END_TEST
+
+/* Rank 0 dies with the hellos unread: the others learn it at once, not after their limit. */
+static int die_unread(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    double started = local_now();
+    xm_bootstrap_t *bootstrap;
+
+    (void)arg;
+    if (env->rank == 0) {
+        (void)close(accept(listen_fd, NULL, NULL));
+        local_sleep(0.2);
+        _exit(0);
+    }
+    local_expect_fails(xm_bootstrap_create_tcp(env, -1, local_patience(limit_s), &bootstrap),
+                       XM_ERR_PEER_DIED, "rank 0 ");
+    local_expect(local_now() - started < local_patience(limit_s) / 2, "took %g s",
+                 local_now() - started);
+    return 0;
+}
+
+START_TEST(a_rank_0_that_dies_unwelcoming_is_named)
+{
+    local_job_run(2, JOB_LIMIT_S, die_unread, NULL);
+}
+END_TEST
+
 /* A rank whose connection turns to garbage after the rendezvous is a fault, not a hang. */
 static int corrupt(const xm_job_env_t *env, int listen_fd, void *arg)
 {
@@ -865,6 +935,9 @@ int main(void)
     tcase_add_test(tcase, a_duplicate_rank_is_named);
     tcase_add_test(tcase, a_death_during_the_rendezvous_is_named);
     tcase_add_loop_test(tcase, strangers_do_no_harm, 0, 2);
+    tcase_add_test(tcase, a_flood_does_not_push_out_a_rank);
+    tcase_add_test(tcase, a_dropped_connection_is_made_again);
+    tcase_add_test(tcase, a_rank_0_that_dies_unwelcoming_is_named);
     tcase_add_test(tcase, a_corrupt_connection_is_a_fault);
     tcase_add_test(tcase, impossible_jobs_are_refused);
     tcase_add_test(tcase, a_callers_table_works);
