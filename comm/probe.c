@@ -25,7 +25,7 @@ enum {
 };
 
 static const uint64_t default_max_bytes = UINT64_C(64) << 20;
-static const double compute_seconds = 0.2, copy_seconds = 0.4, stream_seconds = 0.25;
+static const double compute_seconds = 0.2, copy_seconds = 0.4, stream_seconds = 0.5;
 
 /* Parts of the wait limit that one size of a ping-pong may take: the other ranks wait meanwhile. */
 static const double budget_share = 1.0 / 300, longest_share = 1.0 / 60;

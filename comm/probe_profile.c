@@ -164,16 +164,13 @@ static void substitute(curve_t curves[XM_LINK_CLASS_COUNT], provenance_t *proven
     }
 }
 
-static double fastest(const curve_t *curve)
+/* What a link keeps up: a limited NIC lets the first bytes after a pause through at any speed
+ * (token buckets of clouds and of traffic shapers), so only the longest message counts. */
+static double sustained(const curve_t *curve)
 {
-    double best = 0;
+    const xm_curve_point_t *longest = curve->points + curve->count;
 
-    for (int i = 0; i < curve->count; ++i) {
-        double bandwidth = (double)curve->points[i].bytes / curve->points[i].seconds;
-
-        best = bandwidth > best ? bandwidth : best;
-    }
-    return best;
+    return curve->count > 0 ? (double)longest[-1].bytes / longest[-1].seconds : 0.0;
 }
 
 xm_status_t xm_probe_profile(const xm_probe_summary_t *summary, xm_cluster_profile_t **profile)
@@ -192,12 +189,12 @@ xm_status_t xm_probe_profile(const xm_probe_summary_t *summary, xm_cluster_profi
         find_curve(summary, (xm_link_class_t)link, &curves[link]);
     }
     substitute(curves, &provenance);
-    params.nic_bandwidth = fastest(&curves[XM_LINK_INTER_HOST]);
+    params.nic_bandwidth = sustained(&curves[XM_LINK_INTER_HOST]);
     if (summary->nic_bandwidth > params.nic_bandwidth) {
         params.nic_bandwidth = summary->nic_bandwidth;
         say(&provenance, "; NIC capacity from %d concurrent flows", summary->nic_flows);
     } else {
-        say(&provenance, "; NIC capacity from the fastest single message");
+        say(&provenance, "; NIC capacity from the longest message");
     }
     params.name = summary->name;
     params.provenance = provenance.text;

@@ -201,7 +201,28 @@ START_TEST(a_profile_takes_medians_and_the_smallest_host)
     ck_assert_xm_ok(xm_probe_profile(&summary, &profile));
     ck_assert_double_eq_tol(xm_cluster_profile_nic_bandwidth(profile), 64 / (1e-5 + 64e-9), 1);
     ck_assert_ptr_nonnull(
-        strstr(xm_cluster_profile_provenance(profile), "from the fastest single message"));
+        strstr(xm_cluster_profile_provenance(profile), "from the longest message"));
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+/* 1 MiB passes in a burst, 64 MiB at the rate that the NIC is limited to. */
+START_TEST(a_burst_is_not_the_capacity)
+{
+    const int host_of[] = {0, 1};
+    xm_probe_report_t reports[2] = {{.flops = 1, .copy_bandwidth = 1, .host_memory = 1e9},
+                                    {.flops = 1, .copy_bandwidth = 1, .host_memory = 1e9}};
+    xm_probe_summary_t summary = summary_of(reports, host_of, 2, 2);
+    xm_cluster_profile_t *profile = NULL;
+
+    reports[1].machine = 1;
+    set_curve(&reports[0], XM_LINK_SELF, 1e-9);
+    reports[0].points[XM_LINK_INTER_HOST] = 3;
+    reports[0].curve[XM_LINK_INTER_HOST][0] = (xm_curve_point_t){1 << 20, 0.002};
+    reports[0].curve[XM_LINK_INTER_HOST][1] = (xm_curve_point_t){1 << 22, 0.04};
+    reports[0].curve[XM_LINK_INTER_HOST][2] = (xm_curve_point_t){1 << 26, 0.61};
+    ck_assert_xm_ok(xm_probe_profile(&summary, &profile));
+    ck_assert_double_eq_tol(xm_cluster_profile_nic_bandwidth(profile), (1 << 26) / 0.61, 1);
     xm_cluster_profile_destroy(profile);
 }
 END_TEST
@@ -261,6 +282,7 @@ int main(void)
     tcase_add_test(tcase, pairs_are_the_first_of_their_class);
     tcase_add_test(tcase, reports_survive_the_wire);
     tcase_add_test(tcase, a_profile_takes_medians_and_the_smallest_host);
+    tcase_add_test(tcase, a_burst_is_not_the_capacity);
     tcase_add_test(tcase, substitutes_are_chosen_and_named);
     tcase_add_test(tcase, one_core_computes_and_copies);
     suite_add_tcase(suite, tcase);
