@@ -39,6 +39,7 @@ static xm_status_t prepare_seat(seat_t *seat)
     }
     params.plan = seat->prepared->plan;
     params.transport = xm_worker_transport(seat->worker);
+    params.turns = true;
     params.buffers = seat->buffers.tensors;
     params.memory_limit = seat->options->memory_limit;
     params.channel = seat->index % CHANNELS;

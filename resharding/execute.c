@@ -66,8 +66,8 @@ static void chunk_range(const hop_t *hop, int64_t chunk, int64_t *first, int64_t
 /* Puts a lane into its heap if its next chunk is there and has a slot. */
 static void consider(lane_t *lane)
 {
-    const xm_executor_t *executor = lane->executor;
-    const hop_t *hop;
+    xm_executor_t *executor = lane->executor;
+    hop_t *hop;
     int64_t first, count;
 
     if (lane->ready || lane->next_item == lane->item_count || lane->in_flight == lane->slot_count) {
@@ -75,6 +75,9 @@ static void consider(lane_t *lane)
     }
     hop = &executor->hops[lane->items[lane->next_item]];
     chunk_range(hop, lane->next_chunk, &first, &count);
+    if (executor->notes != NULL && !xm_executor_has_turn(executor, hop)) {
+        return;
+    }
     if (hop->feed < 0 || executor->hops[hop->feed].arrived >= first + count) {
         heap_push(&lane->executor->heaps[lane->kind], lane);
     }
@@ -138,6 +141,29 @@ void xm_executor_chunk_done(xm_op_t *op, xm_status_t status)
         fail(slot->lane->executor, status);
     }
     list_ended(slot->lane);
+}
+
+/* One thing less that the hop waits for. Its lane is looked at with those that have ended chunks.
+ */
+void xm_executor_take_turn(xm_executor_t *executor, hop_t *hop)
+{
+    if (--hop->turns_left == 0) {
+        list_ended(&executor->lanes[hop->lane]);
+    }
+}
+
+void xm_executor_note_done(xm_op_t *op, xm_status_t status)
+{
+    note_t *note = op->arg;
+    xm_executor_t *executor = note->executor;
+
+    note->busy = false;
+    --executor->notes_in_flight;
+    if (status < 0) {
+        fail(executor, status);
+    } else if (note->awaited) {
+        xm_executor_take_turn(executor, &executor->hops[note->hop]);
+    }
 }
 
 /* Place of the lane's oldest unfinished chunk in the order of messages; INT64_MAX: none is left. */
@@ -339,6 +365,9 @@ static void retire(lane_t *lane)
             if (!lane_sends(lane)) {
                 arrive(executor, hop, first + count);
             }
+            if (executor->notes != NULL) {
+                xm_executor_pass_turn(executor, hop, slot->chunk);
+            }
             if (slot->chunk + 1 == hop->chunks) {
                 end_hop(executor, hop);
             }
@@ -437,6 +466,7 @@ static void cancel_all(xm_executor_t *executor)
             }
         }
     }
+    xm_executor_cancel_turns(executor);
 }
 
 static void announce_idle_tensors(xm_executor_t *executor)
@@ -469,7 +499,8 @@ xm_status_t xm_executor_advance(xm_executor_t *executor)
     if (executor->result == XM_OK) {
         copy_some(executor);
     }
-    if (executor->result < 0 ? executor->in_flight > 0 : executor->left > 0) {
+    if (executor->notes_in_flight > 0 ||
+        (executor->result < 0 ? executor->in_flight > 0 : executor->left > 0)) {
         return XM_IN_PROGRESS;
     }
     executor->running = false;
@@ -539,6 +570,7 @@ xm_status_t xm_executor_post(xm_executor_t *executor)
         executor->hops[i].arrived = executor->hops[i].first;
         executor->hops[i].span = (xm_span_t){0, 0};
     }
+    xm_executor_reset_turns(executor);
     for (int k = 0; k < LANE_KINDS; ++k) {
         executor->heaps[k].count = 0;
     }

@@ -21,15 +21,23 @@
  * destination may not overlap any other buffer. The user may not touch them between post and the
  * end.
  *
+ * Turns (params.turns): schedulers order transfers for NICs that serve one at a time. A network
+ * with congestion control lets all that are ready share a NIC, so a relay's chunks and the sends it
+ * was to overlap with slow each other down. With turns, a hop between hosts begins when the
+ * transfer before it in the plan has sent all but its last chunk from the sender's host, and its
+ * receive is offered when the one before it has brought all but its last chunk to the receiver's
+ * host. Ranks pass turns on by messages of one byte inside their host. Runs then take the simulated
+ * time of XM_SHARING_EXCLUSIVE; without, about that of XM_SHARING_FAIR.
+ *
  * Failure: the first failed operation makes the run fail with its status; the rest is cancelled.
  * The contents of `dst` are then undefined, `src` is never written. Every run ends exactly once.
  *
  * Progress: no limit here can block a run for ever. Take the earliest message in plan order that
  * has not ended at both ends. What it passes on came by an earlier one, so its sender has it; the
- * lane it belongs to has nothing before it; the limit on messages in flight between hosts counts
- * only earlier ones; and of the pack buffers one is kept for the earliest unfinished message of
- * each direction. So both ends have posted it, and it can run even on a network that serves
- * messages strictly in plan order.
+ * lane it belongs to has nothing before it, and it waits for no turn but of earlier ones; the limit
+ * on messages in flight between hosts counts only earlier ones; and of the pack buffers one is kept
+ * for the earliest unfinished message of each direction. So both ends have posted it, and it can
+ * run even on a network that serves messages strictly in plan order.
  *
  * Threads: one thread at a time per transport and its executors.
  */
@@ -65,6 +73,7 @@ typedef struct xm_executor_params {
     int channel; /**< 0 … 255, equal on all ranks, different for executors alive together */
     uint64_t memory_limit; /**< bytes of pack buffers on this rank; 0: no limit beyond that per peer
                             */
+    bool turns;            /**< keep the plan's order on the NICs, see above; equal on all ranks */
     /** Number the sends for a simulated fabric that serves the plan's order (order.h). The run then
      *  takes xm_simulate()'s time to the nanosecond, as long as the window covers the latency. */
     bool ordered;

@@ -89,6 +89,9 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
     if (status == XM_OK) {
         status = xm_executor_make_lanes(created);
     }
+    if (status == XM_OK && params->turns) {
+        status = xm_executor_list_turns(created);
+    }
     if (status == XM_OK) {
         status = xm_executor_take_buffers(created, buffers);
     }
@@ -125,6 +128,11 @@ void xm_executor_abandon(xm_executor_t *executor)
             xm_transport_peer_failed(executor->transport, executor->lanes[l].peer);
         }
     }
+    for (int64_t i = 0; executor->notes_in_flight > 0 && i < executor->note_count; ++i) {
+        if (executor->notes[i].busy) {
+            xm_transport_peer_failed(executor->transport, executor->notes[i].peer);
+        }
+    }
     (void)drain(executor);
 }
 
@@ -135,6 +143,7 @@ void xm_executor_destroy(xm_executor_t *executor)
     }
     xm_executor_abandon(executor);
     xm_executor_release_memory(executor);
+    free(executor->notes);
     free(executor->ready);
     free(executor->slots);
     free(executor->items);

@@ -5,7 +5,8 @@
 #include <string.h>
 
 enum {
-    RECEIVE_AHEAD = 2 /* receives are posted this many windows ahead */
+    RECEIVE_AHEAD = 2,       /* receives are posted this many windows ahead */
+    LANE_CHUNKS = 0x3fffffff /* sequence numbers of tags: the bits above are for notes and hashes */
 };
 
 /* What one rank has to do with every route: its own place, whom it feeds there, whom a sender
@@ -330,13 +331,13 @@ static xm_status_t size_lanes(xm_executor_t *executor)
         lane_t *lane = &executor->lanes[l];
         int window = lane_sends(lane) ? executor->window : executor->window * RECEIVE_AHEAD;
 
-        if (lane->chunk_count > INT32_MAX) {
+        if (lane->chunk_count > LANE_CHUNKS) {
             return xm_error_set(XM_ERR_UNSUPPORTED,
                                 "rank %d would exchange %" PRId64
                                 " chunks with rank %d, more than %d: make the plan with larger "
                                 "ones",
                                 executor->transport->rank, lane->chunk_count, lane->peer,
-                                INT32_MAX);
+                                LANE_CHUNKS);
         }
         lane->slot_count = (int)min_of(window, lane->chunk_count);
         items += lane->item_count;

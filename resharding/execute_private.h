@@ -31,6 +31,11 @@ typedef struct {
     int64_t arrived; /* incoming: elements of the box before this one are here */
     int64_t dependants; /* incoming: the first of the hops it feeds, in the list of those */
     int64_t dependant_count;
+    int64_t awaits, await_count; /* notes of other ranks that it waits for (execute_turns.c) */
+    int64_t tells, tell_count;   /* notes it gives when it is about to end */
+    int64_t local_turns;         /* hops of this rank that it waits for */
+    int64_t turns_left;          /* of both, in this run */
+    bool asked;                  /* its notes are expected */
     int tensor;
     int lane;       /* −1: a copy */
     bool packs;     /* some chunk is not contiguous in the tile */
@@ -39,6 +44,19 @@ typedef struct {
 } hop_t;
 
 typedef struct lane lane_t;
+
+/* "Your turn", from one rank to another of its host; or, with this rank as the peer, from hop to
+ * hop. */
+typedef struct {
+    xm_op_t op;
+    xm_executor_t *executor;
+    int64_t hop; /* of this rank, that has its turn */
+    int peer;
+    uint32_t sequence; /* among those of the pair of ranks */
+    bool awaited;      /* else given */
+    bool busy;
+    char byte; /* what is sent */
+} note_t;
 
 /* A chunk in flight. */
 typedef struct {
@@ -122,6 +140,8 @@ struct xm_executor {
     lane_t **ready; /* of all heaps */
     heap_t heaps[LANE_KINDS];
     staging_t staging;
+    note_t *notes; /* NULL: no turns are kept */
+    int64_t note_count, notes_in_flight;
     lane_t *ended; /* list */
     int crossing;  /* chunks of ours on the NIC */
     int64_t in_flight;
@@ -146,6 +166,19 @@ static inline int64_t min_of(int64_t a, int64_t b)
 /* Lists this rank's hops and its lanes (execute_hops.c). Needs the tensors' element sizes. */
 xm_status_t xm_executor_list_hops(xm_executor_t *executor);
 xm_status_t xm_executor_make_lanes(xm_executor_t *executor);
+
+/*
+ * Turns (execute_turns.c). A hop may not begin before xm_executor_has_turn(); when a chunk of a hop
+ * has ended at this rank, xm_executor_pass_turn() tells those that wait for the hop, which calls
+ * xm_executor_take_turn() for those of this rank.
+ */
+xm_status_t xm_executor_list_turns(xm_executor_t *executor);
+void xm_executor_reset_turns(xm_executor_t *executor);
+bool xm_executor_has_turn(xm_executor_t *executor, hop_t *hop);
+void xm_executor_pass_turn(xm_executor_t *executor, const hop_t *hop, int64_t chunk);
+void xm_executor_take_turn(xm_executor_t *executor, hop_t *hop);
+void xm_executor_note_done(xm_op_t *op, xm_status_t status);
+void xm_executor_cancel_turns(xm_executor_t *executor);
 
 /* Checks and registers the user's buffers; makes the pack buffers (execute_memory.c). */
 xm_status_t xm_executor_check_buffers(const xm_executor_params_t *params,

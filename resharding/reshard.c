@@ -6,6 +6,21 @@
 char *xm_executor_describe_wait(const xm_executor_t *executor, char *buffer, size_t size)
 {
     (void)snprintf(buffer, size, "has nothing in flight");
+    for (int i = 0; executor->notes != NULL && i < executor->lane_count; ++i) {
+        const lane_t *lane = &executor->lanes[i];
+        const hop_t *hop = lane->next_item < lane->item_count
+                               ? &executor->hops[lane->items[lane->next_item]]
+                               : NULL;
+
+        if (hop != NULL && hop->turns_left > 0) {
+            (void)snprintf(buffer, size,
+                           "waits for its turn to %s transfer %" PRId64
+                           " (tensor %.100s) %s rank %d",
+                           lane_sends(lane) ? "send" : "receive", hop->transfer,
+                           xm_plan_tensor_name(executor->plan, hop->tensor),
+                           lane_sends(lane) ? "to" : "from", lane->peer);
+        }
+    }
     for (int i = 0; i < executor->lane_count; ++i) {
         const lane_t *lane = &executor->lanes[i];
         const slot_t *slot = &lane->slots[lane->oldest];

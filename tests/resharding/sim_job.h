@@ -39,6 +39,7 @@ void fixed_destroy(fixed_t *fixed);
 
 typedef struct {
     int window;        /* 0: the default */
+    bool turns;        /* the executors keep the plan's order on NICs */
     bool ordered;      /* the fabric serves the plan's order */
     bool tight_memory; /* every rank gets the least pack buffers that will do, or a few more */
     bool no_copy;      /* fabric and executors leave the buffers alone */

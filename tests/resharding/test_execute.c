@@ -16,7 +16,8 @@ static void check_case(uint64_t seed)
     random_t random = {seed};
     sim_options_t options = {.window = random_int(&random, 1, 3),
                              .tight_memory = random_int(&random, 0, 2) == 0,
-                             .packed = random_int(&random, 0, 1) == 1};
+                             .packed = random_int(&random, 0, 1) == 1,
+                             .turns = random_int(&random, 0, 1) == 1};
     batch_t batch;
     sim_job_t job;
 

@@ -1,0 +1,283 @@
+/* Turns: hops between hosts that wait for those before them in the plan (execute.h). */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "resharding/execute_private.h"
+
+/*
+ * A hop's last chunk is still on its way when the next one's turn is announced: the note travels,
+ * and the next hop's first chunk shakes hands, while the NICs have that chunk to carry.
+ */
+enum { CHUNKS_AHEAD = 1 };
+
+/* Set in the tag of a note; sequence numbers of lanes stay below it. */
+#define NOTE_BIT UINT64_C(0x40000000)
+
+/* The directions of a host's NICs. */
+typedef enum { EGRESS, INGRESS, DIRECTIONS } direction_t;
+
+typedef struct {
+    xm_executor_t *executor;
+    int64_t *latest;  /* by host and direction: the last transfer that used it so far; −1: none */
+    uint32_t *counts; /* by rank: notes awaited from it, then notes for it, so far */
+    bool list;        /* second pass: fill the notes in; first: count them */
+} survey_t;
+
+/* One hop between hosts. */
+typedef struct {
+    int64_t number;
+    int end[DIRECTIONS]; /* the rank that sends, the rank that receives */
+} crossing_t;
+
+static bool crossing_of(const xm_plan_t *plan, int64_t transfer, int place, crossing_t *crossing)
+{
+    int64_t count;
+    const xm_transfer_t *one = &xm_plan_transfers(plan, &count)[transfer];
+    const xm_route_t *route = xm_plan_route(plan, one->route);
+
+    crossing->number = xm_plan_first_hop(plan, transfer) + place;
+    crossing->end[EGRESS] = xm_hop_sender(one, route, place);
+    crossing->end[INGRESS] = route->ranks[place];
+    return xm_plan_host_of(plan, crossing->end[EGRESS]) !=
+           xm_plan_host_of(plan, crossing->end[INGRESS]);
+}
+
+/* This rank's hop with that number, which it has. */
+static int64_t find_hop(const xm_executor_t *executor, int64_t number)
+{
+    int64_t low = 0, high = executor->hop_count;
+
+    while (low + 1 < high) {
+        int64_t middle = low + (high - low) / 2;
+
+        if (executor->hops[middle].number <= number) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* Counts or fills in a note that the rank's hop `owner` awaits or gives. */
+static void add_note(survey_t *survey, int64_t owner, bool awaited, int peer, int64_t successor)
+{
+    xm_executor_t *executor = survey->executor;
+    hop_t *hop = &executor->hops[owner];
+    int64_t *count = awaited ? &hop->await_count : &hop->tell_count;
+    uint32_t *sequence = &survey->counts[2 * peer + !awaited];
+
+    if (survey->list) {
+        executor->notes[(awaited ? hop->awaits : hop->tells) + *count] =
+            (note_t){.executor = executor,
+                     .op.done = xm_executor_note_done,
+                     .peer = peer,
+                     .sequence = *sequence,
+                     .hop = awaited ? owner : successor,
+                     .awaited = awaited};
+    }
+    ++*count;
+    *sequence += peer != executor->transport->rank;
+}
+
+/* The end of `before` at this host lets `next` have the NIC: this rank's part in that. */
+static void add_turn(survey_t *survey, direction_t direction, const crossing_t *before,
+                     const crossing_t *next)
+{
+    const xm_executor_t *executor = survey->executor;
+    int rank = executor->transport->rank;
+    int from = before->end[direction], to = next->end[direction];
+
+    if (before->end[EGRESS] == next->end[EGRESS] && before->end[INGRESS] == next->end[INGRESS]) {
+        return; /* one lane, which keeps the order */
+    }
+    if (to == rank) {
+        int64_t owner = find_hop(executor, next->number);
+
+        if (from == rank) {
+            add_note(survey, find_hop(executor, before->number), false, rank, owner);
+            ++survey->executor->hops[owner].local_turns;
+        } else {
+            add_note(survey, owner, true, from, owner);
+        }
+    } else if (from == rank) {
+        add_note(survey, find_hop(executor, before->number), false, to, -1);
+    }
+}
+
+static void add_turns(survey_t *survey, int64_t transfer, direction_t direction,
+                      const crossing_t *next)
+{
+    const xm_plan_t *plan = survey->executor->plan;
+    int host = xm_plan_host_of(plan, next->end[direction]);
+    int64_t before = survey->latest[DIRECTIONS * host + (int)direction], count;
+    const xm_route_t *route;
+
+    if (before < 0 || before == transfer) {
+        return;
+    }
+    route = xm_plan_route(plan, xm_plan_transfers(plan, &count)[before].route);
+    for (int place = 0; place < route->count; ++place) {
+        crossing_t crossing;
+
+        if (crossing_of(plan, before, place, &crossing) &&
+            xm_plan_host_of(plan, crossing.end[direction]) == host) {
+            add_turn(survey, direction, &crossing, next);
+        }
+    }
+}
+
+static void survey_transfer(survey_t *survey, int64_t transfer)
+{
+    const xm_plan_t *plan = survey->executor->plan;
+    int64_t count;
+    const xm_route_t *route = xm_plan_route(plan, xm_plan_transfers(plan, &count)[transfer].route);
+    crossing_t crossing;
+
+    for (int place = 0; place < route->count; ++place) {
+        if (crossing_of(plan, transfer, place, &crossing)) {
+            add_turns(survey, transfer, EGRESS, &crossing);
+            add_turns(survey, transfer, INGRESS, &crossing);
+        }
+    }
+    for (int place = 0; place < route->count; ++place) {
+        if (crossing_of(plan, transfer, place, &crossing)) {
+            for (int d = 0; d < DIRECTIONS; ++d) {
+                survey->latest[DIRECTIONS * xm_plan_host_of(plan, crossing.end[d]) + d] = transfer;
+            }
+        }
+    }
+}
+
+static void survey_plan(survey_t *survey, size_t hosts, size_t ranks, bool list)
+{
+    xm_executor_t *executor = survey->executor;
+    int64_t count;
+
+    survey->list = list;
+    memset(survey->counts, 0, 2 * ranks * sizeof(*survey->counts));
+    memset(survey->latest, -1, hosts * DIRECTIONS * sizeof(*survey->latest));
+    for (int64_t i = 0; i < executor->hop_count; ++i) {
+        hop_t *hop = &executor->hops[i];
+
+        hop->awaits = executor->note_count;
+        hop->tells = hop->awaits + hop->await_count;
+        executor->note_count += hop->await_count + hop->tell_count;
+        hop->await_count = hop->tell_count = hop->local_turns = 0;
+    }
+    (void)xm_plan_transfers(executor->plan, &count);
+    for (int64_t t = 0; t < count; ++t) {
+        survey_transfer(survey, t);
+    }
+}
+
+static xm_status_t allocate_notes(xm_executor_t *executor)
+{
+    size_t count = 1;
+
+    for (int64_t i = 0; i < executor->hop_count; ++i) {
+        count += (size_t)(executor->hops[i].await_count + executor->hops[i].tell_count);
+    }
+    executor->notes = calloc(count, sizeof(*executor->notes));
+    return executor->notes != NULL
+               ? XM_OK
+               : xm_error_set(XM_ERR_NO_MEMORY, "no memory for the %zu turns of rank %d", count,
+                              executor->transport->rank);
+}
+
+xm_status_t xm_executor_list_turns(xm_executor_t *executor)
+{
+    size_t ranks = (size_t)executor->transport->size, hosts = 0;
+    survey_t survey = {.executor = executor};
+    xm_status_t status;
+
+    for (int rank = 0; rank < xm_plan_ranks(executor->plan); ++rank) {
+        size_t host = (size_t)xm_plan_host_of(executor->plan, rank);
+
+        hosts = host >= hosts ? host + 1 : hosts;
+    }
+    survey.latest = malloc((hosts * DIRECTIONS + 1) * sizeof(*survey.latest));
+    survey.counts = malloc(2 * ranks * sizeof(*survey.counts));
+    if (survey.latest == NULL || survey.counts == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the turns of %zu hosts", hosts);
+        goto free_survey;
+    }
+    survey_plan(&survey, hosts, ranks, false);
+    status = allocate_notes(executor);
+    if (status == XM_OK) {
+        survey_plan(&survey, hosts, ranks, true);
+    }
+
+free_survey:
+    free(survey.counts);
+    free(survey.latest);
+    return status;
+}
+
+/* Starts sending or receiving a note. */
+static void post_note(note_t *note)
+{
+    xm_executor_t *executor = note->executor;
+    uint64_t tag = xm_executor_tag(executor) | NOTE_BIT | note->sequence;
+    xm_status_t status;
+
+    note->op.arg = note;
+    note->busy = true;
+    ++executor->notes_in_flight;
+    status = note->awaited ? xm_transport_receive(executor->transport, note->peer, tag, &note->byte,
+                                                  1, NULL, &note->op)
+                           : xm_transport_send(executor->transport, note->peer, tag, &note->byte, 1,
+                                               NULL, &note->op);
+    if (status != XM_IN_PROGRESS) {
+        xm_executor_note_done(&note->op, status);
+    }
+}
+
+void xm_executor_reset_turns(xm_executor_t *executor)
+{
+    for (int64_t i = 0; executor->notes != NULL && i < executor->hop_count; ++i) {
+        hop_t *hop = &executor->hops[i];
+
+        hop->turns_left = hop->local_turns + hop->await_count;
+        hop->asked = false;
+    }
+}
+
+bool xm_executor_has_turn(xm_executor_t *executor, hop_t *hop)
+{
+    if (!hop->asked) {
+        hop->asked = true;
+        for (int64_t i = 0; i < hop->await_count; ++i) {
+            post_note(&executor->notes[hop->awaits + i]);
+        }
+    }
+    return hop->turns_left == 0;
+}
+
+void xm_executor_pass_turn(xm_executor_t *executor, const hop_t *hop, int64_t chunk)
+{
+    int64_t at = hop->chunks - 1 - CHUNKS_AHEAD;
+
+    if (chunk != (at > 0 ? at : 0)) {
+        return;
+    }
+    for (int64_t i = 0; i < hop->tell_count; ++i) {
+        note_t *note = &executor->notes[hop->tells + i];
+
+        if (note->peer == executor->transport->rank) {
+            xm_executor_take_turn(executor, &executor->hops[note->hop]);
+        } else {
+            post_note(note);
+        }
+    }
+}
+
+void xm_executor_cancel_turns(xm_executor_t *executor)
+{
+    for (int64_t i = 0; executor->notes_in_flight > 0 && i < executor->note_count; ++i) {
+        if (executor->notes[i].busy) {
+            xm_transport_cancel(executor->transport, &executor->notes[i].op);
+        }
+    }
+}
