@@ -53,6 +53,7 @@ typedef struct {
     int64_t hop; /* of this rank, that has its turn */
     int peer;
     uint32_t sequence; /* among those of the pair of ranks */
+    int64_t at;        /* given: after this chunk */
     bool awaited;      /* else given */
     bool busy;
     char byte; /* what is sent */

@@ -1,5 +1,5 @@
 /* Turns: hops between hosts that wait for those before them in the plan (execute.h). */
-#include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,8 +60,27 @@ static int64_t find_hop(const xm_executor_t *executor, int64_t number)
     return low;
 }
 
-/* Counts or fills in a note that the rank's hop `owner` awaits or gives. */
-static void add_note(survey_t *survey, int64_t owner, bool awaited, int peer, int64_t successor)
+/*
+ * The chunk of a hop whose end frees the NIC at one of its ends. Where the other end is slower,
+ * this one has capacity left: the next hop may begin when as much time has passed as the hop would
+ * take at this end's own rate (network.h).
+ */
+static int64_t freeing_chunk(const survey_t *survey, const hop_t *hop, direction_t direction,
+                             const crossing_t *crossing)
+{
+    const xm_network_t *network = xm_plan_network(survey->executor->plan);
+    double egress = xm_network_egress(network, xm_network_host_of(network, crossing->end[EGRESS]));
+    double ingress =
+        xm_network_ingress(network, xm_network_host_of(network, crossing->end[INGRESS]));
+    double share = fmin(egress, ingress) / (direction == EGRESS ? egress : ingress);
+    int64_t at = (int64_t)ceil(share * (double)hop->chunks) - 1 - CHUNKS_AHEAD;
+
+    return at > 0 ? at : 0;
+}
+
+/* Counts or fills in a note that the rank's hop `owner` awaits or gives (after chunk `at`). */
+static void add_note(survey_t *survey, int64_t owner, bool awaited, int peer, int64_t successor,
+                     int64_t at)
 {
     xm_executor_t *executor = survey->executor;
     hop_t *hop = &executor->hops[owner];
@@ -75,6 +94,7 @@ static void add_note(survey_t *survey, int64_t owner, bool awaited, int peer, in
                      .peer = peer,
                      .sequence = *sequence,
                      .hop = awaited ? owner : successor,
+                     .at = at,
                      .awaited = awaited};
     }
     ++*count;
@@ -88,21 +108,20 @@ static void add_turn(survey_t *survey, direction_t direction, const crossing_t *
     const xm_executor_t *executor = survey->executor;
     int rank = executor->transport->rank;
     int from = before->end[direction], to = next->end[direction];
+    int64_t giver = from == rank ? find_hop(executor, before->number) : -1;
+    int64_t taker = to == rank ? find_hop(executor, next->number) : -1, at = 0;
 
     if (before->end[EGRESS] == next->end[EGRESS] && before->end[INGRESS] == next->end[INGRESS]) {
         return; /* one lane, which keeps the order */
     }
-    if (to == rank) {
-        int64_t owner = find_hop(executor, next->number);
-
-        if (from == rank) {
-            add_note(survey, find_hop(executor, before->number), false, rank, owner);
-            ++survey->executor->hops[owner].local_turns;
-        } else {
-            add_note(survey, owner, true, from, owner);
+    if (giver >= 0) {
+        at = freeing_chunk(survey, &executor->hops[giver], direction, before);
+        add_note(survey, giver, false, to, taker, at);
+        if (taker >= 0) {
+            ++survey->executor->hops[taker].local_turns;
         }
-    } else if (from == rank) {
-        add_note(survey, find_hop(executor, before->number), false, to, -1);
+    } else if (taker >= 0) {
+        add_note(survey, taker, true, from, taker, at);
     }
 }
 
@@ -257,14 +276,12 @@ bool xm_executor_has_turn(xm_executor_t *executor, hop_t *hop)
 
 void xm_executor_pass_turn(xm_executor_t *executor, const hop_t *hop, int64_t chunk)
 {
-    int64_t at = hop->chunks - 1 - CHUNKS_AHEAD;
-
-    if (chunk != (at > 0 ? at : 0)) {
-        return;
-    }
     for (int64_t i = 0; i < hop->tell_count; ++i) {
         note_t *note = &executor->notes[hop->tells + i];
 
+        if (note->at != chunk) {
+            continue;
+        }
         if (note->peer == executor->transport->rank) {
             xm_executor_take_turn(executor, &executor->hops[note->hop]);
         } else {

@@ -256,6 +256,9 @@ xm_status_t xm_plan_create(const xm_plan_params_t *params, xm_plan_t **plan)
         status = copy_hosts(created, params->network);
     }
     if (status == XM_OK) {
+        status = xm_network_clone(params->network, &created->network);
+    }
+    if (status == XM_OK) {
         status = xm_classes_create(created, params->network, &classes);
     }
     if (status == XM_OK) {
@@ -281,6 +284,7 @@ void xm_plan_destroy(xm_plan_t *plan)
 {
     if (plan != NULL) {
         xm_draft_clear(&plan->draft);
+        xm_network_destroy(plan->network);
         free(plan->host_of_rank);
         free(plan->tasks);
         for (int i = 0; i < plan->tensor_count; ++i) {

@@ -166,6 +166,8 @@ XM_API int64_t xm_plan_chunk_elements(const xm_plan_t *plan, int64_t task);
 XM_API int64_t xm_plan_chunks(const xm_plan_t *plan, int64_t transfer);
 /** Bytes of the range of a transfer: what each of its hops carries. */
 XM_API uint64_t xm_plan_transfer_bytes(const xm_plan_t *plan, int64_t transfer);
+/** The network that the schedule was made for. */
+XM_API const xm_network_t *xm_plan_network(const xm_plan_t *plan);
 /** Host of a rank, as planned. */
 XM_API int xm_plan_host_of(const xm_plan_t *plan, int rank);
 /** Largest rank of all meshes, plus one. */

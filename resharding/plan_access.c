@@ -106,6 +106,11 @@ uint64_t xm_plan_transfer_bytes(const xm_plan_t *plan, int64_t transfer)
                       plan->tensors[plan->tasks[t->task].tensor].element_size);
 }
 
+const xm_network_t *xm_plan_network(const xm_plan_t *plan)
+{
+    return plan->network;
+}
+
 int xm_plan_host_of(const xm_plan_t *plan, int rank)
 {
     return plan->host_of_rank[rank];

@@ -40,6 +40,7 @@ struct xm_plan {
     xm_draft_t draft;
     int *host_of_rank;
     int ranks;
+    xm_network_t *network; /* the schedule was made for */
     uint64_t net_bytes;
     int64_t bound_ns, makespan_ns;
     char digest[XM_DIGEST_TEXT];
