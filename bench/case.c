@@ -103,8 +103,10 @@ bool rb_suite_holds(rb_suite_t suite, int index)
     if (index >= TABLE_CASES) {
         return suite == RB_SUITE_MODEL;
     }
-    return suite == RB_SUITE_ALPA ? table[index].suite != RB_SUITE_TESTS
-                                  : table[index].suite == suite;
+    if (suite == RB_SUITE_ALPA) {
+        return table[index].suite != RB_SUITE_TESTS;
+    }
+    return table[index].suite == (suite == RB_SUITE_ABLATION ? RB_SUITE_NM : suite);
 }
 
 static xm_status_t fill_side(const table_side_t *row, rb_side_t *side)
@@ -199,6 +201,9 @@ char *rb_case_format_shape(const rb_case_t *one, char *buffer, size_t size)
 
 void rb_case_clear(rb_case_t *cleared)
 {
+    if (cleared->variant > 0) {
+        return;
+    }
     rb_model_destroy(cleared->model);
     cleared->model = NULL;
     free(cleared->src.ranks);

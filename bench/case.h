@@ -8,6 +8,8 @@
  *  - alpa-1m (1m1 … 1m7): 1 GiB from one device to every device of another mesh;
  *  - alpa-nm (nm1 … nm9): 2 GiB between meshes of several hosts;
  *  - alpa: both of them;
+ *  - alpa-ablation: the cases of alpa-nm, each by broadcast under every scheduler of the paper's
+ *    ablation and openshop (select.h makes the variants);
  *  - alpa-tests (t1 … t16): small tensors, each with the strategy its test is for. t1 and t2, t3
  *    and t4, t5 and t6 are pairs that differ in Alpa only in its local all-gather;
  *  - model: all tensors of a model, from its training to its serving ranks (model.h).
@@ -26,10 +28,11 @@ typedef enum rb_suite {
     RB_SUITE_ALPA,
     RB_SUITE_1M,
     RB_SUITE_NM,
+    RB_SUITE_ABLATION,
     RB_SUITE_TESTS,
     RB_SUITE_MODEL
 } rb_suite_t;
-#define RB_SUITE_NAMES "alpa|alpa-1m|alpa-nm|alpa-tests|model"
+#define RB_SUITE_NAMES "alpa|alpa-1m|alpa-nm|alpa-ablation|alpa-tests|model"
 
 enum { RB_CASE_NAME = 64, RB_SIDE_TEXT = 160, RB_SHAPE_TEXT = 160, RB_ANY = -1 };
 
@@ -58,6 +61,8 @@ typedef struct rb_case {
     int ranks_per_host;         /**< of the cluster the case is made for; 0: one host */
     bool pack;                  /**< both sides share a host when they fit into one */
     rb_model_request_t request; /**< of a model: what it is loaded from */
+    int variant, variants;      /**< place and number among those of the same case that differ in
+                                   strategy and scheduler (select.h); number 0 owns */
     rb_model_t *model;          /**< all tensors of the case (owned), once loaded; NULL: one tensor,
                                    described by the above */
 } rb_case_t;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,6 +100,9 @@ static json_t *config_json(const rb_job_info_t *job)
     if (config != NULL && !o->dry_run) {
         (void)json_object_set_new(config, "warmup", json_integer(o->warmup));
         (void)json_object_set_new(config, "iterations", json_integer(o->iterations));
+        if (o->paper) {
+            (void)json_object_set_new(config, "protocol", json_string("paper"));
+        }
         (void)json_object_set_new(config, "validate", json_boolean(o->validate));
         if (o->transport == RB_TRANSPORT_UCX) {
             (void)json_object_set_new(config, "window",
@@ -229,22 +233,27 @@ static void add_times(json_t *entry, const rb_result_t *result)
 {
     const xm_plan_t *plan = result->prepared->plan;
     rb_times_t times = rb_result_times(result);
-    double bound = (double)xm_plan_bound_ns(plan) * 1e-9;
+    double fraction = rb_result_bound_fraction(result);
     json_t *all = json_array();
 
     for (int i = 0; i < result->runs; ++i) {
         (void)json_array_append_new(all, json_real(result->seconds[i]));
     }
     (void)json_object_set_new(entry, "time_s",
-                              json_pack("{s:f, s:f, s:f, s:o}", "min", times.min, "median",
-                                        times.median, "max", times.max, "all", all));
+                              json_pack("{s:f, s:f, s:f, s:f, s:f, s:o}", "min", times.min,
+                                        "median", times.median, "max", times.max, "mean",
+                                        times.mean, "variance", times.variance, "all", all));
+    if (result->cpu_s > 0) {
+        (void)json_object_set_new(entry, "cpu_s", json_real(result->cpu_s));
+    }
     if (times.median > 0) {
         (void)json_object_set_new(entry, "algbw_GBps",
                                   json_real((double)xm_plan_bytes(plan) / times.median * 1e-9));
         (void)json_object_set_new(entry, "netbw_GBps",
                                   json_real((double)xm_plan_net_bytes(plan) / times.median * 1e-9));
-        if (bound > 0) {
-            (void)json_object_set_new(entry, "bound_fraction", json_real(bound / times.median));
+        (void)json_object_set_new(entry, "sim_error", json_real(rb_result_sim_error(result)));
+        if (!isnan(fraction)) {
+            (void)json_object_set_new(entry, "bound_fraction", json_real(fraction));
         }
     }
     if (result->verified) {

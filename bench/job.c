@@ -161,22 +161,44 @@ static xm_status_t introduce_ranks(job_t *job)
     return xm_worker_allgather(job->worker, &own, job->ranks, sizeof(own));
 }
 
-static xm_status_t run_case(job_t *job, int index)
+static xm_status_t prepare_variants(job_t *job, int first, int count, rb_prepared_t *prepared)
 {
-    rb_prepared_t prepared = {0};
-    rb_result_t result;
-    xm_status_t status = rb_prepared_list_take(&job->prepared, index, &prepared);
+    xm_status_t status = XM_OK;
 
-    status = rb_share_status(job->worker, status);
-    if (status == XM_OK) {
-        status = rb_job_case(job->worker, &job->info, index, &prepared, &result);
+    for (int v = 0; status == XM_OK && v < count; ++v) {
+        status = rb_prepared_list_take(&job->prepared, first + v, &prepared[v]);
     }
-    if (status == XM_OK) {
-        job->wrong += result.wrong;
-        status = job->report != NULL ? rb_report_add(job->report, &result) : XM_OK;
-        rb_result_clear(&result);
+    return rb_share_status(job->worker, status);
+}
+
+/* All variants of the case whose first is at @p first. */
+static xm_status_t run_case(job_t *job, int first)
+{
+    int count = job->selection.cases[first].variants;
+    rb_prepared_t *prepared = calloc((size_t)count, sizeof(*prepared));
+    rb_result_t *results = calloc((size_t)count, sizeof(*results));
+    xm_status_t status;
+
+    if (prepared == NULL || results == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d results", count);
+        goto free_arrays;
     }
-    rb_prepared_clear(&prepared);
+    status = prepare_variants(job, first, count, prepared);
+    if (status == XM_OK) {
+        status = rb_job_case(job->worker, &job->info, first, count, prepared, results);
+    }
+    for (int v = 0; status == XM_OK && v < count; ++v) {
+        job->wrong += results[v].wrong;
+        status = job->report != NULL ? rb_report_add(job->report, &results[v]) : XM_OK;
+    }
+    for (int v = 0; v < count; ++v) {
+        rb_result_clear(&results[v]);
+        rb_prepared_clear(&prepared[v]);
+    }
+
+free_arrays:
+    free(results);
+    free(prepared);
     return status;
 }
 
@@ -192,7 +214,8 @@ static xm_status_t run_cases(job_t *job)
     if (xm_worker_rank(job->worker) == 0) {
         status = rb_report_create(&job->info, &job->report);
     }
-    for (int i = 0; status == XM_OK && i < job->selection.count; ++i) {
+    for (int i = 0; status == XM_OK && i < job->selection.count;
+         i += job->selection.cases[i].variants) {
         status = run_case(job, i);
     }
     return status == XM_OK && job->report != NULL ? rb_report_finish(job->report) : status;

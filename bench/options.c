@@ -9,12 +9,15 @@
 
 /* Values of options as they are given, before they are checked together. */
 typedef struct {
-    const char *scale, *partition, *nic_gbps;
+    const char *scale, *partition, *nic_gbps, *strategies, *schedulers;
     bool validate, no_validate;
-    int transport;
+    int transport, protocol;
 } raw_t;
 
 enum { MAX_RANKS = 65536, MAX_ITERATIONS = 1000000 };
+
+/* MLSys'23: 13 runs, of which the first 3 are dropped. */
+enum { PAPER_WARMUP = 3, PAPER_ITERATIONS = 10 };
 
 static const char summary[] =
     "Moves sharded tensors from one device mesh to another, checks every byte and compares the\n"
@@ -62,10 +65,11 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
          "Take the resharding from a parallel plan of autopar."},
         {"boundary", 0, XM_CLI_INT, &o->boundary, "K", 0, MAX_RANKS,
          "Boundary of the parallel plan, between stages K and K + 1 (default 0)."},
-        {"strategy", 0, XM_CLI_CHOICE, &o->strategy, RB_STRATEGY_NAMES, 0, 0,
-         "How a slice reaches its receivers (default: the case's own, else broadcast)."},
-        {"scheduler", 0, XM_CLI_CHOICE, &o->scheduler, RB_SCHEDULER_NAMES, 0, 0,
-         "Who sends, in which order (default: the case's own, else balance)."},
+        {"strategy", 0, XM_CLI_STRING, &raw->strategies, RB_STRATEGY_NAMES, 0, 0,
+         "How a slice reaches its receivers (default: the case's own, else broadcast). Several "
+         "with commas, or all: each in turn, run by run."},
+        {"scheduler", 0, XM_CLI_STRING, &raw->schedulers, RB_SCHEDULER_NAMES, 0, 0,
+         "Who sends, in which order (default: the case's own, else balance). Several likewise."},
         {"transport", 0, XM_CLI_CHOICE, &raw->transport, "ucx|sim", 0, 0,
          "Move bytes by UCX, or in a simulated network with a virtual clock (default ucx)."},
         {"nic-gbps", 0, XM_CLI_STRING, &raw->nic_gbps, "LIST", 0, 0,
@@ -83,6 +87,8 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
          "Runs before those that are timed (default 1)."},
         {"iterations", 'i', XM_CLI_INT, &o->iterations, "I", 1, MAX_ITERATIONS,
          "Timed runs (default 5)."},
+        {"protocol", 0, XM_CLI_CHOICE, &raw->protocol, "paper", 0, 0,
+         "Runs as in the paper: 13, of which the first 3 are dropped. Not with -w and -i."},
         {"validate", 0, XM_CLI_FLAG, &raw->validate, NULL, 0, 0,
          "Check every byte of every run (the default)."},
         {"no-validate", 0, XM_CLI_FLAG, &raw->no_validate, NULL, 0, 0, "Check nothing."},
@@ -263,6 +269,15 @@ static xm_status_t check_runs(const rb_options_t *o, const raw_t *raw)
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--validate and --no-validate contradict each other");
     }
+    for (int i = 0; o->paper && i < 2; ++i) {
+        static const char *const runs[] = {"warmup", "iterations"};
+
+        if (xm_cli_given(o->cli, runs[i])) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "--protocol paper is %d runs before %d timed ones; leave --%s out",
+                                PAPER_WARMUP, PAPER_ITERATIONS, runs[i]);
+        }
+    }
     if (o->dry_run && o->verify) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--verify compares what was moved, and --dry-run moves nothing");
@@ -298,10 +313,22 @@ static xm_status_t check(rb_options_t *o, const raw_t *raw)
         status = check_rates(o);
     }
     if (status == XM_OK) {
+        o->paper = xm_cli_given(o->cli, "protocol");
         status = check_runs(o, raw);
+    }
+    if (status == XM_OK) {
+        status = rb_choices_parse("--strategy", RB_STRATEGY_NAMES, raw->strategies, &o->strategies);
+    }
+    if (status == XM_OK) {
+        status =
+            rb_choices_parse("--scheduler", RB_SCHEDULER_NAMES, raw->schedulers, &o->schedulers);
     }
     if (status < 0) {
         return status;
+    }
+    if (o->paper) {
+        o->warmup = PAPER_WARMUP;
+        o->iterations = PAPER_ITERATIONS;
     }
     o->validate = !raw->no_validate;
     o->transport = (rb_transport_t)raw->transport;
@@ -318,8 +345,6 @@ xm_status_t rb_options_parse(int argc, char *const *argv, rb_options_t *options)
                               .argc = argc,
                               .argv = argv,
                               .suite = RB_ANY,
-                              .strategy = RB_ANY,
-                              .scheduler = RB_ANY,
                               .warmup = 1,
                               .iterations = 5,
                               .seed = 1};

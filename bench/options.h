@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "bench/choices.h"
 #include "cli_support/options.h"
 #include "resharding/plan.h"
 
@@ -17,7 +18,7 @@ typedef enum rb_transport { RB_TRANSPORT_UCX, RB_TRANSPORT_SIM } rb_transport_t;
 #define RB_STRATEGY_NAMES  "send_recv|allgather|broadcast|auto"
 #define RB_SCHEDULER_NAMES "naive|balance|dfs|greedy|openshop|auto"
 
-enum { RB_OPTIONS_MAX = 52, RB_NIC_RATES = 64 };
+enum { RB_OPTIONS_MAX = 56, RB_NIC_RATES = 64 };
 
 /** Everything the command line says. Texts belong to `cli`; absent ones are NULL, numbers 0. */
 typedef struct rb_options {
@@ -37,14 +38,15 @@ typedef struct rb_options {
     const char *model_config, *system_config, *shard_table;
     const char *plan;
     int boundary;
-    int strategy;  /**< xm_strategy_t, or RB_ANY */
-    int scheduler; /**< xm_scheduler_t, or RB_ANY */
+    rb_choices_t strategies; /**< of xm_strategy_t; none: the case's own */
+    rb_choices_t schedulers; /**< of xm_scheduler_t likewise */
     rb_transport_t transport;
     double nic_gbps[RB_NIC_RATES]; /**< of the hosts in turn */
     int nic_rates;                 /**< entries of nic_gbps; 0: not given */
     double uplink_gbps;            /**< 0: uplinks are never the limit */
     int racks;
     const char *profile, *topology;
+    bool paper; /**< --protocol paper; warmup and iterations are what it says */
     int warmup, iterations, seed;
     uint64_t memory_limit; /**< bytes of a rank's pack buffers; 0: none beyond the executor's own */
     bool validate, verify, dry_run, json;

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "bench/comparison.h"
 #include "bench/document.h"
 #include "bench/table.h"
 #include "bench/timeline.h"
@@ -18,6 +19,7 @@ struct rb_report {
     rb_document_t *document;
     rb_trace_t *trace;
     rb_totals_t totals;
+    rb_comparison_t comparison;
 };
 
 /* Asks for permission only: opening would empty the file, or end the stream of a named pipe. */
@@ -109,6 +111,9 @@ xm_status_t rb_report_add(rb_report_t *report, const rb_result_t *result)
     xm_status_t status = rb_document_add(report->document, result);
 
     rb_totals_add(&report->totals, result);
+    if (status == XM_OK) {
+        status = rb_comparison_add(&report->comparison, result);
+    }
     if (!options->json) {
         rb_table_row(stdout, result);
     }
@@ -129,7 +134,9 @@ xm_status_t rb_report_finish(rb_report_t *report)
     xm_status_t status = XM_OK;
 
     if (!report->job->options->json) {
+        rb_comparison_print_ratios(stdout, &report->comparison);
         rb_table_summary(stdout, report->job, &report->totals);
+        rb_comparison_print_prediction(stdout, &report->comparison);
     }
     if (report->trace != NULL) {
         status = rb_trace_write(report->trace, report->job->options->trace_path);
@@ -150,6 +157,7 @@ void rb_report_destroy(rb_report_t *report)
     if (report != NULL) {
         rb_trace_destroy(report->trace);
         rb_document_destroy(report->document);
+        rb_comparison_clear(&report->comparison);
         free(report);
     }
 }

@@ -188,13 +188,87 @@ static xm_status_t apply_overrides(const rb_options_t *options, rb_case_t *one)
         return status;
     }
     one->seed = options->seed;
-    if (options->strategy != RB_ANY || one->strategy == RB_ANY) {
-        one->strategy = options->strategy != RB_ANY ? options->strategy : XM_STRATEGY_BROADCAST;
-    }
-    if (options->scheduler != RB_ANY || one->scheduler == RB_ANY) {
-        one->scheduler = options->scheduler != RB_ANY ? options->scheduler : XM_SCHEDULER_BALANCE;
-    }
     return XM_OK;
+}
+
+/* What is named, else what the case is made for, else a default. */
+static rb_choices_t resolve(const rb_choices_t *named, int own, int fallback)
+{
+    return named->count > 0 ? *named : (rb_choices_t){{own != RB_ANY ? own : fallback}, .count = 1};
+}
+
+/* The schedulers that the ablation compares, unless others are named. */
+static rb_choices_t schedulers_of(const rb_options_t *options, const rb_case_t *one)
+{
+    static const rb_choices_t ablation = {{XM_SCHEDULER_NAIVE, XM_SCHEDULER_BALANCE,
+                                           XM_SCHEDULER_DFS, XM_SCHEDULER_GREEDY,
+                                           XM_SCHEDULER_OPENSHOP},
+                                          .count = 5};
+
+    return options->suite == RB_SUITE_ABLATION && options->schedulers.count == 0
+               ? ablation
+               : resolve(&options->schedulers, one->scheduler, XM_SCHEDULER_BALANCE);
+}
+
+/* Puts every combination of strategy and scheduler in the place of each case. The cases move to the
+ * first of their variants. */
+static xm_status_t make_variants(const rb_options_t *options, rb_selection_t *selection)
+{
+    rb_selection_t made;
+    xm_status_t status = allocate(selection->count * RB_CHOICES * RB_CHOICES, &made);
+
+    if (status < 0) {
+        return status;
+    }
+    for (int i = 0; i < selection->count; ++i) {
+        const rb_case_t *one = &selection->cases[i];
+        rb_choices_t strategies =
+            resolve(&options->strategies, one->strategy, XM_STRATEGY_BROADCAST);
+        rb_choices_t schedulers = schedulers_of(options, one);
+        int variants = strategies.count * schedulers.count;
+
+        for (int v = 0; v < variants; ++v) {
+            rb_case_t *variant = &made.cases[made.count++];
+
+            *variant = *one;
+            variant->variant = v;
+            variant->variants = variants;
+            variant->strategy = strategies.items[v / schedulers.count];
+            variant->scheduler = schedulers.items[v % schedulers.count];
+        }
+    }
+    free(selection->cases);
+    *selection = made;
+    return XM_OK;
+}
+
+/* A figure and a plan file show one plan. */
+static xm_status_t check_single(const rb_options_t *options, const rb_selection_t *selection)
+{
+    const char *option = options->plot_path != NULL ? "--plot" : "--dump-plan";
+
+    if (selection->count == 1 || (options->plot_path == NULL && options->dump_path == NULL)) {
+        return XM_OK;
+    }
+    if (selection->count == selection->cases[0].variants) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%s is about one plan, but %d are asked for; name one with --strategy "
+                            "and --scheduler",
+                            option, selection->count);
+    }
+    return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                        "%s is about one case, but %d are selected; name one with --case", option,
+                        rb_selection_cases(selection));
+}
+
+int rb_selection_cases(const rb_selection_t *selection)
+{
+    int cases = 0;
+
+    for (int i = 0; i < selection->count; ++i) {
+        cases += selection->cases[i].variant == 0;
+    }
+    return cases;
 }
 
 xm_status_t rb_select(const rb_options_t *options, rb_selection_t *selection)
@@ -216,15 +290,13 @@ xm_status_t rb_select(const rb_options_t *options, rb_selection_t *selection)
     for (int i = 0; status == XM_OK && i < selected.count; ++i) {
         status = apply_overrides(options, &selected.cases[i]);
     }
-    if (status < 0) {
-        rb_selection_clear(&selected);
-        return status;
+    if (status == XM_OK) {
+        status = make_variants(options, &selected);
     }
-    if (selected.count > 1 && (options->plot_path != NULL || options->dump_path != NULL)) {
-        status =
-            xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                         "%s is about one case, but %d are selected; name one with --case",
-                         options->plot_path != NULL ? "--plot" : "--dump-plan", selected.count);
+    if (status == XM_OK) {
+        status = check_single(options, &selected);
+    }
+    if (status < 0) {
         rb_selection_clear(&selected);
         return status;
     }

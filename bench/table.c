@@ -60,8 +60,9 @@ static void print_settings(FILE *file, const rb_job_info_t *job)
         if (o->transport == RB_TRANSPORT_UCX) {
             (void)fprintf(file, ", window %d", xm_config_count(XM_CONFIG_WINDOW));
         }
-        (void)fprintf(file, ", warm-up %d, runs %d, validate %s, verify %s", o->warmup,
-                      o->iterations, o->validate ? "yes" : "no", o->verify ? "yes" : "no");
+        (void)fprintf(file, ", warm-up %d, runs %d%s, validate %s, verify %s", o->warmup,
+                      o->iterations, o->paper ? " (the paper's protocol)" : "",
+                      o->validate ? "yes" : "no", o->verify ? "yes" : "no");
     }
     if (o->memory_limit > 0) {
         (void)fprintf(file, ", memory limit %" PRIu64 " B", o->memory_limit);
@@ -101,7 +102,8 @@ static int *count_parts(const rb_job_info_t *job)
         xm_mesh_t *src, *dst;
         bool shared;
 
-        if (rb_place(&job->selection->cases[i], job->hosts, &src, &dst, &shared) == XM_OK) {
+        if (job->selection->cases[i].variant == 0 &&
+            rb_place(&job->selection->cases[i], job->hosts, &src, &dst, &shared) == XM_OK) {
             count_members(src, counts);
             count_members(dst, counts + ranks);
             xm_mesh_destroy(dst);
@@ -144,7 +146,7 @@ static void print_ranks(FILE *file, const rb_job_info_t *job)
     for (int r = 0; counts != NULL && r < job->hosts->ranks; ++r) {
         print_rank(file, job, r);
         (void)fprintf(file, "source in %d, destination in %d of %d cases\n", counts[r],
-                      counts[job->hosts->ranks + r], job->selection->count);
+                      counts[job->hosts->ranks + r], rb_selection_cases(job->selection));
     }
     free(counts);
 }
@@ -157,16 +159,18 @@ static void print_columns(FILE *file, bool dry_run)
         (void)fprintf(file, " %13s %12s %12s %7s %7s\n", "net", "bound", "makespan", "%bound",
                       "gap");
     } else {
-        (void)fprintf(file, " %11s %11s %11s %11s %11s %8s %8s %7s %8s\n", "bound", "predicted",
-                      "min", "median", "max", "algbw", "netbw", "%bound", "#wrong");
+        (void)fprintf(file, " %11s %11s %7s %11s %11s %11s %11s %11s %8s %8s %7s %8s\n", "bound",
+                      "predicted", "sim%", "min", "median", "max", "mean", "stddev", "algbw",
+                      "netbw", "%bound", "#wrong");
     }
     (void)fprintf(file, "#%11s %13s %-16s %-16s %-16s %-10s %-9s %-13s %11s", "", "(B)", "", "", "",
                   "", "", "", "(us)");
     if (dry_run) {
         (void)fprintf(file, " %13s %12s %12s %7s %7s\n", "(B)", "(us)", "(us)", "", "(%)");
     } else {
-        (void)fprintf(file, " %11s %11s %11s %11s %11s %8s %8s %7s %8s\n", "(us)", "(us)", "(us)",
-                      "(us)", "(us)", "(GB/s)", "(GB/s)", "", "(B)");
+        (void)fprintf(file, " %11s %11s %7s %11s %11s %11s %11s %11s %8s %8s %7s %8s\n", "(us)",
+                      "(us)", "", "(us)", "(us)", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "",
+                      "(B)");
     }
 }
 
@@ -181,22 +185,13 @@ void rb_table_header(FILE *file, const rb_job_info_t *job)
     if (!o->dry_run && o->transport == RB_TRANSPORT_SIM) {
         (void)fprintf(file, "# times are virtual: the simulated network's clock\n");
     }
-    if (job->ranks != NULL && job->selection->count == 1) {
+    if (job->ranks != NULL && rb_selection_cases(job->selection) == 1) {
         print_ranks_of_case(file, job);
     } else if (job->ranks != NULL) {
         print_ranks(file, job);
     }
     print_columns(file, o->dry_run);
     (void)fflush(file);
-}
-
-static double bound_fraction(const rb_result_t *result)
-{
-    double bound = (double)xm_plan_bound_ns(result->prepared->plan) * 1e-9;
-    double time = result->runs > 0 ? rb_result_times(result).median
-                                   : (double)xm_plan_makespan_ns(result->prepared->plan) * 1e-9;
-
-    return bound > 0 && time > 0 ? bound / time : NAN;
 }
 
 static void print_percent(FILE *file, double fraction)
@@ -213,16 +208,18 @@ static void print_measured(FILE *file, const rb_result_t *result)
     const xm_plan_t *plan = result->prepared->plan;
     rb_times_t times = rb_result_times(result);
 
-    (void)fprintf(file, " %11.1f %11.1f %11.1f %11.1f %11.1f",
-                  (double)xm_plan_bound_ns(plan) * 1e-3, (double)xm_plan_makespan_ns(plan) * 1e-3,
-                  times.min * 1e6, times.median * 1e6, times.max * 1e6);
+    (void)fprintf(file, " %11.1f %11.1f", (double)xm_plan_bound_ns(plan) * 1e-3,
+                  (double)xm_plan_makespan_ns(plan) * 1e-3);
+    print_percent(file, rb_result_sim_error(result));
+    (void)fprintf(file, " %11.1f %11.1f %11.1f %11.1f %11.1f", times.min * 1e6, times.median * 1e6,
+                  times.max * 1e6, times.mean * 1e6, sqrt(times.variance) * 1e6);
     if (times.median > 0) {
         (void)fprintf(file, " %8.3f %8.3f", (double)xm_plan_bytes(plan) / times.median * 1e-9,
                       (double)xm_plan_net_bytes(plan) / times.median * 1e-9);
     } else {
         (void)fprintf(file, " %8s %8s", "-", "-");
     }
-    print_percent(file, bound_fraction(result));
+    print_percent(file, rb_result_bound_fraction(result));
     if (result->validated) {
         (void)fprintf(file, " %8" PRIu64 "\n", result->wrong);
     } else {
@@ -237,7 +234,7 @@ static void print_planned(FILE *file, const rb_result_t *result)
 
     (void)fprintf(file, " %13" PRIu64 " %12.1f %12.1f", xm_plan_net_bytes(plan),
                   (double)xm_plan_bound_ns(plan) * 1e-3, (double)xm_plan_makespan_ns(plan) * 1e-3);
-    print_percent(file, bound_fraction(result));
+    print_percent(file, rb_result_bound_fraction(result));
     if (isnan(gap)) {
         (void)fprintf(file, " %7s\n", "-");
     } else {
@@ -262,7 +259,7 @@ void rb_table_row(FILE *file, const rb_result_t *result)
     const xm_plan_t *plan = prepared->plan;
     char src[RB_SIDE_TEXT], dst[RB_SIDE_TEXT], shape[RB_SHAPE_TEXT], scheduler[SCHEDULER_TEXT];
 
-    if (prepared->shared) {
+    if (prepared->shared && one->variant == 0) {
         (void)fprintf(file,
                       "# %s: the meshes share hosts; %d ranks (%d a host) would keep them apart\n",
                       one->name, rb_place_needs(one, one->ranks_per_host), one->ranks_per_host);
@@ -283,10 +280,12 @@ void rb_table_row(FILE *file, const rb_result_t *result)
 
 void rb_totals_add(rb_totals_t *totals, const rb_result_t *result)
 {
-    double fraction = bound_fraction(result);
+    double fraction = rb_result_bound_fraction(result);
 
     ++totals->cases;
     totals->wrong += result->wrong;
+    totals->cpu_s += result->cpu_s;
+    totals->bytes += (double)xm_plan_bytes(result->prepared->plan);
     totals->validated = result->validated;
     totals->verified = result->verified;
     if (!isnan(fraction)) {
@@ -308,6 +307,10 @@ void rb_table_summary(FILE *file, const rb_job_info_t *job, const rb_totals_t *t
             (void)fprintf(file, "# Checksums            : all equal\n");
         }
     }
+    if (totals->cpu_s > 0) {
+        (void)fprintf(file, "# CPU of all ranks     : %.6f s a run on average, %.3f s a GB\n",
+                      totals->cpu_s / totals->cases, totals->cpu_s / totals->bytes * 1e9);
+    }
     if (totals->bounded > 0) {
         (void)fprintf(file, "# Avg %%bound            : %.1f\n",
                       totals->bound_fraction_sum / totals->bounded * 100);
@@ -316,16 +319,18 @@ void rb_table_summary(FILE *file, const rb_job_info_t *job, const rb_totals_t *t
 
 xm_status_t rb_table_list(FILE *file, const rb_selection_t *selection)
 {
-    (void)fprintf(file, "#%9s %-16s %-16s %-16s %-10s %s\n", "case", "src", "dst", "shape", "type",
-                  "ranks needed");
+    (void)fprintf(file, "#%9s %-16s %-16s %-16s %-10s %-9s %-9s %s\n", "case", "src", "dst",
+                  "shape", "type", "strategy", "sched", "ranks needed");
     for (int i = 0; i < selection->count; ++i) {
         const rb_case_t *one = &selection->cases[i];
         char src[RB_SIDE_TEXT], dst[RB_SIDE_TEXT], shape[RB_SHAPE_TEXT];
 
-        (void)fprintf(file, "%10s %-16s %-16s %-16s %-10s %d\n", one->name,
+        (void)fprintf(file, "%10s %-16s %-16s %-16s %-10s %-9s %-9s %d\n", one->name,
                       rb_side_format(&one->src, src, sizeof(src)),
                       rb_side_format(&one->dst, dst, sizeof(dst)),
                       rb_case_format_shape(one, shape, sizeof(shape)), one->dtype,
+                      xm_strategy_name((xm_strategy_t)one->strategy),
+                      xm_scheduler_name((xm_scheduler_t)one->scheduler),
                       rb_place_needs(one, one->ranks_per_host));
     }
     return xm_cli_flush();

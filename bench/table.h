@@ -19,6 +19,7 @@ typedef struct rb_totals {
     int cases;
     uint64_t wrong;
     bool validated, verified;
+    double cpu_s, bytes; /**< of one run of each case */
     double bound_fraction_sum;
     int bounded; /**< cases with a time and a bound above zero */
 } rb_totals_t;

@@ -5,11 +5,13 @@
 #include "comm/text.h"
 #include "resharding/schedule_private.h"
 #include "resharding/simulate.h"
+#include "resharding/view.h"
 
 enum {
     NODE_BUDGET = 200000,
     LARGEST_CHUNK = 8 * 1024 * 1024, /* as much as an executor packs at once (execute.h) */
-    DFS_TASKS = 64,                  /* `auto` does not ask dfs to order more than this */
+    HOST_CHUNKS = 8,   /* chunks of slices that stay inside a host may be so much larger */
+    DFS_TASKS = 64,    /* `auto` does not ask dfs to order more than this */
     CLOSE_ENOUGH = 200 /* `auto` stops at a schedule within bound / this of the bound */
 };
 
@@ -119,6 +121,39 @@ void xm_scheduling_set_chunk(const xm_scheduling_t *s, xm_draft_t *draft, int64_
     }
 }
 
+/* True when the slice is one piece of memory at both ends, so that nobody packs it. */
+static bool is_flat(const xm_plan_t *plan, int64_t task)
+{
+    const xm_unit_task_t *row = &plan->tasks[task];
+    const xm_planned_tensor_t *tensor = &plan->tensors[row->tensor];
+    xm_box_t box, src, dst;
+    xm_view_t view;
+
+    xm_plan_task_box(plan, task, &box);
+    xm_layout_tile_box(tensor->src, row->src_tile, &src);
+    xm_layout_tile_box(tensor->dst, row->dst_tile, &dst);
+    xm_view_init(&view, &src, &box, tensor->element_size);
+    if (!xm_view_is_flat(&view)) {
+        return false;
+    }
+    xm_view_init(&view, &dst, &box, tensor->element_size);
+    return xm_view_is_flat(&view);
+}
+
+/* A slice that stays inside its host shares no NIC with anybody, and a receiver copies it out of
+ * the holder's memory: then it is the handshakes that cost, so there are fewer of them. */
+static uint64_t chunk_limit(const xm_scheduling_t *s, int64_t task, const xm_class_t *class,
+                            uint64_t limit)
+{
+    bool wide = s->params->chunk_bytes == 0 && class->remote_count == 0 && class->near_count > 0 &&
+                is_flat(s->plan, task);
+
+    if (!wide) {
+        return limit;
+    }
+    return limit < LARGEST_CHUNK / HOST_CHUNKS ? limit * HOST_CHUNKS : LARGEST_CHUNK;
+}
+
 static void set_chunks(const xm_scheduling_t *s, xm_draft_t *draft, uint64_t limit)
 {
     for (int64_t t = 0; t < s->plan->task_count; ++t) {
@@ -128,9 +163,9 @@ static void set_chunks(const xm_scheduling_t *s, xm_draft_t *draft, uint64_t lim
         if (hops < class->near_count) {
             hops = class->near_count;
         }
-        xm_scheduling_set_chunk(
-            s, draft, t,
-            xm_chunk_bytes(s->params->network, xm_task_bytes(s->plan, t), hops, limit));
+        xm_scheduling_set_chunk(s, draft, t,
+                                xm_chunk_bytes(s->params->network, xm_task_bytes(s->plan, t), hops,
+                                               chunk_limit(s, t, class, limit)));
     }
 }
 

@@ -75,6 +75,23 @@ START_TEST(more_rates_than_there_is_room_for_are_refused)
 }
 END_TEST
 
+START_TEST(the_papers_protocol_is_thirteen_runs)
+{
+    char protocol[] = "--protocol=paper", warmup[] = "-w1", iterations[] = "--iterations=10";
+    rb_options_t options;
+
+    ck_assert_xm_ok(PARSE(&options, program, suite_option, model, protocol));
+    ck_assert(options.paper);
+    ck_assert_int_eq(options.warmup, 3);
+    ck_assert_int_eq(options.iterations, 10);
+    rb_options_clear(&options);
+    ck_assert_xm_fails(PARSE(&options, program, suite_option, model, protocol, warmup),
+                       XM_ERR_INVALID_ARGUMENT, "leave --warmup out");
+    ck_assert_xm_fails(PARSE(&options, program, suite_option, model, protocol, iterations),
+                       XM_ERR_INVALID_ARGUMENT, "leave --iterations out");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("options");
@@ -82,6 +99,7 @@ int main(void)
 
     tcase_add_test(tests, strategies_and_schedulers_are_those_of_plans);
     tcase_add_test(tests, rates_of_hosts_are_listed);
+    tcase_add_test(tests, the_papers_protocol_is_thirteen_runs);
     tcase_add_test(tests, more_rates_than_there_is_room_for_are_refused);
     suite_add_tcase(suite, tests);
     return xm_test_run(suite);

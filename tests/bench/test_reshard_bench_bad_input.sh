@@ -80,6 +80,10 @@ own "--partition: unknown partition 'chnk'; did you mean chunk?" --partition chn
 own "--partition: the explicit partition needs the offsets of its cuts" --partition explicit
 own "--strategy: 'brodcast' is unknown; did you mean 'broadcast'?" --strategy brodcast
 own "--scheduler: 'balanse' is unknown; did you mean 'balance'?" --scheduler balanse
+own "--strategy names auto twice" --strategy auto,broadcast,auto
+own "--scheduler: '' is not one of naive|balance" --scheduler naive,
+own "--protocol paper is 3 runs before 10 timed ones; leave --warmup out" --protocol paper -w 3
+own "--plot is about one plan, but 4 are asked for" --dry-run --strategy all --plot "$directory/x.svg"
 own "--transport: 'sims' is unknown; did you mean 'sim'?" --transport sims
 own "unknown option --straegy; did you mean --strategy?" --straegy broadcast
 own "unexpected argument 'nm1'" nm1
@@ -127,6 +131,8 @@ refuse "16 ranks on hosts of 4 are enough" --case nm1 -n 6
 refuse "--plot is about one case, but 16 are selected" --suite alpa --dry-run --plot "$directory/x.svg"
 disagree "--iterations must be equal on all ranks: rank 0 has 3, rank 1 has 4" \
     "--shape 4x4 -i 3" "--shape 4x4 -i 4"
+disagree "number of cases must be equal on all ranks: rank 0 has 2, rank 1 has 1" \
+    "--shape 4x4 --strategy broadcast,auto" "--shape 4x4 --strategy broadcast"
 disagree "--seed must be equal on all ranks: rank 0 has 1, rank 1 has 2" "--shape 4x4" "--shape 4x4 --seed 2"
 disagree "--profile or --nic-gbps must be equal on all ranks: rank 0 has 1, rank 1 has 0" \
     "--shape 4x4" "--shape 4x4" ""

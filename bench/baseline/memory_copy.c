@@ -1,0 +1,239 @@
+/*
+ * memory_copy: how fast this machine copies memory, as a bound for the executor between ranks of a
+ * host. K processes, each with a core, copy one shared buffer to a buffer of their own at the same
+ * time, as K ranks do that fetch the same slice.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli_support/options.h"
+#include "comm/version.h"
+
+static const char program[] = "memory_copy";
+
+static const char summary[] =
+    "Copies one buffer to K others at the same time, by K processes with a core each, and prints\n"
+    "how many bytes were written in a second: the bound of a fan-out to K ranks of a host.";
+
+enum { MOST_COPIES = 256, MOST_RUNS = 1000, PATIENCE_S = 120 };
+
+typedef struct {
+    uint64_t bytes;
+    int copies, runs;
+} options_t;
+
+/* A process that copies, and the socket on which it is told to and says when it has. */
+typedef struct {
+    pid_t pid;
+    int socket;
+} copier_t;
+
+static double now(void)
+{
+    struct timespec time;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+/* The first core is left to the rank that has the source, as long as there are others. */
+static void pin(int index)
+{
+    cpu_set_t allowed, own;
+    int wanted;
+
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
+        return;
+    }
+    wanted = (index + 1) % CPU_COUNT(&allowed);
+    CPU_ZERO(&own);
+    for (size_t core = 0; core < CPU_SETSIZE; ++core) {
+        if (CPU_ISSET(core, &allowed) && wanted-- == 0) {
+            CPU_SET(core, &own);
+        }
+    }
+    (void)sched_setaffinity(0, sizeof(own), &own);
+}
+
+/* The life of a process: copies each time it is told to. The first time brings the pages in. */
+static int copy(const void *source, uint64_t bytes, int index, int socket)
+{
+    char *target = malloc(bytes), go;
+
+    if (target == NULL) {
+        return EXIT_FAILURE;
+    }
+    pin(index);
+    while (recv(socket, &go, 1, 0) == 1) {
+        double end;
+
+        memcpy(target, source, bytes);
+        end = now();
+        if (target[bytes - 1] != ((const char *)source)[bytes - 1] ||
+            send(socket, &end, sizeof(end), MSG_NOSIGNAL) != (ssize_t)sizeof(end)) {
+            break;
+        }
+    }
+    free(target);
+    return EXIT_SUCCESS;
+}
+
+static xm_status_t start(const void *source, uint64_t bytes, int index, copier_t *copier)
+{
+    struct timeval patience = {.tv_sec = PATIENCE_S};
+    int sockets[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0 ||
+        setsockopt(sockets[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) != 0) {
+        return xm_error_set(XM_ERR_IO, "no socket for process %d: %s", index, strerror(errno));
+    }
+    copier->pid = fork();
+    if (copier->pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)close(sockets[0]);
+        _exit(copy(source, bytes, index, sockets[1]));
+    }
+    (void)close(sockets[1]);
+    copier->socket = sockets[0];
+    return copier->pid > 0
+               ? XM_OK
+               : xm_error_set(XM_ERR_IO, "cannot start process %d: %s", index, strerror(errno));
+}
+
+/* All copy at once; the time is that of the last. */
+static xm_status_t run_once(const copier_t *copiers, int count, double *seconds)
+{
+    double begin = now(), last = 0;
+
+    for (int i = 0; i < count; ++i) {
+        if (send(copiers[i].socket, "", 1, MSG_NOSIGNAL) != 1) {
+            return xm_error_set(XM_ERR_IO, "process %d is gone: %s", i, strerror(errno));
+        }
+    }
+    for (int i = 0; i < count; ++i) {
+        double end;
+
+        if (recv(copiers[i].socket, &end, sizeof(end), 0) != (ssize_t)sizeof(end)) {
+            return xm_error_set(XM_ERR_IO, "process %d has not copied within %d s", i, PATIENCE_S);
+        }
+        last = end > last ? end : last;
+    }
+    *seconds = last - begin;
+    return XM_OK;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+
+    return (left > right) - (left < right);
+}
+
+static void print(const options_t *options, double *seconds)
+{
+    const double bytes = (double)options->bytes * options->copies;
+    double median;
+
+    qsort(seconds, (size_t)options->runs, sizeof(*seconds), compare);
+    median = (seconds[(options->runs - 1) / 2] + seconds[options->runs / 2]) / 2;
+    printf("# memory_copy: %d copies of %" PRIu64 " B at once, %d runs\n", options->copies,
+           options->bytes, options->runs);
+    printf("#%7s %11s %11s %11s %9s\n", "copies", "min (us)", "median (us)", "max (us)", "GB/s");
+    printf("%8d %11.1f %11.1f %11.1f %9.3f\n", options->copies, seconds[0] * 1e6, median * 1e6,
+           seconds[options->runs - 1] * 1e6, bytes / median * 1e-9);
+}
+
+/* The first run brings the pages in and does not count. */
+static xm_status_t measure(const options_t *options, const copier_t *copiers)
+{
+    double seconds[MOST_RUNS];
+    xm_status_t status = run_once(copiers, options->copies, &seconds[0]);
+
+    for (int i = 0; status == XM_OK && i < options->runs; ++i) {
+        status = run_once(copiers, options->copies, &seconds[i]);
+    }
+    if (status < 0) {
+        return status;
+    }
+    print(options, seconds);
+    return xm_cli_flush();
+}
+
+static xm_status_t run(const options_t *options)
+{
+    copier_t copiers[MOST_COPIES];
+    int started = 0;
+    xm_status_t status = XM_OK;
+    unsigned char *source =
+        mmap(NULL, options->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (source == MAP_FAILED) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %" PRIu64 " bytes", options->bytes);
+    }
+    for (uint64_t i = 0; i < options->bytes; ++i) {
+        source[i] = (unsigned char)(i * 31 + (i >> 12));
+    }
+    while (status == XM_OK && started < options->copies) {
+        copiers[started].socket = -1;
+        status = start(source, options->bytes, started, &copiers[started]);
+        started += copiers[started].socket >= 0;
+    }
+    if (status == XM_OK) {
+        status = measure(options, copiers);
+    }
+    /* A process holds the sockets of those before it, so all are closed before any is waited for.
+     */
+    for (int i = 0; i < started; ++i) {
+        (void)close(copiers[i].socket);
+    }
+    for (int i = 0; i < started; ++i) {
+        if (copiers[i].pid > 0) {
+            (void)waitpid(copiers[i].pid, NULL, 0);
+        }
+    }
+    (void)munmap(source, options->bytes);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    options_t options = {.bytes = UINT64_C(1) << 30, .copies = 1, .runs = 5};
+    const xm_cli_option_t table[] = {
+        {"bytes", 'b', XM_CLI_BYTES, &options.bytes, "BYTES", 0, 0,
+         "Size of the buffers (default 1GiB)."},
+        {"copies", 'k', XM_CLI_INT, &options.copies, "K", 1, MOST_COPIES,
+         "Processes that copy at the same time (default 1)."},
+        {"runs", 'i', XM_CLI_INT, &options.runs, "I", 1, MOST_RUNS, "Timed runs (default 5)."},
+    };
+    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+    xm_cli_t *cli;
+    xm_status_t status;
+
+    command.program = program;
+    command.summary = summary;
+    command.version = "memory_copy " XM_VERSION_STRING;
+    command.options = table;
+    command.option_count = sizeof(table) / sizeof(table[0]);
+    status = xm_cli_parse(&command, argc, argv, &cli);
+    if (status == XM_OK && !xm_cli_finished(cli)) {
+        status = options.bytes > 0
+                     ? run(&options)
+                     : xm_error_set(XM_ERR_INVALID_ARGUMENT, "--bytes: nothing to copy");
+        xm_cli_destroy(cli);
+    } else if (status == XM_OK) {
+        xm_cli_destroy(cli);
+    }
+    return status < 0 ? xm_cli_fail(program, status) : EXIT_SUCCESS;
+}

@@ -1,0 +1,217 @@
+/* socket_copy: moves bytes between pairs of ranks over plain TCP, as a measure of what the network
+ * and its processor time cost without UCX and without a plan. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "bench/baseline/socket_flow.h"
+#include "cli_support/options.h"
+#include "comm/config.h"
+#include "comm/launcher.h"
+#include "comm/version.h"
+
+static const char program[] = "socket_copy";
+
+static const char summary[] =
+    "Sends so many bytes over TCP from the first rank of every pair to the second, all at once,\n"
+    "with send() and recv(), checks them, and prints time and processor time of all ranks. Ranks\n"
+    "are processes of this machine (-n), or those of a launcher such as torchrun, mpirun or srun.";
+
+enum { MOST_RANKS = 4096, MOST_RUNS = 100000 };
+
+typedef struct {
+    int ranks, warmup, runs;
+    uint64_t bytes;
+    const char *pairs;
+} options_t;
+
+typedef struct {
+    const options_t *options;
+    rb_pair_list_t pairs;
+    xm_bootstrap_t *bootstrap;
+    rb_socket_flow_t *flow;
+    rb_flow_sample_t *gathered; /* of all ranks */
+    double *seconds;            /* of each timed run */
+    double cpu_s;               /* of all timed runs */
+    int64_t wrong;
+} job_t;
+
+static xm_status_t run_once(job_t *job, int run)
+{
+    rb_flow_sample_t own;
+    int64_t slowest = 0;
+    double cpu = 0;
+    xm_status_t status = rb_socket_flow_run(job->flow, run, &own);
+
+    if (status == XM_OK) {
+        status = xm_bootstrap_allgather(job->bootstrap, &own, job->gathered, sizeof(own),
+                                        xm_config_seconds(XM_CONFIG_TIMEOUT));
+    }
+    if (status < 0) {
+        return status;
+    }
+    for (int r = 0; r < xm_bootstrap_size(job->bootstrap); ++r) {
+        const rb_flow_sample_t *sample = &job->gathered[r];
+
+        slowest = sample->ns > slowest ? sample->ns : slowest;
+        cpu += (double)sample->cpu_ns * 1e-9;
+        job->wrong += sample->wrong;
+    }
+    if (run >= job->options->warmup) {
+        job->seconds[run - job->options->warmup] = (double)slowest * 1e-9;
+        job->cpu_s += cpu;
+    }
+    return XM_OK;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+
+    return (left > right) - (left < right);
+}
+
+static xm_status_t print(job_t *job)
+{
+    const options_t *o = job->options;
+    const double bytes = (double)o->bytes * job->pairs.count;
+    double median;
+
+    qsort(job->seconds, (size_t)o->runs, sizeof(*job->seconds), compare);
+    median = (job->seconds[(o->runs - 1) / 2] + job->seconds[o->runs / 2]) / 2;
+    printf("# socket_copy: %d ranks, %d pairs, %" PRIu64 " B a pair, warm-up %d, runs %d\n",
+           xm_bootstrap_size(job->bootstrap), job->pairs.count, o->bytes, o->warmup, o->runs);
+    printf("#%12s %11s %11s %11s %9s %11s %11s %8s\n", "bytes", "min (us)", "median (us)",
+           "max (us)", "GB/s", "cpu (us)", "cpu s/GB", "#wrong");
+    printf("%13.0f %11.1f %11.1f %11.1f %9.3f %11.1f %11.3f %8" PRId64 "\n", bytes,
+           job->seconds[0] * 1e6, median * 1e6, job->seconds[o->runs - 1] * 1e6,
+           bytes / median * 1e-9, job->cpu_s / o->runs * 1e6, job->cpu_s / o->runs / bytes * 1e9,
+           job->wrong);
+    return xm_cli_flush();
+}
+
+static xm_status_t run(job_t *job, const xm_job_env_t *env)
+{
+    const options_t *o = job->options;
+    const double timeout = xm_config_seconds(XM_CONFIG_TIMEOUT);
+    xm_status_t status =
+        xm_bootstrap_create_tcp(env, xm_launch_listen_fd(), timeout, &job->bootstrap);
+
+    if (status < 0) {
+        return status;
+    }
+    job->seconds = calloc((size_t)o->runs, sizeof(*job->seconds));
+    job->gathered = calloc((size_t)env->size, sizeof(*job->gathered));
+    if (job->seconds == NULL || job->gathered == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the times of %d ranks", env->size);
+    }
+    status = rb_socket_flow_create(job->bootstrap, env, &job->pairs, o->bytes, timeout, &job->flow);
+    for (int i = 0; status == XM_OK && i < o->warmup + o->runs; ++i) {
+        status = run_once(job, i);
+    }
+    return status == XM_OK && env->rank == 0 ? print(job) : status;
+}
+
+/* One rank's part. Every rank says what went wrong with itself, and nothing of what went wrong with
+ * others. */
+static int run_rank(const options_t *options, const xm_job_env_t *env)
+{
+    job_t job = {.options = options};
+    xm_status_t status = rb_pair_list_parse(options->pairs, env->size, &job.pairs);
+    int exit_status = EXIT_SUCCESS;
+
+    if (status < 0) {
+        return env->rank == 0 ? xm_cli_fail(program, status) : 2;
+    }
+    status = run(&job, env);
+    if (status < 0 && job.bootstrap != NULL) {
+        xm_bootstrap_abort(job.bootstrap, xm_last_error());
+    }
+    if (status < 0) {
+        exit_status = status == XM_ERR_CANCELED ? EXIT_FAILURE : xm_cli_fail(program, status);
+    } else if (job.wrong > 0) {
+        exit_status = EXIT_FAILURE;
+    }
+    rb_socket_flow_destroy(job.flow);
+    xm_bootstrap_destroy(job.bootstrap);
+    free(job.gathered);
+    free(job.seconds);
+    rb_pair_list_clear(&job.pairs);
+    return exit_status;
+}
+
+static int launch(const options_t *options, char *const *argv)
+{
+    xm_launch_params_t params = XM_LAUNCH_PARAMS_INIT;
+    rb_pair_list_t pairs;
+    int exit_status = EXIT_FAILURE;
+    xm_status_t status = rb_pair_list_parse(options->pairs, options->ranks, &pairs);
+
+    if (status < 0) {
+        return xm_cli_fail(program, status);
+    }
+    rb_pair_list_clear(&pairs);
+    params.ranks = options->ranks;
+    params.argv = argv;
+    status = xm_launch(&params, &exit_status);
+    return status == XM_OK ? EXIT_SUCCESS : exit_status;
+}
+
+static xm_status_t check(const options_t *options, const xm_job_env_t *env)
+{
+    if (options->pairs == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--pairs is not given");
+    }
+    if (options->bytes == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--bytes: nothing to send");
+    }
+    if (env->rank < 0 && options->ranks == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "no launcher has started this process (RANK and WORLD_SIZE are not "
+                            "set) and -n is not given");
+    }
+    return XM_OK;
+}
+
+int main(int argc, char **argv)
+{
+    options_t options = {.bytes = UINT64_C(1) << 30, .warmup = 1, .runs = 5};
+    const xm_cli_option_t table[] = {
+        {"ranks", 'n', XM_CLI_INT, &options.ranks, "RANKS", 1, MOST_RANKS,
+         "Start so many local ranks (default: join the launcher's job)."},
+        {"pairs", 'p', XM_CLI_STRING, &options.pairs, "LIST", 0, 0,
+         "Senders and receivers, such as 0:4,1:5, or 0-3:4-7 for each of the ones with each of the "
+         "others."},
+        {"bytes", 'b', XM_CLI_BYTES, &options.bytes, "BYTES", 0, 0,
+         "Bytes of each pair (default 1GiB)."},
+        {"warmup", 'w', XM_CLI_INT, &options.warmup, "W", 0, MOST_RUNS,
+         "Runs before those that are timed (default 1)."},
+        {"iterations", 'i', XM_CLI_INT, &options.runs, "I", 1, MOST_RUNS,
+         "Timed runs (default 5)."},
+    };
+    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+    xm_cli_t *cli = NULL;
+    xm_job_env_t env;
+    int exit_status = EXIT_SUCCESS;
+    xm_status_t status = xm_job_env_read(&env);
+
+    command.program = program;
+    command.summary = summary;
+    command.version = "socket_copy " XM_VERSION_STRING;
+    command.options = table;
+    command.option_count = sizeof(table) / sizeof(table[0]);
+    if (status == XM_OK) {
+        status = xm_config_check();
+    }
+    if (status == XM_OK) {
+        status = xm_cli_parse(&command, argc, argv, &cli);
+    }
+    if (status == XM_OK && !xm_cli_finished(cli)) {
+        status = check(&options, &env);
+        if (status == XM_OK) {
+            exit_status = env.rank >= 0 ? run_rank(&options, &env) : launch(&options, argv);
+        }
+    }
+    xm_cli_destroy(cli);
+    return status < 0 ? xm_cli_fail(program, status) : exit_status;
+}

@@ -1,0 +1,411 @@
+#include "bench/baseline/socket_flow.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PIECE = 1 << 20, BACKLOG = 4096 };
+
+/* This rank's end of a pair. */
+typedef struct {
+    int pair, peer;
+    bool sends;
+    int socket;
+    unsigned char *buffer; /* a receiver's own; the flow's source when it sends */
+    uint64_t done;         /* bytes of this run */
+} end_t;
+
+struct rb_socket_flow {
+    xm_bootstrap_t *bootstrap;
+    const rb_pair_list_t *pairs;
+    uint64_t bytes;
+    double timeout;
+    end_t *ends;
+    int count;
+    unsigned char *source; /* what this rank sends to everybody */
+    struct pollfd *polled; /* of the ends, and the bootstrap's behind them */
+};
+
+/* Where a rank can be reached. */
+typedef struct {
+    socklen_t length;
+    struct sockaddr_storage address;
+} reach_t;
+
+static int64_t now_of(clockid_t clock)
+{
+    struct timespec time;
+
+    (void)clock_gettime(clock, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* The address that this rank has towards the master; nothing is sent. */
+static xm_status_t own_address(const xm_job_env_t *env, reach_t *reach)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *found = NULL;
+    char service[16];
+    int probe = -1, error;
+
+    (void)snprintf(service, sizeof(service), "%d", env->master_port);
+    error = getaddrinfo(env->master_addr, service, &hints, &found);
+    if (error != 0) {
+        return xm_error_set(XM_ERR_UNREACHABLE, "%s: %s", env->master_addr, gai_strerror(error));
+    }
+    reach->length = sizeof(reach->address);
+    probe = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    error = probe < 0 || connect(probe, found->ai_addr, found->ai_addrlen) != 0 ||
+                    getsockname(probe, (struct sockaddr *)&reach->address, &reach->length) != 0
+                ? errno
+                : 0;
+    if (probe >= 0) {
+        (void)close(probe);
+    }
+    freeaddrinfo(found);
+    return error == 0 ? XM_OK
+                      : xm_error_set(XM_ERR_UNREACHABLE, "no way to the master at %s: %s",
+                                     env->master_addr, strerror(error));
+}
+
+static xm_status_t open_listener(reach_t *reach, int *listener)
+{
+    struct sockaddr *address = (struct sockaddr *)&reach->address;
+
+    if (address->sa_family == AF_INET) {
+        ((struct sockaddr_in *)address)->sin_port = 0;
+    } else {
+        ((struct sockaddr_in6 *)address)->sin6_port = 0;
+    }
+    *listener = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (*listener < 0 || bind(*listener, address, reach->length) != 0 ||
+        listen(*listener, BACKLOG) != 0 || getsockname(*listener, address, &reach->length) != 0) {
+        return xm_error_set(XM_ERR_IO, "cannot listen: %s", strerror(errno));
+    }
+    return XM_OK;
+}
+
+static xm_status_t wait_for(int fd, short events, double timeout, const char *what, int rank)
+{
+    struct pollfd polled = {.fd = fd, .events = events};
+    int ready = poll(&polled, 1, (int)(timeout * 1e3));
+
+    return ready > 0 ? XM_OK
+                     : xm_error_set(XM_ERR_TIMEOUT, "%s rank %d: nothing for %.0f s", what, rank,
+                                    timeout);
+}
+
+/* A connection says first which pair it is for. */
+static xm_status_t greet(rb_socket_flow_t *flow, end_t *end, const reach_t *reach)
+{
+    int32_t number = end->pair;
+
+    end->socket = socket(reach->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (end->socket < 0 ||
+        connect(end->socket, (const struct sockaddr *)&reach->address, reach->length) != 0 ||
+        send(end->socket, &number, sizeof(number), MSG_NOSIGNAL) != (ssize_t)sizeof(number)) {
+        return xm_error_set(XM_ERR_UNREACHABLE, "rank %d cannot connect to rank %d: %s",
+                            xm_bootstrap_rank(flow->bootstrap), end->peer, strerror(errno));
+    }
+    return XM_OK;
+}
+
+static end_t *find_receiver(rb_socket_flow_t *flow, int32_t pair)
+{
+    for (int i = 0; i < flow->count; ++i) {
+        if (!flow->ends[i].sends && flow->ends[i].pair == pair && flow->ends[i].socket < 0) {
+            return &flow->ends[i];
+        }
+    }
+    return NULL;
+}
+
+/* Senders greet; the kernel answers for receivers that are not there yet, so nobody waits in a
+ * ring. */
+static xm_status_t accept_one(rb_socket_flow_t *flow, int listener)
+{
+    int rank = xm_bootstrap_rank(flow->bootstrap), taken;
+    int32_t number = -1;
+    end_t *end;
+    xm_status_t status = wait_for(listener, POLLIN, flow->timeout, "senders of", rank);
+
+    if (status < 0) {
+        return status;
+    }
+    taken = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    if (taken < 0) {
+        return xm_error_set(XM_ERR_IO, "rank %d cannot accept: %s", rank, strerror(errno));
+    }
+    status = wait_for(taken, POLLIN, flow->timeout, "a sender of", rank);
+    if (status == XM_OK && recv(taken, &number, sizeof(number), MSG_WAITALL) < 0) {
+        number = -1;
+    }
+    end = status == XM_OK ? find_receiver(flow, number) : NULL;
+    if (end == NULL) {
+        (void)close(taken);
+        return status < 0 ? status
+                          : xm_error_set(XM_ERR_CORRUPT, "rank %d: a stranger connected", rank);
+    }
+    end->socket = taken;
+    return XM_OK;
+}
+
+static xm_status_t connect_all(rb_socket_flow_t *flow, const reach_t *all, int listener)
+{
+    int incoming = 0, yes = 1;
+    xm_status_t status = XM_OK;
+
+    for (int i = 0; status == XM_OK && i < flow->count; ++i) {
+        incoming += !flow->ends[i].sends;
+        if (flow->ends[i].sends) {
+            status = greet(flow, &flow->ends[i], &all[flow->ends[i].peer]);
+        }
+    }
+    for (int i = 0; status == XM_OK && i < incoming; ++i) {
+        status = accept_one(flow, listener);
+    }
+    for (int i = 0; status == XM_OK && i < flow->count; ++i) {
+        int fd = flow->ends[i].socket, flags = fcntl(fd, F_GETFL);
+
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+        if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) {
+            status = xm_error_set(XM_ERR_IO, "fcntl: %s", strerror(errno));
+        }
+    }
+    return status;
+}
+
+/* The ends of this rank, with a buffer for each that receives. */
+static xm_status_t list_ends(rb_socket_flow_t *flow)
+{
+    int rank = xm_bootstrap_rank(flow->bootstrap);
+
+    for (int i = 0; i < flow->pairs->count; ++i) {
+        const rb_pair_t *pair = &flow->pairs->pairs[i];
+        end_t *end = &flow->ends[flow->count];
+
+        if (pair->sender != rank && pair->receiver != rank) {
+            continue;
+        }
+        *end = (end_t){.pair = i, .sends = pair->sender == rank, .socket = -1};
+        end->peer = end->sends ? pair->receiver : pair->sender;
+        ++flow->count;
+        if (end->sends && flow->source == NULL) {
+            flow->source = malloc(flow->bytes);
+        }
+        end->buffer = end->sends ? flow->source : malloc(flow->bytes);
+        if (end->buffer == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "rank %d has no memory for %" PRIu64 " bytes",
+                                rank, flow->bytes);
+        }
+    }
+    return XM_OK;
+}
+
+static xm_status_t meet(rb_socket_flow_t *flow, const xm_job_env_t *env)
+{
+    reach_t own = {0}, *all;
+    int listener = -1;
+    xm_status_t status = own_address(env, &own);
+
+    if (status == XM_OK) {
+        status = open_listener(&own, &listener);
+    }
+    all = malloc((size_t)xm_bootstrap_size(flow->bootstrap) * sizeof(*all));
+    if (status == XM_OK && all == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the addresses of all ranks");
+    }
+    if (status == XM_OK) {
+        status = xm_bootstrap_allgather(flow->bootstrap, &own, all, sizeof(own), flow->timeout);
+    }
+    if (status == XM_OK) {
+        status = connect_all(flow, all, listener);
+    }
+    free(all);
+    if (listener >= 0) {
+        (void)close(listener);
+    }
+    return status;
+}
+
+xm_status_t rb_socket_flow_create(xm_bootstrap_t *bootstrap, const xm_job_env_t *env,
+                                  const rb_pair_list_t *pairs, uint64_t bytes, double timeout,
+                                  rb_socket_flow_t **flow)
+{
+    rb_socket_flow_t *made = calloc(1, sizeof(*made));
+    xm_status_t status;
+
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a flow");
+    }
+    *made = (rb_socket_flow_t){
+        .bootstrap = bootstrap, .pairs = pairs, .bytes = bytes, .timeout = timeout};
+    made->ends = calloc((size_t)pairs->count + 1, sizeof(*made->ends));
+    made->polled = calloc((size_t)pairs->count + 1, sizeof(*made->polled));
+    status = made->ends != NULL && made->polled != NULL
+                 ? list_ends(made)
+                 : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d pairs", pairs->count);
+    if (status == XM_OK) {
+        status = meet(made, env);
+    }
+    if (status < 0) {
+        rb_socket_flow_destroy(made);
+        return status;
+    }
+    *flow = made;
+    return XM_OK;
+}
+
+/* The byte at @p place of what @p sender sends in a run: by the place, the sender and the run. */
+static unsigned char pattern(uint64_t place, int sender, int run)
+{
+    return (unsigned char)((place * UINT64_C(0x9E3779B97F4A7C15) >> 40) + (unsigned)sender * 29u +
+                           (unsigned)run * 101u);
+}
+
+static void fill(const rb_socket_flow_t *flow, int run)
+{
+    int rank = xm_bootstrap_rank(flow->bootstrap);
+
+    for (uint64_t i = 0; flow->source != NULL && i < flow->bytes; ++i) {
+        flow->source[i] = pattern(i, rank, run);
+    }
+    for (int e = 0; e < flow->count; ++e) {
+        const end_t *end = &flow->ends[e];
+
+        for (uint64_t i = 0; !end->sends && i < flow->bytes; ++i) {
+            end->buffer[i] = (unsigned char)~pattern(i, end->peer, run);
+        }
+    }
+}
+
+static int64_t check(const rb_socket_flow_t *flow, int run)
+{
+    int64_t wrong = 0;
+
+    for (int e = 0; e < flow->count; ++e) {
+        const end_t *end = &flow->ends[e];
+
+        for (uint64_t i = 0; !end->sends && i < flow->bytes; ++i) {
+            wrong += end->buffer[i] != pattern(i, end->peer, run);
+        }
+    }
+    return wrong;
+}
+
+/* Moves what can be moved at once, at most a piece. */
+static xm_status_t advance(const rb_socket_flow_t *flow, end_t *end)
+{
+    uint64_t left = flow->bytes - end->done;
+    size_t piece = left < PIECE ? (size_t)left : PIECE;
+    ssize_t moved = end->sends ? send(end->socket, end->buffer + end->done, piece, MSG_NOSIGNAL)
+                               : recv(end->socket, end->buffer + end->done, piece, 0);
+
+    if (moved > 0) {
+        end->done += (uint64_t)moved;
+        return XM_OK;
+    }
+    if (moved < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return XM_OK;
+    }
+    return xm_error_set(XM_ERR_PEER_DIED, "rank %d %s after %" PRIu64 " of %" PRIu64 " bytes",
+                        end->peer, moved == 0 ? "has closed its connection" : strerror(errno),
+                        end->done, flow->bytes);
+}
+
+/* Waits until something can be moved or a rank is gone. */
+static xm_status_t wait_any(rb_socket_flow_t *flow, int *open)
+{
+    int fault = xm_bootstrap_fd(flow->bootstrap), ready;
+
+    *open = 0;
+    for (int e = 0; e < flow->count; ++e) {
+        const end_t *end = &flow->ends[e];
+        bool finished = end->done == flow->bytes;
+
+        flow->polled[e] = (struct pollfd){.fd = finished ? -1 : end->socket,
+                                          .events = end->sends ? POLLOUT : POLLIN};
+        *open += !finished;
+    }
+    if (*open == 0) {
+        return XM_OK;
+    }
+    flow->polled[flow->count] = (struct pollfd){.fd = fault, .events = POLLIN};
+    ready = poll(flow->polled, (nfds_t)flow->count + 1, (int)(flow->timeout * 1e3));
+    if (ready == 0) {
+        return xm_error_set(XM_ERR_TIMEOUT, "rank %d: nothing moved for %.0f s",
+                            xm_bootstrap_rank(flow->bootstrap), flow->timeout);
+    }
+    return flow->polled[flow->count].revents != 0 ? xm_bootstrap_poll(flow->bootstrap, NULL)
+                                                  : XM_OK;
+}
+
+static xm_status_t move(rb_socket_flow_t *flow)
+{
+    int open = 1;
+    xm_status_t status = XM_OK;
+
+    for (int e = 0; e < flow->count; ++e) {
+        flow->ends[e].done = 0;
+    }
+    while (status == XM_OK && open > 0) {
+        status = wait_any(flow, &open);
+        for (int e = 0; status == XM_OK && open > 0 && e < flow->count; ++e) {
+            if (flow->polled[e].revents != 0) {
+                status = advance(flow, &flow->ends[e]);
+            }
+        }
+    }
+    return status;
+}
+
+xm_status_t rb_socket_flow_run(rb_socket_flow_t *flow, int run, rb_flow_sample_t *sample)
+{
+    int64_t start, cpu;
+    xm_status_t status;
+
+    fill(flow, run);
+    status = xm_bootstrap_barrier(flow->bootstrap, flow->timeout);
+    if (status < 0) {
+        return status;
+    }
+    cpu = now_of(CLOCK_PROCESS_CPUTIME_ID);
+    start = now_of(CLOCK_MONOTONIC);
+    status = move(flow);
+    if (status < 0) {
+        return status;
+    }
+    sample->ns = now_of(CLOCK_MONOTONIC) - start;
+    sample->cpu_ns = now_of(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+    sample->wrong = check(flow, run);
+    return XM_OK;
+}
+
+void rb_socket_flow_destroy(rb_socket_flow_t *flow)
+{
+    if (flow == NULL) {
+        return;
+    }
+    for (int e = 0; flow->ends != NULL && e < flow->count; ++e) {
+        if (flow->ends[e].socket >= 0) {
+            (void)close(flow->ends[e].socket);
+        }
+        if (!flow->ends[e].sends) {
+            free(flow->ends[e].buffer);
+        }
+    }
+    free(flow->source);
+    free(flow->polled);
+    free(flow->ends);
+    free(flow);
+}
