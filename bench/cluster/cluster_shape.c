@@ -18,10 +18,10 @@ enum {
 /* Above this sum two cores have no time left for anything but the NICs. */
 static const int64_t honest_sum = INT64_C(8000000000);
 
-static xm_status_t check_name(const char *name)
+xm_status_t rb_cluster_name_check(const char *name)
 {
     size_t length = strlen(name);
-    bool good = length > 0 && isalpha((unsigned char)name[0]);
+    bool good = length < RB_CLUSTER_NAME && isalpha((unsigned char)name[0]);
 
     for (size_t i = 0; i < length; ++i) {
         good = good && (isalnum((unsigned char)name[i]) || name[i] == '-');
@@ -50,7 +50,7 @@ static xm_status_t check_rate(const char *what, int host, int64_t rate)
 
 xm_status_t rb_cluster_shape_check(const rb_cluster_shape_t *shape)
 {
-    xm_status_t status = check_name(shape->name);
+    xm_status_t status = rb_cluster_name_check(shape->name);
 
     if (status < 0) {
         return status;

@@ -45,6 +45,9 @@ typedef struct rb_cluster_shape {
 void rb_cluster_shape_set_rates(rb_cluster_shape_t *shape, const int64_t *host_rates,
                                 int host_count, const int64_t *nic_rates, int nic_count);
 
+/** Fails unless @p name can be a cluster's: letters, digits and hyphens, starting with a letter. */
+xm_status_t rb_cluster_name_check(const char *name);
+
 /** Fails with a sentence when numbers, name or rates are out of range or do not fit together. */
 xm_status_t rb_cluster_shape_check(const rb_cluster_shape_t *shape);
 

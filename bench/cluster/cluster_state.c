@@ -208,9 +208,12 @@ xm_status_t rb_cluster_state_read(const char *name, rb_cluster_members_t *member
     char path[PATH_MAX];
     json_error_t error;
     json_t *root = NULL;
-    xm_status_t status = path_of(name, path, sizeof(path));
+    xm_status_t status = rb_cluster_name_check(name);
     int fd;
 
+    if (status == XM_OK) {
+        status = path_of(name, path, sizeof(path));
+    }
     if (status < 0) {
         return status;
     }

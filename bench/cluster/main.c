@@ -83,9 +83,9 @@ static xm_status_t make_shape(const xm_cli_t *cli, const up_options_t *options,
                             options->racks > 0 ? "racks" : "uplink",
                             options->racks > 0 ? "uplink" : "racks");
     }
-    if (strlen(options->name) >= sizeof(shape->name)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--name: longer than %zu characters",
-                            sizeof(shape->name) - 1);
+    status = rb_cluster_name_check(options->name);
+    if (status < 0) {
+        return status;
     }
     (void)snprintf(shape->name, sizeof(shape->name), "%s", options->name);
     status = read_rates(options, shape);
