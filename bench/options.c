@@ -29,7 +29,7 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
         {"ranks", 'n', XM_CLI_INT, &o->ranks, "RANKS", 1, MAX_RANKS,
          "Start so many local ranks (default: join the launcher's job)."},
         {"hosts", 0, XM_CLI_INT, &o->hosts, "H", 1, MAX_RANKS,
-         "Emulate so many hosts on this machine."},
+         "Emulate so many hosts on this machine, with --nic-gbps in namespaces with such NICs."},
         {"ranks-per-host", 0, XM_CLI_INT, &o->ranks_per_host, "R", 1, MAX_RANKS,
          "Ranks of an emulated host (default: the rows of the meshes)."},
         {"suite", 0, XM_CLI_CHOICE, &o->suite, RB_SUITE_NAMES, 0, 0, "Run the cases of a suite."},
