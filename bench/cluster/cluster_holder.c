@@ -28,6 +28,8 @@ typedef struct {
     int channel[RB_CLUSTER_HOSTS]; /* the holder's ends, of hosts that were started */
 } holder_t;
 
+#define NEEDS "an emulated cluster needs root or unprivileged user namespaces"
+
 /* What a host tells the holder, in one write. */
 typedef struct {
     xm_status_t status;
@@ -59,10 +61,14 @@ static xm_status_t write_file(const char *path, const char *text)
 
 static xm_status_t mount_over(const char *type, const char *where, const char *options)
 {
-    if (mount(type, where, type, MS_NOSUID | MS_NODEV, options) != 0) {
-        return xm_error_set(XM_ERR_IO, "cannot mount %s of its own: %s", where, strerror(errno));
+    if (mount(type, where, type, MS_NOSUID | MS_NODEV, options) == 0) {
+        return XM_OK;
     }
-    return XM_OK;
+    if (errno == EPERM) {
+        return xm_error_set(XM_ERR_UNSUPPORTED, NEEDS ": %s cannot be mounted anew (%s)", where,
+                            strerror(errno));
+    }
+    return xm_error_set(XM_ERR_IO, "cannot mount %s of its own: %s", where, strerror(errno));
 }
 
 /* Mounts from here on are seen in this mount namespace only. */
@@ -220,7 +226,10 @@ static xm_status_t await_host(const holder_t *holder, int host)
         return xm_error_set(XM_ERR_IO, "host %d ended before it was ready", host);
     }
     if (report.status < 0) {
-        return xm_error_set(report.status, "host %d: %s", host, report.sentence);
+        (void)xm_error_set(report.status, "%s", report.sentence);
+        return report.status == XM_ERR_UNSUPPORTED
+                   ? report.status
+                   : xm_error_prefix(report.status, "host %d", host);
     }
     return XM_OK;
 }
@@ -275,35 +284,35 @@ static xm_status_t map_ids(uid_t uid, gid_t gid)
     return status == XM_OK ? write_file("/proc/self/gid_map", gids) : status;
 }
 
+static xm_status_t lack_of_namespaces(int error)
+{
+    return xm_error_set(XM_ERR_UNSUPPORTED, NEEDS ": %s",
+                        error == ENOSPC ? "the limit on namespaces has been reached"
+                                        : strerror(error));
+}
+
 /* The switch's namespaces; without the right to make them, inside a user namespace. */
 static xm_status_t enter_switch(void)
 {
     const int flags = CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWUTS;
     uid_t uid = geteuid();
     gid_t gid = getegid();
-    xm_status_t status = XM_OK;
 
-    if (unshare(flags) == 0) {
-        return leave_mounts();
+    if (unshare(flags) != 0) {
+        xm_status_t status;
+
+        if (errno != EPERM || unshare(CLONE_NEWUSER) != 0) {
+            return lack_of_namespaces(errno);
+        }
+        status = map_ids(uid, gid);
+        if (status < 0) {
+            return xm_error_prefix(XM_ERR_UNSUPPORTED, NEEDS);
+        }
+        if (unshare(flags) != 0) {
+            return lack_of_namespaces(errno);
+        }
     }
-    if (errno != EPERM || unshare(CLONE_NEWUSER) != 0) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "an emulated cluster needs root or unprivileged user namespaces: %s",
-                            strerror(errno));
-    }
-    status = map_ids(uid, gid);
-    if (status == XM_OK && unshare(flags) != 0) {
-        status = xm_error_set(XM_ERR_UNSUPPORTED, "no network namespace can be made: %s",
-                              strerror(errno));
-    }
-    if (status == XM_OK) {
-        status = leave_mounts();
-    }
-    if (status < 0) {
-        return xm_error_prefix(XM_ERR_UNSUPPORTED,
-                               "an emulated cluster needs root or unprivileged user namespaces");
-    }
-    return XM_OK;
+    return leave_mounts();
 }
 
 static xm_status_t build(holder_t *holder)
