@@ -75,6 +75,9 @@ static json_t *network_json(const rb_rates_t *rates)
         }
         (void)json_object_set_new(network, "nic_bandwidth_Bps", all);
     }
+    if (rates->emulated) {
+        (void)json_object_set_new(network, "emulated", json_true());
+    }
     if (rates->racks > 0) {
         (void)json_object_set_new(network, "racks", json_integer(rates->racks));
         (void)json_object_set_new(network, "uplink_bandwidth_Bps",

@@ -6,6 +6,7 @@
 
 #include "bench/cluster.h"
 #include "bench/dry_run.h"
+#include "bench/emulation.h"
 #include "bench/job.h"
 #include "bench/report.h"
 #include "bench/simulated.h"
@@ -19,19 +20,21 @@ static const char program[] = "reshard-bench";
 static int launch(const rb_options_t *options, const rb_selection_t *selection)
 {
     xm_launch_params_t params = XM_LAUNCH_PARAMS_INIT;
-    int exit_status = EXIT_FAILURE;
+    int exit_status = 0, failed;
     xm_status_t status;
 
     params.ranks = options->ranks;
     params.ranks_per_host = rb_cluster_ranks_per_host(options, selection);
     params.argv = options->argv;
-    status = xm_launch(&params, &exit_status);
+    status = rb_options_emulate(options) ? rb_emulation_launch(options, &params, &exit_status)
+                                         : xm_launch(&params, &exit_status);
     if (status == XM_OK) {
         return EXIT_SUCCESS;
     }
     /* A rank that ends by itself has said why; of one that was killed only the parent knows. */
     if (exit_status > 128 || status != XM_ERR_PEER_DIED) {
-        (void)xm_cli_fail(program, status);
+        failed = xm_cli_fail(program, status);
+        exit_status = exit_status > 0 ? exit_status : failed;
     }
     return exit_status;
 }

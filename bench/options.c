@@ -9,7 +9,7 @@
 
 /* Values of options as they are given, before they are checked together. */
 typedef struct {
-    const char *scale, *partition, *nic_gbps, *strategies, *schedulers;
+    const char *scale, *partition, *nic_gbps, *uneven, *strategies, *schedulers;
     bool validate, no_validate;
     int transport, protocol;
 } raw_t;
@@ -32,7 +32,7 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
         {"ranks", 'n', XM_CLI_INT, &o->ranks, "RANKS", 1, MAX_RANKS,
          "Start so many local ranks (default: join the launcher's job)."},
         {"hosts", 0, XM_CLI_INT, &o->hosts, "H", 1, MAX_RANKS,
-         "Emulate so many hosts on this machine."},
+         "Emulate so many hosts on this machine, with --nic-gbps in namespaces with such NICs."},
         {"ranks-per-host", 0, XM_CLI_INT, &o->ranks_per_host, "R", 1, MAX_RANKS,
          "Ranks of an emulated host (default: the rows of the meshes)."},
         {"suite", 0, XM_CLI_CHOICE, &o->suite, RB_SUITE_NAMES, 0, 0, "Run the cases of a suite."},
@@ -75,6 +75,10 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
         {"nic-gbps", 0, XM_CLI_STRING, &raw->nic_gbps, "LIST", 0, 0,
          "Gbit/s of a host's NICs for plan, bound and simulated network; several: of the hosts in "
          "turn."},
+        {"nics-per-host", 0, XM_CLI_INT, &o->nics_per_host, "N", 1, RB_UNEVEN_NICS,
+         "NICs of each host, each as fast as --nic-gbps says (default 1)."},
+        {"uneven", 0, XM_CLI_STRING, &raw->uneven, "LIST", 0, 0,
+         "Gbit/s of a host's NICs in turn, instead of --nic-gbps."},
         {"racks", 0, XM_CLI_INT, &o->racks, "N", 1, MAX_RANKS,
          "Racks, of equally many neighbouring hosts; needs --uplink-gbps."},
         {"uplink-gbps", 0, XM_CLI_DOUBLE, &o->uplink_gbps, "G", 1e-3, 1e6,
@@ -129,26 +133,68 @@ static xm_status_t parse_scale(const char *text, int64_t *divisor)
     return xm_text_parse_int("--scale", text + 2, 1, INT64_C(1) << 40, divisor);
 }
 
-/* "10" or "10,25": rates of the hosts in turn. */
-static xm_status_t parse_nic_gbps(const char *text, rb_options_t *o)
+/* "10" or "10,25". */
+static xm_status_t parse_gbps(const char *option, const char *text, double *rates, int capacity,
+                              int *count)
 {
     while (text != NULL) {
         const char *comma = strchr(text, ',');
         char item[32];
         xm_status_t status;
 
-        if (o->nic_rates == RB_NIC_RATES) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--nic-gbps has more than %d rates",
-                                RB_NIC_RATES);
+        if (*count == capacity) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s has more than %d rates", option,
+                                capacity);
         }
         (void)snprintf(item, sizeof(item), "%.*s",
                        (int)(comma != NULL ? (size_t)(comma - text) : strlen(text)), text);
-        status = xm_text_parse_double("--nic-gbps", item, 1e-3, 1e6, &o->nic_gbps[o->nic_rates]);
+        status = xm_text_parse_double(option, item, 1e-3, 1e6, &rates[*count]);
         if (status < 0) {
             return status;
         }
-        ++o->nic_rates;
+        ++*count;
         text = comma != NULL ? comma + 1 : NULL;
+    }
+    return XM_OK;
+}
+
+/* What all NICs of a host do together: equal ones, or each with a rate of its own. */
+static xm_status_t parse_nics(const raw_t *raw, rb_options_t *o)
+{
+    xm_status_t status =
+        parse_gbps("--nic-gbps", raw->nic_gbps, o->nic_gbps, RB_NIC_RATES, &o->nic_rates);
+
+    if (status == XM_OK) {
+        status =
+            parse_gbps("--uneven", raw->uneven, o->uneven_gbps, RB_UNEVEN_NICS, &o->uneven_rates);
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (o->uneven_rates > 0 && o->nic_rates > 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--nic-gbps and --uneven both say how fast the NICs are; give one");
+    }
+    if (o->uneven_rates > 0 && o->nics_per_host > 0 && o->nics_per_host != o->uneven_rates) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--uneven has the rates of %d NICs, but --nics-per-host says %d",
+                            o->uneven_rates, o->nics_per_host);
+    }
+    if (o->nics_per_host > 0 && o->uneven_rates == 0 && o->nic_rates == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--nics-per-host is given but --nic-gbps is not");
+    }
+    if (o->uneven_rates > 0) {
+        o->nics_per_host = o->uneven_rates;
+        o->nic_rates = 1;
+        for (int i = 0; i < o->uneven_rates; ++i) {
+            o->nic_gbps[0] += o->uneven_gbps[i];
+        }
+    } else if (o->nic_rates > 0) {
+        o->nics_per_host = o->nics_per_host > 0 ? o->nics_per_host : 1;
+        for (int i = 0; i < o->nic_rates; ++i) {
+            o->nic_gbps[i] *= o->nics_per_host;
+        }
     }
     return XM_OK;
 }
@@ -253,7 +299,8 @@ static xm_status_t check_rates(const rb_options_t *o)
 {
     if (o->profile != NULL && o->nic_rates > 0) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--profile and --nic-gbps both say how fast the NICs are; give one");
+                            "--profile and --%s both say how fast the NICs are; give one",
+                            o->uneven_rates > 0 ? "uneven" : "nic-gbps");
     }
     if ((o->racks > 0) != (o->uplink_gbps > 0)) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is given but --%s is not",
@@ -301,7 +348,7 @@ static xm_status_t check(rb_options_t *o, const raw_t *raw)
         status = parse_partition(raw->partition, &o->partition);
     }
     if (status == XM_OK) {
-        status = parse_nic_gbps(raw->nic_gbps, o);
+        status = parse_nics(raw, o);
     }
     if (status == XM_OK) {
         status = check_origin(o);
@@ -361,6 +408,12 @@ xm_status_t rb_options_parse(int argc, char *const *argv, rb_options_t *options)
         rb_options_clear(options);
     }
     return status;
+}
+
+bool rb_options_emulate(const rb_options_t *options)
+{
+    return options->hosts > 0 && options->nic_rates > 0 && !options->dry_run && !options->list &&
+           options->transport == RB_TRANSPORT_UCX;
 }
 
 void rb_options_clear(rb_options_t *options)

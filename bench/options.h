@@ -18,7 +18,7 @@ typedef enum rb_transport { RB_TRANSPORT_UCX, RB_TRANSPORT_SIM } rb_transport_t;
 #define RB_STRATEGY_NAMES  "send_recv|allgather|broadcast|auto"
 #define RB_SCHEDULER_NAMES "naive|balance|dfs|greedy|openshop|auto"
 
-enum { RB_OPTIONS_MAX = 56, RB_NIC_RATES = 64 };
+enum { RB_OPTIONS_MAX = 58, RB_NIC_RATES = 64, RB_UNEVEN_NICS = 8 };
 
 /** Everything the command line says. Texts belong to `cli`; absent ones are NULL, numbers 0. */
 typedef struct rb_options {
@@ -41,9 +41,12 @@ typedef struct rb_options {
     rb_choices_t strategies; /**< of xm_strategy_t; none: the case's own */
     rb_choices_t schedulers; /**< of xm_scheduler_t likewise */
     rb_transport_t transport;
-    double nic_gbps[RB_NIC_RATES]; /**< of the hosts in turn */
-    int nic_rates;                 /**< entries of nic_gbps; 0: not given */
-    double uplink_gbps;            /**< 0: uplinks are never the limit */
+    double nic_gbps[RB_NIC_RATES];      /**< of all NICs of a host together; of the hosts in turn */
+    int nic_rates;                      /**< entries of nic_gbps; 0: not given */
+    int nics_per_host;                  /**< at least 1 when nic_rates is not 0 */
+    double uneven_gbps[RB_UNEVEN_NICS]; /**< of a host's NICs in turn */
+    int uneven_rates;                   /**< entries of uneven_gbps; 0: its NICs are equal */
+    double uplink_gbps;                 /**< 0: uplinks are never the limit */
     int racks;
     const char *profile, *topology;
     bool paper; /**< --protocol paper; warmup and iterations are what it says */
@@ -59,6 +62,9 @@ typedef struct rb_options {
  * object holds nothing.
  */
 xm_status_t rb_options_parse(int argc, char *const *argv, rb_options_t *options);
+
+/** True when the command line describes an emulated cluster that ranks run in: hosts and rates. */
+bool rb_options_emulate(const rb_options_t *options);
 
 void rb_options_clear(rb_options_t *options);
 

@@ -2,8 +2,12 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "bench/cluster/nic_rate.h"
+#include "bench/emulation.h"
 #include "cli_support/progress.h"
+#include "comm/config.h"
 #include "comm/probe.h"
 
 /* What --nic-gbps does not say: latency of a LAN, and memory between the ranks of a host. */
@@ -38,6 +42,19 @@ static void take_gbps(const double *gbps, int count, rb_rates_t *rates)
     rates->host_latency = assumed_host_latency;
 }
 
+/* What is measured are the tensors' bytes, and headers share the emulated NICs with them. */
+static void take_headers(rb_rates_t *rates)
+{
+    size_t used = strlen(rates->source);
+
+    rates->emulated = true;
+    for (int i = 0; i < rates->nic_rates; ++i) {
+        rates->nic_bandwidth[i] = rb_nic_rate_payload(rates->nic_bandwidth[i], RB_EMULATION_MTU);
+    }
+    (void)snprintf(rates->source + used, sizeof(rates->source) - used, ", less TCP's headers: %.4f",
+                   rb_nic_rate_payload(1, RB_EMULATION_MTU));
+}
+
 xm_status_t rb_rates_read(const rb_options_t *options, rb_rates_t *rates, bool *known)
 {
     *known = options->profile != NULL || options->nic_rates > 0;
@@ -54,7 +71,11 @@ xm_status_t rb_rates_read(const rb_options_t *options, rb_rates_t *rates, bool *
         xm_cluster_profile_destroy(profile);
     } else if (options->nic_rates > 0) {
         take_gbps(options->nic_gbps, options->nic_rates, rates);
-        (void)snprintf(rates->source, sizeof(rates->source), "--nic-gbps, latencies assumed");
+        (void)snprintf(rates->source, sizeof(rates->source), "--%s, latencies assumed",
+                       options->uneven_rates > 0 ? "uneven" : "nic-gbps");
+        if (rb_options_emulate(options) && xm_config_string(XM_CONFIG_NICS)[0] != '\0') {
+            take_headers(rates);
+        }
     }
     return XM_OK;
 }
@@ -92,6 +113,9 @@ void rb_rates_set_uplinks(const rb_options_t *options, rb_rates_t *rates)
 {
     rates->racks = options->racks;
     rates->uplink_bandwidth = bytes_per_second(options->uplink_gbps);
+    if (rates->emulated) {
+        rates->uplink_bandwidth = rb_nic_rate_payload(rates->uplink_bandwidth, RB_EMULATION_MTU);
+    }
 }
 
 char *rb_rates_format_nic(const rb_rates_t *rates, char *buffer, size_t size)

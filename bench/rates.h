@@ -19,10 +19,14 @@ typedef struct rb_rates {
     double host_latency;
     int racks;               /**< of equally many neighbouring hosts; 0: one */
     double uplink_bandwidth; /**< bytes/s of a rack, per direction; 0: never the limit */
+    bool emulated;           /**< NICs of an emulated cluster; rates are those of TCP's data */
     char source[1024];       /**< for the report, e.g. "probed at start" */
 } rb_rates_t;
 
-/** Rates of --profile or --nic-gbps. *known tells whether one of them is given. */
+/**
+ * Rates of --profile or --nic-gbps. *known tells whether one of them is given. In a rank of an
+ * emulated cluster the rates are what the headers of TCP leave of --nic-gbps.
+ */
 xm_status_t rb_rates_read(const rb_options_t *options, rb_rates_t *rates, bool *known);
 
 /** What is assumed where nothing is measured and nothing is given: NICs of 10 Gbit/s. */
@@ -31,7 +35,7 @@ void rb_rates_assume(rb_rates_t *rates);
 /** Collective: a short probe of the job's links. @p show draws a progress line (one rank only). */
 xm_status_t rb_rates_probe(xm_worker_t *worker, bool show, rb_rates_t *rates);
 
-/** The racks and uplinks of the options. */
+/** The racks and uplinks of the options, after the rates have been read or probed. */
 void rb_rates_set_uplinks(const rb_options_t *options, rb_rates_t *rates);
 
 /** "1.250" or "1.250/3.125", GB/s, into @p buffer, which is returned. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/emulation.h"
 #include "bench/placement.h"
 #include "comm/config.h"
 #include "comm/text.h"
@@ -181,6 +182,12 @@ void rb_table_header(FILE *file, const rb_job_info_t *job)
     (void)fprintf(file, "# reshard-bench %s  (us = 1e-6 s, GB = 1e9 B)\n", XM_VERSION_STRING);
     print_command(file, o);
     print_settings(file, job);
+    if (job->rates->emulated) {
+        char text[512];
+
+        (void)fprintf(file, "# emulated cluster: %s\n",
+                      rb_emulation_describe(o, text, sizeof(text)));
+    }
     print_rates(file, job->rates);
     if (!o->dry_run && o->transport == RB_TRANSPORT_SIM) {
         (void)fprintf(file, "# times are virtual: the simulated network's clock\n");

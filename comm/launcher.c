@@ -23,7 +23,14 @@
 
 /* LOOK_MS: a look at the children even without a signal, should another thread have taken it.
  * INTERRUPT_S: what ranks get to end by themselves after the job was interrupted. */
-enum { MAX_RANKS = 4096, LOOK_MS = 200, VARIABLES = 6, VARIABLE_SIZE = 64, BACKLOG = 1024 };
+enum {
+    MAX_RANKS = 4096,
+    LOOK_MS = 200,
+    VARIABLES = 6,
+    VARIABLE_SIZE = 64,
+    BACKLOG = 1024,
+    MAX_ADDRESS = 45
+};
 static const double INTERRUPT_S = 2.0;
 
 typedef struct {
@@ -52,7 +59,7 @@ static double clock_seconds(void)
 }
 
 /* A socket that listens at a free port of the loopback interface. */
-static xm_status_t open_listener(launch_t *launch)
+static xm_status_t listen_on_loopback(launch_t *launch)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof(address);
@@ -71,6 +78,24 @@ static xm_status_t open_listener(launch_t *launch)
     launch->listen_fd = fd;
     launch->port = ntohs(address.sin_port);
     return XM_OK;
+}
+
+/* Where rank 0 is elsewhere, only rank 0 can listen. */
+static xm_status_t open_listener(launch_t *launch)
+{
+    if (launch->params->master_addr == NULL) {
+        return listen_on_loopback(launch);
+    }
+    launch->listen_fd = -1;
+    launch->port = launch->params->master_port;
+    return XM_OK;
+}
+
+static void close_listener(const launch_t *launch)
+{
+    if (launch->listen_fd >= 0) {
+        (void)close(launch->listen_fd);
+    }
 }
 
 /* From here on the end of a child and an interruption are read from a descriptor. A signal that
@@ -107,10 +132,11 @@ static void return_signals(launch_t *launch)
     (void)close(launch->signal_fd);
 }
 
-/* The environment of a rank: ours, with the variables that place it. The array and the texts are
- * one allocation each, made before the fork. */
+/* The environment of a rank: ours, with the variables that place it, and the caller's for it. The
+ * array is made before the fork. */
 typedef struct {
     char texts[VARIABLES][VARIABLE_SIZE];
+    const char *const *more;
     char **entries;
 } rank_env_t;
 
@@ -123,28 +149,40 @@ static bool is_replaced(const rank_env_t *env, int count, const char *entry)
             return true;
         }
     }
+    for (const char *const *text = env->more; *text != NULL; ++text) {
+        if (strncmp(*text, entry, name) == 0) {
+            return true;
+        }
+    }
     /* Only rank 0 gets one; an outer launcher's must not leak through. */
     return strncmp(entry, LISTEN_FD_VARIABLE "=", sizeof(LISTEN_FD_VARIABLE)) == 0;
 }
 
 static xm_status_t make_env(const launch_t *launch, int rank, rank_env_t *env)
 {
+    static const char *const nothing[] = {NULL};
+    const xm_launch_params_t *params = launch->params;
     size_t kept = 0, total = VARIABLES + 1;
     int count = 0;
 
+    env->more = params->variables != NULL ? params->variables(params->arg, rank) : nothing;
     (void)snprintf(env->texts[count++], VARIABLE_SIZE, "RANK=%d", rank);
-    (void)snprintf(env->texts[count++], VARIABLE_SIZE, "WORLD_SIZE=%d", launch->params->ranks);
-    (void)snprintf(env->texts[count++], VARIABLE_SIZE, "MASTER_ADDR=127.0.0.1");
+    (void)snprintf(env->texts[count++], VARIABLE_SIZE, "WORLD_SIZE=%d", params->ranks);
+    (void)snprintf(env->texts[count++], VARIABLE_SIZE, "MASTER_ADDR=%s",
+                   params->master_addr != NULL ? params->master_addr : "127.0.0.1");
     (void)snprintf(env->texts[count++], VARIABLE_SIZE, "MASTER_PORT=%d", launch->port);
-    if (launch->params->ranks_per_host > 0) {
+    if (params->ranks_per_host > 0) {
         (void)snprintf(env->texts[count++], VARIABLE_SIZE, "XM_HOST=host%d",
-                       rank / launch->params->ranks_per_host);
+                       rank / params->ranks_per_host);
     }
-    if (rank == 0) {
+    if (rank == 0 && launch->listen_fd >= 0) {
         (void)snprintf(env->texts[count++], VARIABLE_SIZE, LISTEN_FD_VARIABLE "=%d",
                        launch->listen_fd);
     }
     for (char **entry = environ; *entry != NULL; ++entry) {
+        ++total;
+    }
+    for (const char *const *text = env->more; *text != NULL; ++text) {
         ++total;
     }
     env->entries = malloc(total * sizeof(*env->entries));
@@ -159,11 +197,15 @@ static xm_status_t make_env(const launch_t *launch, int rank, rank_env_t *env)
     for (int i = 0; i < count; ++i) {
         env->entries[kept++] = env->texts[i];
     }
+    for (const char *const *text = env->more; *text != NULL; ++text) {
+        env->entries[kept++] = (char *)*text;
+    }
     env->entries[kept] = NULL;
     return XM_OK;
 }
 
-/* In the child, between fork and exec: only what a signal handler might do. */
+/* In the child, between fork and exec: only what a signal handler might do; whoever wants to enter
+ * something else has one thread. */
 static void become_rank(const launch_t *launch, int rank, pid_t parent, char *const *entries)
 {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -171,8 +213,12 @@ static void become_rank(const launch_t *launch, int rank, pid_t parent, char *co
         _exit(127); /* the parent died before it could be watched */
     }
     (void)pthread_sigmask(SIG_SETMASK, &launch->old_mask, NULL);
-    if (rank == 0) {
+    if (rank == 0 && launch->listen_fd >= 0) {
         (void)fcntl(launch->listen_fd, F_SETFD, 0);
+    }
+    if (launch->params->enter != NULL && launch->params->enter(launch->params->arg, rank) < 0) {
+        (void)dprintf(STDERR_FILENO, "rank %d: %s\n", rank, xm_last_error());
+        _exit(127);
     }
     (void)execve("/proc/self/exe", launch->params->argv, entries);
     _exit(127);
@@ -316,6 +362,11 @@ static xm_status_t check_params(const xm_launch_params_t *params)
                             "launcher: %d ranks (1 to %d are possible), %d per host", params->ranks,
                             MAX_RANKS, params->ranks_per_host);
     }
+    if (params->master_addr != NULL && (strlen(params->master_addr) > MAX_ADDRESS ||
+                                        params->master_port < 1 || params->master_port > 65535)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "launcher: rank 0 at '%s' port %d",
+                            params->master_addr, params->master_port);
+    }
     return XM_OK;
 }
 
@@ -348,14 +399,14 @@ xm_status_t xm_launch(const xm_launch_params_t *params, int *exit_code)
         signal_ranks(&launch, SIGKILL);
     }
     /* Only rank 0 may hold the socket, or its death would not free the port. */
-    (void)close(launch.listen_fd);
+    close_listener(&launch);
     supervise(&launch);
     return_signals(&launch);
     free(launch.pids);
     return status < 0 ? status : verdict(&launch, exit_code);
 
 close_listener:
-    (void)close(launch.listen_fd);
+    close_listener(&launch);
 free_pids:
     free(launch.pids);
     return status;

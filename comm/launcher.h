@@ -8,6 +8,10 @@
  * ends by a signal or with a non-zero status, the others get until the deadline to end by
  * themselves (they learn of it through the bootstrap's fault channel), then they are killed. No
  * process is left behind, also when the parent is interrupted or killed (PR_SET_PDEATHSIG).
+ *
+ * Ranks that are to run elsewhere than this process, such as in other namespaces, are moved there
+ * by the caller's `enter`. The loopback interface of this process means nothing to them, so they
+ * are given the address of rank 0, which then listens by itself.
  */
 #ifndef XM_COMM_LAUNCHER_H
 #define XM_COMM_LAUNCHER_H
@@ -23,6 +27,16 @@ typedef struct xm_launch_params {
                            host */
     double timeout;     /**< seconds the others get after a failure; 0 means XM_TIMEOUT */
     char *const *argv;  /**< arguments of the ranks, argv[0] first; the program is /proc/self/exe */
+    /** NULL, or called in a rank's process just before it runs the program. It may return in a
+     * child of that process, if the latter passes signals on and ends as the child does. After a
+     * failure the sentence is printed on standard error and the rank ends with status 127. */
+    xm_status_t (*enter)(void *arg, int rank);
+    /** NULL, or the variables that only this rank gets: texts NAME=VALUE with a NULL after the
+     * last, which stay until the rank has been started. */
+    const char *const *(*variables)(void *arg, int rank);
+    void *arg;               /**< of the two */
+    const char *master_addr; /**< where rank 0 is; NULL: the loopback interface */
+    int master_port;         /**< with master_addr: a port that is free there */
 } xm_launch_params_t;
 
 #define XM_LAUNCH_PARAMS_INIT                                                                      \

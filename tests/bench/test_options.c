@@ -57,6 +57,36 @@ START_TEST(rates_of_hosts_are_listed)
 }
 END_TEST
 
+START_TEST(nics_of_a_host_add_up)
+{
+    char option[] = "--nic-gbps=10,2.5", nics[] = "--nics-per-host=2", uneven[] = "--uneven=1,0.5",
+         three[] = "--nics-per-host=3", hosts[] = "--hosts=2", each[] = "--ranks-per-host=2",
+         dry[] = "--dry-run";
+    rb_options_t options;
+
+    ck_assert_xm_ok(PARSE(&options, program, suite_option, model, option, nics));
+    ck_assert_double_eq(options.nic_gbps[0], 20);
+    ck_assert_double_eq(options.nic_gbps[1], 5);
+    ck_assert(!rb_options_emulate(&options));
+    rb_options_clear(&options);
+    ck_assert_xm_ok(PARSE(&options, program, suite_option, model, uneven, hosts, each));
+    ck_assert_int_eq(options.nic_rates, 1);
+    ck_assert_int_eq(options.nics_per_host, 2);
+    ck_assert_double_eq(options.nic_gbps[0], 1.5);
+    ck_assert(rb_options_emulate(&options));
+    rb_options_clear(&options);
+    ck_assert_xm_ok(PARSE(&options, program, suite_option, model, uneven, hosts, each, dry));
+    ck_assert(!rb_options_emulate(&options));
+    rb_options_clear(&options);
+    ck_assert_xm_fails(PARSE(&options, program, suite_option, model, uneven, option),
+                       XM_ERR_INVALID_ARGUMENT, "--nic-gbps and --uneven both");
+    ck_assert_xm_fails(PARSE(&options, program, suite_option, model, uneven, three),
+                       XM_ERR_INVALID_ARGUMENT, "2 NICs, but --nics-per-host says 3");
+    ck_assert_xm_fails(PARSE(&options, program, suite_option, model, nics), XM_ERR_INVALID_ARGUMENT,
+                       "--nics-per-host is given but --nic-gbps is not");
+}
+END_TEST
+
 START_TEST(more_rates_than_there_is_room_for_are_refused)
 {
     char option[] = "--nic-gbps", list[2 * RB_NIC_RATES + 2];
@@ -100,6 +130,7 @@ int main(void)
     tcase_add_test(tests, strategies_and_schedulers_are_those_of_plans);
     tcase_add_test(tests, rates_of_hosts_are_listed);
     tcase_add_test(tests, the_papers_protocol_is_thirteen_runs);
+    tcase_add_test(tests, nics_of_a_host_add_up);
     tcase_add_test(tests, more_rates_than_there_is_room_for_are_refused);
     suite_add_tcase(suite, tests);
     return xm_test_run(suite);

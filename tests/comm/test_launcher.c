@@ -1,9 +1,12 @@
 #include "comm/launcher.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -114,6 +117,85 @@ START_TEST(ranks_meet)
     ck_assert_int_eq(exit_code, 0);
     ck_assert_xm_ok(start(6, 2, LIMIT_S, "meet", "2", &exit_code));
     ck_assert_xm_ok(start(1, 1, LIMIT_S, "meet", "1", &exit_code));
+}
+END_TEST
+
+/* Ranks that listen by themselves where they are told to, each with a variable of its own. */
+static int role_elsewhere(const char *detail)
+{
+    xm_job_env_t env;
+    xm_bootstrap_t *bootstrap;
+    char own[32];
+
+    (void)detail;
+    local_expect_ok(xm_job_env_read(&env));
+    local_expect(xm_launch_listen_fd() < 0, "rank %d inherited a socket", env.rank);
+    local_expect(strcmp(env.master_addr, "127.0.0.1") == 0, "rank 0 is at %s", env.master_addr);
+    local_expect_ok(xm_bootstrap_create_tcp(&env, -1, LIMIT_S, &bootstrap));
+    (void)snprintf(own, sizeof(own), "of rank %d", env.rank);
+    local_expect(strcmp(getenv("LAUNCHER_TEST_OWN"), own) == 0, "rank %d has the variable '%s'",
+                 env.rank, getenv("LAUNCHER_TEST_OWN"));
+    xm_bootstrap_destroy(bootstrap);
+    return 0;
+}
+
+typedef struct {
+    char text[64];
+    const char *list[2];
+    int refused; /* the rank that cannot enter, or -1 */
+} elsewhere_t;
+
+static const char *const *own_variable(void *arg, int rank)
+{
+    elsewhere_t *elsewhere = arg;
+
+    (void)snprintf(elsewhere->text, sizeof(elsewhere->text), "LAUNCHER_TEST_OWN=of rank %d", rank);
+    elsewhere->list[0] = elsewhere->text;
+    return elsewhere->list;
+}
+
+static xm_status_t enter(void *arg, int rank)
+{
+    const elsewhere_t *elsewhere = arg;
+
+    return rank == elsewhere->refused ? xm_error_set(XM_ERR_IO, "no way in for %d", rank) : XM_OK;
+}
+
+static int free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    ck_assert_int_eq(bind(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    (void)close(fd);
+    return ntohs(address.sin_port);
+}
+
+START_TEST(ranks_may_run_elsewhere)
+{
+    char role[] = "elsewhere", detail[] = "", *argv[] = {(char *)program, role, detail, NULL};
+    elsewhere_t elsewhere = {.refused = -1};
+    xm_launch_params_t params = XM_LAUNCH_PARAMS_INIT;
+    int exit_code = -1;
+
+    ck_assert_int_eq(setenv("LAUNCHER_TEST_OWN", "an outer one", 1), 0);
+    params.ranks = 3;
+    params.timeout = LIMIT_S;
+    params.argv = argv;
+    params.enter = enter;
+    params.variables = own_variable;
+    params.arg = &elsewhere;
+    params.master_addr = "127.0.0.1";
+    params.master_port = free_port();
+    ck_assert_xm_ok(xm_launch(&params, &exit_code));
+    elsewhere.refused = 1;
+    params.timeout = 0.5;
+    ck_assert_xm_fails(xm_launch(&params, &exit_code), XM_ERR_PEER_DIED,
+                       "rank 1 exited with status 127");
+    params.master_port = 0;
+    ck_assert_xm_fails(xm_launch(&params, &exit_code), XM_ERR_INVALID_ARGUMENT, "port 0");
 }
 END_TEST
 
@@ -252,8 +334,11 @@ static int run_role(const char *role, const char *detail)
     static const struct {
         const char *name;
         int (*run)(const char *detail);
-    } roles[] = {
-        {"meet", role_meet}, {"fail", role_fail}, {"sleep", role_sleep}, {"launch", role_launch}};
+    } roles[] = {{"meet", role_meet},
+                 {"fail", role_fail},
+                 {"sleep", role_sleep},
+                 {"launch", role_launch},
+                 {"elsewhere", role_elsewhere}};
 
     for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); ++i) {
         if (strcmp(roles[i].name, role) == 0) {
@@ -276,6 +361,7 @@ int main(int argc, char **argv)
     tcase = tcase_create("processes");
     tcase_set_timeout(tcase, LIMIT_S);
     tcase_add_test(tcase, ranks_meet);
+    tcase_add_test(tcase, ranks_may_run_elsewhere);
     tcase_add_test(tcase, a_killed_rank_is_named);
     tcase_add_test(tcase, an_exit_status_is_passed_on);
     tcase_add_test(tcase, the_rest_is_killed_at_the_deadline);

@@ -1,0 +1,440 @@
+/* emulated-cluster: several hosts on one machine, with NICs of limited speed. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench/cluster/emulated_cluster.h"
+#include "bench/cluster/nic_rate.h"
+#include "cli_support/options.h"
+#include "comm/text.h"
+#include "comm/version.h"
+
+static const char program[] = "emulated-cluster";
+static const char default_name[] = "xm";
+
+static int run_up(int argc, char *const *argv);
+static int run_down(int argc, char *const *argv);
+static int run_exec(int argc, char *const *argv);
+static int run_status(int argc, char *const *argv);
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char *const *argv);
+    const char *summary;
+} commands[] = {
+    {"up", run_up, "Make a cluster."},
+    {"down", run_down, "End a cluster with everything that runs in it."},
+    {"exec", run_exec, "Run a command on a host."},
+    {"status", run_status, "Show a cluster's hosts, addresses and rates."},
+};
+enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
+
+/* --- up --------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *name, *nic, *uneven, *uplink;
+    int hosts, nics, racks, mtu;
+} up_options_t;
+
+static xm_status_t read_rates(const up_options_t *options, rb_cluster_shape_t *shape)
+{
+    int64_t host_rates[RB_CLUSTER_HOSTS], nic_rates[RB_CLUSTER_NICS];
+    int host_count = 0, nic_count = 0;
+    xm_status_t status =
+        rb_nic_rate_parse_list("--nic", options->nic, host_rates, RB_CLUSTER_HOSTS, &host_count);
+
+    if (status == XM_OK && options->uneven != NULL) {
+        status = rb_nic_rate_parse_list("--uneven", options->uneven, nic_rates, RB_CLUSTER_NICS,
+                                        &nic_count);
+    }
+    if (status == XM_OK && options->uplink != NULL) {
+        status = rb_nic_rate_parse("--uplink", options->uplink, &shape->uplink);
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (nic_count > 0 && options->nics > 0 && options->nics != nic_count) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--uneven has the rates of %d NICs, but --nics-per-host says %d",
+                            nic_count, options->nics);
+    }
+    shape->nics = nic_count > 0 ? nic_count : options->nics > 0 ? options->nics : 1;
+    rb_cluster_shape_set_rates(shape, host_rates, host_count, nic_rates, nic_count);
+    return XM_OK;
+}
+
+static xm_status_t make_shape(const xm_cli_t *cli, const up_options_t *options,
+                              rb_cluster_shape_t *shape)
+{
+    xm_status_t status;
+
+    *shape = (rb_cluster_shape_t){.hosts = options->hosts,
+                                  .racks = options->racks > 0 ? options->racks : 1,
+                                  .mtu = options->mtu};
+    if (xm_cli_given(cli, "nic") && options->uneven != NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--nic and --uneven both say how fast the NICs are; give one");
+    }
+    if ((options->racks > 0) != (options->uplink != NULL)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is given but --%s is not",
+                            options->racks > 0 ? "racks" : "uplink",
+                            options->racks > 0 ? "uplink" : "racks");
+    }
+    status = rb_cluster_name_check(options->name);
+    if (status < 0) {
+        return status;
+    }
+    (void)snprintf(shape->name, sizeof(shape->name), "%s", options->name);
+    status = read_rates(options, shape);
+    return status == XM_OK ? rb_cluster_shape_check(shape) : status;
+}
+
+static int run_up(int argc, char *const *argv)
+{
+    up_options_t o = {.name = default_name, .nic = "1gbit", .hosts = 2, .mtu = 1500};
+    const xm_cli_option_t table[] = {
+        {"name", 0, XM_CLI_STRING, &o.name, "NAME", 0, 0,
+         "Name of the cluster; its hosts are NAME0, NAME1, … (default xm)."},
+        {"hosts", 0, XM_CLI_INT, &o.hosts, "H", 1, RB_CLUSTER_HOSTS, "Hosts (default 2)."},
+        {"nic", 0, XM_CLI_STRING, &o.nic, "RATE[,RATE...]", 0, 0,
+         "Rate of every NIC per direction, such as 1gbit or 500mbit; several: of the hosts in turn "
+         "(default 1gbit)."},
+        {"nics-per-host", 0, XM_CLI_INT, &o.nics, "N", 1, RB_CLUSTER_NICS,
+         "NICs of each host (default 1)."},
+        {"uneven", 0, XM_CLI_STRING, &o.uneven, "RATE,RATE...", 0, 0,
+         "Rates of a host's NICs in turn, instead of --nic."},
+        {"racks", 0, XM_CLI_INT, &o.racks, "R", 1, RB_CLUSTER_HOSTS,
+         "Racks, of equally many neighbouring hosts; needs --uplink."},
+        {"uplink", 0, XM_CLI_STRING, &o.uplink, "RATE", 0, 0,
+         "Rate of a rack's uplink per direction; needs --racks."},
+        {"mtu", 0, XM_CLI_INT, &o.mtu, "BYTES", 576, 65521, "MTU of the NICs (default 1500)."},
+    };
+    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+    rb_emulated_cluster_params_t params = RB_EMULATED_CLUSTER_PARAMS_INIT;
+    rb_emulated_cluster_t *cluster = NULL;
+    rb_cluster_shape_t shape;
+    xm_cli_t *cli;
+    xm_status_t status;
+
+    command.program = "emulated-cluster up";
+    command.summary = "Makes a cluster, which stays until 'emulated-cluster down'.";
+    command.options = table;
+    command.option_count = sizeof(table) / sizeof(table[0]);
+    status = xm_cli_parse(&command, argc, argv, &cli);
+    if (status < 0) {
+        return xm_cli_fail(program, status);
+    }
+    if (!xm_cli_finished(cli)) {
+        status = make_shape(cli, &o, &shape);
+        if (status == XM_OK) {
+            rb_cluster_shape_warn(&shape, program);
+            params.shape = &shape;
+            params.lasting = true;
+            status = rb_emulated_cluster_create(&params, &cluster);
+        }
+        rb_emulated_cluster_destroy(cluster);
+    }
+    xm_cli_destroy(cli);
+    return status < 0 ? xm_cli_fail(program, status) : EXIT_SUCCESS;
+}
+
+/* --- down, status ------------------------------------------------------------------------------
+ */
+
+static int run_down(int argc, char *const *argv)
+{
+    const char *name = default_name;
+    const xm_cli_option_t table[] = {
+        {"name", 0, XM_CLI_STRING, &name, "NAME", 0, 0, "Name of the cluster (default xm)."}};
+    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+    rb_emulated_cluster_t *cluster = NULL;
+    xm_cli_t *cli;
+    xm_status_t status;
+
+    command.program = "emulated-cluster down";
+    command.summary = "Ends a cluster with everything that runs in it, and waits until it is gone.";
+    command.options = table;
+    command.option_count = 1;
+    status = xm_cli_parse(&command, argc, argv, &cli);
+    if (status < 0) {
+        return xm_cli_fail(program, status);
+    }
+    if (!xm_cli_finished(cli)) {
+        status = rb_emulated_cluster_open(name, &cluster);
+        if (status == XM_OK) {
+            status = rb_emulated_cluster_end(cluster);
+        }
+        rb_emulated_cluster_destroy(cluster);
+    }
+    xm_cli_destroy(cli);
+    return status < 0 ? xm_cli_fail(program, status) : EXIT_SUCCESS;
+}
+
+static void print_status(const rb_emulated_cluster_t *cluster)
+{
+    const rb_cluster_members_t *members = rb_emulated_cluster_members(cluster);
+    const rb_cluster_shape_t *shape = &members->shape;
+    char address[32], rate[32];
+
+    (void)printf("# cluster %s: %d hosts, MTU %d, holder pid %d", shape->name, shape->hosts,
+                 shape->mtu, (int)members->holder);
+    if (shape->racks > 1) {
+        (void)printf(", %d racks, uplinks %s", shape->racks,
+                     rb_nic_rate_format(shape->uplink, rate, sizeof(rate)));
+    }
+    (void)putchar('\n');
+    for (int h = 0; h < shape->hosts; ++h) {
+        (void)printf("%s%d  pid %d", shape->name, h, (int)members->init[h]);
+        for (int i = 0; i < shape->nics; ++i) {
+            (void)printf("  nic%d %s %s", i,
+                         rb_cluster_shape_address(h, i, address, sizeof(address)),
+                         rb_nic_rate_format(shape->rate[h][i], rate, sizeof(rate)));
+        }
+        (void)printf("%s\n", rb_emulated_cluster_host_lives(cluster, h) ? "" : "  (has ended)");
+    }
+}
+
+static xm_status_t print_json(const rb_emulated_cluster_t *cluster)
+{
+    char *text = rb_cluster_state_dump(rb_emulated_cluster_members(cluster));
+
+    if (text == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the description of the cluster");
+    }
+    (void)puts(text);
+    free(text);
+    return XM_OK;
+}
+
+static int run_status(int argc, char *const *argv)
+{
+    const char *name = default_name;
+    bool json = false;
+    const xm_cli_option_t table[] = {
+        {"name", 0, XM_CLI_STRING, &name, "NAME", 0, 0, "Name of the cluster (default xm)."},
+        {"json", 0, XM_CLI_FLAG, &json, NULL, 0, 0, "Print one JSON document instead."}};
+    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+    rb_emulated_cluster_t *cluster = NULL;
+    xm_cli_t *cli;
+    xm_status_t status;
+
+    command.program = "emulated-cluster status";
+    command.summary = "Shows a cluster's hosts, addresses and rates.";
+    command.options = table;
+    command.option_count = 2;
+    status = xm_cli_parse(&command, argc, argv, &cli);
+    if (status < 0) {
+        return xm_cli_fail(program, status);
+    }
+    if (!xm_cli_finished(cli)) {
+        status = rb_emulated_cluster_open(name, &cluster);
+        if (status == XM_OK && json) {
+            status = print_json(cluster);
+        } else if (status == XM_OK) {
+            print_status(cluster);
+        }
+        if (status == XM_OK) {
+            status = xm_cli_flush();
+        }
+        rb_emulated_cluster_destroy(cluster);
+    }
+    xm_cli_destroy(cli);
+    return status < 0 ? xm_cli_fail(program, status) : EXIT_SUCCESS;
+}
+
+/* --- exec --------------------------------------------------------------------------------------
+ */
+
+/* Where the options of `exec` end and HOST stands: what follows belongs to the command. */
+static int find_host(int argc, char *const *argv)
+{
+    int i = 1;
+
+    while (i < argc && argv[i][0] == '-' && strcmp(argv[i], "--") != 0) {
+        i += strcmp(argv[i], "--name") == 0 ? 2 : 1;
+    }
+    return i < argc && strcmp(argv[i], "--") == 0 ? i + 1 : i;
+}
+
+/* The words with a blank between them, as ssh hands them to a shell. */
+static char *join_words(char *const *words)
+{
+    size_t length = 1;
+    char *text, *end;
+
+    for (int i = 0; words[i] != NULL; ++i) {
+        length += strlen(words[i]) + 1;
+    }
+    text = malloc(length);
+    end = text;
+    for (int i = 0; text != NULL && words[i] != NULL; ++i) {
+        end = stpcpy(end, i > 0 ? " " : "");
+        end = stpcpy(end, words[i]);
+    }
+    return text;
+}
+
+/* What a program on the host cannot find out by itself. */
+static xm_status_t set_variables(const rb_cluster_shape_t *shape, int host)
+{
+    char text[512], folder[PATH_MAX];
+    xm_status_t status = rb_cluster_state_folder(folder, sizeof(folder));
+
+    if (status == XM_OK &&
+        (setenv(RB_CLUSTER_STATE_DIR, folder, 1) != 0 ||
+         (host != RB_EMULATED_HEAD &&
+          setenv("XM_NICS", rb_cluster_shape_nics(shape, host, text, sizeof(text)), 1) != 0))) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "cannot set XM_NICS: %s", strerror(errno));
+    }
+    return status;
+}
+
+/* Runs the command in place of this process. */
+static xm_status_t become(char *const *words, bool by_shell)
+{
+    const char *file = by_shell ? "/bin/sh" : words[0];
+    char *line = by_shell ? join_words(words) : NULL;
+
+    if (line != NULL) {
+        (void)execl(file, "sh", "-c", line, (char *)NULL);
+    } else if (!by_shell) {
+        (void)execvp(file, words);
+    }
+    (void)xm_error_set(XM_ERR_NOT_FOUND, "cannot run %s: %s", file, strerror(errno));
+    free(line);
+    return XM_ERR_NOT_FOUND;
+}
+
+static xm_status_t execute(const char *name, const char *where, char *const *words)
+{
+    rb_emulated_cluster_t *cluster;
+    const rb_cluster_shape_t *shape;
+    bool head = strcmp(where, "head") == 0;
+    int host = RB_EMULATED_HEAD;
+    xm_status_t status = rb_emulated_cluster_open(name, &cluster);
+
+    if (status < 0) {
+        return status;
+    }
+    shape = &rb_emulated_cluster_members(cluster)->shape;
+    if (!head) {
+        host = rb_cluster_shape_find(shape, where);
+    }
+    if (!head && host < 0) {
+        status = xm_error_set(XM_ERR_NOT_FOUND,
+                              "'%s' is no host of the cluster '%s', which has %s0 … %s%d and head",
+                              where, name, name, name, shape->hosts - 1);
+    }
+    if (status == XM_OK) {
+        status = set_variables(shape, host);
+    }
+    if (status == XM_OK) {
+        status = rb_emulated_cluster_enter(cluster, host);
+    }
+    if (status == XM_OK) {
+        /* A name stands where a launcher would have ssh go: the words are for a shell. */
+        status = become(words, !head && strspn(where, "0123456789") != strlen(where));
+    }
+    rb_emulated_cluster_destroy(cluster);
+    return status;
+}
+
+static int run_exec(int argc, char *const *argv)
+{
+    const char *name = default_name;
+    const xm_cli_option_t table[] = {
+        {"name", 0, XM_CLI_STRING, &name, "NAME", 0, 0, "Name of the cluster (default xm)."}};
+    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+    int host = find_host(argc, argv);
+    xm_cli_t *cli;
+    xm_status_t status;
+
+    command.program = "emulated-cluster exec";
+    command.arguments = "HOST COMMAND [ARGUMENT...]";
+    command.summary =
+        "Runs a command on a host, in the same working directory, and ends as the command does.\n"
+        "HOST is the number of a host, the name of a host (then the words are given to a shell, "
+        "as\n"
+        "ssh does), or head: the machine itself, but in the cluster's network.";
+    command.options = table;
+    command.option_count = 1;
+    status = xm_cli_parse(&command, host < argc ? host : argc, argv, &cli);
+    if (status < 0) {
+        return xm_cli_fail(program, status);
+    }
+    if (!xm_cli_finished(cli)) {
+        status = host + 1 < argc
+                     ? execute(name, argv[host], argv + host + 1)
+                     : xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                    "exec: a host and a command are needed, such as 'exec 0 "
+                                    "hostname'");
+    }
+    xm_cli_destroy(cli);
+    return status < 0 ? xm_cli_fail(program, status) : EXIT_SUCCESS;
+}
+
+/* --- The command -------------------------------------------------------------------------------
+ */
+
+static int print_help(void)
+{
+    xm_status_t status;
+
+    (void)printf("Usage: emulated-cluster COMMAND [OPTION...]\n\n"
+                 "Makes several hosts on this machine that share nothing but NICs of limited speed."
+                 "\n\n");
+    for (size_t i = 0; i < COMMANDS; ++i) {
+        (void)printf("  %-9s %s\n", commands[i].name, commands[i].summary);
+    }
+    (void)printf(
+        "\n  --help     Print this help; emulated-cluster COMMAND --help lists a command's "
+        "options.\n"
+        "  --version  Print the version.\n");
+    status = xm_cli_flush();
+    return status == XM_OK ? EXIT_SUCCESS : xm_cli_fail(program, status);
+}
+
+static xm_status_t unknown_command(const char *word)
+{
+    const char *names[COMMANDS];
+    const char *nearest;
+
+    for (size_t i = 0; i < COMMANDS; ++i) {
+        names[i] = commands[i].name;
+    }
+    nearest = xm_text_nearest(word, names, COMMANDS);
+    if (nearest != NULL) {
+        return xm_error_set(XM_ERR_NOT_FOUND, "unknown command '%s'; did you mean '%s'?", word,
+                            nearest);
+    }
+    return xm_error_set(XM_ERR_NOT_FOUND,
+                        "unknown command '%s'; emulated-cluster --help lists the commands", word);
+}
+
+int main(int argc, char **argv)
+{
+    const char *word = argc > 1 ? argv[1] : "";
+
+    if (argc < 2) {
+        return xm_cli_fail(program,
+                           xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                        "a command is needed; emulated-cluster --help lists the "
+                                        "commands"));
+    }
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+        return print_help();
+    }
+    if (strcmp(word, "--version") == 0) {
+        (void)printf("emulated-cluster %s\n", XM_VERSION_STRING);
+        return xm_cli_flush() == XM_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+    }
+    for (size_t i = 0; i < COMMANDS; ++i) {
+        if (strcmp(word, commands[i].name) == 0) {
+            return commands[i].run(argc - 1, argv + 1);
+        }
+    }
+    return xm_cli_fail(program, unknown_command(word));
+}

@@ -1,0 +1,91 @@
+#include "bench/cluster/nic_rate.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "comm/text.h"
+
+/* IPv4 and TCP headers with timestamps, inside the MTU; the Ethernet header, outside of it. */
+enum { TCP_HEADERS = 52, FRAME_HEADER = 14 };
+
+static const struct {
+    const char *name, *printed;
+    double factor;
+} units[] = {
+    {"gbit", "Gbit/s", 1e9}, {"mbit", "Mbit/s", 1e6}, {"kbit", "kbit/s", 1e3}, {"bit", "bit/s", 1}};
+enum { UNITS = sizeof(units) / sizeof(units[0]) };
+
+xm_status_t rb_nic_rate_parse(const char *what, const char *text, int64_t *rate)
+{
+    size_t digits = strspn(text, "0123456789.");
+    char number[32], low[32], high[32];
+    double value, factor = 0;
+    xm_status_t status;
+
+    for (int i = 0; i < UNITS; ++i) {
+        if (strcasecmp(text + digits, units[i].name) == 0) {
+            factor = units[i].factor;
+        }
+    }
+    if (digits == 0 || digits >= sizeof(number) || factor <= 0) {
+        return xm_error_set(XM_ERR_PARSE, "%s: '%s' is not a rate such as 1gbit, 500mbit or 64kbit",
+                            what, text);
+    }
+    (void)snprintf(number, sizeof(number), "%.*s", (int)digits, text);
+    status = xm_text_parse_double(what, number, 0, 1e15, &value);
+    if (status < 0) {
+        return status;
+    }
+    value *= factor;
+    if (value < (double)RB_NIC_RATE_MIN || value > (double)RB_NIC_RATE_MAX) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: %s is outside %s … %s", what, text,
+                            rb_nic_rate_format(RB_NIC_RATE_MIN, low, sizeof(low)),
+                            rb_nic_rate_format(RB_NIC_RATE_MAX, high, sizeof(high)));
+    }
+    *rate = (int64_t)(value + 0.5);
+    return XM_OK;
+}
+
+xm_status_t rb_nic_rate_parse_list(const char *what, const char *text, int64_t *rates, int capacity,
+                                   int *count)
+{
+    int found = 0;
+
+    while (text != NULL) {
+        const char *comma = strchr(text, ',');
+        size_t length = comma != NULL ? (size_t)(comma - text) : strlen(text);
+        char item[64];
+        xm_status_t status;
+
+        if (found == capacity) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s has more than %d rates", what,
+                                capacity);
+        }
+        (void)snprintf(item, sizeof(item), "%.*s", (int)length, text);
+        status = rb_nic_rate_parse(what, item, &rates[found]);
+        if (status < 0) {
+            return status;
+        }
+        ++found;
+        text = comma != NULL ? comma + 1 : NULL;
+    }
+    *count = found;
+    return XM_OK;
+}
+
+char *rb_nic_rate_format(int64_t rate, char *buffer, size_t size)
+{
+    int i = 0;
+
+    while (i + 1 < UNITS && (double)rate < units[i].factor) {
+        ++i;
+    }
+    (void)snprintf(buffer, size, "%.6g %s", (double)rate / units[i].factor, units[i].printed);
+    return buffer;
+}
+
+double rb_nic_rate_payload(double rate, int mtu)
+{
+    return rate * (mtu - TCP_HEADERS) / (mtu + FRAME_HEADER);
+}

@@ -1,0 +1,205 @@
+/* The emulated cluster from C: processes move into hosts, and UCX finds there what it would find on
+ * machines. */
+#include "bench/cluster/emulated_cluster.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "comm/launcher.h"
+#include "comm/transport_ucx.h"
+#include "comm/worker.h"
+#include "local_job.h"
+#include "xm_test.h"
+
+enum { LIMIT_S = 60, SKIPPED = 77, RANKS_PER_HOST = 2, PORT = 29500 };
+
+static const char *program;
+
+static xm_status_t create(int hosts, rb_emulated_cluster_t **cluster)
+{
+    static const int64_t rate = 500000000;
+    rb_emulated_cluster_params_t params = RB_EMULATED_CLUSTER_PARAMS_INIT;
+    rb_cluster_shape_t shape = {.name = "test", .hosts = hosts, .nics = 1, .racks = 1, .mtu = 1500};
+
+    rb_cluster_shape_set_rates(&shape, &rate, 1, NULL, 0);
+    params.shape = &shape;
+    return rb_emulated_cluster_create(&params, cluster);
+}
+
+/* Forks a process into a host, which does `inside` there; returns how it ended. */
+static int run_inside(const rb_emulated_cluster_t *cluster, int host, void (*inside)(void))
+{
+    int wait_status = -1;
+    pid_t child = fork();
+
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        if (rb_emulated_cluster_enter(cluster, host) < 0) {
+            _exit(100);
+        }
+        inside();
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(child, &wait_status, 0), child);
+    return wait_status;
+}
+
+static void exit_with_name(void)
+{
+    char name[64] = "";
+
+    (void)gethostname(name, sizeof(name) - 1);
+    _exit(strcmp(name, "test1") == 0 && getppid() == 0 ? 42 : 1);
+}
+
+static void kill_oneself(void)
+{
+    (void)raise(SIGKILL);
+}
+
+static void exit_with_head(void)
+{
+    char name[64] = "";
+
+    (void)gethostname(name, sizeof(name) - 1);
+    _exit(strcmp(name, "test-head") == 0 && getppid() != 0 ? 43 : 1);
+}
+
+START_TEST(processes_enter_hosts)
+{
+    rb_emulated_cluster_t *cluster;
+    char address[32];
+    pid_t holder;
+    int ended;
+
+    ck_assert_xm_ok(create(2, &cluster));
+    ended = run_inside(cluster, 1, exit_with_name);
+    ck_assert(WIFEXITED(ended) && WEXITSTATUS(ended) == 42);
+    ended = run_inside(cluster, 0, kill_oneself);
+    ck_assert(WIFSIGNALED(ended) && WTERMSIG(ended) == SIGKILL);
+    ended = run_inside(cluster, RB_EMULATED_HEAD, exit_with_head);
+    ck_assert(WIFEXITED(ended) && WEXITSTATUS(ended) == 43);
+    ck_assert_str_eq(rb_emulated_cluster_address(cluster, 1, 0, address, sizeof(address)),
+                     "10.77.0.2");
+    ck_assert(rb_emulated_cluster_host_lives(cluster, 1));
+    holder = rb_emulated_cluster_members(cluster)->holder;
+    ck_assert_xm_ok(rb_emulated_cluster_end(cluster));
+    ck_assert(!rb_emulated_cluster_host_lives(cluster, 1));
+    ck_assert_int_ne(kill(holder, 0), 0);
+    ended = run_inside(cluster, 1, exit_with_name);
+    ck_assert(WIFEXITED(ended) && WEXITSTATUS(ended) == 100);
+    rb_emulated_cluster_destroy(cluster);
+    rb_emulated_cluster_destroy(NULL);
+}
+END_TEST
+
+START_TEST(bad_parameters_are_refused)
+{
+    rb_emulated_cluster_params_t params = RB_EMULATED_CLUSTER_PARAMS_INIT;
+    rb_emulated_cluster_t *cluster = NULL;
+
+    ck_assert_xm_fails(rb_emulated_cluster_create(&params, &cluster), XM_ERR_INVALID_ARGUMENT,
+                       "no shape");
+    ck_assert_xm_fails(create(0, &cluster), XM_ERR_INVALID_ARGUMENT, "0 hosts");
+    ck_assert_ptr_null(cluster);
+}
+END_TEST
+
+static xm_status_t enter(void *arg, int rank)
+{
+    return rb_emulated_cluster_enter(arg, rank / RANKS_PER_HOST);
+}
+
+/* What a rank sees: its hosts by their names, shared memory inside, TCP over the NIC between. */
+static int be_rank(void)
+{
+    xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
+    xm_worker_t *worker;
+    xm_job_env_t env;
+    char lanes[256];
+    int rank;
+
+    local_expect_ok(xm_job_env_read(&env));
+    local_expect_ok(xm_worker_create(&env, &params, &worker));
+    rank = xm_worker_rank(worker);
+    local_expect(xm_worker_host_count(worker) == 2, "%d hosts", xm_worker_host_count(worker));
+    local_expect(strcmp(xm_worker_host_name(worker, 1), "test1") == 0, "host 1 is %s",
+                 xm_worker_host_name(worker, 1));
+    for (int peer = 0; peer < xm_worker_size(worker); ++peer) {
+        bool near = xm_worker_host_of(worker, peer) == xm_worker_host_of(worker, rank);
+
+        local_expect(xm_worker_host_of(worker, peer) == peer / RANKS_PER_HOST, "rank %d is on %d",
+                     peer, xm_worker_host_of(worker, peer));
+        if (peer == rank) {
+            continue;
+        }
+        local_expect_ok(
+            xm_transport_ucx_lanes(xm_worker_transport(worker), peer, lanes, sizeof(lanes)));
+        local_expect((strstr(lanes, "tcp/nic0") == NULL) == near &&
+                         (strstr(lanes, "memory") != NULL) == near && strstr(lanes, "lo") == NULL,
+                     "rank %d reaches rank %d by '%s'", rank, peer, lanes);
+    }
+    local_expect_ok(xm_worker_barrier(worker));
+    xm_worker_destroy(worker, NULL);
+    return 0;
+}
+
+START_TEST(ucx_finds_memory_inside_and_nics_between)
+{
+    char role[] = "rank", *argv[] = {(char *)program, role, NULL};
+    xm_launch_params_t params = XM_LAUNCH_PARAMS_INIT;
+    rb_emulated_cluster_t *cluster;
+    int exit_code = -1;
+
+    ck_assert_xm_ok(create(2, &cluster));
+    params.ranks = 2 * RANKS_PER_HOST;
+    params.argv = argv;
+    params.enter = enter;
+    params.arg = cluster;
+    params.master_addr = "10.77.0.1";
+    params.master_port = PORT;
+    ck_assert_xm_ok(xm_launch(&params, &exit_code));
+    ck_assert_int_eq(exit_code, 0);
+    rb_emulated_cluster_destroy(cluster);
+}
+END_TEST
+
+/* False, with the reason printed, where this machine allows no cluster. */
+static bool is_possible(void)
+{
+    rb_emulated_cluster_t *cluster;
+    xm_status_t status = create(1, &cluster);
+
+    if (status == XM_ERR_UNSUPPORTED) {
+        (void)printf("skipped: %s\n", xm_last_error());
+        return false;
+    }
+    if (status == XM_OK) {
+        rb_emulated_cluster_destroy(cluster);
+    }
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    Suite *suite;
+    TCase *tcase;
+
+    program = argv[0];
+    if (argc == 2) {
+        return be_rank();
+    }
+    if (!is_possible()) {
+        return SKIPPED;
+    }
+    suite = suite_create("emulated_cluster");
+    tcase = tcase_create("cluster");
+    tcase_set_timeout(tcase, LIMIT_S);
+    tcase_add_test(tcase, processes_enter_hosts);
+    tcase_add_test(tcase, bad_parameters_are_refused);
+    tcase_add_test(tcase, ucx_finds_memory_inside_and_nics_between);
+    suite_add_tcase(suite, tcase);
+    return xm_test_run(suite);
+}
