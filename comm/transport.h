@@ -55,6 +55,8 @@ struct xm_op {
         void *owner;
         int peer;
         int kind;
+        int pending;
+        unsigned flags;
         xm_status_t status;
     } priv;
 };

@@ -4,13 +4,22 @@
  *
  * Peers are reached over *rails*. A rail is a UCX context, a worker and its address; only those
  * that some peer needs are opened:
- *  - default: for peers on other machines; UCX chooses, verbs or TCP;
+ *  - default: for peers on other machines; UCX chooses, verbs or TCP. With a list of NICs there is
+ *    one such rail for each of them instead, and it uses no other network device;
  *  - host: for peers on this host; UCX chooses, shared memory with copies by the kernel (cma) where
  * allowed;
  *  - tcp: for peers that count as another host although they run on this machine (XM_HOST).
  *
- * User tags must be below 2^48 and there are at most 65536 ranks: the upper 16 bits of UCX's tag
- * hold the sender's rank.
+ * Several NICs: between two ranks there are as many rails as the one with fewer NICs has; rail i
+ * joins the i-th NIC of both, and its rate is the smaller of theirs. A message of 64 KiB or more is
+ * split over the rails in proportion to their rates; a shorter one takes one of them, chosen by its
+ * tag. A rail that would carry less than a sixteenth carries nothing. A NIC without a rate has the
+ * one its driver tells; where a rail has none at all, all are equal. An operation ends when all
+ * pieces of its message have; when one of them fails, so does it. A peer that is lost on one rail
+ * is lost. (UCX's own multi-rail does not help over TCP: both connections may end up on one NIC.)
+ *
+ * User tags must be below 2^48 and there are at most 65536 ranks, 32768 with several NICs: the
+ * upper 16 bits of UCX's tag hold the sender's rank.
  *
  * UCX's error handling is on towards other machines when the caller has no fault channel, so that
  * dead peers are noticed at all. What it needs is set unless the environment says otherwise:
@@ -20,7 +29,8 @@
  * xm_transport_peer_failed(), which a worker calls when its bootstrap says so. A link that goes
  * down between living hosts ends in the caller's deadline.
  *
- * Limits: cancelling a send that waits for its receiver has no effect in UCX; it ends when the
+ * Limits: a receive that is cancelled while pieces of its message have come loses that message.
+ * Cancelling a send that waits for its receiver has no effect in UCX; it ends when the
  * receiver takes it, the peer fails, or the transport is destroyed.
  */
 #ifndef XM_COMM_TRANSPORT_UCX_H
@@ -38,6 +48,8 @@ typedef struct xm_transport_ucx_params {
     bool spin;         /**< no descriptor to sleep on, a little faster; xm_transport_arm() then
                             never allows to sleep */
     double timeout;    /**< seconds for the exchange of addresses */
+    const char *nics;  /**< this rank's NICs towards other machines, as in XM_NICS; NULL or empty:
+                            UCX chooses. Ranks may differ. */
 } xm_transport_ucx_params_t;
 
 #define XM_TRANSPORT_UCX_PARAMS_INIT                                                               \
@@ -55,7 +67,8 @@ XM_API xm_status_t xm_transport_ucx_create(xm_bootstrap_t *bootstrap,
 
 /**
  * Which UCX transports and devices carry messages to @p peer, e.g. "sysv/memory" or "tcp/eth0
- * tcp/lo", as far as UCX has chosen yet. Connects if there is no connection. For reports and tests.
+ * tcp/lo", as far as UCX has chosen yet; " + " stands between rails. Connects if there is no
+ * connection. For reports and tests.
  */
 XM_API xm_status_t xm_transport_ucx_lanes(xm_transport_t *transport, int peer, char *buffer,
                                           size_t size);

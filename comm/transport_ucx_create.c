@@ -1,6 +1,7 @@
 /* The UCX transport: opening rails, exchanging addresses, registering memory, closing. */
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -25,7 +26,7 @@ static int machine_of(const xm_transport_ucx_params_t *params, int rank)
 static int rail_to(const xm_transport_ucx_params_t *params, int rank, int peer)
 {
     if (machine_of(params, rank) != machine_of(params, peer)) {
-        return XM_UCX_RAIL_DEFAULT;
+        return XM_UCX_RAIL_NIC;
     }
     return host_of(params, rank) == host_of(params, peer) ? XM_UCX_RAIL_HOST : XM_UCX_RAIL_TCP;
 }
@@ -38,14 +39,19 @@ static xm_status_t open_rails(xm_ucx_transport_t *self, bool wakeup)
     for (int rank = 0; rank < self->base.size; ++rank) {
         needed[self->peers[rank].rail] |= rank != self->base.rank;
     }
+    for (int nic = 1; nic < self->nics.count; ++nic) {
+        needed[XM_UCX_RAIL_NIC + nic] = needed[XM_UCX_RAIL_NIC];
+    }
     for (int rail = 0; rail < XM_UCX_RAIL_COUNT && status == XM_OK; ++rail) {
         struct epoll_event event = {.events = EPOLLIN};
+        int nic = rail - XM_UCX_RAIL_NIC;
 
         if (!needed[rail]) {
             continue;
         }
-        status =
-            xm_ucx_rail_open(&self->rails[rail], (xm_ucx_rail_kind_t)rail, self->base.size, wakeup);
+        status = xm_ucx_rail_open(
+            &self->rails[rail], nic < 0 ? (xm_ucx_rail_kind_t)rail : XM_UCX_RAIL_NIC,
+            nic < 0 ? "" : self->nics.nic[nic].device, self->base.rank, self->base.size, wakeup);
         if (status == XM_OK && wakeup &&
             epoll_ctl(self->epoll, EPOLL_CTL_ADD, self->rails[rail].event_fd, &event) != 0) {
             status = xm_error_set(XM_ERR_IO, "epoll_ctl: %s", strerror(errno));
@@ -54,36 +60,52 @@ static xm_status_t open_rails(xm_ucx_transport_t *self, bool wakeup)
     return status;
 }
 
-static void put_u32(uint8_t *bytes, size_t value)
+static void put_number(uint8_t *bytes, uint64_t value, int size)
 {
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < size; ++i) {
         bytes[i] = (uint8_t)(value >> (8 * i));
     }
 }
 
-static size_t get_u32(const uint8_t *bytes)
+static uint64_t get_number(const uint8_t *bytes, int size)
 {
-    return (size_t)bytes[0] | (size_t)bytes[1] << 8 | (size_t)bytes[2] << 16 |
-           (size_t)bytes[3] << 24;
+    uint64_t value = 0;
+
+    for (int i = 0; i < size; ++i) {
+        value |= (uint64_t)bytes[i] << (8 * i);
+    }
+    return value;
 }
 
-/* A rank's blob: for each rail u32 length (0: closed), little-endian, and the address. */
+/*
+ * A rank's blob, little-endian: u32 number of NICs, u64 rate of each, then for each rail up to the
+ * last NIC's u32 length (0: closed) and the address.
+ */
+enum { COUNT_SIZE = 4, RATE_SIZE = 8, LENGTH_SIZE = 4 };
+
 static xm_status_t pack_addresses(const xm_ucx_transport_t *self, uint8_t **blob, size_t *length)
 {
-    size_t total = 0, used = 0;
+    int rails = XM_UCX_RAIL_NIC + self->nics.count;
+    size_t total = COUNT_SIZE + (size_t)self->nics.count * RATE_SIZE, used = 0;
 
-    for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
-        total += 4 + self->rails[rail].address_length;
+    for (int rail = 0; rail < rails; ++rail) {
+        total += LENGTH_SIZE + self->rails[rail].address_length;
     }
     *blob = malloc(total);
     if (*blob == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu bytes of addresses", total);
     }
-    for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
+    put_number(*blob, (uint64_t)self->nics.count, COUNT_SIZE);
+    used += COUNT_SIZE;
+    for (int nic = 0; nic < self->nics.count; ++nic) {
+        put_number(*blob + used, self->nics.nic[nic].rate, RATE_SIZE);
+        used += RATE_SIZE;
+    }
+    for (int rail = 0; rail < rails; ++rail) {
         const xm_ucx_rail_t *from = &self->rails[rail];
 
-        put_u32(*blob + used, from->address_length);
-        used += 4;
+        put_number(*blob + used, from->address_length, LENGTH_SIZE);
+        used += LENGTH_SIZE;
         if (from->address_length > 0) {
             memcpy(*blob + used, from->address, from->address_length);
         }
@@ -93,15 +115,16 @@ static xm_status_t pack_addresses(const xm_ucx_transport_t *self, uint8_t **blob
     return XM_OK;
 }
 
-/* The address of one rail inside a rank's blob, NULL when it is not there. */
+/* The address of one rail in the part of a rank's blob that holds addresses, NULL when it is not
+ * there. */
 static const void *find_address(const uint8_t *blob, size_t length, int wanted)
 {
     size_t at = 0;
 
-    for (int rail = 0; length - at >= 4; ++rail) {
-        size_t address_length = get_u32(blob + at);
+    for (int rail = 0; length - at >= LENGTH_SIZE; ++rail) {
+        size_t address_length = (size_t)get_number(blob + at, LENGTH_SIZE);
 
-        at += 4;
+        at += LENGTH_SIZE;
         if (address_length > length - at) {
             return NULL;
         }
@@ -111,6 +134,40 @@ static const void *find_address(const uint8_t *blob, size_t length, int wanted)
         at += address_length;
     }
     return NULL;
+}
+
+/* Learns the way to a peer from its blob. Between two ranks there are as many rails as the one with
+ * fewer NICs has. */
+static xm_status_t read_peer(xm_ucx_peer_t *peer, const uint8_t *blob, size_t length)
+{
+    const xm_nics_t *nics = &peer->owner->nics;
+    uint64_t count = length >= COUNT_SIZE ? get_number(blob, COUNT_SIZE) : 0;
+    uint64_t ours[XM_NICS_MAX] = {0}, theirs[XM_NICS_MAX] = {0};
+    size_t head = COUNT_SIZE + (size_t)count * RATE_SIZE;
+    int lanes = count < (uint64_t)nics->count ? (int)count : nics->count;
+
+    if (count < 1 || count > XM_NICS_MAX || head > length) {
+        return xm_error_set(XM_ERR_CORRUPT, "rank %d: rank %d sent no list of its NICs",
+                            peer->owner->base.rank, peer->rank);
+    }
+    lanes = peer->rail == XM_UCX_RAIL_NIC ? lanes : 1;
+    for (int lane = 0; lane < lanes; ++lane) {
+        ours[lane] = nics->nic[lane].rate;
+        theirs[lane] = get_number(blob + COUNT_SIZE + (size_t)lane * RATE_SIZE, RATE_SIZE);
+        theirs[lane] = theirs[lane] < XM_NICS_MAX_RATE ? theirs[lane] : XM_NICS_MAX_RATE;
+    }
+    xm_stripe_make(&peer->stripe, ours, theirs, lanes);
+    for (int lane = 0; lane < lanes && peer->rank != peer->owner->base.rank; ++lane) {
+        const void *address = find_address(blob + head, length - head, peer->rail + lane);
+
+        if (address == NULL) {
+            return xm_error_set(XM_ERR_MISMATCH,
+                                "rank %d and rank %d disagree on whether they share a machine",
+                                peer->owner->base.rank, peer->rank);
+        }
+        peer->lanes[lane].address = xm_stripe_uses(&peer->stripe, lane) ? address : NULL;
+    }
+    return XM_OK;
 }
 
 static xm_status_t exchange_addresses(xm_ucx_transport_t *self, xm_bootstrap_t *bootstrap,
@@ -129,15 +186,8 @@ static xm_status_t exchange_addresses(xm_ucx_transport_t *self, xm_bootstrap_t *
         return status;
     }
     for (int rank = 0; rank < self->base.size && status == XM_OK; ++rank) {
-        xm_ucx_peer_t *peer = &self->peers[rank];
-
-        peer->address = find_address((const uint8_t *)self->addresses + offsets[rank],
-                                     offsets[rank + 1] - offsets[rank], peer->rail);
-        if (peer->address == NULL && rank != self->base.rank) {
-            status = xm_error_set(XM_ERR_MISMATCH,
-                                  "rank %d and rank %d disagree on whether they share a machine",
-                                  self->base.rank, rank);
-        }
+        status = read_peer(&self->peers[rank], (const uint8_t *)self->addresses + offsets[rank],
+                           offsets[rank + 1] - offsets[rank]);
     }
     free(offsets);
     return status;
@@ -173,6 +223,19 @@ static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_p
     return self;
 }
 
+static xm_status_t read_nics(xm_ucx_transport_t *self, const char *text)
+{
+    xm_status_t status = xm_nics_parse(text, self->base.rank, "/sys", &self->nics);
+
+    if (status == XM_OK && self->nics.count > 1 && self->base.size > XM_UCX_MAX_RANKS_SPLIT) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "rank %d: XM_NICS: a job of %d ranks is too large for several NICs "
+                            "(at most %d)",
+                            self->base.rank, self->base.size, XM_UCX_MAX_RANKS_SPLIT);
+    }
+    return status;
+}
+
 xm_status_t xm_transport_ucx_create(xm_bootstrap_t *bootstrap,
                                     const xm_transport_ucx_params_t *params,
                                     xm_transport_t **transport)
@@ -190,7 +253,11 @@ xm_status_t xm_transport_ucx_create(xm_bootstrap_t *bootstrap,
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a transport of %d ranks", size);
     }
     self->fault_channel = params->fault_channel;
-    if (!params->spin) {
+    status = read_nics(self, params->nics);
+    if (status == XM_OK) {
+        status = xm_ucx_add_pieces(self);
+    }
+    if (status == XM_OK && !params->spin) {
         self->epoll = epoll_create1(EPOLL_CLOEXEC);
         if (self->epoll < 0) {
             status = xm_error_set(XM_ERR_IO, "epoll_create1: %s", strerror(errno));
@@ -224,10 +291,20 @@ xm_status_t xm_transport_ucx_lanes(xm_transport_t *transport, int rank, char *bu
     if (peer->failed || peer->reported) {
         return xm_error_set(XM_ERR_PEER_DIED, "lanes: rank %d is gone", rank);
     }
-    if (peer->ep == NULL) {
-        status = xm_ucx_connect(self, peer);
+    if (!peer->connected) {
+        status = xm_ucx_connect(peer);
     }
-    return status < 0 ? status : xm_ucx_rail_lanes(peer->ep, buffer, size);
+    buffer[0] = '\0';
+    for (int lane = 0; lane < peer->stripe.rails && status == XM_OK; ++lane) {
+        size_t used = strlen(buffer);
+
+        if (peer->lanes[lane].ep == NULL) {
+            continue;
+        }
+        (void)snprintf(buffer + used, size - used, "%s", used > 0 ? " + " : "");
+        status = xm_ucx_rail_lanes(peer->lanes[lane].ep, buffer, size);
+    }
+    return status;
 }
 
 static void unmap(xm_ucx_transport_t *self, xm_memory_t *memory)
@@ -298,11 +375,16 @@ static bool closes_ended(xm_ucx_transport_t *self)
     for (int rank = 0; rank < self->base.size; ++rank) {
         xm_ucx_peer_t *peer = &self->peers[rank];
 
-        if (peer->closing != NULL && ucp_request_check_status(peer->closing) != UCS_INPROGRESS) {
-            ucp_request_free(peer->closing);
-            peer->closing = NULL;
+        for (int i = 0; i < peer->stripe.rails; ++i) {
+            void **closing = &peer->lanes[i].closing;
+
+            if (*closing != NULL && ucp_request_check_status(*closing) != UCS_INPROGRESS) {
+                ucp_request_free(*closing);
+                *closing = NULL;
+            }
+            all = all && *closing == NULL;
         }
-        all = all && peer->closing == NULL && xm_ucx_ring_is_empty(&peer->in_flight);
+        all = all && xm_ucx_ring_is_empty(&peer->in_flight) && peer->strays == NULL;
     }
     return all;
 }
@@ -314,28 +396,32 @@ static void forget_closes(xm_ucx_transport_t *self)
     for (int rank = 0; rank < self->base.size; ++rank) {
         xm_ucx_peer_t *peer = &self->peers[rank];
 
-        if (peer->closing != NULL) {
-            ucp_request_free(peer->closing);
-            peer->closing = NULL;
-            ++self->rails[peer->rail].abandoned;
+        for (int i = 0; i < peer->stripe.rails; ++i) {
+            if (peer->lanes[i].closing != NULL) {
+                ucp_request_free(peer->lanes[i].closing);
+                peer->lanes[i].closing = NULL;
+                ++xm_ucx_rail_of(peer, i)->abandoned;
+            }
         }
     }
 }
 
 /* Lets what was sent reach the peers (an endpoint with nothing in flight closes in order), and
  * makes UCX end what is still in flight. */
-static void close_endpoints(xm_ucx_transport_t *self)
+static void close_all(xm_ucx_transport_t *self)
 {
     int64_t deadline = xm_transport_now(&self->base) + (int64_t)CLOSE_MS * 1000000;
 
     for (int rank = 0; rank < self->base.size; ++rank) {
         xm_ucx_peer_t *peer = &self->peers[rank];
+        bool busy;
 
-        xm_ucx_cancel_receives(self, peer);
-        if (!xm_ucx_watches(peer) && !xm_ucx_ring_is_empty(&peer->in_flight)) {
-            xm_ucx_abandon(self, peer);
-        } else if (peer->ep != NULL && !peer->failed) {
-            xm_ucx_close_endpoint(peer, !xm_ucx_ring_is_empty(&peer->in_flight));
+        xm_ucx_cancel_receives(peer);
+        busy = !xm_ucx_ring_is_empty(&peer->in_flight) || peer->strays != NULL;
+        if (!xm_ucx_watches(peer) && busy) {
+            xm_ucx_abandon(peer);
+        } else if (!peer->failed) {
+            xm_ucx_close_endpoints(peer, busy);
         }
     }
     while (!closes_ended(self) && xm_transport_now(&self->base) < deadline) {
@@ -376,7 +462,7 @@ void xm_ucx_destroy(xm_transport_t *transport)
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
 
     self->closing = true;
-    close_endpoints(self);
+    close_all(self);
     /* The caller forgot these; UCX would abort the process over them. */
     for (xm_memory_t *memory = self->memory.next; memory != &self->memory;) {
         xm_memory_t *next = memory->next;
@@ -401,6 +487,7 @@ void xm_ucx_destroy(xm_transport_t *transport)
     if (self->epoll >= 0) {
         (void)close(self->epoll);
     }
+    xm_ucx_free_pieces(self);
     free(self->addresses);
     free(self->peers);
     free(self);

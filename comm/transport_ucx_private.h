@@ -1,38 +1,67 @@
 /**
  * @file transport_ucx_private.h
- * The UCX transport's state, shared by its operations (transport_ucx.c) and its creation and end
- * (transport_ucx_create.c). Internal.
+ * The UCX transport's state, shared by its operations (transport_ucx_op.c), its peers
+ * (transport_ucx.c) and its creation and end (transport_ucx_create.c). Internal.
  *
- * Life of an operation: idle → on its peer's ring, while UCX has it → on the ring `ended`, when UCX
- * has let go of it → idle, just before `done` is called. `done` is called from progress (and
- * destroy) only, so posting and UCX's callbacks never run a caller's code.
+ * Life of an operation: idle → on its peer's ring, while UCX has one of its pieces → on the ring
+ * `ended`, when UCX has let go of all → idle, just before `done` is called. `done` is called from
+ * progress (and destroy) only, so posting and UCX's callbacks never run a caller's code.
+ *
+ * A piece is one request of UCX on one rail. A message that is not split is one piece. Both ends
+ * compute the pieces from the length (stripe.h); the tag of a split message's pieces has a bit for
+ * that, which receives ignore when they match: so a receive of another length than its message
+ * notices which kind came, knows on which rails the rest of it is, and has that thrown away.
  */
 #ifndef XM_COMM_TRANSPORT_UCX_PRIVATE_H
 #define XM_COMM_TRANSPORT_UCX_PRIVATE_H
 
+#include "comm/stripe.h"
 #include "comm/transport_ucx.h"
 #include "comm/transport_ucx_rail.h"
 
-/* The upper bits of UCX's tag are the sender's rank. */
-enum { XM_UCX_TAG_BITS = 48, XM_UCX_MAX_RANKS = 1 << 16 };
+/* The upper bits of UCX's tag are the sender's rank; with several NICs the uppermost of them tells
+ * a split message. */
+enum { XM_UCX_TAG_BITS = 48, XM_UCX_MAX_RANKS = 1 << 16, XM_UCX_MAX_RANKS_SPLIT = 1 << 15 };
+#define XM_UCX_TAG_SPLIT (UINT64_C(1) << 63)
 
 /* What xm_op_t's priv.kind says. */
 enum { XM_UCX_IDLE, XM_UCX_SEND, XM_UCX_RECEIVE };
 
 typedef struct xm_ucx_transport xm_ucx_transport_t;
 
-typedef struct xm_ucx_peer {
-    xm_ucx_transport_t *owner;
-    int rank;
-    int rail;
-    const void *address;
+typedef struct xm_ucx_peer xm_ucx_peer_t;
+typedef struct xm_ucx_piece xm_ucx_piece_t;
+
+struct xm_ucx_piece {
+    xm_ucx_piece_t *next;
+    xm_op_t *op; /**< NULL: throws away a piece of a message whose receive has failed */
+    xm_ucx_peer_t *peer;
+    void *request; /**< UCX's; NULL while it is being posted */
+    size_t length;
+    int lane;
+    bool ended; /**< its callback came while it was being posted */
+};
+
+/* The connection to a peer over one rail. */
+typedef struct xm_ucx_lane {
+    const void *address; /**< NULL: nothing goes this way */
     ucp_ep_h ep;         /**< NULL until the first message, and again after a failure */
     void *closing;       /**< request of the endpoint's close */
-    bool failed;         /**< nothing can be posted any more */
-    bool reported;       /**< UCX has reported a failure that progress must act upon */
-    ucs_status_t reason; /**< what UCX reported; UCS_OK when the caller told us */
-    xm_op_t in_flight;   /**< head of a ring of operations */
-} xm_ucx_peer_t;
+} xm_ucx_lane_t;
+
+struct xm_ucx_peer {
+    xm_ucx_transport_t *owner;
+    int rank;
+    int rail;           /**< of lane 0; the next lane's is the next */
+    xm_stripe_t stripe; /**< how messages are spread over the lanes */
+    xm_ucx_lane_t lanes[XM_NICS_MAX];
+    bool connected;         /**< all its lanes have endpoints */
+    bool failed;            /**< nothing can be posted any more */
+    bool reported;          /**< UCX has reported a failure that progress must act upon */
+    ucs_status_t reason;    /**< what UCX reported; UCS_OK when the caller told us */
+    xm_op_t in_flight;      /**< head of a ring of operations */
+    xm_ucx_piece_t *strays; /**< pieces without an operation */
+};
 
 struct xm_memory {
     xm_memory_t *next, *previous;
@@ -48,8 +77,11 @@ struct xm_ucx_transport {
     int reports;     /**< peers with `reported` */
     bool closing;
     bool fault_channel; /**< the caller reports deaths */
-    xm_op_t ended;      /**< head of the ring of operations whose `done` is due */
-    xm_memory_t memory; /**< head of the ring of registrations */
+    xm_nics_t nics;
+    xm_op_t ended;               /**< head of the ring of operations whose `done` is due */
+    xm_memory_t memory;          /**< head of the ring of registrations */
+    xm_ucx_piece_t *free_pieces; /**< not in use */
+    xm_ucx_piece_t *blocks;      /**< first pieces of the allocations that hold all pieces */
 };
 
 extern const xm_transport_ops_t xm_ucx_ops;
@@ -57,7 +89,7 @@ extern const xm_transport_ops_t xm_ucx_ops;
 /** Whether UCX itself watches a peer, see transport_ucx_rail.h. */
 static inline bool xm_ucx_watches(const xm_ucx_peer_t *peer)
 {
-    return peer->rail == XM_UCX_RAIL_DEFAULT && !peer->owner->fault_channel;
+    return peer->rail == XM_UCX_RAIL_NIC && !peer->owner->fault_channel;
 }
 
 static inline bool xm_ucx_ring_is_empty(const xm_op_t *head)
@@ -65,20 +97,47 @@ static inline bool xm_ucx_ring_is_empty(const xm_op_t *head)
     return head->priv.next == head;
 }
 
+static inline xm_ucx_rail_t *xm_ucx_rail_of(const xm_ucx_peer_t *peer, int lane)
+{
+    return &peer->owner->rails[peer->rail + lane];
+}
+
+/* transport_ucx_op.c */
+xm_status_t xm_ucx_send(xm_transport_t *transport, int peer, uint64_t tag, const void *buffer,
+                        size_t length, xm_memory_t *memory, xm_op_t *op);
+xm_status_t xm_ucx_receive(xm_transport_t *transport, int peer, uint64_t tag, void *buffer,
+                           size_t length, xm_memory_t *memory, xm_op_t *op);
+void xm_ucx_cancel(xm_transport_t *transport, xm_op_t *op);
+
+/** Makes more pieces; called once at the start, and when all are in use. */
+xm_status_t xm_ucx_add_pieces(xm_ucx_transport_t *self);
+void xm_ucx_free_pieces(xm_ucx_transport_t *self);
+
 /** Calls `done` of everything that has ended; returns how many that were. */
 int xm_ucx_deliver(xm_ucx_transport_t *self);
 
-/** Moves an operation from its peer's ring to `ended`. */
+/** Moves an operation from its peer's ring to `ended`. A failure that it has already stays. */
 void xm_ucx_end_op(xm_op_t *op, xm_status_t status);
 
-xm_status_t xm_ucx_connect(xm_ucx_transport_t *self, xm_ucx_peer_t *peer);
-void xm_ucx_close_endpoint(xm_ucx_peer_t *peer, bool force);
-void xm_ucx_cancel_receives(xm_ucx_transport_t *self, xm_ucx_peer_t *peer);
+/** Cancels all receives from a peer that UCX has. */
+void xm_ucx_cancel_receives(xm_ucx_peer_t *peer);
 
-/** Ends what is in flight with a peer of a rail without error handling, and forgets its endpoint.
- */
-void xm_ucx_abandon(xm_ucx_transport_t *self, xm_ucx_peer_t *peer);
+/** Ends what is in flight with a peer of a rail without error handling: cancels receives, and
+ * abandons what UCX cannot cancel. */
+void xm_ucx_abandon_ops(xm_ucx_peer_t *peer);
 
+/* transport_ucx.c */
+xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer);
+xm_status_t xm_ucx_peer_error(const xm_ucx_peer_t *peer);
+
+/** Remembers that UCX lost the connection; the next progress acts upon it. */
+void xm_ucx_report(xm_ucx_peer_t *peer, ucs_status_t reason);
+void xm_ucx_close_endpoints(xm_ucx_peer_t *peer, bool force);
+
+/** Ends what is in flight with a peer that UCX does not watch, and forgets its endpoints. */
+void xm_ucx_abandon(xm_ucx_peer_t *peer);
+
+/* transport_ucx_create.c */
 xm_status_t xm_ucx_memory_register(xm_transport_t *transport, void *address, size_t length,
                                    xm_memory_t **memory);
 void xm_ucx_memory_deregister(xm_transport_t *transport, xm_memory_t *memory);

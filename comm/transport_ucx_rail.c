@@ -66,7 +66,7 @@ static bool is_used(const setting_t *setting, const char *tls)
                          : share_a_word(tls, setting->users);
 }
 
-static xm_status_t configure(xm_ucx_rail_kind_t kind, ucp_config_t **config)
+static xm_status_t configure(xm_ucx_rail_kind_t kind, const char *device, ucp_config_t **config)
 {
     const char *tls = kind == XM_UCX_RAIL_TCP ? "tcp,self" : getenv("UCX_TLS");
     ucs_status_t ucs_status = ucp_config_read(NULL, NULL, config);
@@ -87,10 +87,61 @@ static xm_status_t configure(xm_ucx_rail_kind_t kind, ucp_config_t **config)
             status = modify(*config, "NET_DEVICES", "lo");
         }
     }
+    if (device[0] != '\0' && status == XM_OK) {
+        status = modify(*config, "NET_DEVICES", device);
+    }
     if (status < 0) {
         ucp_config_release(*config);
     }
     return status;
+}
+
+/* What UCX tells of a context or an endpoint; NULL: no memory. To be freed. */
+static char *report_of(ucp_context_h context, ucp_ep_h ep)
+{
+    char *report = NULL;
+    size_t size = 0;
+    FILE *stream = open_memstream(&report, &size);
+
+    if (stream == NULL) {
+        (void)xm_error_set(XM_ERR_NO_MEMORY, "no memory for a report of UCX");
+        return NULL;
+    }
+    if (context != NULL) {
+        ucp_context_print_info(context, stream);
+    } else {
+        ucp_ep_print_info(ep, stream);
+    }
+    (void)fclose(stream);
+    return report;
+}
+
+/* A device that UCX cannot use (down, without an address, not of the transports in UCX_TLS) is no
+ * failure of ucp_init(): the context just lacks it. */
+static xm_status_t check_device(ucp_context_h context, const char *device, int rank)
+{
+    char *report = report_of(context, NULL);
+    const char *tls = getenv("UCX_TLS");
+    bool found = false;
+
+    if (report == NULL) {
+        return XM_ERR_NO_MEMORY;
+    }
+    /* The report has lines "#      resource 1  :  md 1  dev 1  flags -- tcp/eth0". */
+    for (char *line = strstr(report, "resource "); line != NULL && !found;
+         line = strstr(line + 1, "resource ")) {
+        char *end = line + strcspn(line, "\n");
+        char *slash = memchr(line, '/', (size_t)(end - line));
+
+        found = slash != NULL && strncmp(slash + 1, device, strlen(device)) == 0 &&
+                slash + 1 + strlen(device) == end;
+    }
+    free(report);
+    return found ? XM_OK
+                 : xm_error_set(XM_ERR_UNREACHABLE,
+                                "rank %d: XM_NICS: UCX cannot use the device '%s'; is it up, has "
+                                "it an address, does UCX_TLS=%s allow it?",
+                                rank, device, tls != NULL ? tls : "(unset)");
 }
 
 static void init_request(void *request)
@@ -98,8 +149,8 @@ static void init_request(void *request)
     ((xm_ucx_request_t *)request)->abandoned = false;
 }
 
-static xm_status_t open_context(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, int ranks,
-                                bool wakeup)
+static xm_status_t open_context(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const char *device,
+                                int rank, int ranks, bool wakeup)
 {
     ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
@@ -112,7 +163,7 @@ static xm_status_t open_context(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, in
         .name = "crossmesh"};
     ucp_config_t *config;
     ucs_status_t ucs_status;
-    xm_status_t status = configure(kind, &config);
+    xm_status_t status = configure(kind, device, &config);
 
     if (status < 0) {
         return status;
@@ -122,14 +173,24 @@ static xm_status_t open_context(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, in
     if (ucs_status != UCS_OK) {
         const char *tls = getenv("UCX_TLS"), *devices = getenv("UCX_NET_DEVICES");
 
-        return xm_error_set(
-            XM_ERR_UNREACHABLE, "UCX cannot start: %s (UCX_TLS=%s, UCX_NET_DEVICES=%s)",
-            ucs_status_string(ucs_status), tls != NULL ? tls : "", devices != NULL ? devices : "");
+        return xm_error_set(XM_ERR_UNREACHABLE,
+                            "UCX cannot start: %s (UCX_TLS=%s, UCX_NET_DEVICES=%s)",
+                            ucs_status_string(ucs_status), tls != NULL ? tls : "",
+                            device[0] != '\0' ? device
+                            : devices != NULL ? devices
+                                              : "");
     }
-    return XM_OK;
+    if (device[0] != '\0') {
+        status = check_device(rail->context, device, rank);
+        if (status < 0) {
+            ucp_cleanup(rail->context);
+        }
+    }
+    return status;
 }
 
-xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, int ranks, bool wakeup)
+xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const char *device,
+                             int rank, int ranks, bool wakeup)
 {
     ucp_worker_params_t worker_params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                          .thread_mode = UCS_THREAD_MODE_SINGLE};
@@ -138,7 +199,7 @@ xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, int r
     xm_status_t status;
 
     *rail = (xm_ucx_rail_t){.event_fd = -1};
-    status = open_context(rail, kind, ranks, wakeup);
+    status = open_context(rail, kind, device, rank, ranks, wakeup);
     if (status < 0) {
         return status;
     }
@@ -197,16 +258,14 @@ static void append_word(char *text, size_t size, const char *word, size_t length
 
 xm_status_t xm_ucx_rail_lanes(ucp_ep_h ep, char *buffer, size_t size)
 {
-    char *report = NULL;
-    size_t report_size = 0;
-    FILE *stream = open_memstream(&report, &report_size);
+    char *report = report_of(NULL, ep);
+    size_t used = strlen(buffer);
 
-    if (stream == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for UCX's report on an endpoint");
+    if (report == NULL) {
+        return XM_ERR_NO_MEMORY;
     }
-    ucp_ep_print_info(ep, stream);
-    (void)fclose(stream);
-    buffer[0] = '\0';
+    buffer += used;
+    size -= used;
     /* The report has lines "#  lane[0]:  2:sysv/memory.0 md[0]  -> …". */
     for (char *line = strstr(report, "lane["); line != NULL; line = strstr(line + 1, "lane[")) {
         char *name = strchr(line, ']'), *slash;

@@ -7,14 +7,15 @@
 
 #include <ucp/api/ucp.h>
 
+#include "comm/nics.h"
 #include "comm/status.h"
 
 /* All rails a rank may have. The array has a fixed size; rails that are not needed stay closed. */
 typedef enum xm_ucx_rail_kind {
-    XM_UCX_RAIL_DEFAULT, /**< for peers on other machines: whatever UCX finds best */
-    XM_UCX_RAIL_TCP,     /**< TCP only, for peers that count as another host on this machine */
-    XM_UCX_RAIL_HOST,    /**< for peers on this host: whatever UCX finds best */
-    XM_UCX_RAIL_COUNT
+    XM_UCX_RAIL_TCP,  /**< TCP only, for peers that count as another host on this machine */
+    XM_UCX_RAIL_HOST, /**< for peers on this host: whatever UCX finds best */
+    XM_UCX_RAIL_NIC,  /**< for peers on other machines; the first of up to XM_NICS_MAX */
+    XM_UCX_RAIL_COUNT = XM_UCX_RAIL_NIC + XM_NICS_MAX
 } xm_ucx_rail_kind_t;
 
 /*
@@ -38,9 +39,13 @@ typedef struct xm_ucx_rail {
     int event_fd; /**< -1 without wake-up */
 } xm_ucx_rail_t;
 
-/** Opens context and worker for a job of @p ranks ranks. @p wakeup: with a descriptor to sleep on.
+/**
+ * Opens context and worker for a job of @p ranks ranks. @p device is the only network device to be
+ * used; empty: what UCX chooses. Fails with a sentence about @p rank when UCX cannot use that one.
+ * @p wakeup: with a descriptor to sleep on.
  */
-xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, int ranks, bool wakeup);
+xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const char *device,
+                             int rank, int ranks, bool wakeup);
 
 /** What every UCX request of ours carries in its private area. */
 typedef struct xm_ucx_request {
@@ -52,7 +57,7 @@ typedef struct xm_ucx_request {
 void xm_ucx_rail_close(xm_ucx_rail_t *rail);
 
 /**
- * Describes @p ep as "transport/device …" without repetitions.
+ * Appends what carries @p ep to @p buffer, as "transport/device …" without repetitions.
  */
 xm_status_t xm_ucx_rail_lanes(ucp_ep_h ep, char *buffer, size_t size);
 

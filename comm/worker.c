@@ -276,6 +276,7 @@ static xm_status_t open_transport(xm_worker_t *worker)
     params.fault_channel = xm_bootstrap_fd(worker->bootstrap) >= 0;
     params.spin = worker->spin;
     params.timeout = worker->timeout;
+    params.nics = xm_config_string(XM_CONFIG_NICS);
     return xm_transport_ucx_create(worker->bootstrap, &params, &worker->transport);
 }
 

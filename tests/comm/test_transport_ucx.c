@@ -11,11 +11,37 @@
 enum { JOB_LIMIT_S = 40 };
 static const double wait_limit_s = 15.0;
 
-/* How the ranks are placed: all on one host, each on an emulated one of its own, or (they are told)
- * each on a machine of its own, which UCX reaches over TCP here. */
-typedef enum { ONE_HOST, EMULATED_HOSTS, OTHER_MACHINES, PLACEMENTS } placement_t;
+/*
+ * How the ranks are placed: all on one host, each on an emulated one of its own, or (they are told)
+ * each on a machine of its own, which UCX reaches over TCP here. Then with several NICs: the
+ * loopback interface named twice, or lists that differ in length and rates; and those with somebody
+ * else who reports deaths.
+ */
+typedef enum {
+    ONE_HOST,
+    EMULATED_HOSTS,
+    OTHER_MACHINES,
+    TWO_NICS,
+    UNLIKE_NICS,
+    UNLIKE_NICS_TOLD,
+    PLACEMENTS
+} placement_t;
 
-static const char *const placement_names[] = {"one host", "emulated hosts", "other machines"};
+static const char *const placement_names[] = {"one host", "emulated hosts", "other machines",
+                                              "two NICs", "unlike NICs",    "unlike NICs, told"};
+
+/* Rails 0 and 1 join ranks 0 and 1 in the proportion 5 : 2; a third one joins ranks 1 and 2, too
+ * slow to be used. */
+static const char *nics_of(placement_t placement, int rank)
+{
+    if (placement < TWO_NICS) {
+        return NULL;
+    }
+    if (placement == TWO_NICS) {
+        return "lo,lo";
+    }
+    return rank == 0 ? "lo=1000000000,lo=240000000" : "lo=600000000,lo=900000000,lo=1000";
+}
 
 typedef struct {
     const conformance_case_t *which;
@@ -57,15 +83,17 @@ static xm_transport_t *open_transport(xm_bootstrap_t *bootstrap, placement_t pla
 
     for (int rank = 0; rank < LOCAL_JOB_MAX; ++rank) {
         host[rank] = placement == ONE_HOST ? 0 : rank;
-        machine[rank] = placement == OTHER_MACHINES ? rank : 0;
+        machine[rank] = placement >= OTHER_MACHINES ? rank : 0;
     }
-    if (placement == OTHER_MACHINES) {
+    if (placement >= OTHER_MACHINES) {
         local_expect(setenv("UCX_TLS", "tcp", 1) == 0, "setenv");
     }
     params.host = host;
     params.machine = machine;
     params.spin = spin;
     params.timeout = wait_limit_s;
+    params.nics = nics_of(placement, xm_bootstrap_rank(bootstrap));
+    params.fault_channel = placement == UNLIKE_NICS_TOLD;
     local_expect_ok(xm_transport_ucx_create(bootstrap, &params, &transport));
     return transport;
 }
@@ -94,12 +122,13 @@ static void conform(int index, placement_t placement)
     local_job_t job;
     double started = local_now();
 
-    if (run.which->needs_detection && placement != OTHER_MACHINES) {
+    if (run.which->needs_detection &&
+        (placement < OTHER_MACHINES || placement == UNLIKE_NICS_TOLD)) {
         return; /* UCX's error handling is off; test_worker shows the fault channel instead */
     }
     local_job_start(&job, run.which->ranks, 0, JOB_LIMIT_S, run_case, &run);
     local_job_wait(&job, run.which->doomed);
-    (void)printf("%-26s %-14s %.2f s\n", run.which->name, placement_names[placement],
+    (void)printf("%-26s %-18s %.2f s\n", run.which->name, placement_names[placement],
                  local_now() - started);
     (void)fflush(stdout);
 }
@@ -119,6 +148,24 @@ END_TEST
 START_TEST(conforms_between_machines)
 {
     conform(_i, OTHER_MACHINES);
+}
+END_TEST
+
+START_TEST(conforms_over_two_nics)
+{
+    conform(_i, TWO_NICS);
+}
+END_TEST
+
+START_TEST(conforms_over_unlike_nics)
+{
+    conform(_i, UNLIKE_NICS);
+}
+END_TEST
+
+START_TEST(conforms_over_unlike_nics_told)
+{
+    conform(_i, UNLIKE_NICS_TOLD);
 }
 END_TEST
 
@@ -144,6 +191,8 @@ static int look_at_lanes(const xm_job_env_t *env, int listen_fd, void *arg)
     local_expect_ok(xm_transport_ucx_lanes(seat.transport, peer, lanes, sizeof(lanes)));
     tcp = strstr(lanes, "tcp/") != NULL;
     local_expect(tcp == (placement != ONE_HOST), "lanes are '%s'", lanes);
+    local_expect(placement < TWO_NICS || strcmp(lanes, "tcp/lo + tcp/lo") == 0, "lanes are '%s'",
+                 lanes);
     local_expect(placement != EMULATED_HOSTS || strcmp(lanes, "tcp/lo") == 0, "lanes are '%s'",
                  lanes);
     local_expect(tcp || strstr(lanes, "sysv") != NULL || strstr(lanes, "posix") != NULL,
@@ -162,6 +211,49 @@ START_TEST(lanes_differ)
     placement_t placement = (placement_t)_i;
 
     local_job_run(2, JOB_LIMIT_S, look_at_lanes, &placement);
+}
+END_TEST
+
+/* Lists of NICs that are refused, by rank 1 alone. */
+static const struct {
+    const char *nics;
+    xm_status_t status;
+    const char *sentence;
+} refused[] = {
+    {"lo,nosuch0", XM_ERR_NOT_FOUND, "rank 1: XM_NICS: no network device 'nosuch0'"},
+    {"lo;lo", XM_ERR_NOT_FOUND, "no network device 'lo;lo'"},
+    {"lo=fast", XM_ERR_PARSE, "rank 1: XM_NICS: rate of lo: 'fast'"},
+    {"lo", XM_ERR_UNREACHABLE, "rank 1: XM_NICS: UCX cannot use the device 'lo'"},
+};
+
+static int refuse(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    int index = *(const int *)arg, machine[] = {0, 1};
+    xm_transport_ucx_params_t params = XM_TRANSPORT_UCX_PARAMS_INIT;
+    xm_bootstrap_t *bootstrap;
+    xm_transport_t *transport;
+
+    local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, wait_limit_s, &bootstrap));
+    params.host = params.machine = machine;
+    params.timeout = wait_limit_s;
+    if (env->rank == 1) {
+        /* Without TCP UCX has no use for the interface. */
+        local_expect(setenv("UCX_TLS", index == 3 ? "self,sm" : "tcp", 1) == 0, "setenv");
+        params.nics = refused[index].nics;
+        local_expect_fails(xm_transport_ucx_create(bootstrap, &params, &transport),
+                           refused[index].status, refused[index].sentence);
+        xm_bootstrap_abort(bootstrap, xm_last_error());
+    } else {
+        local_expect_fails(xm_transport_ucx_create(bootstrap, &params, &transport), XM_ERR_CANCELED,
+                           refused[index].sentence);
+    }
+    xm_bootstrap_destroy(bootstrap);
+    return 0;
+}
+
+START_TEST(unusable_nics_are_refused)
+{
+    local_job_run(2, JOB_LIMIT_S, refuse, &_i);
 }
 END_TEST
 
@@ -225,6 +317,11 @@ int main(void)
     tcase_add_loop_test(tcase, conforms_on_one_host, 0, conformance_case_count);
     tcase_add_loop_test(tcase, conforms_between_emulated_hosts, 0, conformance_case_count);
     tcase_add_loop_test(tcase, conforms_between_machines, 0, conformance_case_count);
+    tcase_add_loop_test(tcase, conforms_over_two_nics, 0, conformance_case_count);
+    tcase_add_loop_test(tcase, conforms_over_unlike_nics, 0, conformance_case_count);
+    tcase_add_loop_test(tcase, conforms_over_unlike_nics_told, 0, conformance_case_count);
+    tcase_add_loop_test(tcase, unusable_nics_are_refused, 0,
+                        (int)(sizeof(refused) / sizeof(refused[0])));
     tcase_add_loop_test(tcase, lanes_differ, 0, PLACEMENTS);
     tcase_add_test(tcase, spinning_works);
     tcase_add_test(tcase, forgotten_registrations);

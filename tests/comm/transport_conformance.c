@@ -9,8 +9,9 @@
 
 enum { MIB = 1 << 20, BIG = 8 * MIB };
 
-static const size_t sizes[] = {1,    2,    7,     64,     93,     94,  1000,    4095,
-                               8192, 8257, 65535, 262144, 262145, MIB, 3000000, BIG};
+static const size_t sizes[] = {1,      2,      7,      64,    93,      94,    1000,
+                               4095,   8192,   8257,   65535, 65536,   65537, 69699,
+                               131071, 262144, 262145, MIB,   3000000, BIG};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 
 /* An operation and what became of it. */
@@ -255,6 +256,44 @@ static void case_unexpected(conformance_seat_t *seat)
     flood(seat, false);
 }
 
+/* Dozens of messages that a transport may split, of odd lengths, some posted before their receives
+ * and some after, in both directions. */
+static void case_large_in_flight(conformance_seat_t *seat)
+{
+    enum { COUNT = 36, FIRST = 65533, STEP = 9973, LARGEST = FIRST + COUNT * STEP };
+    int rank = seat->transport->rank, peer = 1 - rank;
+    request_t sends[COUNT] = {0}, receives[COUNT] = {0};
+    uint8_t *out = allocate((size_t)COUNT * LARGEST), *in = allocate((size_t)COUNT * LARGEST);
+
+    for (int round = 0; round < 2; ++round) {
+        memset(in, 0, (size_t)COUNT * LARGEST);
+        for (int i = COUNT - 1; i >= COUNT / 2; --i) {
+            receive(seat, peer, (uint64_t)i, in + (size_t)i * LARGEST,
+                    (size_t)FIRST + (size_t)i * STEP, NULL, &receives[i]);
+        }
+        seat->barrier(seat);
+        for (int i = 0; i < COUNT; ++i) {
+            size_t length = (size_t)FIRST + (size_t)i * STEP;
+
+            fill(out + (size_t)i * LARGEST, length, (uint64_t)(1000 * rank + 100 * round + i));
+            send(seat, peer, (uint64_t)i, out + (size_t)i * LARGEST, length, NULL, &sends[i]);
+        }
+        linger(seat, 0.02);
+        for (int i = 0; i < COUNT / 2; ++i) {
+            receive(seat, peer, (uint64_t)i, in + (size_t)i * LARGEST,
+                    (size_t)FIRST + (size_t)i * STEP, NULL, &receives[i]);
+        }
+        finish(seat, receives, COUNT);
+        finish(seat, sends, COUNT);
+        for (int i = 0; i < COUNT; ++i) {
+            check(in + (size_t)i * LARGEST, (size_t)FIRST + (size_t)i * STEP,
+                  (uint64_t)(1000 * peer + 100 * round + i));
+        }
+    }
+    free(out);
+    free(in);
+}
+
 /* Everybody sends to everybody with the same tag: the sender tells messages apart. */
 static void case_same_tag_from_all(conformance_seat_t *seat)
 {
@@ -291,7 +330,9 @@ static void case_length_mismatch(conformance_seat_t *seat)
 {
     static const struct {
         size_t sent, expected;
-    } pairs[] = {{50, 100}, {100, 50}, {MIB, 2 * MIB}, {2 * MIB, MIB}, {8, MIB}, {MIB, 8}};
+    } pairs[] = {{50, 100},       {100, 50},      {MIB, 2 * MIB},  {2 * MIB, MIB},
+                 {8, MIB},        {MIB, 8},       {65535, 131070}, {131070, 65535},
+                 {65536, 100000}, {MIB, MIB + 1}, {MIB + 1, MIB}};
     enum { PAIRS = sizeof(pairs) / sizeof(pairs[0]) };
     uint8_t *bytes = allocate(2 * MIB);
 
@@ -362,6 +403,78 @@ static void case_cancel(conformance_seat_t *seat)
         free(bytes);
         free(other);
     }
+}
+
+/* Receives that are cancelled while their messages come: each ends once, as cancelled or whole, and
+ * no sender waits for ever. Then the same tags work again. */
+static void case_cancel_while_coming(conformance_seat_t *seat)
+{
+    enum { COUNT = 24, LENGTH = 300001 };
+    uint8_t *bytes = allocate((size_t)COUNT * LENGTH);
+    request_t requests[COUNT] = {0}, again[COUNT] = {0}, retries[COUNT] = {0};
+    bool first = seat->transport->rank == 0;
+
+    for (int i = 0; i < COUNT; ++i) {
+        if (first) {
+            receive(seat, 1, (uint64_t)i, bytes + (size_t)i * LENGTH, LENGTH, NULL, &requests[i]);
+        } else {
+            fill(bytes + (size_t)i * LENGTH, LENGTH, (uint64_t)i);
+        }
+    }
+    seat->barrier(seat);
+    for (int i = 0; i < COUNT; ++i) {
+        if (!first) {
+            send(seat, 0, (uint64_t)i, bytes + (size_t)i * LENGTH, LENGTH, NULL, &requests[i]);
+            (void)xm_transport_progress(seat->transport);
+        } else {
+            linger(seat, i % 4 == 0 ? 0.001 : 0.0);
+            xm_transport_cancel(seat->transport, &requests[COUNT - 1 - i].op);
+        }
+    }
+    if (first) {
+        wait_for(seat, requests, COUNT);
+        for (int i = 0; i < COUNT; ++i) {
+            if (requests[i].status == XM_OK) {
+                check(bytes + (size_t)i * LENGTH, LENGTH, (uint64_t)i);
+                continue;
+            }
+            expect_status(&requests[i], 1, XM_ERR_CANCELED);
+            receive(seat, 1, (uint64_t)i, bytes + (size_t)i * LENGTH, LENGTH, NULL, &retries[i]);
+        }
+    }
+    /* The sends end: taken by the first receive, by the second, or thrown away. */
+    if (!first) {
+        finish(seat, requests, COUNT);
+    }
+    seat->barrier(seat);
+    linger(seat, 0.02);
+    for (int i = 0; i < COUNT && first; ++i) {
+        if (retries[i].posted > 0 && retries[i].ended > 0) {
+            expect_status(&retries[i], 1, XM_OK);
+            check(bytes + (size_t)i * LENGTH, LENGTH, (uint64_t)i);
+        }
+        xm_transport_cancel(seat->transport, &retries[i].op);
+    }
+    if (first) {
+        wait_for(seat, retries, COUNT);
+    }
+    seat->barrier(seat);
+    memset(bytes, 0, (size_t)COUNT * LENGTH);
+    for (int i = 0; i < COUNT; ++i) {
+        uint64_t seed = (uint64_t)(100 + i);
+
+        if (first) {
+            receive(seat, 1, (uint64_t)i, bytes + (size_t)i * LENGTH, LENGTH, NULL, &again[i]);
+        } else {
+            fill(bytes + (size_t)i * LENGTH, LENGTH, seed);
+            send(seat, 0, (uint64_t)i, bytes + (size_t)i * LENGTH, LENGTH, NULL, &again[i]);
+        }
+    }
+    finish(seat, again, COUNT);
+    for (int i = 0; i < COUNT && first; ++i) {
+        check(bytes + (size_t)i * LENGTH, LENGTH, (uint64_t)(100 + i));
+    }
+    free(bytes);
 }
 
 /* A chain in which `done` posts the next operation. */
@@ -685,9 +798,11 @@ const conformance_case_t conformance_cases[] = {
     {"registered parts", 2, 0, case_registered_parts, false},
     {"many in flight", 2, 0, case_many_in_flight, false},
     {"unexpected", 2, 0, case_unexpected, false},
+    {"large in flight", 2, 0, case_large_in_flight, false},
     {"same tag from all", 4, 0, case_same_tag_from_all, false},
     {"length mismatch", 2, 0, case_length_mismatch, false},
     {"cancel", 2, 0, case_cancel, false},
+    {"cancel while coming", 2, 0, case_cancel_while_coming, false},
     {"post from done", 2, 0, case_post_from_done, false},
     {"refusals", 2, 0, case_refusals, false},
     {"sleep", 2, 0, case_sleep, false},
