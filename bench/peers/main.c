@@ -2,6 +2,7 @@
 #include <mpi.h>
 #include <stdlib.h>
 
+#include "bench/cluster.h"
 #include "bench/peers/agree.h"
 #include "bench/peers/mpi_hosts.h"
 #include "bench/peers/peer_report.h"
@@ -23,7 +24,7 @@ typedef struct {
 static xm_status_t run_method(job_t *job, const rb_peer_seat_t *seat, int index,
                               const rb_peer_method_t *method)
 {
-    rb_result_t result;
+    rb_peer_result_t result;
     xm_status_t status = rb_peer_time(seat, method, &job->request.options, index, &result);
 
     if (status < 0) {
@@ -33,7 +34,7 @@ static xm_status_t run_method(job_t *job, const rb_peer_seat_t *seat, int index,
     if (job->report != NULL) {
         status = rb_peer_report_add(job->report, seat->one, method, &result);
     }
-    rb_result_clear(&result);
+    rb_peer_result_clear(&result);
     return rb_peer_agree(status);
 }
 
@@ -68,6 +69,19 @@ static xm_status_t run_cases(job_t *job)
     return rb_peer_agree(status);
 }
 
+/* Everything that can be wrong with the cases, before anything moves. */
+static xm_status_t check_cases(const job_t *job)
+{
+    for (int i = 0; i < job->selection.count; ++i) {
+        if (job->selection.cases[i].model != NULL) {
+            return xm_error_set(XM_ERR_UNSUPPORTED,
+                                "case %s has many tensors, and the peers move one at a time",
+                                job->selection.cases[i].name);
+        }
+    }
+    return rb_cluster_check(&job->selection, &job->hosts);
+}
+
 static xm_status_t run(job_t *job, int argc, char **argv)
 {
     xm_status_t status =
@@ -80,6 +94,9 @@ static xm_status_t run(job_t *job, int argc, char **argv)
     if (status == XM_OK) {
         status = rb_peer_agree(
             rb_peer_hosts(job->request.options.ranks_per_host, &job->hosts, &job->ranks));
+    }
+    if (status == XM_OK) {
+        status = rb_peer_agree(check_cases(job));
     }
     return status == XM_OK ? run_cases(job) : status;
 }

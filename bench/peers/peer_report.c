@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bench/peers/seat.h"
+#include "bench/result.h"
 #include "comm/version.h"
 
 struct rb_peer_report {
@@ -120,21 +121,40 @@ xm_status_t rb_peer_report_create(const rb_peer_job_t *job, rb_peer_report_t **r
     return XM_OK;
 }
 
-static json_t *result_json(const rb_case_t *one, const char *peer, uint64_t bytes,
-                           const rb_result_t *result, const rb_times_t *times)
+/* Smallest, median and largest time as reshard-bench has them. */
+static rb_times_t times_of(const rb_peer_result_t *result)
 {
-    json_t *all = json_array(), *shape = json_array(), *json;
+    return rb_result_times(&(rb_result_t){.runs = result->runs, .seconds = result->seconds});
+}
+
+static json_t *times_json(const rb_peer_result_t *result, const rb_times_t *times)
+{
+    double mean = 0, variance = 0;
+    json_t *all = json_array();
 
     for (int i = 0; i < result->runs; ++i) {
         (void)json_array_append_new(all, json_real(result->seconds[i]));
+        mean += result->seconds[i] / result->runs;
     }
+    for (int i = 0; i < result->runs; ++i) {
+        variance += (result->seconds[i] - mean) * (result->seconds[i] - mean) / result->runs;
+    }
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:o}", "min", times->min, "median", times->median,
+                     "max", times->max, "mean", mean, "variance", variance, "all", all);
+}
+
+static json_t *result_json(const rb_case_t *one, const char *peer, uint64_t bytes,
+                           const rb_peer_result_t *result, const rb_times_t *times)
+{
+    json_t *shape = json_array(), *json;
+
     for (int d = 0; d < one->dims; ++d) {
         (void)json_array_append_new(shape, json_integer(one->shape[d]));
     }
-    json = json_pack("{s:s, s:s, s:o, s:s, s:s, s:I, s:{s:f, s:f, s:f, s:o}}", "case", one->name,
-                     "peer", peer, "shape", shape, "dtype", one->dtype, "transport", "mpi", "bytes",
-                     (json_int_t)bytes, "time_s", "min", times->min, "median", times->median, "max",
-                     times->max, "all", all);
+    json =
+        json_pack("{s:s, s:s, s:o, s:s, s:s, s:I, s:o, s:f}", "case", one->name, "peer", peer,
+                  "shape", shape, "dtype", one->dtype, "transport", "mpi", "bytes",
+                  (json_int_t)bytes, "time_s", times_json(result, times), "cpu_s", result->cpu_s);
     if (json != NULL && times->median > 0) {
         (void)json_object_set_new(json, "algbw_GBps",
                                   json_real((double)bytes / times->median * 1e-9));
@@ -146,10 +166,10 @@ static json_t *result_json(const rb_case_t *one, const char *peer, uint64_t byte
 }
 
 xm_status_t rb_peer_report_add(rb_peer_report_t *report, const rb_case_t *one,
-                               const rb_peer_method_t *method, const rb_result_t *result)
+                               const rb_peer_method_t *method, const rb_peer_result_t *result)
 {
     uint64_t bytes = rb_peer_case_bytes(one);
-    rb_times_t times = rb_result_times(result);
+    rb_times_t times = times_of(result);
     char peer[PEER_TEXT], wrong[24] = "-";
 
     (void)snprintf(peer, sizeof(peer), "%s-%s", library(), method->name);

@@ -7,8 +7,7 @@
 #define RB_PEERS_REPORT_H
 
 #include "bench/job_info.h"
-#include "bench/peers/method.h"
-#include "bench/result.h"
+#include "bench/peers/timing.h"
 
 typedef struct rb_peer_report rb_peer_report_t;
 
@@ -22,7 +21,7 @@ typedef struct rb_peer_job {
 /** Prints the header. */
 xm_status_t rb_peer_report_create(const rb_peer_job_t *job, rb_peer_report_t **report);
 xm_status_t rb_peer_report_add(rb_peer_report_t *report, const rb_case_t *one,
-                               const rb_peer_method_t *method, const rb_result_t *result);
+                               const rb_peer_method_t *method, const rb_peer_result_t *result);
 /** Prints the end, or the document, and writes the file of -J. */
 xm_status_t rb_peer_report_finish(rb_peer_report_t *report);
 void rb_peer_report_destroy(rb_peer_report_t *report);

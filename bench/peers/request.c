@@ -95,8 +95,7 @@ static xm_status_t parse_options(int argc, char **argv, rb_peer_request_t *reque
     int used = 0;
     xm_status_t status;
 
-    /* Every argument may become four. */
-    request->arguments = malloc((4 * (size_t)argc + 1) * sizeof(*request->arguments));
+    request->arguments = malloc((size_t)argc * sizeof(*request->arguments));
     if (request->arguments == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d arguments", argc);
     }

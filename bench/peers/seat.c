@@ -41,11 +41,6 @@ xm_status_t rb_peer_seat_create(const rb_case_t *one, const rb_host_map_t *hosts
     bool shared;
     xm_status_t status;
 
-    if (one->model != NULL) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "case %s has many tensors, and the peers move one at a time",
-                            one->name);
-    }
     status = rb_lay_out(one, hosts, &made.src, &made.dst, &shared);
     if (status == XM_OK) {
         status = allocate(&made, "source", made.src, &made.src_box, &made.src_buffer);

@@ -19,8 +19,8 @@ typedef struct rb_peer_seat {
 } rb_peer_seat_t;
 
 /**
- * Lays the case out and allocates the rank's tiles. Fails for cases of more than one tensor, and
- * for tiles with an extent beyond an int, in which MPI counts.
+ * Lays a case of one tensor out and allocates the rank's tiles. Fails when a tile has an extent
+ * beyond an int, in which MPI counts.
  */
 xm_status_t rb_peer_seat_create(const rb_case_t *one, const rb_host_map_t *hosts, int rank,
                                 rb_peer_seat_t *seat);

@@ -2,34 +2,65 @@
 
 #include <mpi.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "bench/pattern.h"
 #include "bench/peers/agree.h"
 
-static double run_once(const rb_peer_seat_t *seat, const rb_peer_method_t *method, void *state,
-                       uint64_t salt, const rb_options_t *options, uint64_t *wrong)
+/* What one run took, and how it ended. */
+typedef struct {
+    double seconds, cpu_s;
+    uint64_t wrong;
+} run_t;
+
+static double cpu_now(void)
 {
-    double seconds;
-    uint64_t own = 0;
+    struct timespec time;
+
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static run_t run_once(const rb_peer_seat_t *seat, const rb_peer_method_t *method, void *state,
+                      uint64_t salt, bool validate)
+{
+    run_t run = {0};
 
     rb_peer_seat_fill(seat, salt);
     MPI_Barrier(MPI_COMM_WORLD);
-    seconds = MPI_Wtime();
+    run.cpu_s = cpu_now();
+    run.seconds = MPI_Wtime();
     method->run(state);
-    seconds = MPI_Wtime() - seconds;
-    if (options->validate) {
-        own = rb_peer_seat_check(seat, salt);
+    run.seconds = MPI_Wtime() - run.seconds;
+    run.cpu_s = cpu_now() - run.cpu_s;
+    if (validate) {
+        run.wrong = rb_peer_seat_check(seat, salt);
     }
-    MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    MPI_Allreduce(MPI_IN_PLACE, &own, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-    *wrong += own;
-    return seconds;
+    MPI_Allreduce(MPI_IN_PLACE, &run.seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, &run.cpu_s, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, &run.wrong, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+    return run;
+}
+
+static void run_all(const rb_peer_seat_t *seat, const rb_peer_method_t *method, void *state,
+                    const rb_options_t *options, int index, rb_peer_result_t *result)
+{
+    for (int i = 0; i < options->warmup + options->iterations; ++i) {
+        run_t run = run_once(seat, method, state, rb_pattern_salt(options->seed, index, i),
+                             options->validate);
+
+        result->wrong += run.wrong;
+        if (i >= options->warmup) {
+            result->seconds[result->runs++] = run.seconds;
+            result->cpu_s += run.cpu_s / options->iterations;
+        }
+    }
 }
 
 xm_status_t rb_peer_time(const rb_peer_seat_t *seat, const rb_peer_method_t *method,
-                         const rb_options_t *options, int index, rb_result_t *result)
+                         const rb_options_t *options, int index, rb_peer_result_t *result)
 {
-    rb_result_t made = {.validated = options->validate};
+    rb_peer_result_t made = {.validated = options->validate};
     void *state = NULL;
     xm_status_t status;
 
@@ -39,26 +70,21 @@ xm_status_t rb_peer_time(const rb_peer_seat_t *seat, const rb_peer_method_t *met
                  : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d times", options->iterations);
     status = rb_peer_agree(status);
     if (status < 0) {
-        goto destroy;
+        method->destroy(state);
+        rb_peer_result_clear(&made);
+        return status;
     }
     if (method->connect != NULL) {
         method->connect(state);
     }
-    for (int i = 0; i < options->warmup + options->iterations; ++i) {
-        uint64_t salt = rb_pattern_salt(options->seed, index, i);
-        double seconds = run_once(seat, method, state, salt, options, &made.wrong);
-
-        if (i >= options->warmup) {
-            made.seconds[made.runs++] = seconds;
-        }
-    }
-
-destroy:
+    run_all(seat, method, state, options, index, &made);
     method->destroy(state);
-    if (status < 0) {
-        rb_result_clear(&made);
-        return status;
-    }
     *result = made;
     return XM_OK;
+}
+
+void rb_peer_result_clear(rb_peer_result_t *result)
+{
+    free(result->seconds);
+    *result = (rb_peer_result_t){0};
 }

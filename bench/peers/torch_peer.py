@@ -291,24 +291,28 @@ class Groups:
 
 
 def measure(seat, method, options):
-    """Times of the runs, each the slowest rank's, and the wrong bytes of all ranks and runs."""
-    seconds, wrong = [], 0
+    """What the runs took: each as long as its slowest rank; bytes that were wrong in any of them."""
+    seconds, cpu_s, wrong = [], 0.0, 0
     for run in range(options.warmup + options.iterations):
         seat.poison()
         dist.barrier()
-        start = time.perf_counter()
+        cpu, start = time.process_time(), time.perf_counter()
         method.run()
         slowest = torch.tensor([time.perf_counter() - start], dtype=torch.float64)
+        busy = torch.tensor([time.process_time() - cpu], dtype=torch.float64)
         bad = torch.tensor([seat.wrong() if options.validate else 0])
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+        dist.all_reduce(busy)
         dist.all_reduce(bad)
         wrong += int(bad)
         if run >= options.warmup:
             seconds.append(float(slowest))
-    return seconds, wrong
+            cpu_s += float(busy) / options.iterations
+    return seconds, cpu_s, wrong
 
 
-def result_of(seat, name, seconds, wrong, options):
+def result_of(seat, name, measured, options):
+    seconds, cpu_s, wrong = measured
     median = statistics.median(seconds)
     result = {
         "case": seat.name,
@@ -317,7 +321,10 @@ def result_of(seat, name, seconds, wrong, options):
         "dtype": seat.dtype,
         "transport": "gloo",
         "bytes": seat.bytes,
-        "time_s": {"min": min(seconds), "median": median, "max": max(seconds), "all": seconds},
+        "time_s": {"min": min(seconds), "median": median, "max": max(seconds),
+                   "mean": statistics.fmean(seconds), "variance": statistics.pvariance(seconds),
+                   "all": seconds},
+        "cpu_s": cpu_s,
         "algbw_GBps": seat.bytes / median * 1e-9,
     }
     if options.validate:
@@ -342,8 +349,7 @@ def run_cases(document, options):
                            f"but the job has {dist.get_world_size()} ranks")
         for name in options.methods:
             method = METHODS[name](seat, groups)
-            seconds, wrong = measure(seat, method, options)
-            results.append(result_of(seat, name, seconds, wrong, options))
+            results.append(result_of(seat, name, measure(seat, method, options), options))
             if rank == 0:
                 print_row(results[-1])
     return results
@@ -391,6 +397,8 @@ def write_document(document, options, ranks, results):
         "iterations": options.iterations,
         "validate": options.validate,
     }
+    if options.protocol:
+        config["protocol"] = options.protocol
     with open(options.json_file, "w", encoding="utf-8") as file:
         json.dump({"version": document["version"], "args": sys.argv, "config": config,
                    "ranks": ranks, "results": results}, file, indent=1)
