@@ -8,7 +8,9 @@
 #include "bench/peers/peer_report.h"
 #include "bench/peers/request.h"
 #include "bench/peers/timing.h"
+#include "bench/peers/watchdog.h"
 #include "bench/select.h"
+#include "comm/config.h"
 
 typedef struct {
     int rank;
@@ -84,9 +86,13 @@ static xm_status_t check_cases(const job_t *job)
 
 static xm_status_t run(job_t *job, int argc, char **argv)
 {
-    xm_status_t status =
-        rb_peer_agree(rb_peer_request_parse(argc, argv, job->rank == 0, &job->request));
+    xm_status_t status = rb_peer_agree(xm_config_check());
 
+    if (status < 0) {
+        return status;
+    }
+    rb_peer_watchdog_start();
+    status = rb_peer_agree(rb_peer_request_parse(argc, argv, job->rank == 0, &job->request));
     if (status < 0 || job->request.finished) {
         return status;
     }
@@ -121,5 +127,6 @@ int main(int argc, char **argv)
     rb_selection_clear(&job.selection);
     rb_peer_request_clear(&job.request);
     MPI_Finalize();
+    rb_peer_watchdog_stop();
     return exit_status;
 }

@@ -6,6 +6,7 @@
 
 #include "bench/pattern.h"
 #include "bench/peers/agree.h"
+#include "bench/peers/watchdog.h"
 
 /* What one run took, and how it ended. */
 typedef struct {
@@ -26,13 +27,16 @@ static run_t run_once(const rb_peer_seat_t *seat, const rb_peer_method_t *method
 {
     run_t run = {0};
 
+    rb_peer_watchdog_start();
     rb_peer_seat_fill(seat, salt);
     MPI_Barrier(MPI_COMM_WORLD);
+    rb_peer_watchdog_start();
     run.cpu_s = cpu_now();
     run.seconds = MPI_Wtime();
     method->run(state);
     run.seconds = MPI_Wtime() - run.seconds;
     run.cpu_s = cpu_now() - run.cpu_s;
+    rb_peer_watchdog_start();
     if (validate) {
         run.wrong = rb_peer_seat_check(seat, salt);
     }
@@ -74,6 +78,7 @@ xm_status_t rb_peer_time(const rb_peer_seat_t *seat, const rb_peer_method_t *met
         rb_peer_result_clear(&made);
         return status;
     }
+    rb_peer_watchdog_start();
     if (method->connect != NULL) {
         method->connect(state);
     }
