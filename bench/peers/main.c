@@ -1,6 +1,7 @@
 /* reshard-peer-mpi: reshards tensors as users of MPI do, on the ranks of mpirun. */
 #include <mpi.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "bench/cluster.h"
 #include "bench/peers/agree.h"
@@ -53,6 +54,12 @@ static xm_status_t run_case(job_t *job, int index)
     return status;
 }
 
+/* Variants of a case stand side by side and differ in its plan, which is nothing to a peer. */
+static bool is_variant(const rb_selection_t *selection, int index)
+{
+    return index > 0 && strcmp(selection->cases[index].name, selection->cases[index - 1].name) == 0;
+}
+
 static xm_status_t run_cases(job_t *job)
 {
     xm_status_t status = XM_OK;
@@ -63,7 +70,7 @@ static xm_status_t run_cases(job_t *job)
     }
     status = rb_peer_agree(status);
     for (int i = 0; status == XM_OK && i < job->selection.count; ++i) {
-        status = run_case(job, i);
+        status = is_variant(&job->selection, i) ? XM_OK : run_case(job, i);
     }
     if (status == XM_OK && job->report != NULL) {
         status = rb_peer_report_finish(job->report);
