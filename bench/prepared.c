@@ -34,9 +34,8 @@ static xm_status_t lay_out(const char *side_name, const rb_case_t *one, const rb
     return status < 0 ? xm_error_prefix(status, "%s layout", side_name) : status;
 }
 
-/* Both layouts of a case of one tensor; none, but the same checks, for a model. */
-static xm_status_t lay_out_both(const rb_case_t *one, const rb_host_map_t *hosts, xm_layout_t **src,
-                                xm_layout_t **dst, bool *shared)
+xm_status_t rb_lay_out(const rb_case_t *one, const rb_host_map_t *hosts, xm_layout_t **src,
+                       xm_layout_t **dst, bool *shared)
 {
     xm_mesh_t *src_mesh = NULL, *dst_mesh = NULL;
     xm_layout_t *made = NULL;
@@ -62,7 +61,7 @@ xm_status_t rb_prepare_check(const rb_case_t *one, const rb_host_map_t *hosts)
 {
     xm_layout_t *src = NULL, *dst = NULL;
     bool shared;
-    xm_status_t status = lay_out_both(one, hosts, &src, &dst, &shared);
+    xm_status_t status = rb_lay_out(one, hosts, &src, &dst, &shared);
 
     xm_layout_destroy(dst);
     xm_layout_destroy(src);
@@ -101,7 +100,7 @@ xm_status_t rb_prepare(const rb_case_t *one, const rb_host_map_t *hosts,
     xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
     double start = now();
     xm_layout_t *src = NULL, *dst = NULL;
-    xm_status_t status = lay_out_both(one, hosts, &src, &dst, &made.shared);
+    xm_status_t status = rb_lay_out(one, hosts, &src, &dst, &made.shared);
 
     if (status < 0) {
         return status;

@@ -18,6 +18,13 @@ typedef struct rb_prepared {
 } rb_prepared_t;
 
 /**
+ * Places the case and makes its two layouts, which the caller destroys; none (NULL), but the same
+ * checks, for a model. *shared as in placement.h.
+ */
+xm_status_t rb_lay_out(const rb_case_t *one, const rb_host_map_t *hosts, xm_layout_t **src,
+                       xm_layout_t **dst, bool *shared);
+
+/**
  * Fails when the case cannot be laid out on these ranks: a mesh that does not fit, a spec that does
  * not fit its mesh, a dimension that does not divide. Cheap: nothing is planned.
  */

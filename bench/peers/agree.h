@@ -1,0 +1,16 @@
+/**
+ * @file agree.h
+ * Agreement of all ranks of MPI_COMM_WORLD on whether something went well.
+ */
+#ifndef RB_PEERS_AGREE_H
+#define RB_PEERS_AGREE_H
+
+#include "comm/status.h"
+
+/**
+ * Collective: every rank gives what it got. When all got XM_OK so is the result. Otherwise it is,
+ * on every rank, the failure of the lowest rank that has one, with that rank's sentence.
+ */
+xm_status_t rb_peer_agree(xm_status_t mine);
+
+#endif

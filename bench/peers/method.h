@@ -1,0 +1,32 @@
+/**
+ * @file method.h
+ * The ways a user of MPI would reshard a tensor, each a row of functions.
+ *
+ * An error inside MPI ends the job with MPI's own message (MPI_ERRORS_ARE_FATAL); what can go wrong
+ * before is a status.
+ */
+#ifndef RB_PEERS_METHOD_H
+#define RB_PEERS_METHOD_H
+
+#include "bench/peers/seat.h"
+
+typedef struct rb_peer_method {
+    const char *name;
+    /** Local: makes *state for the seat, which outlives it. */
+    xm_status_t (*create)(const rb_peer_seat_t *seat, void **state);
+    /** Collective, before the first run: communicators. NULL: none are needed. */
+    void (*connect)(void *state);
+    /** One resharding: what is timed. */
+    void (*run)(void *state);
+    /** Collective when connect() is. NULL is accepted. */
+    void (*destroy)(void *state);
+} rb_peer_method_t;
+
+extern const rb_peer_method_t rb_peer_alltoallw; /**< one MPI_Alltoallw of subarrays */
+extern const rb_peer_method_t rb_peer_isend;     /**< MPI_Isend and MPI_Irecv of each box */
+extern const rb_peer_method_t rb_peer_bcast;     /**< one MPI_Bcast a slice */
+
+/** Method @p index from 0 on, or NULL after the last. */
+const rb_peer_method_t *rb_peer_method(int index);
+
+#endif

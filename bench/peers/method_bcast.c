@@ -1,0 +1,250 @@
+/*
+ * Every slice by one MPI_Bcast over its sender and the ranks that need it. Communicators are made
+ * beforehand, one for each set of ranks. All ranks go through the slices in one order, so that no
+ * two of them wait for each other.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/peers/datatype.h"
+#include "bench/peers/method.h"
+
+/* A set of ranks, ascending. */
+typedef struct {
+    int *ranks;
+    int count;
+    bool member; /* this rank is one of them */
+    MPI_Comm comm;
+} group_t;
+
+/* This rank's part in one slice. */
+typedef struct {
+    int group; /* -1: a copy from the source to the destination tile */
+    int root;  /* in the group */
+    bool sends;
+    MPI_Datatype type; /* of the box in the tile that is sent from, received into or copied from */
+    MPI_Datatype to;   /* of a copy: in the destination tile */
+} step_t;
+
+typedef struct {
+    const rb_peer_seat_t *seat;
+    group_t *groups;
+    int group_count;
+    step_t *steps;
+    size_t step_count;
+} bcast_t;
+
+static int compare_ranks(const void *a, const void *b)
+{
+    int left = *(const int *)a, right = *(const int *)b;
+
+    return (left > right) - (left < right);
+}
+
+static int find_rank(const int *ranks, int count, int rank)
+{
+    const int *found = bsearch(&rank, ranks, (size_t)count, sizeof(*ranks), compare_ranks);
+
+    return found != NULL ? (int)(found - ranks) : -1;
+}
+
+/* The sender and the receivers that do not hold the slice, ascending; returns their number. */
+static int list_members(const rb_peer_seat_t *seat, const xm_unit_task_t *task, int sender,
+                        int *ranks)
+{
+    int receivers, count = 0;
+    const int *to = xm_layout_replicas(seat->dst, task->dst_tile, &receivers);
+
+    ranks[count++] = sender;
+    for (int i = 0; i < receivers; ++i) {
+        if (xm_layout_tile_of_rank(seat->src, to[i]) != task->src_tile) {
+            ranks[count++] = to[i];
+        }
+    }
+    qsort(ranks, (size_t)count, sizeof(*ranks), compare_ranks);
+    return count;
+}
+
+/* Index of the group of these ranks, which is added when it is new. */
+static xm_status_t find_group(bcast_t *made, const int *ranks, int count, int *index)
+{
+    int *copy;
+
+    for (int g = 0; g < made->group_count; ++g) {
+        const group_t *group = &made->groups[g];
+
+        if (group->count == count &&
+            memcmp(group->ranks, ranks, (size_t)count * sizeof(*ranks)) == 0) {
+            *index = g;
+            return XM_OK;
+        }
+    }
+    copy = malloc((size_t)count * sizeof(*copy));
+    if (copy == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a group of %d ranks", count);
+    }
+    memcpy(copy, ranks, (size_t)count * sizeof(*copy));
+    *index = made->group_count++;
+    made->groups[*index] = (group_t){.ranks = copy,
+                                     .count = count,
+                                     .member = find_rank(ranks, count, made->seat->rank) >= 0,
+                                     .comm = MPI_COMM_NULL};
+    return XM_OK;
+}
+
+static void add_copy(bcast_t *made, const xm_box_t *box)
+{
+    made->steps[made->step_count++] = (step_t){.group = -1,
+                                               .type = rb_peer_datatype_src(made->seat, box),
+                                               .to = rb_peer_datatype_dst(made->seat, box)};
+}
+
+/* Adds this rank's part in a slice that @p sender broadcasts. */
+static xm_status_t add_slice(bcast_t *made, const xm_unit_task_t *task, int sender, int *ranks)
+{
+    const rb_peer_seat_t *seat = made->seat;
+    bool holds = xm_layout_tile_of_rank(seat->src, seat->rank) == task->src_tile;
+    bool needs = xm_layout_tile_of_rank(seat->dst, seat->rank) == task->dst_tile;
+    int count = list_members(seat, task, sender, ranks), group = 0;
+    xm_box_t box;
+    xm_status_t status;
+
+    xm_unit_task_box(seat->src, seat->dst, task, &box);
+    if (holds && needs) {
+        add_copy(made, &box);
+    }
+    if (count == 1) {
+        return XM_OK;
+    }
+    status = find_group(made, ranks, count, &group);
+    if (status == XM_OK && made->groups[group].member) {
+        bool sends = seat->rank == sender;
+
+        made->steps[made->step_count++] = (step_t){
+            .group = group,
+            .root = find_rank(ranks, count, sender),
+            .sends = sends,
+            .type = sends ? rb_peer_datatype_src(seat, &box) : rb_peer_datatype_dst(seat, &box)};
+    }
+    return status;
+}
+
+/* Goes through the slices; those of a source tile are dealt out evenly among its holders. */
+static xm_status_t add_slices(bcast_t *made, const xm_unit_task_t *tasks, int64_t count)
+{
+    const rb_peer_seat_t *seat = made->seat;
+    size_t tiles = (size_t)xm_layout_tiles(seat->src);
+    int64_t *slices = calloc(tiles, sizeof(*slices)), *dealt = calloc(tiles, sizeof(*dealt));
+    int *ranks = malloc(((size_t)xm_mesh_size(xm_layout_mesh(seat->dst)) + 1) * sizeof(*ranks));
+    xm_status_t status = XM_OK;
+
+    if (slices == NULL || dealt == NULL || ranks == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu source tiles", tiles);
+    }
+    for (int64_t t = 0; status == XM_OK && t < count; ++t) {
+        ++slices[tasks[t].src_tile];
+    }
+    for (int64_t t = 0; status == XM_OK && t < count; ++t) {
+        int tile = tasks[t].src_tile, holders;
+        const int *from = xm_layout_replicas(seat->src, tile, &holders);
+
+        status = add_slice(made, &tasks[t], from[dealt[tile]++ * holders / slices[tile]], ranks);
+    }
+    free(ranks);
+    free(dealt);
+    free(slices);
+    return status;
+}
+
+static void destroy(void *state)
+{
+    bcast_t *made = state;
+
+    if (made == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < made->step_count; ++i) {
+        MPI_Type_free(&made->steps[i].type);
+        if (made->steps[i].group < 0) {
+            MPI_Type_free(&made->steps[i].to);
+        }
+    }
+    for (int g = 0; g < made->group_count; ++g) {
+        if (made->groups[g].comm != MPI_COMM_NULL) {
+            MPI_Comm_free(&made->groups[g].comm);
+        }
+        free(made->groups[g].ranks);
+    }
+    free(made->steps);
+    free(made->groups);
+    free(made);
+}
+
+static xm_status_t create(const rb_peer_seat_t *seat, void **state)
+{
+    bcast_t *made = calloc(1, sizeof(*made));
+    xm_unit_task_t *tasks = NULL;
+    int64_t count = 0;
+    xm_status_t status;
+
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for broadcasts");
+    }
+    made->seat = seat;
+    status = xm_unit_tasks_create(seat->src, seat->dst, 0, &tasks, &count);
+    if (status == XM_OK) {
+        /* Of each slice at most a copy and a part in its broadcast. */
+        made->groups = malloc(((size_t)count + 1) * sizeof(*made->groups));
+        made->steps = malloc((2 * (size_t)count + 1) * sizeof(*made->steps));
+        status = made->groups != NULL && made->steps != NULL
+                     ? add_slices(made, tasks, count)
+                     : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu slices", (size_t)count);
+    }
+    free(tasks);
+    if (status < 0) {
+        destroy(made);
+        return status;
+    }
+    *state = made;
+    return XM_OK;
+}
+
+/* Only its members make a communicator; all ranks have the groups in one order. */
+static void connect_groups(void *state)
+{
+    bcast_t *made = state;
+    MPI_Group world, members;
+
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    for (int g = 0; g < made->group_count; ++g) {
+        group_t *group = &made->groups[g];
+
+        if (group->member) {
+            MPI_Group_incl(world, group->count, group->ranks, &members);
+            MPI_Comm_create_group(MPI_COMM_WORLD, members, 0, &group->comm);
+            MPI_Group_free(&members);
+        }
+    }
+    MPI_Group_free(&world);
+}
+
+static void run(void *state)
+{
+    const bcast_t *made = state;
+    const rb_peer_seat_t *seat = made->seat;
+
+    for (size_t i = 0; i < made->step_count; ++i) {
+        const step_t *step = &made->steps[i];
+
+        if (step->group < 0) {
+            MPI_Sendrecv(seat->src_buffer, 1, step->type, seat->rank, 0, seat->dst_buffer, 1,
+                         step->to, seat->rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        } else {
+            MPI_Bcast(step->sends ? seat->src_buffer : seat->dst_buffer, 1, step->type, step->root,
+                      made->groups[step->group].comm);
+        }
+    }
+}
+
+const rb_peer_method_t rb_peer_bcast = {
+    .name = "bcast", .create = create, .connect = connect_groups, .run = run, .destroy = destroy};

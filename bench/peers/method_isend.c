@@ -1,0 +1,104 @@
+/* Every box by MPI_Isend and MPI_Irecv of subarrays, all posted at once. */
+#include <stdlib.h>
+
+#include "bench/peers/datatype.h"
+#include "bench/peers/method.h"
+
+/* One call: a box that is sent or received. */
+typedef struct {
+    MPI_Datatype type;
+    int peer;
+} post_t;
+
+typedef struct {
+    const rb_peer_seat_t *seat;
+    post_t *receives, *sends;
+    int receive_count, send_count;
+    MPI_Request *requests;
+} isend_t;
+
+static void destroy(void *state)
+{
+    isend_t *made = state;
+
+    if (made == NULL) {
+        return;
+    }
+    for (int i = 0; i < made->receive_count; ++i) {
+        MPI_Type_free(&made->receives[i].type);
+    }
+    for (int i = 0; i < made->send_count; ++i) {
+        MPI_Type_free(&made->sends[i].type);
+    }
+    free(made->requests);
+    free(made->sends);
+    free(made->receives);
+    free(made);
+}
+
+static void fill(isend_t *made, const rb_peer_move_t *moves, size_t count)
+{
+    const rb_peer_seat_t *seat = made->seat;
+
+    for (size_t i = 0; i < count; ++i) {
+        if (moves[i].to == seat->rank) {
+            made->receives[made->receive_count++] =
+                (post_t){rb_peer_datatype_dst(seat, &moves[i].box), moves[i].from};
+        }
+        if (moves[i].from == seat->rank) {
+            made->sends[made->send_count++] =
+                (post_t){rb_peer_datatype_src(seat, &moves[i].box), moves[i].to};
+        }
+    }
+}
+
+static xm_status_t create(const rb_peer_seat_t *seat, void **state)
+{
+    isend_t *made = calloc(1, sizeof(*made));
+    rb_peer_move_t *moves = NULL;
+    size_t count = 0;
+    xm_status_t status;
+
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for sends and receives");
+    }
+    made->seat = seat;
+    status = rb_peer_moves_create(seat->src, seat->dst, seat->rank, &moves, &count);
+    if (status == XM_OK) {
+        made->receives = malloc((count + 1) * sizeof(*made->receives));
+        made->sends = malloc((count + 1) * sizeof(*made->sends));
+        made->requests = malloc((2 * count + 1) * sizeof(*made->requests));
+        if (made->receives == NULL || made->sends == NULL || made->requests == NULL) {
+            status =
+                xm_error_set(XM_ERR_NO_MEMORY, "no memory for the requests of %zu boxes", count);
+        }
+    }
+    if (status == XM_OK) {
+        fill(made, moves, count);
+        *state = made;
+    } else {
+        destroy(made);
+    }
+    free(moves);
+    return status;
+}
+
+/* One tag will do: MPI keeps the order of a pair, and both ends have the same. */
+static void run(void *state)
+{
+    const isend_t *made = state;
+    int used = 0;
+
+    for (int i = 0; i < made->receive_count; ++i) {
+        MPI_Irecv(made->seat->dst_buffer, 1, made->receives[i].type, made->receives[i].peer, 0,
+                  MPI_COMM_WORLD, &made->requests[used++]);
+    }
+    for (int i = 0; i < made->send_count; ++i) {
+        MPI_Isend(made->seat->src_buffer, 1, made->sends[i].type, made->sends[i].peer, 0,
+                  MPI_COMM_WORLD, &made->requests[used++]);
+    }
+    MPI_Waitall(used, made->requests, MPI_STATUSES_IGNORE);
+}
+
+const rb_peer_method_t rb_peer_isend = {
+    .name = "isend", .create = create, .run = run, .destroy = destroy};

@@ -1,0 +1,66 @@
+#include "bench/peers/moves.h"
+
+#include <stdlib.h>
+
+int rb_peer_sender(const xm_layout_t *src, const xm_layout_t *dst, const xm_unit_task_t *task,
+                   int position)
+{
+    int receiver = xm_mesh_rank(xm_layout_mesh(dst), position), count;
+    const int *holders = xm_layout_replicas(src, task->src_tile, &count);
+
+    return xm_layout_tile_of_rank(src, receiver) == task->src_tile ? receiver
+                                                                   : holders[position % count];
+}
+
+/* Writes the rank's moves where there is room for them and returns their number. */
+static size_t list_moves(const xm_layout_t *src, const xm_layout_t *dst, int rank,
+                         const xm_unit_task_t *tasks, int64_t task_count, rb_peer_move_t *moves)
+{
+    size_t used = 0;
+
+    for (int64_t t = 0; t < task_count; ++t) {
+        int receivers;
+        const int *to = xm_layout_replicas(dst, tasks[t].dst_tile, &receivers);
+
+        for (int i = 0; i < receivers; ++i) {
+            int from =
+                rb_peer_sender(src, dst, &tasks[t], xm_mesh_position(xm_layout_mesh(dst), to[i]));
+
+            if (from != rank && to[i] != rank) {
+                continue;
+            }
+            if (moves != NULL) {
+                moves[used] = (rb_peer_move_t){.from = from, .to = to[i]};
+                xm_unit_task_box(src, dst, &tasks[t], &moves[used].box);
+            }
+            ++used;
+        }
+    }
+    return used;
+}
+
+xm_status_t rb_peer_moves_create(const xm_layout_t *src, const xm_layout_t *dst, int rank,
+                                 rb_peer_move_t **moves, size_t *count)
+{
+    xm_unit_task_t *tasks;
+    rb_peer_move_t *listed;
+    int64_t task_count;
+    size_t needed;
+    xm_status_t status = xm_unit_tasks_create(src, dst, 0, &tasks, &task_count);
+
+    if (status < 0) {
+        return status;
+    }
+    needed = list_moves(src, dst, rank, tasks, task_count, NULL);
+    listed = malloc((needed + 1) * sizeof(*listed));
+    if (listed == NULL) {
+        status =
+            xm_error_set(XM_ERR_NO_MEMORY, "no memory for the %zu moves of rank %d", needed, rank);
+    } else {
+        (void)list_moves(src, dst, rank, tasks, task_count, listed);
+        *moves = listed;
+        *count = needed;
+    }
+    free(tasks);
+    return status;
+}

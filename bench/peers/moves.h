@@ -1,0 +1,33 @@
+/**
+ * @file moves.h
+ * What has to pass between ranks when every destination rank fetches every box it lacks from one
+ * rank that holds it: the plan that a user of MPI or of torch.distributed writes by hand.
+ */
+#ifndef RB_PEERS_MOVES_H
+#define RB_PEERS_MOVES_H
+
+#include <stddef.h>
+
+#include "resharding/unit_task.h"
+
+typedef struct rb_peer_move {
+    int from, to; /**< ranks; equal when the receiver holds the box itself */
+    xm_box_t box;
+} rb_peer_move_t;
+
+/**
+ * Who sends a slice to the receiver at mesh position @p position: the receiver itself when it holds
+ * the slice, else the holder whose index is @p position modulo their number, so that neighbouring
+ * receivers ask different holders.
+ */
+int rb_peer_sender(const xm_layout_t *src, const xm_layout_t *dst, const xm_unit_task_t *task,
+                   int position);
+
+/**
+ * Lists the moves of which @p rank is an end, in an order that is the same on all ranks: so the
+ * moves of a pair come in one order on both ends. The caller frees *moves.
+ */
+xm_status_t rb_peer_moves_create(const xm_layout_t *src, const xm_layout_t *dst, int rank,
+                                 rb_peer_move_t **moves, size_t *count);
+
+#endif

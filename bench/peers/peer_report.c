@@ -1,0 +1,218 @@
+#include "bench/peers/peer_report.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/peers/seat.h"
+#include "bench/result.h"
+#include "comm/version.h"
+
+struct rb_peer_report {
+    const rb_peer_job_t *job;
+    json_t *root;
+    json_t *results;                              /* borrowed from root */
+    char version[MPI_MAX_LIBRARY_VERSION_STRING]; /* of the MPI library */
+    uint64_t wrong;
+};
+
+enum { FLAGS = JSON_INDENT(1) | JSON_REAL_PRECISION(12), PEER_TEXT = 48 };
+
+/* The library's own name is the first part of a peer's. */
+static const char *library(void)
+{
+#if defined(OPEN_MPI)
+    return "openmpi";
+#elif defined(MPICH_VERSION)
+    return "mpich";
+#else
+    return "mpi";
+#endif
+}
+
+/* "Open MPI v4.1.4" of a text that goes on after a comma or a new line. */
+static void read_version(char *version)
+{
+    int length;
+
+    MPI_Get_library_version(version, &length);
+    version[strcspn(version, ",\n")] = '\0';
+}
+
+static json_t *text_or_null(const char *text)
+{
+    json_t *json = json_string(text);
+
+    return json != NULL ? json : json_null();
+}
+
+static json_t *arguments_json(const rb_options_t *options)
+{
+    json_t *arguments = json_array();
+
+    for (int i = 0; i < options->argc; ++i) {
+        (void)json_array_append_new(arguments, text_or_null(options->argv[i]));
+    }
+    return arguments;
+}
+
+static json_t *config_json(const rb_peer_report_t *report)
+{
+    const rb_options_t *o = report->job->options;
+
+    return json_pack(
+        "{s:i, s:i, s:s, s:s, s:s, s:I, s:i, s:i, s:i, s:b}", "ranks", report->job->hosts->ranks,
+        "hosts", report->job->hosts->hosts, "transport", "mpi", "library", report->version,
+        "partition", xm_partition_name(o->partition), "scale_divisor", (json_int_t)o->scale_divisor,
+        "seed", o->seed, "warmup", o->warmup, "iterations", o->iterations, "validate", o->validate);
+}
+
+static json_t *ranks_json(const rb_peer_job_t *job)
+{
+    json_t *ranks = json_array();
+
+    for (int r = 0; r < job->hosts->ranks; ++r) {
+        (void)json_array_append_new(ranks, json_pack("{s:i, s:i, s:o, s:I}", "rank", r, "host",
+                                                     job->hosts->host_of[r], "name",
+                                                     text_or_null(job->ranks[r].host), "pid",
+                                                     (json_int_t)job->ranks[r].pid));
+    }
+    return ranks;
+}
+
+static void print_header(const rb_peer_report_t *report)
+{
+    const rb_options_t *o = report->job->options;
+
+    printf("# reshard-peer-mpi %s, %s  (us = 1e-6 s, GB = 1e9 B)\n", XM_VERSION_STRING,
+           report->version);
+    printf("# ranks %d, hosts %d, scale 1/%" PRId64 ", seed %d, warm-up %d, runs %d, validate %s\n",
+           report->job->hosts->ranks, report->job->hosts->hosts, o->scale_divisor, o->seed,
+           o->warmup, o->iterations, o->validate ? "yes" : "no");
+    printf("#%11s %13s %-18s %11s %11s %11s %8s %8s\n", "case", "size (B)", "peer", "min (us)",
+           "median (us)", "max (us)", "GB/s", "#wrong");
+}
+
+xm_status_t rb_peer_report_create(const rb_peer_job_t *job, rb_peer_report_t **report)
+{
+    rb_peer_report_t *created = calloc(1, sizeof(*created));
+
+    if (created == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the report");
+    }
+    created->job = job;
+    read_version(created->version);
+    created->results = json_array();
+    created->root = json_pack("{s:s, s:o, s:o, s:o, s:o}", "version", XM_VERSION_STRING, "args",
+                              arguments_json(job->options), "config", config_json(created), "ranks",
+                              ranks_json(job), "results", created->results);
+    if (created->root == NULL) {
+        free(created);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the report");
+    }
+    if (!job->options->json) {
+        print_header(created);
+    }
+    *report = created;
+    return XM_OK;
+}
+
+/* Smallest, median and largest time as reshard-bench has them. */
+static rb_times_t times_of(const rb_peer_result_t *result)
+{
+    return rb_result_times(&(rb_result_t){.runs = result->runs, .seconds = result->seconds});
+}
+
+static json_t *times_json(const rb_peer_result_t *result, const rb_times_t *times)
+{
+    double mean = 0, variance = 0;
+    json_t *all = json_array();
+
+    for (int i = 0; i < result->runs; ++i) {
+        (void)json_array_append_new(all, json_real(result->seconds[i]));
+        mean += result->seconds[i] / result->runs;
+    }
+    for (int i = 0; i < result->runs; ++i) {
+        variance += (result->seconds[i] - mean) * (result->seconds[i] - mean) / result->runs;
+    }
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:o}", "min", times->min, "median", times->median,
+                     "max", times->max, "mean", mean, "variance", variance, "all", all);
+}
+
+static json_t *result_json(const rb_case_t *one, const char *peer, uint64_t bytes,
+                           const rb_peer_result_t *result, const rb_times_t *times)
+{
+    json_t *shape = json_array(), *json;
+
+    for (int d = 0; d < one->dims; ++d) {
+        (void)json_array_append_new(shape, json_integer(one->shape[d]));
+    }
+    json =
+        json_pack("{s:s, s:s, s:o, s:s, s:s, s:I, s:o, s:f}", "case", one->name, "peer", peer,
+                  "shape", shape, "dtype", one->dtype, "transport", "mpi", "bytes",
+                  (json_int_t)bytes, "time_s", times_json(result, times), "cpu_s", result->cpu_s);
+    if (json != NULL && times->median > 0) {
+        (void)json_object_set_new(json, "algbw_GBps",
+                                  json_real((double)bytes / times->median * 1e-9));
+    }
+    if (json != NULL && result->validated) {
+        (void)json_object_set_new(json, "wrong", json_integer((json_int_t)result->wrong));
+    }
+    return json;
+}
+
+xm_status_t rb_peer_report_add(rb_peer_report_t *report, const rb_case_t *one,
+                               const rb_peer_method_t *method, const rb_peer_result_t *result)
+{
+    uint64_t bytes = rb_peer_case_bytes(one);
+    rb_times_t times = times_of(result);
+    char peer[PEER_TEXT], wrong[24] = "-";
+
+    (void)snprintf(peer, sizeof(peer), "%s-%s", library(), method->name);
+    if (json_array_append_new(report->results, result_json(one, peer, bytes, result, &times)) !=
+        0) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the report");
+    }
+    report->wrong += result->wrong;
+    if (!report->job->options->json) {
+        if (result->validated) {
+            (void)snprintf(wrong, sizeof(wrong), "%" PRIu64, result->wrong);
+        }
+        printf("%12s %13" PRIu64 " %-18s %11.1f %11.1f %11.1f %8.3f %8s\n", one->name, bytes, peer,
+               times.min * 1e6, times.median * 1e6, times.max * 1e6,
+               times.median > 0 ? (double)bytes / times.median * 1e-9 : 0.0, wrong);
+        (void)fflush(stdout);
+    }
+    return XM_OK;
+}
+
+xm_status_t rb_peer_report_finish(rb_peer_report_t *report)
+{
+    const rb_options_t *o = report->job->options;
+
+    if (o->json) {
+        if (json_dumpf(report->root, stdout, FLAGS) != 0) {
+            return xm_error_set(XM_ERR_IO, "cannot write the JSON report to standard output");
+        }
+        (void)fputc('\n', stdout);
+    } else {
+        printf("# Out of bounds values : %" PRIu64 " %s\n", report->wrong,
+               report->wrong == 0 ? "OK" : "FAILED");
+    }
+    if (o->json_path != NULL && json_dump_file(report->root, o->json_path, FLAGS) != 0) {
+        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", o->json_path, strerror(errno));
+    }
+    return xm_cli_flush();
+}
+
+void rb_peer_report_destroy(rb_peer_report_t *report)
+{
+    if (report != NULL) {
+        json_decref(report->root);
+        free(report);
+    }
+}

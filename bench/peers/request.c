@@ -1,0 +1,150 @@
+#include "bench/peers/request.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/text.h"
+#include "comm/version.h"
+
+static const char help[] =
+    "Usage: mpirun … reshard-peer-mpi METHOD[,METHOD…] CASE… [OPTION…]\n"
+    "Reshards as users of MPI do, checks every byte and times it, to be compared with\n"
+    "reshard-bench.\n"
+    "\n"
+    "Methods:\n"
+    "  alltoallw   one MPI_Alltoallw of subarrays\n"
+    "  isend       MPI_Isend and MPI_Irecv of a subarray each, all posted at once\n"
+    "  bcast       one MPI_Bcast a slice\n"
+    "  all         all of them in turn\n"
+    "\n"
+    "Options as of reshard-bench:\n"
+    "  --suite, --case, --scale, --src-mesh, --dst-mesh, --src-ranks, --dst-ranks, --src-spec,\n"
+    "  --dst-spec, --shape, --dtype, --partition, --plan, --boundary   what is moved\n"
+    "  --ranks-per-host    place the case as if hosts had so many ranks (ranks on one machine)\n"
+    "  -w, -i, --protocol, --validate, --no-validate, --seed           how it is measured\n"
+    "  --json, -J                                                      one JSON document\n";
+
+/* What reshard-bench has and is of no meaning here. */
+static const char *const refused[] = {
+    "ranks",     "hosts",        "list",     "model-config", "system-config",
+    "transport", "shard-table",  "strategy", "scheduler",    "nic-gbps",
+    "racks",     "uplink-gbps",  "profile",  "topology",     "verify",
+    "dry-run",   "memory-limit", "trace",    "plot",         "dump-plan",
+};
+
+static xm_status_t add_method(rb_peer_request_t *request, const char *name)
+{
+    const char *names[RB_PEER_METHODS + 1] = {"all"}, *nearest;
+    size_t count = 1;
+    bool found = false;
+
+    for (int m = 0; rb_peer_method(m) != NULL; ++m) {
+        names[count++] = rb_peer_method(m)->name;
+        if (strcmp(name, "all") != 0 && strcmp(name, rb_peer_method(m)->name) != 0) {
+            continue;
+        }
+        if (request->method_count == RB_PEER_METHODS) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "more than %d methods", RB_PEER_METHODS);
+        }
+        request->methods[request->method_count++] = rb_peer_method(m);
+        found = true;
+    }
+    if (found) {
+        return XM_OK;
+    }
+    nearest = xm_text_nearest(name, names, count);
+    return nearest != NULL
+               ? xm_error_set(XM_ERR_INVALID_ARGUMENT, "method '%s' is unknown; did you mean '%s'?",
+                              name, nearest)
+               : xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                              "method '%s' is not one of alltoallw, isend, bcast, all", name);
+}
+
+static xm_status_t parse_methods(const char *list, rb_peer_request_t *request)
+{
+    xm_status_t status = XM_OK;
+
+    while (status == XM_OK && list != NULL) {
+        const char *comma = strchr(list, ',');
+        char name[32];
+
+        (void)snprintf(name, sizeof(name), "%.*s",
+                       (int)(comma != NULL ? (size_t)(comma - list) : strlen(list)), list);
+        status = add_method(request, name);
+        list = comma != NULL ? comma + 1 : NULL;
+    }
+    return status;
+}
+
+static xm_status_t check_options(const rb_options_t *options)
+{
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); ++i) {
+        if (xm_cli_given(options->cli, refused[i])) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "--%s is an option of reshard-bench that a peer has no use for",
+                                refused[i]);
+        }
+    }
+    return XM_OK;
+}
+
+/* The parser of reshard-bench sees its own options only. */
+static xm_status_t parse_options(int argc, char **argv, rb_peer_request_t *request)
+{
+    int used = 0;
+    xm_status_t status;
+
+    request->arguments = malloc((size_t)argc * sizeof(*request->arguments));
+    if (request->arguments == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d arguments", argc);
+    }
+    request->arguments[used++] = argv[0];
+    for (int i = 2; i < argc; ++i) {
+        request->arguments[used++] = argv[i];
+    }
+    request->arguments[used] = NULL;
+    status = rb_options_parse(used, request->arguments, &request->options);
+    if (status == XM_OK) {
+        status = check_options(&request->options);
+    }
+    request->options.argc = argc;
+    request->options.argv = argv;
+    return status;
+}
+
+xm_status_t rb_peer_request_parse(int argc, char **argv, bool speaks, rb_peer_request_t *request)
+{
+    xm_status_t status;
+
+    *request = (rb_peer_request_t){0};
+    if (argc < 2) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "no method is given: alltoallw, isend, bcast, several of them with "
+                            "commas, or all");
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "--version") == 0) {
+        if (speaks) {
+            (void)fputs(argv[1][2] == 'v' ? "reshard-peer-mpi " XM_VERSION_STRING "\n" : help,
+                        stdout);
+        }
+        request->finished = true;
+        return speaks ? xm_cli_flush() : XM_OK;
+    }
+    status = parse_methods(argv[1], request);
+    if (status == XM_OK) {
+        status = parse_options(argc, argv, request);
+    }
+    if (status < 0) {
+        rb_peer_request_clear(request);
+    }
+    return status;
+}
+
+void rb_peer_request_clear(rb_peer_request_t *request)
+{
+    rb_options_clear(&request->options);
+    free(request->arguments);
+    *request = (rb_peer_request_t){0};
+}

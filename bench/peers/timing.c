@@ -1,0 +1,95 @@
+#include "bench/peers/timing.h"
+
+#include <mpi.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "bench/pattern.h"
+#include "bench/peers/agree.h"
+#include "bench/peers/watchdog.h"
+
+/* What one run took, and how it ended. */
+typedef struct {
+    double seconds, cpu_s;
+    uint64_t wrong;
+} run_t;
+
+static double cpu_now(void)
+{
+    struct timespec time;
+
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static run_t run_once(const rb_peer_seat_t *seat, const rb_peer_method_t *method, void *state,
+                      uint64_t salt, bool validate)
+{
+    run_t run = {0};
+
+    rb_peer_watchdog_start();
+    rb_peer_seat_fill(seat, salt);
+    MPI_Barrier(MPI_COMM_WORLD);
+    rb_peer_watchdog_start();
+    run.cpu_s = cpu_now();
+    run.seconds = MPI_Wtime();
+    method->run(state);
+    run.seconds = MPI_Wtime() - run.seconds;
+    run.cpu_s = cpu_now() - run.cpu_s;
+    rb_peer_watchdog_start();
+    if (validate) {
+        run.wrong = rb_peer_seat_check(seat, salt);
+    }
+    MPI_Allreduce(MPI_IN_PLACE, &run.seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, &run.cpu_s, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, &run.wrong, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+    return run;
+}
+
+static void run_all(const rb_peer_seat_t *seat, const rb_peer_method_t *method, void *state,
+                    const rb_options_t *options, int index, rb_peer_result_t *result)
+{
+    for (int i = 0; i < options->warmup + options->iterations; ++i) {
+        run_t run = run_once(seat, method, state, rb_pattern_salt(options->seed, index, i),
+                             options->validate);
+
+        result->wrong += run.wrong;
+        if (i >= options->warmup) {
+            result->seconds[result->runs++] = run.seconds;
+            result->cpu_s += run.cpu_s / options->iterations;
+        }
+    }
+}
+
+xm_status_t rb_peer_time(const rb_peer_seat_t *seat, const rb_peer_method_t *method,
+                         const rb_options_t *options, int index, rb_peer_result_t *result)
+{
+    rb_peer_result_t made = {.validated = options->validate};
+    void *state = NULL;
+    xm_status_t status;
+
+    made.seconds = malloc((size_t)options->iterations * sizeof(*made.seconds));
+    status = made.seconds != NULL
+                 ? method->create(seat, &state)
+                 : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d times", options->iterations);
+    status = rb_peer_agree(status);
+    if (status < 0) {
+        method->destroy(state);
+        rb_peer_result_clear(&made);
+        return status;
+    }
+    rb_peer_watchdog_start();
+    if (method->connect != NULL) {
+        method->connect(state);
+    }
+    run_all(seat, method, state, options, index, &made);
+    method->destroy(state);
+    *result = made;
+    return XM_OK;
+}
+
+void rb_peer_result_clear(rb_peer_result_t *result)
+{
+    free(result->seconds);
+    *result = (rb_peer_result_t){0};
+}
