@@ -41,9 +41,7 @@
     ROW(PROGRESS, CHOICE("sleep|spin"), "sleep", false, \
         "What an idle rank does: sleep until an event arrives, or poll (only with a core per rank).") \
     ROW(TOPOLOGY, STRING, "", false, \
-        "hwloc XML file that describes this host instead of the live machine.") \
-    ROW(NICS, STRING, "", false, \
-        "Network devices used towards other hosts, with rates in bit/s: name=rate,...")
+        "hwloc XML file that describes this host instead of the live machine.")
 /* clang-format on */
 
 typedef enum xm_config_id {

@@ -1,0 +1,106 @@
+"""An emulated cluster and jobs on it, for evaluate.py."""
+
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+LIMIT_S = 3600  # of one job; a job has deadlines of its own long before
+
+
+class Failed(Exception):
+    """A job that ended badly; the text says which and what it printed last."""
+
+
+class Cluster:
+    """`with Cluster(build, hosts=5, nic="1gbit") as cluster:` – gone at the end, whatever happens."""
+
+    def __init__(self, build, hosts, ranks_per_host=4, nic="1gbit", uneven=None):
+        self.build = os.path.abspath(build)
+        self.tool = self.program("bench/cluster/emulated-cluster", "bench/emulated-cluster")
+        self.name = f"rb{os.getpid() % 10000}"
+        self.hosts = hosts
+        self.ranks_per_host = ranks_per_host
+        self.shape = ["--hosts", str(hosts)] + (["--uneven", uneven] if uneven else ["--nic", nic])
+
+    def program(self, *candidates):
+        for candidate in candidates:
+            path = os.path.join(self.build, candidate)
+            if os.path.exists(path):
+                return path
+        raise Failed(f"{candidates[0]} is not in {self.build}")
+
+    def __enter__(self):
+        subprocess.run([self.tool, "up", "--name", self.name, *self.shape], check=True)
+        self.members = json.loads(subprocess.run(
+            [self.tool, "status", "--name", self.name, "--json"], check=True,
+            capture_output=True, text=True).stdout)
+        return self
+
+    def __exit__(self, *_):
+        subprocess.run([self.tool, "down", "--name", self.name], check=False)
+
+    @property
+    def ranks(self):
+        return self.hosts * self.ranks_per_host
+
+    def head(self, command, limit=LIMIT_S):
+        """A command on the head node, e.g. mpirun."""
+        self._finish([subprocess.Popen([self.tool, "exec", "--name", self.name, "head", *command])],
+                     command, limit)
+
+    def job(self, command, ranks_per_host=None, environment=(), limit=LIMIT_S, quiet=False):
+        """A command on every rank, as torchrun would start it. Returns its CPU seconds."""
+        per_host = ranks_per_host or self.ranks_per_host
+        size = self.hosts * per_host
+        port = random.randrange(20000, 30000)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        output = subprocess.DEVNULL if quiet else None
+        ranks = []
+        for rank in range(size):
+            ranks.append(subprocess.Popen(
+                [self.tool, "exec", "--name", self.name, str(rank // per_host), "env",
+                 f"RANK={rank}", f"WORLD_SIZE={size}", f"LOCAL_RANK={rank % per_host}",
+                 "MASTER_ADDR=10.77.0.1", f"MASTER_PORT={port}", *environment, *command],
+                stdout=output))
+        self._finish(ranks, command, limit)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    @staticmethod
+    def _finish(processes, command, limit):
+        end = time.monotonic() + limit
+        try:
+            for process in processes:
+                process.wait(max(0.1, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise Failed(f"not finished after {limit} s: {' '.join(command)}") from None
+        finally:
+            for process in processes:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+        worst = max(abs(process.returncode) for process in processes)
+        if worst != 0:
+            raise Failed(f"ended with status {worst}: {' '.join(command)}")
+
+
+def say(text):
+    print(f"\n== {time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def scratch():
+    return tempfile.TemporaryDirectory(prefix="crossmesh-")
+
+
+def fail(text):
+    sys.exit(f"evaluate: {text}")
