@@ -31,13 +31,17 @@ static bool is_foreign(pid_t pid)
 static xm_status_t join(pid_t pid, int pidfd, int flags, const char *name)
 {
     char folder[PATH_MAX];
+    int death_signal = 0;
 
+    (void)prctl(PR_GET_PDEATHSIG, &death_signal);
     if (getcwd(folder, sizeof(folder)) == NULL) {
         return xm_error_set(XM_ERR_IO, "the working directory has no path: %s", strerror(errno));
     }
     if (setns(pidfd, flags | (is_foreign(pid) ? CLONE_NEWUSER : 0)) != 0) {
         return xm_error_set(XM_ERR_IO, "cannot enter %s: %s", name, strerror(errno));
     }
+    /* Another user namespace undoes it. */
+    (void)prctl(PR_SET_PDEATHSIG, death_signal);
     if (chdir(folder) != 0) {
         return xm_error_set(XM_ERR_IO, "%s has no folder %s: %s", name, folder, strerror(errno));
     }

@@ -3,7 +3,6 @@ import glob
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -117,6 +116,33 @@ def skip_unless_possible():
     down()
 
 
+def as_nobody():
+    """A function that runs commands as the user nobody; None, with the reason printed, where that cannot be."""
+    if os.geteuid() != 0:
+        print("  skipped: not root, so the other tests are without it")
+        return None
+    folder = os.path.join(scratch, "nobody")
+    os.makedirs(folder, exist_ok=True)
+    os.chown(folder, 65534, 65534)
+    os.chmod(scratch, 0o755)
+    environment = dict(os.environ, EMULATED_CLUSTER_DIR=folder)
+
+    def run_it(*arguments):
+        return command("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *arguments, env=environment,
+                       cwd="/tmp")
+
+    if run_it(EMULATED_CLUSTER, "--version").returncode != 0:
+        print("  skipped: nobody may not run", EMULATED_CLUSTER)
+        return None
+    made = run_it(EMULATED_CLUSTER, "up", "--name", NAME, "--hosts", 1)
+    if "needs root or unprivileged user namespaces" in made.stderr:
+        print("  skipped:", made.stderr.strip())
+        return None
+    expect(made.returncode == 0, "up as nobody", made)
+    expect(run_it(EMULATED_CLUSTER, "down", "--name", NAME).returncode == 0, "down as nobody")
+    return run_it
+
+
 def run(tests):
     """Runs the functions in turn; each leaves no cluster behind, whatever happens."""
     skip_unless_possible()
@@ -129,7 +155,3 @@ def run(tests):
         tool("down", "--name", NAME)
     shutil.rmtree(scratch, ignore_errors=True)
     sys.exit(1 if failures else 0)
-
-
-def interrupt(process):
-    process.send_signal(signal.SIGINT)

@@ -179,32 +179,17 @@ def an_interrupted_up_leaves_nothing():
 
 def without_root():
     """As nobody, in a user namespace."""
-    if os.geteuid() != 0:
-        print("  skipped: not root, so the other tests are without it")
+    nobody = lab.as_nobody()
+    if nobody is None:
         return
-    folder = os.path.join(lab.scratch, "nobody")
-    os.makedirs(folder)
-    os.chown(folder, 65534, 65534)
-    os.chmod(lab.scratch, 0o755)
-    nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", lab.EMULATED_CLUSTER]
-    environment = dict(os.environ, EMULATED_CLUSTER_DIR=folder)
-    if lab.command(*nobody, "--version", env=environment).returncode != 0:
-        print("  skipped: nobody may not run", lab.EMULATED_CLUSTER)
-        return
-
-    def as_nobody(*arguments):
-        return lab.command(*nobody, *arguments, env=environment, cwd="/tmp")
-
-    made = as_nobody("up", "--name", lab.NAME, "--hosts", 2)
-    if "needs root or unprivileged user namespaces" in made.stderr:
-        print("  skipped:", made.stderr.strip())
-        return
+    tool, name = lab.EMULATED_CLUSTER, lab.NAME
+    made = nobody(tool, "up", "--name", name, "--hosts", 2)
     expect(made.returncode == 0, made)
-    shown = as_nobody("exec", "--name", lab.NAME, 1, "sh", "-c", "hostname; ls /sys/class/net; exit 4")
-    expect(shown.returncode == 4 and shown.stdout == f"{lab.NAME}1\nlo\nnic0\n", shown)
-    nested = as_nobody("exec", "--name", lab.NAME, "head", lab.EMULATED_CLUSTER, "exec", "--name", lab.NAME, 0, "hostname")
-    expect(nested.stdout == f"{lab.NAME}0\n", nested)
-    expect(as_nobody("down", "--name", lab.NAME).returncode == 0, "down as nobody")
+    shown = nobody(tool, "exec", "--name", name, 1, "sh", "-c", "hostname; ls /sys/class/net; exit 4")
+    expect(shown.returncode == 4 and shown.stdout == f"{name}1\nlo\nnic0\n", shown)
+    nested = nobody(tool, "exec", "--name", name, "head", tool, "exec", "--name", name, 0, "hostname")
+    expect(nested.stdout == f"{name}0\n", nested)
+    expect(nobody(tool, "down", "--name", name).returncode == 0, "down as nobody")
 
 
 def bad_input_is_refused():

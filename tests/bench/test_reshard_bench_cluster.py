@@ -62,6 +62,13 @@ def a_missing_right_is_said():
            result.stderr.count("\n") == 1, result)
 
 
+def without_root():
+    nobody = lab.as_nobody()
+    if nobody is not None:
+        result = nobody(RESHARD_BENCH, *SMALL, "--nic-gbps", "0.2", "--scale", "1/256", "-i", 1)
+        expect(result.returncode == 0 and "# Out of bounds values : 0 OK" in result.stdout, result)
+
+
 def start():
     """A long job; its process, the holder of its cluster, and the network namespaces of the cluster."""
     process = subprocess.Popen([RESHARD_BENCH, *SMALL, "--nic-gbps", "0.2", "--scale", "1/64", "-i", "100000"],
@@ -94,5 +101,5 @@ def a_killed_holder_ends_the_job():
     lab.expect_nothing_left(networks, family, "kill -9 of the holder")
 
 
-lab.run([bytes_are_right, the_cluster_is_as_asked_for, a_missing_right_is_said, an_interrupted_job_leaves_nothing,
+lab.run([bytes_are_right, the_cluster_is_as_asked_for, a_missing_right_is_said, without_root, an_interrupted_job_leaves_nothing,
          a_killed_holder_ends_the_job])

@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""Measures crossmesh and its peers on an emulated cluster; report.py makes tables and figures of it.
+
+    evaluate.py BUILD_DIRECTORY [--quick] [--only NAME[,NAME…]] [--output DIRECTORY]
+
+Every experiment leaves documents in the output directory and can be repeated by itself. The cluster
+of most of them: 5 hosts of 4 ranks, one NIC of 1 Gbit/s each, whose payload rate is 119.5 MB/s.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import report
+from lab import Cluster, Failed, fail, read, say, scratch
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+HOSTS, RANKS_PER_HOST = 5, 4
+# Half of what the others move: two copies of the tensor enter two hosts from one.
+DOUBLE = ["nm7", "nm8"]
+SINGLE = [f"1m{i}" for i in range(1, 8)] + [f"nm{i}" for i in (1, 2, 3, 4, 5, 6, 9)]
+
+
+class Evaluation:
+    def __init__(self, arguments):
+        self.build = os.path.abspath(arguments.build)
+        self.output = os.path.abspath(arguments.output)
+        self.quick = arguments.quick
+        os.makedirs(self.output, exist_ok=True)
+
+    def path(self, name):
+        return os.path.join(self.output, f"{name}.json")
+
+    def bench(self, cluster, name, options, ranks_per_host=None):
+        """reshard-bench on all ranks of the cluster; its document becomes NAME.json."""
+        cluster.job([cluster.program("bench/reshard-bench"), "--profile", self.path("cluster"),
+                     *options, "-J", self.path(name)], ranks_per_host=ranks_per_host)
+        return read(self.path(name))
+
+    def groups(self, divisor):
+        """Cases with the scale at which all have the same bound."""
+        if self.quick:
+            divisor *= 4
+        yield "a", [f"--case={name}" for name in SINGLE] + ["--suite", "alpa", "--scale",
+                                                            f"1/{divisor}"]
+        yield "b", [f"--case={name}" for name in DOUBLE] + ["--suite", "alpa", "--scale",
+                                                            f"1/{2 * divisor}"]
+
+    # Experiments ---------------------------------------------------------------------------------
+
+    def probe(self):
+        """The cluster's profile, which all predictions and bounds use."""
+        with Cluster(self.build, HOSTS) as cluster:
+            cluster.job([cluster.program("planner/cli/autopar"), "probe", "-o",
+                         self.path("cluster")])
+
+    def systems(self):
+        """The paper's three systems and auto, then MPI and PyTorch, at a bound of about 0.56 s."""
+        runs = ["-w", "1", "-i", "3"]
+        mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n",
+                  str(HOSTS * RANKS_PER_HOST), "--mca", "pml", "ob1", "--mca", "btl",
+                  "self,vader,tcp", "--mca", "btl_tcp_if_include", "nic0"]
+        with Cluster(self.build, HOSTS) as cluster, scratch() as folder:
+            hosts = ",".join(f"{cluster.name}{h}:{RANKS_PER_HOST}" for h in range(HOSTS))
+            agent = f"{cluster.tool} exec --name {cluster.name} --"
+            for group, cases in self.groups(16):
+                self.bench(cluster, f"systems-{group}-crossmesh",
+                           cases + runs + ["--strategy", "send_recv,allgather,broadcast,auto",
+                                           "--scheduler", "auto"])
+                cluster.head(mpirun + ["--mca", "plm_rsh_agent", agent, "--host", hosts,
+                                       cluster.program("bench/peers/reshard-peer-mpi"), "all",
+                                       *cases, *runs, "-J", self.path(f"systems-{group}-mpi")])
+                layouts = os.path.join(folder, "cases.json")
+                subprocess.run([cluster.program("bench/reshard-bench"), "--dry-run", "-n",
+                                str(HOSTS * RANKS_PER_HOST), "--ranks-per-host",
+                                str(RANKS_PER_HOST), *cases, "-J", layouts],
+                               check=True, stdout=subprocess.DEVNULL)
+                cluster.job(["/usr/bin/python3", os.path.join(HERE, "../peers/torch_peer.py"),
+                             layouts, *runs, "-J", self.path(f"systems-{group}-torch")],
+                            environment=["GLOO_SOCKET_IFNAME=nic0"])
+
+    def large(self):
+        """auto by the paper's protocol, at a bound of about 2.2 s."""
+        with Cluster(self.build, HOSTS) as cluster:
+            for group, cases in self.groups(4):
+                self.bench(cluster, f"large-{group}",
+                           cases + ["--strategy", "auto", "--scheduler", "auto", "--protocol",
+                                    "paper"])
+
+    def ablation(self):
+        """What load balance and order are worth (MLSys'23 section 5.3.1)."""
+        with Cluster(self.build, HOSTS) as cluster:
+            for group, cases in self.groups(8):
+                nm = [option for option in cases if "=1m" not in option]
+                nm[nm.index("alpa")] = "alpa-ablation"
+                self.bench(cluster, f"ablation-{group}", nm + ["-w", "1", "-i", "3"])
+
+    def fanout(self):
+        """64 MiB from one rank to two ranks of each of three hosts."""
+        with Cluster(self.build, 4, ranks_per_host=2) as cluster:
+            self.bench(cluster, "fanout",
+                       ["--src-mesh", "1x1", "--dst-mesh", "3x2", "--src-ranks", "0",
+                        "--dst-ranks", "2-7", "--src-spec", "R", "--dst-spec", "R", "--shape",
+                        "16777216", "--dtype", "int32", "--strategy", "send_recv,broadcast",
+                        "--scheduler", "auto", "-w", "3", "-i", "10"])
+
+    def nics(self):
+        """The same case over one NIC, two equal ones, and two unequal ones a host."""
+        for name, shape in (("one", {"nic": "1gbit"}), ("two", {"uneven": "1gbit,1gbit"}),
+                            ("unequal", {"uneven": "1gbit,500mbit"})):
+            with Cluster(self.build, 4, **shape) as cluster:
+                profile = os.path.join(self.output, f"nics-{name}-cluster.json")
+                cluster.job([cluster.program("planner/cli/autopar"), "probe", "-o", profile],
+                            quiet=True)
+                cluster.job([cluster.program("bench/reshard-bench"), "--profile", profile,
+                             "--case", "nm1", "--case", "nm3", "--case", "nm4", "--scale", "1/8",
+                             "--strategy", "auto", "--scheduler", "auto", "-w", "1", "-i", "5",
+                             "-J", self.path(f"nics-{name}")])
+
+    def cpu(self):
+        """Processor time next to plain sockets that move the same bytes: case nm4."""
+        with Cluster(self.build, 4) as cluster:
+            self.bench(cluster, "cpu-crossmesh",
+                       ["--case", "nm4", "--scale", "1/8", "--strategy", "auto", "--scheduler",
+                        "auto", "-w", "1", "-i", "5"])
+            cluster.job([cluster.program("bench/baseline/socket_copy"), "--pairs",
+                         ",".join(f"{s}:{d}" for s in range(8) for d in range(8, 16)), "-b",
+                         "4MiB", "-w", "1", "-i", "5", "-J", self.path("cpu-sockets")])
+
+    def intra_host(self):
+        """Inside a host: against ucx_perftest and the memory's copy rate."""
+        with open(os.path.join(self.output, "intra_host.txt"), "w", encoding="utf-8") as file:
+            subprocess.run([os.path.join(HERE, "../intra_host.sh"), self.build], check=True,
+                           stdout=file)
+
+    def model(self):
+        """Weights from training to serving ranks."""
+        with Cluster(self.build, 4) as cluster:
+            self.bench(cluster, "model",
+                       ["--suite", "model", "--scale", "1/512" if self.quick else "1/64",
+                        "--strategy", "send_recv,auto", "--scheduler", "auto", "-w", "1", "-i",
+                        "3"])
+
+
+EXPERIMENTS = ["probe", "systems", "large", "ablation", "fanout", "nics", "cpu", "intra_host",
+               "model"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", help="build directory")
+    parser.add_argument("--quick", action="store_true", help="tensors of a quarter of the size")
+    parser.add_argument("--only", metavar="NAME[,NAME…]",
+                        help="some experiments: " + ", ".join(EXPERIMENTS))
+    parser.add_argument("--output", help="default: out/paper, with --quick out/paper-quick")
+    parser.add_argument("--no-docs", action="store_true",
+                        help="leave docs/results.md and its figures alone (--quick does)")
+    arguments = parser.parse_args()
+    if arguments.output is None:
+        arguments.output = "out/paper-quick" if arguments.quick else "out/paper"
+    names = arguments.only.split(",") if arguments.only else EXPERIMENTS
+    for name in names:
+        if name not in EXPERIMENTS:
+            parser.error(f"no experiment is called {name}; there are {', '.join(EXPERIMENTS)}")
+    if shutil.which("tc") is None:
+        fail("tc is missing (package iproute2)")
+    evaluation = Evaluation(arguments)
+    for index, name in enumerate(names):
+        say(f"{index + 1}/{len(names)}  {name}: "
+            + getattr(Evaluation, name).__doc__.splitlines()[0])
+        try:
+            getattr(evaluation, name)()
+        except (Failed, subprocess.CalledProcessError) as error:
+            fail(f"{name}: {error}")
+    report.write(evaluation.output, None if arguments.quick or arguments.no_docs else "docs")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
