@@ -115,7 +115,8 @@ typedef struct xm_plan_params {
     int64_t element_size;   /**< bytes, 1 to 16 */
     xm_strategy_t strategy;
     xm_scheduler_t scheduler;
-    uint64_t chunk_bytes;        /**< largest chunk, at most 8 MiB; 0 means XM_CHUNK_SIZE */
+    uint64_t chunk_bytes;        /**< largest chunk, at most 8 MiB; 0 means XM_CHUNK_SIZE, and eight
+                                    times that inside a host where nothing is packed */
     uint64_t seed;               /**< of the randomised schedulers */
     int64_t node_budget;         /**< of dfs; 0 means 200,000 */
     const xm_network_t *network; /**< hosts and rates; covers every rank of all meshes */

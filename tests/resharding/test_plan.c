@@ -381,6 +381,59 @@ START_TEST(names_that_json_cannot_hold_are_refused)
 }
 END_TEST
 
+/* Bytes per chunk of a 64 MiB tensor that goes from rank 0 to rank 1. */
+static int64_t chunk_between(int second_host, const char *src_text, const char *dst_text,
+                             uint64_t chunk_bytes)
+{
+    static const int64_t shape[] = {4096, 4096};
+    int hosts[] = {0, second_host, second_host};
+    xm_network_params_t network_params = XM_NETWORK_PARAMS_INIT;
+    xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
+    xm_mesh_t *src_mesh, *dst_mesh;
+    xm_spec_t src_spec, dst_spec;
+    xm_layout_t *src, *dst;
+    xm_network_t *network;
+    xm_plan_t *plan;
+    int64_t chunk;
+
+    ck_assert_xm_ok(xm_mesh_parse("1", "0", 0, &src_mesh));
+    ck_assert_xm_ok(xm_mesh_parse("2", "1-2", 0, &dst_mesh));
+    ck_assert_xm_ok(xm_spec_parse(src_text, &src_spec));
+    ck_assert_xm_ok(xm_spec_parse(dst_text, &dst_spec));
+    ck_assert_xm_ok(xm_layout_create(src_mesh, &src_spec, XM_PARTITION_EVEN, shape, &src));
+    ck_assert_xm_ok(xm_layout_create(dst_mesh, &dst_spec, XM_PARTITION_EVEN, shape, &dst));
+    network_params.ranks = 3;
+    network_params.host_of_rank = hosts;
+    network_params.nic_bandwidth = 1e9;
+    network_params.host_bandwidth = 1e10;
+    ck_assert_xm_ok(xm_network_create(&network_params, &network));
+    params.src = src;
+    params.dst = dst;
+    params.element_size = 4;
+    params.strategy = XM_STRATEGY_SEND_RECV;
+    params.chunk_bytes = chunk_bytes;
+    params.network = network;
+    ck_assert_xm_ok(xm_plan_create(&params, &plan));
+    chunk = 4 * xm_plan_chunk_elements(plan, 0);
+    xm_plan_destroy(plan);
+    xm_network_destroy(network);
+    xm_layout_destroy(dst);
+    xm_layout_destroy(src);
+    xm_mesh_destroy(dst_mesh);
+    xm_mesh_destroy(src_mesh);
+    return chunk;
+}
+
+/* Larger where nothing leaves the host and nothing is packed, unless the caller says how large. */
+START_TEST(chunks_inside_a_host_are_larger)
+{
+    ck_assert_int_eq(chunk_between(1, "RR", "S0R", 0), 512 << 10);
+    ck_assert_int_eq(chunk_between(0, "RR", "S0R", 0), 4 << 20);
+    ck_assert_int_eq(chunk_between(0, "RR", "RS0", 0), 512 << 10);
+    ck_assert_int_eq(chunk_between(0, "RR", "S0R", 1 << 20), 1 << 20);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("plan");
@@ -393,6 +446,7 @@ int main(void)
     tcase_add_test(tcase, tensors_beyond_four_gibibytes_are_planned);
     tcase_add_test(tcase, odd_amounts_keep_their_chunks);
     tcase_add_test(tcase, cuts_fall_between_elements);
+    tcase_add_test(tcase, chunks_inside_a_host_are_larger);
     tcase_add_test(tcase, names_that_json_cannot_hold_are_refused);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
