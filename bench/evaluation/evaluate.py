@@ -114,7 +114,7 @@ class Evaluation:
             with Cluster(self.build, 4, **shape) as cluster:
                 profile = os.path.join(self.output, f"nics-{name}-cluster.json")
                 cluster.job([cluster.program("planner/cli/autopar"), "probe", "-o", profile],
-                            quiet=True)
+                            output=subprocess.DEVNULL)
                 cluster.job([cluster.program("bench/reshard-bench"), "--profile", profile,
                              "--case", "nm1", "--case", "nm3", "--case", "nm4", "--scale", "1/8",
                              "--strategy", "auto", "--scheduler", "auto", "-w", "1", "-i", "5",
@@ -126,9 +126,9 @@ class Evaluation:
             self.bench(cluster, "cpu-crossmesh",
                        ["--case", "nm4", "--scale", "1/8", "--strategy", "auto", "--scheduler",
                         "auto", "-w", "1", "-i", "5"])
-            cluster.job([cluster.program("bench/baseline/socket_copy"), "--pairs",
-                         ",".join(f"{s}:{d}" for s in range(8) for d in range(8, 16)), "-b",
-                         "4MiB", "-w", "1", "-i", "5", "-J", self.path("cpu-sockets")])
+            with open(os.path.join(self.output, "cpu-sockets.txt"), "w", encoding="utf-8") as file:
+                cluster.job([cluster.program("bench/baseline/socket_copy"), "--pairs",
+                             "0-7:8-15", "-b", "4MiB", "-w", "1", "-i", "5"], output=file)
 
     def intra_host(self):
         """Inside a host: against ucx_perftest and the memory's copy rate."""
@@ -137,12 +137,15 @@ class Evaluation:
                            stdout=file)
 
     def model(self):
-        """Weights from training to serving ranks."""
-        with Cluster(self.build, 4) as cluster:
-            self.bench(cluster, "model",
-                       ["--suite", "model", "--scale", "1/512" if self.quick else "1/64",
-                        "--strategy", "send_recv,auto", "--scheduler", "auto", "-w", "1", "-i",
-                        "3"])
+        """Weights of a small dense model from 16 training to 16 serving ranks."""
+        with Cluster(self.build, 8) as cluster:
+            profile = os.path.join(self.output, "model-cluster.json")
+            cluster.job([cluster.program("planner/cli/autopar"), "probe", "-o", profile],
+                        output=subprocess.DEVNULL)
+            cluster.job([cluster.program("bench/reshard-bench"), "--profile", profile, "--suite",
+                         "model", "--case", "dense-7b", "--scale", "1/8" if self.quick else "1/4",
+                         "--strategy", "send_recv,auto", "--scheduler", "auto", "-w", "1", "-i",
+                         "3", "-J", self.path("model")])
 
 
 EXPERIMENTS = ["probe", "systems", "large", "ablation", "fanout", "nics", "cpu", "intra_host",

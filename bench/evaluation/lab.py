@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 import tempfile
@@ -53,13 +52,11 @@ class Cluster:
         self._finish([subprocess.Popen([self.tool, "exec", "--name", self.name, "head", *command])],
                      command, limit)
 
-    def job(self, command, ranks_per_host=None, environment=(), limit=LIMIT_S, quiet=False):
-        """A command on every rank, as torchrun would start it. Returns its CPU seconds."""
+    def job(self, command, ranks_per_host=None, environment=(), limit=LIMIT_S, output=None):
+        """A command on every rank, as torchrun would start it; `output` is a file for what it prints."""
         per_host = ranks_per_host or self.ranks_per_host
         size = self.hosts * per_host
         port = random.randrange(20000, 30000)
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        output = subprocess.DEVNULL if quiet else None
         ranks = []
         for rank in range(size):
             ranks.append(subprocess.Popen(
@@ -68,8 +65,6 @@ class Cluster:
                  "MASTER_ADDR=10.77.0.1", f"MASTER_PORT={port}", *environment, *command],
                 stdout=output))
         self._finish(ranks, command, limit)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     @staticmethod
     def _finish(processes, command, limit):
