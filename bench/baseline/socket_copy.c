@@ -154,7 +154,14 @@ static int launch(const options_t *options, char *const *argv)
     params.ranks = options->ranks;
     params.argv = argv;
     status = xm_launch(&params, &exit_status);
-    return status == XM_OK ? EXIT_SUCCESS : exit_status;
+    if (status == XM_OK) {
+        return EXIT_SUCCESS;
+    }
+    /* A rank that ends by itself has said why; of one that was killed only the parent knows. */
+    if (exit_status > 128 || status != XM_ERR_PEER_DIED) {
+        (void)xm_cli_fail(program, status);
+    }
+    return exit_status;
 }
 
 static xm_status_t check(const options_t *options, const xm_job_env_t *env)

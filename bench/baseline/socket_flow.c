@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -105,13 +106,22 @@ static xm_status_t wait_for(int fd, short events, double timeout, const char *wh
                                     timeout);
 }
 
+/* Limits connect(), and a recv() of several bytes. */
+static bool limit_waits(int fd, double timeout)
+{
+    struct timeval limit = {.tv_sec = (time_t)timeout + 1};
+
+    return setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) == 0 &&
+           setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) == 0;
+}
+
 /* A connection says first which pair it is for. */
 static xm_status_t greet(rb_socket_flow_t *flow, end_t *end, const reach_t *reach)
 {
     int32_t number = end->pair;
 
     end->socket = socket(reach->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (end->socket < 0 ||
+    if (end->socket < 0 || !limit_waits(end->socket, flow->timeout) ||
         connect(end->socket, (const struct sockaddr *)&reach->address, reach->length) != 0 ||
         send(end->socket, &number, sizeof(number), MSG_NOSIGNAL) != (ssize_t)sizeof(number)) {
         return xm_error_set(XM_ERR_UNREACHABLE, "rank %d cannot connect to rank %d: %s",
@@ -146,15 +156,14 @@ static xm_status_t accept_one(rb_socket_flow_t *flow, int listener)
     if (taken < 0) {
         return xm_error_set(XM_ERR_IO, "rank %d cannot accept: %s", rank, strerror(errno));
     }
-    status = wait_for(taken, POLLIN, flow->timeout, "a sender of", rank);
-    if (status == XM_OK && recv(taken, &number, sizeof(number), MSG_WAITALL) < 0) {
+    if (!limit_waits(taken, flow->timeout) ||
+        recv(taken, &number, sizeof(number), MSG_WAITALL) != (ssize_t)sizeof(number)) {
         number = -1;
     }
-    end = status == XM_OK ? find_receiver(flow, number) : NULL;
+    end = find_receiver(flow, number);
     if (end == NULL) {
         (void)close(taken);
-        return status < 0 ? status
-                          : xm_error_set(XM_ERR_CORRUPT, "rank %d: a stranger connected", rank);
+        return xm_error_set(XM_ERR_CORRUPT, "rank %d: a stranger connected", rank);
     }
     end->socket = taken;
     return XM_OK;

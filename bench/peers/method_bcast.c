@@ -1,8 +1,12 @@
 /*
  * Every slice by one MPI_Bcast over its sender and the ranks that need it. Communicators are made
  * beforehand, one for each set of ranks. All ranks go through the slices in one order, so that no
- * two of them wait for each other.
+ * two of them wait for each other. A slice is broadcast as so many elements, from and to the tile
+ * where it lies there in one piece, otherwise packed: a count of 1 of a subarray type would keep
+ * MPI from cutting it into the segments of its pipelines.
  */
+#include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +28,8 @@ typedef struct {
     bool sends;
     MPI_Datatype type; /* of the box in the tile that is sent from, received into or copied from */
     MPI_Datatype to;   /* of a copy: in the destination tile */
+    int elements;      /* of the box */
+    unsigned char *place; /* of the box in that tile; NULL when it is not in one piece */
 } step_t;
 
 typedef struct {
@@ -32,6 +38,9 @@ typedef struct {
     int group_count;
     step_t *steps;
     size_t step_count;
+    MPI_Datatype element;
+    unsigned char *staging; /* a packed slice */
+    size_t staging_bytes;
 } bcast_t;
 
 static int compare_ranks(const void *a, const void *b)
@@ -99,6 +108,51 @@ static void add_copy(bcast_t *made, const xm_box_t *box)
                                                .to = rb_peer_datatype_dst(made->seat, box)};
 }
 
+/* Where a box begins in the buffer of a tile; NULL when it is not in one piece there. */
+static unsigned char *find_piece(unsigned char *buffer, const xm_box_t *tile, const xm_box_t *box,
+                                 int64_t element_size)
+{
+    int64_t index = 0;
+    bool cut = false; /* an inner dimension is not whole */
+
+    for (int d = box->dims - 1; d >= 0; --d) {
+        int64_t length = box->hi[d] - box->lo[d];
+
+        if (cut && length > 1) {
+            return NULL;
+        }
+        cut = cut || length < tile->hi[d] - tile->lo[d];
+    }
+    for (int d = 0; d < box->dims; ++d) {
+        index = index * (tile->hi[d] - tile->lo[d]) + box->lo[d] - tile->lo[d];
+    }
+    return buffer + index * element_size;
+}
+
+/* Adds this rank's part in the broadcast of a box. */
+static xm_status_t add_broadcast(bcast_t *made, const xm_box_t *box, int group, int root,
+                                 bool sends)
+{
+    const rb_peer_seat_t *seat = made->seat;
+    int64_t elements = xm_box_volume(box), element_size = seat->one->element_size;
+    step_t step = {.group = group, .root = root, .sends = sends, .elements = (int)elements};
+
+    step.place = sends ? find_piece(seat->src_buffer, &seat->src_box, box, element_size)
+                       : find_piece(seat->dst_buffer, &seat->dst_box, box, element_size);
+    if (elements > INT_MAX || (step.place == NULL && elements > INT_MAX / element_size)) {
+        return xm_error_set(
+            XM_ERR_UNSUPPORTED,
+            "a slice has %" PRId64 " elements of %" PRId64 " bytes, but %s counts to %d", elements,
+            element_size, step.place == NULL ? "MPI_Pack in bytes" : "MPI_Bcast", INT_MAX);
+    }
+    if (step.place == NULL && (size_t)(elements * element_size) > made->staging_bytes) {
+        made->staging_bytes = (size_t)(elements * element_size);
+    }
+    step.type = sends ? rb_peer_datatype_src(seat, box) : rb_peer_datatype_dst(seat, box);
+    made->steps[made->step_count++] = step;
+    return XM_OK;
+}
+
 /* Adds this rank's part in a slice that @p sender broadcasts. */
 static xm_status_t add_slice(bcast_t *made, const xm_unit_task_t *task, int sender, int *ranks)
 {
@@ -118,13 +172,8 @@ static xm_status_t add_slice(bcast_t *made, const xm_unit_task_t *task, int send
     }
     status = find_group(made, ranks, count, &group);
     if (status == XM_OK && made->groups[group].member) {
-        bool sends = seat->rank == sender;
-
-        made->steps[made->step_count++] = (step_t){
-            .group = group,
-            .root = find_rank(ranks, count, sender),
-            .sends = sends,
-            .type = sends ? rb_peer_datatype_src(seat, &box) : rb_peer_datatype_dst(seat, &box)};
+        status =
+            add_broadcast(made, &box, group, find_rank(ranks, count, sender), seat->rank == sender);
     }
     return status;
 }
@@ -175,6 +224,8 @@ static void destroy(void *state)
         }
         free(made->groups[g].ranks);
     }
+    MPI_Type_free(&made->element);
+    free(made->staging);
     free(made->steps);
     free(made->groups);
     free(made);
@@ -191,6 +242,8 @@ static xm_status_t create(const rb_peer_seat_t *seat, void **state)
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for broadcasts");
     }
     made->seat = seat;
+    MPI_Type_contiguous((int)seat->one->element_size, MPI_BYTE, &made->element);
+    MPI_Type_commit(&made->element);
     status = xm_unit_tasks_create(seat->src, seat->dst, 0, &tasks, &count);
     if (status == XM_OK) {
         /* Of each slice at most a copy and a part in its broadcast. */
@@ -201,6 +254,14 @@ static xm_status_t create(const rb_peer_seat_t *seat, void **state)
                      : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu slices", (size_t)count);
     }
     free(tasks);
+    if (status == XM_OK && made->staging_bytes > 0) {
+        made->staging = malloc(made->staging_bytes);
+        if (made->staging == NULL) {
+            status =
+                xm_error_set(XM_ERR_NO_MEMORY, "rank %d has no memory for a slice of %zu bytes",
+                             seat->rank, made->staging_bytes);
+        }
+    }
     if (status < 0) {
         destroy(made);
         return status;
@@ -228,6 +289,23 @@ static void connect_groups(void *state)
     MPI_Group_free(&world);
 }
 
+static void broadcast(const bcast_t *made, const step_t *step)
+{
+    const rb_peer_seat_t *seat = made->seat;
+    MPI_Comm comm = made->groups[step->group].comm;
+    int bytes = (int)made->staging_bytes, position = 0;
+
+    if (step->place != NULL) {
+        MPI_Bcast(step->place, step->elements, made->element, step->root, comm);
+    } else if (step->sends) {
+        MPI_Pack(seat->src_buffer, 1, step->type, made->staging, bytes, &position, comm);
+        MPI_Bcast(made->staging, step->elements, made->element, step->root, comm);
+    } else {
+        MPI_Bcast(made->staging, step->elements, made->element, step->root, comm);
+        MPI_Unpack(made->staging, bytes, &position, seat->dst_buffer, 1, step->type, comm);
+    }
+}
+
 static void run(void *state)
 {
     const bcast_t *made = state;
@@ -236,12 +314,11 @@ static void run(void *state)
     for (size_t i = 0; i < made->step_count; ++i) {
         const step_t *step = &made->steps[i];
 
-        if (step->group < 0) {
+        if (step->group >= 0) {
+            broadcast(made, step);
+        } else {
             MPI_Sendrecv(seat->src_buffer, 1, step->type, seat->rank, 0, seat->dst_buffer, 1,
                          step->to, seat->rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        } else {
-            MPI_Bcast(step->sends ? seat->src_buffer : seat->dst_buffer, 1, step->type, step->root,
-                      made->groups[step->group].comm);
         }
     }
 }
