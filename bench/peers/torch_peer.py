@@ -63,8 +63,6 @@ class Layout:
     """One side of a case: which rank holds which box."""
 
     def __init__(self, side, shape):
-        if "spec" not in side:
-            raise BadInput("a case of many tensors: the peers move one tensor at a time")
         self.sizes = [int(size) for size in side["mesh"].split("x")]
         self.ranks = side["ranks"]
         self.shape = shape
@@ -135,6 +133,8 @@ class Seat:
     def __init__(self, entry, rank):
         self.name = entry["case"]
         self.rank = rank
+        if "shape" not in entry:
+            raise BadInput(f"case {self.name} has many tensors, and the peers move one at a time")
         self.shape = list(entry["shape"])
         self.dtype = entry["dtype"]
         self.element_size = ELEMENT_SIZES[self.dtype]
