@@ -1,6 +1,8 @@
 """Figures of the evaluation as small SVG files: equal input makes equal bytes."""
 
+import io
 import os
+import re
 
 import matplotlib
 
@@ -24,6 +26,7 @@ COLOURS = {
 MARKS = {"systems": "o", "large": "s", "ablation": "^", "fanout": "D", "nics": "v", "cpu": "P",
          "model": "X"}
 MARK_COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000"]
+LEAST = 0.5  # where the logarithmic axis of time over bound begins
 STYLE = {
     "svg.fonttype": "none", "svg.hashsalt": "crossmesh", "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Verdana"], "font.size": 10, "axes.spines.top": False,
@@ -33,19 +36,24 @@ STYLE = {
 
 
 def save(figure, folder, name):
-    figure.savefig(os.path.join(folder, f"{name}.svg"),
-                   metadata={"Date": None, "Creator": None}, facecolor="white")
+    """Two decimals of a point are enough, and keep the files small."""
+    drawn = io.StringIO()
+    figure.savefig(drawn, metadata={"Date": None, "Creator": None}, facecolor="white")
     pyplot.close(figure)
+    text = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), drawn.getvalue())
+    text = re.sub(r"[ \t]+$", "", text, flags=re.M)
+    with open(os.path.join(folder, f"{name}.svg"), "w", encoding="utf-8") as file:
+        file.write(text)
 
 
-def bars(axes, rows, names, value, label=None):
+def bars(axes, rows, names, value, colours=None, base=0):
     """Groups of bars: for every case one bar for each name that it has. Returns their places."""
     width, places = 0.84 / len(names), {}
     for i, name in enumerate(names):
         x = {case: k - 0.42 + (i + 0.5) * width for k, case in enumerate(rows) if name in rows[case]}
-        heights = [value(rows[case][name]) for case in x]
-        axes.bar(list(x.values()), heights, width * 0.94, color=COLOURS.get(name), label=label or name,
-                 clip_on=False)
+        heights = [value(rows[case][name]) - base for case in x]
+        axes.bar(list(x.values()), heights, width * 0.94, bottom=base,
+                 color=(colours or COLOURS)[name], label=name, clip_on=False)
         places.update({(case, name): place for case, place in x.items()})
     axes.set_xticks(range(len(rows)), list(rows))
     axes.tick_params(axis="x", length=0)
@@ -83,15 +91,19 @@ def systems(documents, folder):
                                        squeeze=False)
     for axes, part in zip(all_axes[:, 0], parts):
         axes.set_yscale("log")
-        axes.set_ylim(0.5, top)
-        plain_log_axis(axes.yaxis, 0.5, top)
-        bars(axes, part, names, lambda value: value)
+        axes.set_ylim(LEAST, top)
+        plain_log_axis(axes.yaxis, LEAST, top)
+        bars(axes, part, names, lambda value: value, base=LEAST)
         axes.axhline(1, color="black", linewidth=0.9, linestyle=(0, (4, 2)))
         axes.text(len(part) - 0.4, 1, " bound", va="center", fontsize=9)
         axes.set_ylabel("time / lower bound")
         grid(axes)
-    figure.legend(*all_axes[0, 0].get_legend_handles_labels(), loc="upper center", ncol=5,
-                  fontsize=9.5)
+    for row, some in enumerate((STRATEGIES[::-1], PEERS)):
+        some = [name for name in some if name in names]
+        if some:
+            figure.legend([Patch(color=COLOURS[name]) for name in some], some, ncol=len(some),
+                          loc="upper center", fontsize=9.5, handlelength=1.5, columnspacing=1.5,
+                          bbox_to_anchor=(0.5, 1 - 0.25 * row / figure.get_figheight()))
     figure.subplots_adjust(left=0.065, right=0.94, bottom=0.06, hspace=0.18,
                            top=1 - 0.75 / figure.get_figheight())
     save(figure, folder, "paper-systems")
@@ -178,20 +190,24 @@ def headline(documents, folder):
         picks = [row["auto"], row[best] if best else None, row.get("send_recv")]
         values[case] = {name: one["bytes"] / median(one) * 1e-6 for name, one in zip(shown, picks)
                         if one is not None}
-    figure, axes = pyplot.subplots(figsize=(10, 3.4))
-    COLOURS.update(shown)
-    bars(axes, values, list(shown), lambda value: value)
+    figure, axes = pyplot.subplots(figsize=(10, 3.6))
+    bars(axes, values, list(shown), lambda value: value, colours=shown)
     for k, row in enumerate(rows.values()):
         limit = row["auto"]["bytes"] / row["auto"]["bound_s"] * 1e-6
         axes.plot([k - 0.46, k + 0.46], [limit, limit], color="black", linewidth=1.2,
                   solid_capstyle="butt")
     axes.set_ylabel("tensor moved (MB/s)")
+    for prefix, text in (("1m", "from one device to a mesh"), ("nm", "from mesh to mesh")):
+        places = [k for k, case in enumerate(values) if case.startswith(prefix)]
+        if places:
+            axes.text((places[0] + places[-1]) / 2, -0.11, text, ha="center", va="top", fontsize=9.5,
+                      transform=axes.get_xaxis_transform())
     axes.set_ylim(0)
     grid(axes)
     figure.legend([*(Patch(color=colour) for colour in shown.values()),
                    Line2D([], [], color="black", linewidth=1.2)],
                   [*shown, "most the NICs allow"], loc="upper center", ncol=4, fontsize=9.5)
-    figure.subplots_adjust(left=0.065, right=0.99, bottom=0.085, top=0.88)
+    figure.subplots_adjust(left=0.065, right=0.99, bottom=0.16, top=0.88)
     save(figure, folder, "paper-headline")
     return True
 

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Tables, figures and goals of the documents that evaluate.py left in a directory.
 
     report.py OUTPUT [DOCS]
