@@ -182,6 +182,8 @@ def main():
         except (Failed, subprocess.CalledProcessError) as error:
             fail(f"{name}: {error}")
         machine.record(evaluation.output, name)
+    if names == ["probe"]:
+        return 0
     try:
         report.write(evaluation.output, None if arguments.quick or arguments.no_docs else "docs")
     except report.BadDocument as error:

@@ -30,10 +30,13 @@ def draw(documents, folder):
     return figures.draw(documents, folder)
 
 
+def wrap(text, width=120):
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+
+
 def plain(text):
-    """A paragraph for the terminal: links are their words, lines have an end."""
-    return textwrap.fill(re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text), 110, break_long_words=False,
-                         break_on_hyphens=False)
+    """A paragraph for the terminal: links are their words."""
+    return wrap(re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text), 110)
 
 
 def terminal(introduction, sections):
@@ -45,9 +48,9 @@ def terminal(introduction, sections):
 
 
 def markdown(introduction, sections, drawn):
-    parts = list(introduction)
+    parts = [wrap(text) for text in introduction]
     for section in sections:
-        parts += [f"### {section.title}", section.text]
+        parts += [f"### {section.title}", wrap(section.text)]
         parts += [f"![{caption}](img/{name}.svg)" for name, caption in section.figures.items()
                   if name in drawn]
         parts += [table.markdown() for table in section.tables]

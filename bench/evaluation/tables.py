@@ -92,10 +92,13 @@ def scales(documents, names):
     return text
 
 
-def day(documents, experiment):
+def repeat(documents, experiment):
+    """When it was measured, and the command that measures it again."""
     entry = (documents.document("machine") or {}).get(experiment)
-    return f", {entry['date']}" + (f", commit {entry['commit']}" if entry["commit"] else "") \
-        if entry else ""
+    when = ""
+    if entry:
+        when = entry["date"] + (f", commit {entry['commit']}" if entry["commit"] else "") + ": "
+    return f"{when}`bench/paper.sh --only {experiment}`"
 
 
 def protocol(documents, experiment, names, scaled=True):
@@ -105,11 +108,7 @@ def protocol(documents, experiment, names, scaled=True):
     if scaled:
         parts.append(scales(documents, names))
     parts.append("every byte checked" if config.get("validate") else "bytes not checked")
-    return "; ".join(parts) + f"{day(documents, experiment)}: {command(experiment)}"
-
-
-def command(experiment):
-    return f"`bench/paper.sh --only {experiment}`"
+    return "; ".join(parts) + f". {repeat(documents, experiment)}"
 
 
 def layout(result, side):
@@ -249,8 +248,8 @@ def intra_host(documents):
     settings = next((line.strip("# ") for line in documents.text("intra_host.txt").splitlines()
                      if " rounds of " in line), "")
     return Section("Inside a host",
-                   f"No network: `bench/intra_host.sh`, in turns, medians; {settings}"
-                   f"{day(documents, 'intra_host')}: {command('intra_host')}.", [table])
+                   f"No network: `bench/intra_host.sh`, in turns, medians; {settings}. "
+                   f"{repeat(documents, 'intra_host')}.", [table])
 
 
 def model(documents):
