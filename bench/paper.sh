@@ -13,4 +13,5 @@ cd "$(dirname "$0")/.."
 install_packages build peers bench || exit 1
 build release
 say "measuring"
-exec python3 bench/evaluation/evaluate.py build/release "$@"
+# Debian's Python has Debian's packages; another one first in PATH has not.
+exec /usr/bin/python3 bench/evaluation/evaluate.py build/release "$@"

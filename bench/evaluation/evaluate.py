@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 
+import machine
 import report
 from lab import Cluster, Failed, fail, read, say, scratch
 
@@ -62,7 +63,8 @@ class Evaluation:
         runs = ["-w", "1", "-i", "3"]
         mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n",
                   str(HOSTS * RANKS_PER_HOST), "--mca", "pml", "ob1", "--mca", "btl",
-                  "self,vader,tcp", "--mca", "btl_tcp_if_include", "nic0"]
+                  "self,vader,tcp", "--mca", "btl_tcp_if_include", "nic0", "--mca",
+                  "mpi_yield_when_idle", "1"]  # idle ranks would keep the few cores busy
         with Cluster(self.build, HOSTS) as cluster, scratch() as folder:
             hosts = ",".join(f"{cluster.name}{h}:{RANKS_PER_HOST}" for h in range(HOSTS))
             agent = f"{cluster.tool} exec --name {cluster.name} --"
@@ -179,7 +181,13 @@ def main():
             getattr(evaluation, name)()
         except (Failed, subprocess.CalledProcessError) as error:
             fail(f"{name}: {error}")
-    report.write(evaluation.output, None if arguments.quick or arguments.no_docs else "docs")
+        machine.record(evaluation.output, name)
+    if names == ["probe"]:
+        return 0
+    try:
+        report.write(evaluation.output, None if arguments.quick or arguments.no_docs else "docs")
+    except report.BadDocument as error:
+        fail(str(error))
     return 0
 
 
