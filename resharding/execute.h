@@ -23,9 +23,9 @@
  *
  * Turns (params.turns): schedulers order transfers for NICs that serve one at a time. A network
  * with congestion control lets all that are ready share a NIC, so a relay's chunks and the sends it
- * was to overlap with slow each other down. With turns, a hop between hosts begins when the
- * transfer before it in the plan has sent all but its last chunk from the sender's host, and its
- * receive is offered when the one before it has brought all but its last chunk to the receiver's
+ * was to overlap with slow each other down. With turns, a hop between hosts begins when those
+ * before it in the plan have sent all but the last `turn_ahead` bytes from the sender's host, and
+ * its receive is offered when those before it have brought all but as many bytes to the receiver's
  * host. Ranks pass turns on by messages of one byte inside their host. Runs then take the simulated
  * time of XM_SHARING_EXCLUSIVE; without, about that of XM_SHARING_FAIR.
  *
@@ -74,6 +74,8 @@ typedef struct xm_executor_params {
     uint64_t memory_limit; /**< bytes of pack buffers on this rank; 0: no limit beyond that per peer
                             */
     bool turns;            /**< keep the plan's order on the NICs, see above; equal on all ranks */
+    uint64_t turn_ahead;   /**< with turns: bytes of other transfers that a NIC may still have to
+                              carry when a hop begins; 0 means 1 MiB; equal on all ranks */
     /** Number the sends for a simulated fabric that serves the plan's order (order.h). The run then
      *  takes xm_simulate()'s time to the nanosecond, as long as the window covers the latency. */
     bool ordered;

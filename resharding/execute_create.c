@@ -90,7 +90,7 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
         status = xm_executor_make_lanes(created);
     }
     if (status == XM_OK && params->turns) {
-        status = xm_executor_list_turns(created);
+        status = xm_executor_list_turns(created, params->turn_ahead);
     }
     if (status == XM_OK) {
         status = xm_executor_take_buffers(created, buffers);

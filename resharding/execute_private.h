@@ -143,6 +143,7 @@ struct xm_executor {
     staging_t staging;
     note_t *notes; /* NULL: no turns are kept */
     int64_t note_count, notes_in_flight;
+    uint64_t turn_ahead;
     lane_t *ended; /* list */
     int crossing;  /* chunks of ours on the NIC */
     int64_t in_flight;
@@ -173,7 +174,7 @@ xm_status_t xm_executor_make_lanes(xm_executor_t *executor);
  * has ended at this rank, xm_executor_pass_turn() tells those that wait for the hop, which calls
  * xm_executor_take_turn() for those of this rank.
  */
-xm_status_t xm_executor_list_turns(xm_executor_t *executor);
+xm_status_t xm_executor_list_turns(xm_executor_t *executor, uint64_t ahead);
 void xm_executor_reset_turns(xm_executor_t *executor);
 bool xm_executor_has_turn(xm_executor_t *executor, hop_t *hop);
 void xm_executor_pass_turn(xm_executor_t *executor, const hop_t *hop, int64_t chunk);

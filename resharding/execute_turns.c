@@ -5,11 +5,12 @@
 
 #include "resharding/execute_private.h"
 
-/*
- * A hop's last chunk is still on its way when the next one's turn is announced: the note travels,
- * and the next hop's first chunk shakes hands, while the NICs have that chunk to carry.
- */
-enum { CHUNKS_AHEAD = 1 };
+/* Transfers that are remembered for each NIC direction: more are never under way at once. */
+enum { RECENT = 16 };
+
+/* What follows while the NICs still carry this much: a turn's note, and the handshake of the first
+ * chunk, take about a millisecond on a busy host with NICs of 1 Gbit/s. */
+static const uint64_t DEFAULT_AHEAD = 1 << 20;
 
 /* Set in the tag of a note; sequence numbers of lanes stay below it. */
 #define NOTE_BIT UINT64_C(0x40000000)
@@ -17,9 +18,15 @@ enum { CHUNKS_AHEAD = 1 };
 /* The directions of a host's NICs. */
 typedef enum { EGRESS, INGRESS, DIRECTIONS } direction_t;
 
+/* The latest transfers that used a NIC direction, in a ring. */
+typedef struct {
+    int64_t transfers[RECENT];
+    int64_t count; /* of all so far */
+} recent_t;
+
 typedef struct {
     xm_executor_t *executor;
-    int64_t *latest;  /* by host and direction: the last transfer that used it so far; −1: none */
+    recent_t *recent; /* by host and direction */
     uint32_t *counts; /* by rank: notes awaited from it, then notes for it, so far */
     bool list;        /* second pass: fill the notes in; first: count them */
 } survey_t;
@@ -61,19 +68,20 @@ static int64_t find_hop(const xm_executor_t *executor, int64_t number)
 }
 
 /*
- * The chunk of a hop whose end frees the NIC at one of its ends. Where the other end is slower,
- * this one has capacity left: the next hop may begin when as much time has passed as the hop would
- * take at this end's own rate (network.h).
+ * The chunk of a hop whose end frees the NIC at one of its ends, all but for `ahead` bytes. Where
+ * the other end is slower, this one has capacity left: the next hop may begin when as much time has
+ * passed as the hop would take at this end's own rate (network.h).
  */
 static int64_t freeing_chunk(const survey_t *survey, const hop_t *hop, direction_t direction,
-                             const crossing_t *crossing)
+                             const crossing_t *crossing, uint64_t ahead)
 {
     const xm_network_t *network = xm_plan_network(survey->executor->plan);
     double egress = xm_network_egress(network, xm_network_host_of(network, crossing->end[EGRESS]));
     double ingress =
         xm_network_ingress(network, xm_network_host_of(network, crossing->end[INGRESS]));
     double share = fmin(egress, ingress) / (direction == EGRESS ? egress : ingress);
-    int64_t at = (int64_t)ceil(share * (double)hop->chunks) - 1 - CHUNKS_AHEAD;
+    int64_t chunk = hop->chunk * survey->executor->tensors[hop->tensor].element_size;
+    int64_t at = (int64_t)ceil(share * (double)hop->chunks) - 1 - (int64_t)ahead / chunk;
 
     return at > 0 ? at : 0;
 }
@@ -101,9 +109,10 @@ static void add_note(survey_t *survey, int64_t owner, bool awaited, int peer, in
     *sequence += peer != executor->transport->rank;
 }
 
-/* The end of `before` at this host lets `next` have the NIC: this rank's part in that. */
+/* The end of `before`, all but for `ahead` bytes, lets `next` have the NIC: this rank's part in
+ * that. */
 static void add_turn(survey_t *survey, direction_t direction, const crossing_t *before,
-                     const crossing_t *next)
+                     const crossing_t *next, uint64_t ahead)
 {
     const xm_executor_t *executor = survey->executor;
     int rank = executor->transport->rank;
@@ -115,7 +124,7 @@ static void add_turn(survey_t *survey, direction_t direction, const crossing_t *
         return; /* one lane, which keeps the order */
     }
     if (giver >= 0) {
-        at = freeing_chunk(survey, &executor->hops[giver], direction, before);
+        at = freeing_chunk(survey, &executor->hops[giver], direction, before, ahead);
         add_note(survey, giver, false, to, taker, at);
         if (taker >= 0) {
             ++survey->executor->hops[taker].local_turns;
@@ -125,25 +134,60 @@ static void add_turn(survey_t *survey, direction_t direction, const crossing_t *
     }
 }
 
-static void add_turns(survey_t *survey, int64_t transfer, direction_t direction,
-                      const crossing_t *next)
+/* Bytes of a transfer that pass through a direction of a host's NICs. */
+static uint64_t bytes_at(const xm_plan_t *plan, int64_t transfer, direction_t direction, int host)
 {
-    const xm_plan_t *plan = survey->executor->plan;
-    int host = xm_plan_host_of(plan, next->end[direction]);
-    int64_t before = survey->latest[DIRECTIONS * host + (int)direction], count;
-    const xm_route_t *route;
+    int64_t count;
+    const xm_route_t *route = xm_plan_route(plan, xm_plan_transfers(plan, &count)[transfer].route);
+    uint64_t bytes = 0;
 
-    if (before < 0 || before == transfer) {
-        return;
-    }
-    route = xm_plan_route(plan, xm_plan_transfers(plan, &count)[before].route);
     for (int place = 0; place < route->count; ++place) {
         crossing_t crossing;
 
-        if (crossing_of(plan, before, place, &crossing) &&
+        if (crossing_of(plan, transfer, place, &crossing) &&
             xm_plan_host_of(plan, crossing.end[direction]) == host) {
-            add_turn(survey, direction, &crossing, next);
+            bytes += xm_plan_transfer_bytes(plan, transfer);
         }
+    }
+    return bytes;
+}
+
+/* `next` follows the latest transfer through the NIC before which no more than the executor's
+ * turn_ahead bytes are left; those after it may be under way together with `next`. */
+static void add_turns(survey_t *survey, direction_t direction, const crossing_t *next)
+{
+    const xm_plan_t *plan = survey->executor->plan;
+    int host = xm_plan_host_of(plan, next->end[direction]);
+    const recent_t *recent = &survey->recent[DIRECTIONS * host + (int)direction];
+    int known = (int)(recent->count < RECENT ? recent->count : RECENT);
+    uint64_t ahead = survey->executor->turn_ahead;
+
+    for (int back = 1; back <= known; ++back) {
+        int64_t before = recent->transfers[(recent->count - back) % RECENT], count;
+        uint64_t bytes = bytes_at(plan, before, direction, host);
+        const xm_route_t *route;
+
+        if (bytes <= ahead && back < RECENT) {
+            ahead -= bytes;
+            continue;
+        }
+        route = xm_plan_route(plan, xm_plan_transfers(plan, &count)[before].route);
+        for (int place = 0; place < route->count; ++place) {
+            crossing_t crossing;
+
+            if (crossing_of(plan, before, place, &crossing) &&
+                xm_plan_host_of(plan, crossing.end[direction]) == host) {
+                add_turn(survey, direction, &crossing, next, ahead);
+            }
+        }
+        return;
+    }
+}
+
+static void remember(recent_t *recent, int64_t transfer)
+{
+    if (recent->count == 0 || recent->transfers[(recent->count - 1) % RECENT] != transfer) {
+        recent->transfers[recent->count++ % RECENT] = transfer;
     }
 }
 
@@ -156,14 +200,16 @@ static void survey_transfer(survey_t *survey, int64_t transfer)
 
     for (int place = 0; place < route->count; ++place) {
         if (crossing_of(plan, transfer, place, &crossing)) {
-            add_turns(survey, transfer, EGRESS, &crossing);
-            add_turns(survey, transfer, INGRESS, &crossing);
+            add_turns(survey, EGRESS, &crossing);
+            add_turns(survey, INGRESS, &crossing);
         }
     }
     for (int place = 0; place < route->count; ++place) {
         if (crossing_of(plan, transfer, place, &crossing)) {
             for (int d = 0; d < DIRECTIONS; ++d) {
-                survey->latest[DIRECTIONS * xm_plan_host_of(plan, crossing.end[d]) + d] = transfer;
+                int host = xm_plan_host_of(plan, crossing.end[d]);
+
+                remember(&survey->recent[DIRECTIONS * host + d], transfer);
             }
         }
     }
@@ -176,7 +222,7 @@ static void survey_plan(survey_t *survey, size_t hosts, size_t ranks, bool list)
 
     survey->list = list;
     memset(survey->counts, 0, 2 * ranks * sizeof(*survey->counts));
-    memset(survey->latest, -1, hosts * DIRECTIONS * sizeof(*survey->latest));
+    memset(survey->recent, 0, hosts * DIRECTIONS * sizeof(*survey->recent));
     for (int64_t i = 0; i < executor->hop_count; ++i) {
         hop_t *hop = &executor->hops[i];
 
@@ -205,20 +251,22 @@ static xm_status_t allocate_notes(xm_executor_t *executor)
                               executor->transport->rank);
 }
 
-xm_status_t xm_executor_list_turns(xm_executor_t *executor)
+xm_status_t xm_executor_list_turns(xm_executor_t *executor, uint64_t ahead)
 {
     size_t ranks = (size_t)executor->transport->size, hosts = 0;
     survey_t survey = {.executor = executor};
     xm_status_t status;
+
+    executor->turn_ahead = ahead > 0 ? ahead : DEFAULT_AHEAD;
 
     for (int rank = 0; rank < xm_plan_ranks(executor->plan); ++rank) {
         size_t host = (size_t)xm_plan_host_of(executor->plan, rank);
 
         hosts = host >= hosts ? host + 1 : hosts;
     }
-    survey.latest = malloc((hosts * DIRECTIONS + 1) * sizeof(*survey.latest));
+    survey.recent = malloc((hosts * DIRECTIONS + 1) * sizeof(*survey.recent));
     survey.counts = malloc(2 * ranks * sizeof(*survey.counts));
-    if (survey.latest == NULL || survey.counts == NULL) {
+    if (survey.recent == NULL || survey.counts == NULL) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the turns of %zu hosts", hosts);
         goto free_survey;
     }
@@ -230,7 +278,7 @@ xm_status_t xm_executor_list_turns(xm_executor_t *executor)
 
 free_survey:
     free(survey.counts);
-    free(survey.latest);
+    free(survey.recent);
     return status;
 }
 

@@ -237,6 +237,7 @@ void sim_job_create(sim_job_t *job, const xm_plan_t *plan, const xm_network_t *n
         params.buffers = job->buffers[r];
         params.window = options->window;
         params.turns = options->turns;
+        params.turn_ahead = options->turn_ahead;
         params.ordered = options->ordered;
         params.no_copy = options->no_copy;
         params.tensor_done = tensor_done;

@@ -38,12 +38,13 @@ void fixed_default(fixed_t *fixed);
 void fixed_destroy(fixed_t *fixed);
 
 typedef struct {
-    int window;        /* 0: the default */
-    bool turns;        /* the executors keep the plan's order on NICs */
-    bool ordered;      /* the fabric serves the plan's order */
-    bool tight_memory; /* every rank gets the least pack buffers that will do, or a few more */
-    bool no_copy;      /* fabric and executors leave the buffers alone */
-    bool packed;       /* all buffers of a rank are parts of one allocation */
+    int window;          /* 0: the default */
+    bool turns;          /* the executors keep the plan's order on NICs … */
+    uint64_t turn_ahead; /* … but for so many bytes */
+    bool ordered;        /* the fabric serves the plan's order */
+    bool tight_memory;   /* every rank gets the least pack buffers that will do, or a few more */
+    bool no_copy;        /* fabric and executors leave the buffers alone */
+    bool packed;         /* all buffers of a rank are parts of one allocation */
 } sim_options_t;
 
 typedef struct {

@@ -17,7 +17,8 @@ static void check_case(uint64_t seed)
     sim_options_t options = {.window = random_int(&random, 1, 3),
                              .tight_memory = random_int(&random, 0, 2) == 0,
                              .packed = random_int(&random, 0, 1) == 1,
-                             .turns = random_int(&random, 0, 1) == 1};
+                             .turns = random_int(&random, 0, 1) == 1,
+                             .turn_ahead = (uint64_t)random_int(&random, 1, 500)};
     batch_t batch;
     sim_job_t job;
 

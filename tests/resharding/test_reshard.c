@@ -95,6 +95,7 @@ static void prepare(xm_worker_t *worker, uint64_t seed, rank_t *r)
     params.buffers = r->buffers;
     params.memory_limit = seed % 3 == 0 ? 256 : 0;
     params.turns = seed % 2 == 0;
+    params.turn_ahead = 1 + seed % 1000;
     params.tensor_done = count_done;
     params.arg = r;
     local_expect_ok(xm_executor_create(&params, &r->executor));
