@@ -294,6 +294,40 @@ static void case_large_in_flight(conformance_seat_t *seat)
     free(in);
 }
 
+/* What is large waits at the sender for its receive: memory of the receiver is never flooded, and a
+ * receive that is held back holds the sender back. */
+static void case_large_wait(conformance_seat_t *seat)
+{
+    static const size_t lengths[] = {64 * 1024, 512 * 1024, 1000 * 1000, 4 * 1024 * 1024};
+    enum { COUNT = sizeof(lengths) / sizeof(lengths[0]), LARGEST = 4 * 1024 * 1024 };
+    request_t sends[COUNT] = {0}, receive_one = {0};
+    uint8_t *bytes = allocate(LARGEST);
+
+    if (seat->transport->rank == 0) {
+        fill(bytes, LARGEST, 1);
+        for (int i = 0; i < COUNT; ++i) {
+            send(seat, 1, (uint64_t)i, bytes, lengths[i], NULL, &sends[i]);
+        }
+        linger(seat, 0.1);
+        for (int i = 0; i < COUNT; ++i) {
+            local_expect(sends[i].ended == 0,
+                         "a message of %zu bytes was sent before there was a receive", lengths[i]);
+        }
+        seat->barrier(seat);
+        finish(seat, sends, COUNT);
+    } else {
+        linger(seat, 0.1);
+        seat->barrier(seat);
+        for (int i = 0; i < COUNT; ++i) {
+            memset(bytes, 0, LARGEST);
+            receive(seat, 0, (uint64_t)i, bytes, lengths[i], NULL, &receive_one);
+            finish(seat, &receive_one, 1);
+            check(bytes, lengths[i], 1);
+        }
+    }
+    free(bytes);
+}
+
 /* Everybody sends to everybody with the same tag: the sender tells messages apart. */
 static void case_same_tag_from_all(conformance_seat_t *seat)
 {
@@ -799,6 +833,7 @@ const conformance_case_t conformance_cases[] = {
     {"many in flight", 2, 0, case_many_in_flight, false},
     {"unexpected", 2, 0, case_unexpected, false},
     {"large in flight", 2, 0, case_large_in_flight, false},
+    {"large wait", 2, 0, case_large_wait, false},
     {"same tag from all", 4, 0, case_same_tag_from_all, false},
     {"length mismatch", 2, 0, case_length_mismatch, false},
     {"cancel", 2, 0, case_cancel, false},
