@@ -60,7 +60,7 @@ class Evaluation:
 
     def systems(self):
         """The paper's three systems and auto, then MPI and PyTorch, at a bound of about 0.56 s."""
-        runs = ["-w", "1", "-i", "3"]
+        runs = ["-w", "1", "-i", "2"]
         mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n",
                   str(HOSTS * RANKS_PER_HOST), "--mca", "pml", "ob1", "--mca", "btl",
                   "self,vader,tcp", "--mca", "btl_tcp_if_include", "nic0", "--mca",
