@@ -18,15 +18,23 @@ static const uint64_t DEFAULT_AHEAD = 1 << 20;
 /* The directions of a host's NICs. */
 typedef enum { EGRESS, INGRESS, DIRECTIONS } direction_t;
 
-/* The latest transfers that used a NIC direction, in a ring. */
+/* The latest transfers that used a direction of this host's NICs, in a ring. */
 typedef struct {
-    int64_t transfers[RECENT];
+    int64_t transfer;
+    uint64_t bytes; /* through that direction */
+} user_t;
+
+typedef struct {
+    user_t users[RECENT];
     int64_t count; /* of all so far */
 } recent_t;
 
+/* Ranks tell only ranks of their own host, so a rank looks at its host's NICs alone. */
 typedef struct {
     xm_executor_t *executor;
-    recent_t *recent; /* by host and direction */
+    int host;
+    recent_t recent[DIRECTIONS];
+    bool *touches;    /* by route: it has a rank of this host */
     uint32_t *counts; /* by rank: notes awaited from it, then notes for it, so far */
     bool list;        /* second pass: fill the notes in; first: count them */
 } survey_t;
@@ -134,22 +142,10 @@ static void add_turn(survey_t *survey, direction_t direction, const crossing_t *
     }
 }
 
-/* Bytes of a transfer that pass through a direction of a host's NICs. */
-static uint64_t bytes_at(const xm_plan_t *plan, int64_t transfer, direction_t direction, int host)
+/* True when the hop uses that direction of this host's NICs. */
+static bool is_here(const survey_t *survey, const crossing_t *crossing, direction_t direction)
 {
-    int64_t count;
-    const xm_route_t *route = xm_plan_route(plan, xm_plan_transfers(plan, &count)[transfer].route);
-    uint64_t bytes = 0;
-
-    for (int place = 0; place < route->count; ++place) {
-        crossing_t crossing;
-
-        if (crossing_of(plan, transfer, place, &crossing) &&
-            xm_plan_host_of(plan, crossing.end[direction]) == host) {
-            bytes += xm_plan_transfer_bytes(plan, transfer);
-        }
-    }
-    return bytes;
+    return xm_plan_host_of(survey->executor->plan, crossing->end[direction]) == survey->host;
 }
 
 /* `next` follows the latest transfer through the NIC before which no more than the executor's
@@ -157,26 +153,25 @@ static uint64_t bytes_at(const xm_plan_t *plan, int64_t transfer, direction_t di
 static void add_turns(survey_t *survey, direction_t direction, const crossing_t *next)
 {
     const xm_plan_t *plan = survey->executor->plan;
-    int host = xm_plan_host_of(plan, next->end[direction]);
-    const recent_t *recent = &survey->recent[DIRECTIONS * host + (int)direction];
+    const recent_t *recent = &survey->recent[direction];
     int known = (int)(recent->count < RECENT ? recent->count : RECENT);
     uint64_t ahead = survey->executor->turn_ahead;
 
     for (int back = 1; back <= known; ++back) {
-        int64_t before = recent->transfers[(recent->count - back) % RECENT], count;
-        uint64_t bytes = bytes_at(plan, before, direction, host);
+        const user_t *before = &recent->users[(recent->count - back) % RECENT];
         const xm_route_t *route;
+        int64_t count;
 
-        if (bytes <= ahead && back < RECENT) {
-            ahead -= bytes;
+        if (before->bytes <= ahead && back < RECENT) {
+            ahead -= before->bytes;
             continue;
         }
-        route = xm_plan_route(plan, xm_plan_transfers(plan, &count)[before].route);
+        route = xm_plan_route(plan, xm_plan_transfers(plan, &count)[before->transfer].route);
         for (int place = 0; place < route->count; ++place) {
             crossing_t crossing;
 
-            if (crossing_of(plan, before, place, &crossing) &&
-                xm_plan_host_of(plan, crossing.end[direction]) == host) {
+            if (crossing_of(plan, before->transfer, place, &crossing) &&
+                is_here(survey, &crossing, direction)) {
                 add_turn(survey, direction, &crossing, next, ahead);
             }
         }
@@ -184,45 +179,54 @@ static void add_turns(survey_t *survey, direction_t direction, const crossing_t 
     }
 }
 
-static void remember(recent_t *recent, int64_t transfer)
+static void remember(recent_t *recent, int64_t transfer, uint64_t bytes)
 {
-    if (recent->count == 0 || recent->transfers[(recent->count - 1) % RECENT] != transfer) {
-        recent->transfers[recent->count++ % RECENT] = transfer;
+    user_t *latest = &recent->users[(recent->count + RECENT - 1) % RECENT];
+
+    if (recent->count == 0 || latest->transfer != transfer) {
+        latest = &recent->users[recent->count++ % RECENT];
+        *latest = (user_t){.transfer = transfer};
     }
+    latest->bytes += bytes;
 }
 
 static void survey_transfer(survey_t *survey, int64_t transfer)
 {
     const xm_plan_t *plan = survey->executor->plan;
     int64_t count;
-    const xm_route_t *route = xm_plan_route(plan, xm_plan_transfers(plan, &count)[transfer].route);
-    crossing_t crossing;
+    const xm_transfer_t *one = &xm_plan_transfers(plan, &count)[transfer];
+    const xm_route_t *route = xm_plan_route(plan, one->route);
 
-    for (int place = 0; place < route->count; ++place) {
-        if (crossing_of(plan, transfer, place, &crossing)) {
-            add_turns(survey, EGRESS, &crossing);
-            add_turns(survey, INGRESS, &crossing);
-        }
+    if (!survey->touches[one->route] && xm_plan_host_of(plan, one->sender) != survey->host) {
+        return;
     }
-    for (int place = 0; place < route->count; ++place) {
-        if (crossing_of(plan, transfer, place, &crossing)) {
-            for (int d = 0; d < DIRECTIONS; ++d) {
-                int host = xm_plan_host_of(plan, crossing.end[d]);
+    /* Hops of one transfer do not wait for each other: first what they wait for, then they. */
+    for (int pass = 0; pass < 2; ++pass) {
+        for (int place = 0; place < route->count; ++place) {
+            crossing_t crossing;
 
-                remember(&survey->recent[DIRECTIONS * host + d], transfer);
+            for (int d = 0; crossing_of(plan, transfer, place, &crossing) && d < DIRECTIONS; ++d) {
+                if (!is_here(survey, &crossing, (direction_t)d)) {
+                    continue;
+                }
+                if (pass == 0) {
+                    add_turns(survey, (direction_t)d, &crossing);
+                } else {
+                    remember(&survey->recent[d], transfer, xm_plan_transfer_bytes(plan, transfer));
+                }
             }
         }
     }
 }
 
-static void survey_plan(survey_t *survey, size_t hosts, size_t ranks, bool list)
+static void survey_plan(survey_t *survey, bool list)
 {
     xm_executor_t *executor = survey->executor;
     int64_t count;
 
     survey->list = list;
-    memset(survey->counts, 0, 2 * ranks * sizeof(*survey->counts));
-    memset(survey->recent, 0, hosts * DIRECTIONS * sizeof(*survey->recent));
+    memset(survey->counts, 0, 2 * (size_t)executor->transport->size * sizeof(*survey->counts));
+    memset(survey->recent, 0, sizeof(survey->recent));
     for (int64_t i = 0; i < executor->hop_count; ++i) {
         hop_t *hop = &executor->hops[i];
 
@@ -234,6 +238,19 @@ static void survey_plan(survey_t *survey, size_t hosts, size_t ranks, bool list)
     (void)xm_plan_transfers(executor->plan, &count);
     for (int64_t t = 0; t < count; ++t) {
         survey_transfer(survey, t);
+    }
+}
+
+static void find_routes(survey_t *survey)
+{
+    const xm_plan_t *plan = survey->executor->plan;
+
+    for (int r = 0; r < xm_plan_routes(plan); ++r) {
+        const xm_route_t *route = xm_plan_route(plan, r);
+
+        for (int i = 0; i < route->count && !survey->touches[r]; ++i) {
+            survey->touches[r] = xm_plan_host_of(plan, route->ranks[i]) == survey->host;
+        }
     }
 }
 
@@ -253,32 +270,30 @@ static xm_status_t allocate_notes(xm_executor_t *executor)
 
 xm_status_t xm_executor_list_turns(xm_executor_t *executor, uint64_t ahead)
 {
-    size_t ranks = (size_t)executor->transport->size, hosts = 0;
     survey_t survey = {.executor = executor};
+    int rank = executor->transport->rank;
     xm_status_t status;
 
     executor->turn_ahead = ahead > 0 ? ahead : DEFAULT_AHEAD;
-
-    for (int rank = 0; rank < xm_plan_ranks(executor->plan); ++rank) {
-        size_t host = (size_t)xm_plan_host_of(executor->plan, rank);
-
-        hosts = host >= hosts ? host + 1 : hosts;
-    }
-    survey.recent = malloc((hosts * DIRECTIONS + 1) * sizeof(*survey.recent));
-    survey.counts = malloc(2 * ranks * sizeof(*survey.counts));
-    if (survey.recent == NULL || survey.counts == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the turns of %zu hosts", hosts);
+    survey.touches = calloc((size_t)xm_plan_routes(executor->plan) + 1, sizeof(*survey.touches));
+    survey.counts = malloc(2 * (size_t)executor->transport->size * sizeof(*survey.counts));
+    if (survey.touches == NULL || survey.counts == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the turns of rank %d", rank);
         goto free_survey;
     }
-    survey_plan(&survey, hosts, ranks, false);
+    if (rank < xm_plan_ranks(executor->plan)) {
+        survey.host = xm_plan_host_of(executor->plan, rank);
+        find_routes(&survey);
+        survey_plan(&survey, false);
+    }
     status = allocate_notes(executor);
-    if (status == XM_OK) {
-        survey_plan(&survey, hosts, ranks, true);
+    if (status == XM_OK && rank < xm_plan_ranks(executor->plan)) {
+        survey_plan(&survey, true);
     }
 
 free_survey:
     free(survey.counts);
-    free(survey.recent);
+    free(survey.touches);
     return status;
 }
 
