@@ -71,8 +71,8 @@ xm_status_t rb_emulation_launch(const rb_options_t *options, const xm_launch_par
     launch_t launch = {.ranks_per_host = options->ranks_per_host};
     rb_emulated_cluster_t *cluster;
     rb_cluster_shape_t shape;
-    char address[32];
-    xm_status_t status = rb_emulation_shape(options, &shape);
+    char address[32], sentence[1024];
+    xm_status_t ended, status = rb_emulation_shape(options, &shape);
 
     if (status < 0) {
         return status;
@@ -93,8 +93,10 @@ xm_status_t rb_emulation_launch(const rb_options_t *options, const xm_launch_par
     inside.master_addr = rb_emulated_cluster_address(cluster, 0, 0, address, sizeof(address));
     inside.master_port = MASTER_PORT;
     status = xm_launch(&inside, exit_code);
+    (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+    ended = rb_emulated_cluster_end(cluster);
     rb_emulated_cluster_destroy(cluster);
-    return status;
+    return status < 0 ? xm_error_set(status, "%s", sentence) : ended;
 }
 
 char *rb_emulation_describe(const rb_options_t *options, char *buffer, size_t size)

@@ -184,7 +184,7 @@ static xm_status_t run_all(seat_t *seat, rb_result_t *results)
 /* Collective: puts every rank's records of the last run into the result. */
 static xm_status_t gather_records(seat_t *seat, const variant_t *variant, rb_result_t *result)
 {
-    rb_record_t *own;
+    rb_record_t *own = NULL;
     size_t count, *offsets;
     void *all;
     xm_status_t status =
@@ -193,6 +193,7 @@ static xm_status_t gather_records(seat_t *seat, const variant_t *variant, rb_res
 
     status = rb_share_status(seat->worker, status);
     if (status < 0) {
+        free(own);
         return status;
     }
     status = xm_bootstrap_allgatherv(xm_worker_bootstrap(seat->worker), own, count * sizeof(*own),

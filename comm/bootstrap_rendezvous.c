@@ -262,7 +262,8 @@ static void announce(reception_t *reception, xm_status_t status)
         for (int slot = 0; slot < reception->slots; ++slot) {
             xm_bootstrap_link_t *link = &reception->strangers[slot];
 
-            if (link->fd >= 0 && link->frame_read) {
+            /* Whose hello has come meanwhile is told as well. */
+            if (link->fd >= 0 && (link->frame_read || xm_bootstrap_link_receive(link) == XM_OK)) {
                 xm_bootstrap_link_send(link, type, 0, bytes, length);
             }
         }
@@ -323,6 +324,19 @@ close_listener:
     return status;
 }
 
+/* poll() until the deadline, whatever signals come. */
+static int poll_uninterrupted(struct pollfd *entry, double deadline)
+{
+    int count;
+
+    do {
+        double remaining = deadline - xm_bootstrap_clock();
+
+        count = poll(entry, 1, remaining > 0.0 ? (int)(remaining * 1000.0) + 1 : 0);
+    } while (count < 0 && errno == EINTR);
+    return count;
+}
+
 /* Tries one address. Returns the socket, or -1 with errno. */
 static int try_connect(const struct addrinfo *address, double deadline)
 {
@@ -342,7 +356,7 @@ static int try_connect(const struct addrinfo *address, double deadline)
         if (error == EINPROGRESS) {
             error = ETIMEDOUT;
             error_length = sizeof(error);
-            if (remaining > 0.0 && poll(&entry, 1, (int)(remaining * 1000.0) + 1) > 0 &&
+            if (remaining > 0.0 && poll_uninterrupted(&entry, deadline) > 0 &&
                 getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_length) != 0) {
                 error = errno;
             }
@@ -385,9 +399,10 @@ static int try_all(const struct addrinfo *addresses, double deadline)
     return fd;
 }
 
-/* Connects and says hello. With `patient`, tries again and again: rank 0 may not have started. */
-static xm_status_t say_hello(xm_bootstrap_tcp_t *self, const struct addrinfo *addresses,
-                             bool patient, double deadline)
+/* Connects and says hello. Tries again and again, because rank 0 may not have started; but where it
+ * has been reached before (`again`) and nobody listens any more, it is gone. */
+static xm_status_t say_hello(xm_bootstrap_tcp_t *self, const struct addrinfo *addresses, bool again,
+                             double deadline)
 {
     xm_bootstrap_identity_t identity = {
         .rank = self->base.rank, .size = self->base.size, .pid = (int)getpid()};
@@ -397,7 +412,7 @@ static xm_status_t say_hello(xm_bootstrap_tcp_t *self, const struct addrinfo *ad
     int fd = try_all(addresses, deadline);
     xm_status_t status;
 
-    while (fd < 0 && patient && xm_bootstrap_clock() + pause < deadline) {
+    while (fd < 0 && !(again && errno == ECONNREFUSED) && xm_bootstrap_clock() + pause < deadline) {
         pause_before_retry(&pause);
         fd = try_all(addresses, deadline);
     }
@@ -489,7 +504,7 @@ xm_status_t xm_bootstrap_rendezvous_connect(xm_bootstrap_tcp_t *self, const xm_j
         }
         again = closed;
         closed = false;
-        status = say_hello(self, addresses, !again, deadline);
+        status = say_hello(self, addresses, again, deadline);
         if (status == XM_OK) {
             status = await_answer(self, timeout, deadline + ANSWER_GRACE_S, &closed);
         } else if (status == XM_ERR_UNREACHABLE && again) {

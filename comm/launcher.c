@@ -125,8 +125,11 @@ static xm_status_t take_signals(launch_t *launch)
     return XM_OK;
 }
 
+static void read_signals(launch_t *launch);
+
 static void return_signals(launch_t *launch)
 {
+    read_signals(launch); /* one that came last would end this process */
     (void)sigaction(SIGCHLD, &launch->old_child_action, NULL);
     (void)pthread_sigmask(SIG_SETMASK, &launch->old_mask, NULL);
     (void)close(launch->signal_fd);

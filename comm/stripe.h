@@ -5,8 +5,8 @@
  * Rail i joins the i-th NICs of both; its weight is the smaller of their rates. Both ends compute
  * the same answers from what they exchanged and from a message's tag and length, so nothing about
  * it travels with a message:
- *  - from XM_STRIPE_THRESHOLD bytes a message is split, one piece for each rail in use, in rail
- *    order and in proportion to the weights;
+ *  - from half of XM_STRIPE_THRESHOLD bytes a rail in use on, a message is split, one piece for
+ * each rail in use, in rail order and in proportion to the weights;
  *  - a shorter one goes whole over one rail, chosen by a hash of its tag, so that many of them
  *    load the rails in proportion too.
  */
@@ -44,7 +44,7 @@ static inline bool xm_stripe_uses(const xm_stripe_t *stripe, int rail)
 
 static inline bool xm_stripe_splits(const xm_stripe_t *stripe, size_t length)
 {
-    return stripe->used > 1 && length >= XM_STRIPE_THRESHOLD;
+    return stripe->used > 1 && length >= (size_t)XM_STRIPE_THRESHOLD / 2 * (size_t)stripe->used;
 }
 
 /** The rail of a message that is not split. */

@@ -140,7 +140,9 @@ static int ucx_progress(xm_transport_t *transport)
     unsigned count = 0;
 
     for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
-        if (self->rails[rail].open) {
+        /* What was abandoned may name memory that its owner has freed since: a peer that answers
+         * late would have it sent or written to. */
+        if (self->rails[rail].open && !(self->closing && self->rails[rail].abandoned > 0)) {
             count += ucp_worker_progress(self->rails[rail].worker);
         }
     }

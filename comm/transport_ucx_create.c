@@ -382,7 +382,8 @@ static bool closes_ended(xm_ucx_transport_t *self)
                 ucp_request_free(*closing);
                 *closing = NULL;
             }
-            all = all && *closing == NULL;
+            /* A rail with abandoned operations makes no more progress. */
+            all = all && (*closing == NULL || xm_ucx_rail_of(peer, i)->abandoned > 0);
         }
         all = all && xm_ucx_ring_is_empty(&peer->in_flight) && peer->strays == NULL;
     }

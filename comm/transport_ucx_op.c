@@ -31,6 +31,8 @@ static void ring_remove(xm_op_t *op)
 }
 
 /* UCX is done with the operation. `done` is called later, outside of UCX and of posting calls. */
+static void throw_rest_away(const xm_op_t *op);
+
 void xm_ucx_end_op(xm_op_t *op, xm_status_t status)
 {
     xm_ucx_transport_t *self = op->priv.owner;
@@ -41,6 +43,9 @@ void xm_ucx_end_op(xm_op_t *op, xm_status_t status)
     }
     op->priv.handle = NULL;
     ring_append(&self->ended, op);
+    if (op->priv.status < 0) {
+        throw_rest_away(op);
+    }
 }
 
 xm_status_t xm_ucx_add_pieces(xm_ucx_transport_t *self)
@@ -323,7 +328,6 @@ int xm_ucx_deliver(xm_ucx_transport_t *self)
 
         ring_remove(op);
         if (op->priv.status < 0) {
-            throw_rest_away(op);
             explain(self, op);
         }
         op->priv.kind = XM_UCX_IDLE;
@@ -450,7 +454,7 @@ static xm_status_t post_error(xm_ucx_transport_t *self, const xm_op_t *op, ucs_s
 {
     bool send = op->priv.kind == XM_UCX_SEND;
 
-    if (send) {
+    if (send && status != UCS_ERR_NO_MEMORY) {
         xm_ucx_report(&self->peers[op->priv.peer], status);
         self->base.failed_peer =
             self->base.failed_peer < 0 ? op->priv.peer : self->base.failed_peer;

@@ -14,8 +14,9 @@ typedef struct {
     const char *users; /* words of UCX_TLS for the transports that read it; NULL: UCX itself */
 } setting_t;
 
-#define SHARED_MEMORY "all,sm,shm,mm,sysv,posix,xpmem"
-#define TCP           "all,tcp"
+#define SHARED_MEMORY_WORDS "sm,shm,mm,sysv,posix,xpmem"
+#define SHARED_MEMORY       "all," SHARED_MEMORY_WORDS
+#define TCP                 "all,tcp"
 
 /* Needed to notice dead peers soon; the environment overrides. */
 static const setting_t settings[] = {
@@ -110,14 +111,31 @@ static bool machine_has_verbs(void)
     return found;
 }
 
+/* True when every word of UCX_TLS is one of these. */
+static bool has_only(const char *tls, const char *words)
+{
+    char word[32];
+
+    for (const char *at = tls; *at != '\0'; at += strcspn(at, ","), at += *at == ',') {
+        (void)snprintf(word, sizeof(word), "%.*s", (int)strcspn(at, ","), at);
+        if (!share_a_word(word, words)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* True when nothing but TCP can carry the rail's messages: verbs devices are called e.g.
  * mlx5_0:1. */
 static bool is_tcp_only(xm_ucx_rail_kind_t kind, const char *device, const char *tls)
 {
+    if (kind == XM_UCX_RAIL_TCP || (tls != NULL && has_only(tls, "tcp,self"))) {
+        return true;
+    }
     if (kind == XM_UCX_RAIL_HOST) {
         return false;
     }
-    if (kind == XM_UCX_RAIL_TCP || (tls != NULL && strcmp(tls, "tcp") == 0)) {
+    if (tls != NULL && has_only(tls, "tcp,self,cma,knem," SHARED_MEMORY_WORDS)) {
         return true;
     }
     return device[0] != '\0' ? strchr(device, ':') == NULL : !machine_has_verbs();

@@ -36,6 +36,7 @@ typedef struct {
 
 struct xm_checksum {
     xm_executor_t *executor;
+    bool gave_up; /* on a peer that may live: the hashes may still be read or written */
     const xm_unit_task_t *tasks;
     int rank, ranks;
     uint64_t tag;
@@ -173,7 +174,11 @@ static void free_checksum(xm_checksum_t *checksum)
 {
     for (int side = 0; side < 2; ++side) {
         free(checksum->todo[side].tasks);
-        free(checksum->hashes[side]);
+        if (checksum->gave_up) {
+            xm_keep_for_ever(checksum->hashes[side]);
+        } else {
+            free(checksum->hashes[side]);
+        }
         free(checksum->parcels[side]);
     }
     free(checksum->found);
@@ -420,6 +425,7 @@ void xm_checksum_destroy(xm_checksum_t *checksum)
     }
     cancel_parcels(checksum);
     if (!drain(checksum)) {
+        checksum->gave_up = true;
         for (int side = 0; side < 2; ++side) {
             for (int r = 0; r < checksum->ranks; ++r) {
                 if (checksum->parcels[side][r].busy) {

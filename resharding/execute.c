@@ -70,8 +70,9 @@ static void consider(lane_t *lane)
     hop_t *hop;
     int64_t first, count;
 
-    if (lane->ready || lane->next_item == lane->item_count || lane->in_flight == lane->slot_count) {
-        return;
+    if (executor->result != XM_OK || lane->ready || lane->next_item == lane->item_count ||
+        lane->in_flight == lane->slot_count) {
+        return; /* after a failure nothing new may be posted, notes neither */
     }
     hop = &executor->hops[lane->items[lane->next_item]];
     chunk_range(hop, lane->next_chunk, &first, &count);

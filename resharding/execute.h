@@ -70,7 +70,8 @@ typedef struct xm_executor_params {
     void *dst;
     uint64_t dst_bytes;
     int window;  /**< chunks in flight per peer, at most 64; 0: XM_WINDOW, or 64 if ordered */
-    int channel; /**< 0 … 255, equal on all ranks, different for executors alive together */
+    int channel; /**< 0 … 255, equal on all ranks, different for executors alive together, and
+                    never that of an executor whose run failed: its messages may still come */
     uint64_t memory_limit; /**< bytes of pack buffers on this rank; 0: no limit beyond that per peer
                             */
     bool turns;            /**< keep the plan's order on the NICs, see above; equal on all ranks */

@@ -123,6 +123,7 @@ void xm_executor_abandon(xm_executor_t *executor)
     if (drain(executor)) {
         return;
     }
+    executor->gave_up = true;
     for (int l = 0; l < executor->lane_count; ++l) {
         if (executor->lanes[l].in_flight > 0) {
             xm_transport_peer_failed(executor->transport, executor->lanes[l].peer);

@@ -1,6 +1,7 @@
 #include "resharding/execute_private.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 enum {
@@ -305,12 +306,37 @@ static void deregister(const xm_executor_t *executor, xm_memory_t *memory)
     }
 }
 
+/* What is kept, so that leak checkers find it. */
+typedef struct kept {
+    struct kept *next;
+    void *memory;
+} kept_t;
+
+static _Atomic(kept_t *) kept_memory;
+
+void xm_keep_for_ever(void *memory)
+{
+    kept_t *kept = memory != NULL ? malloc(sizeof(*kept)) : NULL;
+
+    if (kept != NULL) {
+        kept->memory = memory;
+        kept->next = atomic_load(&kept_memory);
+        while (!atomic_compare_exchange_weak(&kept_memory, &kept->next, kept)) {
+        }
+    }
+}
+
 void xm_executor_release_memory(xm_executor_t *executor)
 {
-    deregister(executor, executor->staging.registration);
-    free(executor->staging.memory);
+    if (executor->gave_up) {
+        /* The transport ends the registrations when it is destroyed. */
+        xm_keep_for_ever(executor->staging.memory);
+    } else {
+        deregister(executor, executor->staging.registration);
+        free(executor->staging.memory);
+    }
     free(executor->staging.free);
-    for (int i = executor->registration_count; i-- > 0;) {
+    for (int i = executor->registration_count; i-- > 0 && !executor->gave_up;) {
         deregister(executor, executor->registrations[i]);
     }
     free(executor->registrations);

@@ -149,6 +149,7 @@ struct xm_executor {
     int64_t in_flight;
     int64_t left; /* hops that have not ended */
     bool idle_announced;
+    bool gave_up; /* on a peer that may live: operations with it may still touch the buffers */
     bool canceled;
     bool running;
     xm_status_t result;
@@ -188,6 +189,12 @@ xm_status_t xm_executor_check_buffers(const xm_executor_params_t *params,
 xm_status_t xm_executor_take_buffers(xm_executor_t *executor, const xm_tensor_buffers_t *buffers);
 xm_status_t xm_executor_make_staging(xm_executor_t *executor, uint64_t memory_limit);
 void xm_executor_release_memory(xm_executor_t *executor);
+
+/*
+ * Keeps memory (NULL is accepted) until the process ends, because a transport may still read or
+ * write it: a peer that was given up although it lives may answer late.
+ */
+void xm_keep_for_ever(void *memory);
 
 /* `done` of every slot's operation. */
 void xm_executor_chunk_done(xm_op_t *op, xm_status_t status);

@@ -6,19 +6,17 @@
 char *xm_executor_describe_wait(const xm_executor_t *executor, char *buffer, size_t size)
 {
     (void)snprintf(buffer, size, "has nothing in flight");
-    for (int i = 0; executor->notes != NULL && i < executor->lane_count; ++i) {
-        const lane_t *lane = &executor->lanes[i];
-        const hop_t *hop = lane->next_item < lane->item_count
-                               ? &executor->hops[lane->items[lane->next_item]]
-                               : NULL;
+    for (int64_t n = 0; n < executor->note_count; ++n) {
+        const note_t *note = &executor->notes[n];
 
-        if (hop != NULL && hop->turns_left > 0) {
+        if (note->busy && note->awaited) {
             (void)snprintf(buffer, size,
-                           "waits for its turn to %s transfer %" PRId64
-                           " (tensor %.100s) %s rank %d",
-                           lane_sends(lane) ? "send" : "receive", hop->transfer,
-                           xm_plan_tensor_name(executor->plan, hop->tensor),
-                           lane_sends(lane) ? "to" : "from", lane->peer);
+                           "waits for rank %d to pass the turn for transfer %" PRId64
+                           " (tensor %.100s)",
+                           note->peer, executor->hops[note->hop].transfer,
+                           xm_plan_tensor_name(executor->plan, executor->hops[note->hop].tensor));
+        } else if (note->busy) {
+            (void)snprintf(buffer, size, "passes a turn to rank %d", note->peer);
         }
     }
     for (int i = 0; i < executor->lane_count; ++i) {

@@ -167,7 +167,8 @@ xm_status_t rb_cluster_state_write(const rb_cluster_claim_t *claim,
 
 void rb_cluster_state_remove(const rb_cluster_claim_t *claim)
 {
-    if (claim->fd >= 0) {
+    /* While the path leads to the file that we have locked, nobody else can own it. */
+    if (claim->fd >= 0 && is_current(claim->fd, claim->path)) {
         (void)unlink(claim->path);
     }
 }

@@ -8,9 +8,10 @@ of most of them: 5 hosts of 4 ranks, one NIC of 1 Gbit/s each, whose payload rat
 """
 
 import argparse
-import json
+import glob
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -40,6 +41,12 @@ class Evaluation:
         cluster.job([cluster.program("bench/reshard-bench"), "--profile", self.path("cluster"),
                      *options, "-J", self.path(name)], ranks_per_host=ranks_per_host)
         return read(self.path(name))
+
+    def forget(self, name):
+        """Removes an experiment's documents, so that none of different runs stand together."""
+        pattern = "cluster.json" if name == "probe" else f"{name}[-.]*"
+        for path in glob.glob(os.path.join(self.output, pattern)):
+            os.remove(path)
 
     def groups(self, divisor):
         """Cases with the scale at which all have the same bound."""
@@ -173,10 +180,12 @@ def main():
             parser.error(f"no experiment is called {name}; there are {', '.join(EXPERIMENTS)}")
     if shutil.which("tc") is None:
         fail("tc is missing (package iproute2)")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends clusters on the way
     evaluation = Evaluation(arguments)
     for index, name in enumerate(names):
         say(f"{index + 1}/{len(names)}  {name}: "
             + getattr(Evaluation, name).__doc__.splitlines()[0])
+        evaluation.forget(name)
         try:
             getattr(evaluation, name)()
         except (Failed, subprocess.CalledProcessError) as error:

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 
+GRACE_S = 60  # what the others get when one has failed
 LIMIT_S = 3600  # of one job; a job has deadlines of its own long before
 
 
@@ -35,9 +36,6 @@ class Cluster:
 
     def __enter__(self):
         subprocess.run([self.tool, "up", "--name", self.name, *self.shape], check=True)
-        self.members = json.loads(subprocess.run(
-            [self.tool, "status", "--name", self.name, "--json"], check=True,
-            capture_output=True, text=True).stdout)
         return self
 
     def __exit__(self, *_):
@@ -69,19 +67,27 @@ class Cluster:
     @staticmethod
     def _finish(processes, command, limit):
         end = time.monotonic() + limit
+        failed = None
         try:
-            for process in processes:
-                process.wait(max(0.1, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            raise Failed(f"not finished after {limit} s: {' '.join(command)}") from None
+            while any(process.poll() is None for process in processes):
+                if time.monotonic() > end:
+                    break
+                for index, process in enumerate(processes):
+                    if failed is None and process.poll():
+                        failed = f"process {index} ended with status {process.returncode}"
+                        end = min(end, time.monotonic() + GRACE_S)  # the others may notice
+                time.sleep(0.02)
         finally:
-            for process in processes:
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
-        worst = max(abs(process.returncode) for process in processes)
-        if worst != 0:
-            raise Failed(f"ended with status {worst}: {' '.join(command)}")
+            late = [process for process in processes if process.poll() is None]
+            for process in late:
+                process.kill()
+                process.wait()
+        for index, process in enumerate(processes):
+            if failed is None and process.returncode != 0:
+                failed = (f"not finished after {limit} s" if process in late
+                          else f"process {index} ended with status {process.returncode}")
+        if failed is not None:
+            raise Failed(f"{failed}: {' '.join(command)}")
 
 
 def say(text):

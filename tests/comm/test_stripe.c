@@ -108,6 +108,11 @@ START_TEST(one_rail_splits_nothing)
     xm_stripe_make(&stripe, (const uint64_t[]){gbit, gbit}, (const uint64_t[]){gbit, gbit}, 2);
     ck_assert(!xm_stripe_splits(&stripe, XM_STRIPE_THRESHOLD - 1));
     ck_assert(xm_stripe_splits(&stripe, XM_STRIPE_THRESHOLD));
+    /* With more rails pieces stay as large: what is large waits for its receive (transport.h). */
+    xm_stripe_make(&stripe, (const uint64_t[]){gbit, gbit, gbit, gbit},
+                   (const uint64_t[]){gbit, gbit, gbit, gbit}, 4);
+    ck_assert(!xm_stripe_splits(&stripe, 2 * XM_STRIPE_THRESHOLD - 1));
+    ck_assert(xm_stripe_splits(&stripe, 2 * XM_STRIPE_THRESHOLD));
 }
 END_TEST
 
