@@ -164,7 +164,7 @@ def large(documents):
         table.add(one["case"], seconds(one["bound_s"]),
                   f"{seconds(times['mean'])} ± {seconds(math.sqrt(times['variance']))}",
                   seconds(times["median"]), percent(fraction(one)))
-    return Section("Larger tensors, the paper's protocol",
+    return Section("Larger tensors",
                    "`auto`. " + protocol(documents, "large", OURS["large"]) + ".", [table])
 
 
