@@ -74,8 +74,21 @@ static xm_status_t mount_over(const char *type, const char *where, const char *o
 /* Mounts from here on are seen in this mount namespace only. */
 static xm_status_t leave_mounts(void)
 {
-    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) {
-        return xm_error_set(XM_ERR_IO, "cannot make the mounts private: %s", strerror(errno));
+    static const char *const ours[] = {"/proc", "/sys", "/dev/shm"};
+    bool private_now = mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+
+    /* In a chroot the root is no mount; then those that others are put upon must be private. */
+    for (size_t i = 0; !private_now && errno == EINVAL && i < sizeof(ours) / sizeof(ours[0]); ++i) {
+        if (mount(NULL, ours[i], NULL, MS_PRIVATE, NULL) != 0) {
+            break;
+        }
+        private_now = i + 1 == sizeof(ours) / sizeof(ours[0]);
+    }
+    if (!private_now) {
+        return xm_error_set(XM_ERR_IO,
+                            "cannot make the mounts private: %s (in a chroot /proc, /sys and "
+                            "/dev/shm must be mounts)",
+                            strerror(errno));
     }
     return mount_over("sysfs", "/sys", NULL);
 }
