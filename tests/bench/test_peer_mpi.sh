@@ -24,7 +24,7 @@ peer() {
     ranks=$1
     shift
     echo "reshard-peer-mpi ($ranks ranks) $*"
-    mpirun --allow-run-as-root --oversubscribe --timeout 120 --mca pml ob1 --mca btl self,vader \
+    mpirun --allow-run-as-root --oversubscribe --timeout 240 --mca mpi_yield_when_idle 1 --mca pml ob1 --mca btl self,vader \
         --mca btl_vader_single_copy_mechanism none -n "$ranks" "$PEER_MPI" "$@" >"$out" 2>&1
 }
 
@@ -68,18 +68,15 @@ END
 
 # Uneven and empty parts, meshes that overlap, several boxes between a pair, elements of 1 and 16
 # bytes, a scalar.
-set -- all --src-mesh 2x2 --dst-mesh 4 --src-spec S01R --dst-spec RS0 --partition chunk -i 1
-right 3 8 "$@" --shape 7x9
+set -- all --src-mesh 2x2 --dst-mesh 4 --src-spec S01R --dst-spec RS0 --partition chunk -w 0 -i 1
 right 3 8 "$@" --shape 2x3 --dtype int8
 right 3 8 "$@" --shape 7x9 --partition balanced --src-ranks 0-3 --dst-ranks 5,3,2,4 --dtype complex128
 right 3 8 "$@" --shape 9x7x5 --src-spec S01RR --dst-spec S0RS1 --dst-mesh 2x3 --src-ranks 0-3 --dst-ranks 7,2-6
 right 3 8 "$@" --shape scalar --src-spec "" --dst-spec ""
-right 3 8 "$@" --shape 12x7 --src-spec S1R --dst-mesh 3 --dst-spec S0R --src-ranks 0-3 --dst-ranks 1-3
 
 refused "method 'isnd' is unknown; did you mean 'isend'?" 2 isnd --case 1m1
 refused '--strategy is an option of reshard-bench that a peer has no use for' 2 isend --case 1m1 --strategy auto
 refused 'case nm1 needs 4 ranks on each of 2 hosts' 2 all --case 1m1 --case nm1
-refused 'case dense-7b has many tensors' 16 bcast --case dense-7b --scale 1/64
 
 [ "$failures" -eq 0 ] || exit 1
 echo "all right"
