@@ -24,7 +24,7 @@ json "$out" "len(set(d['results'][0]['time_s']['all'])) == 1"
 json "$out" "0.8 < d['results'][0]['bound_fraction'] <= 1"
 
 # The time of a simulated run is what the plan says, to the nanosecond; at full size where that is quick. Under a slow
-# checker (XM_TEST_FEW) two strategies and small tensors say whether anything goes wrong.
+# checker (TEST_FEW) two strategies and small tensors say whether anything goes wrong.
 while read -r strategy scheduler; do
     [ -n "$strategy" ] || continue
     while read -r arguments; do
@@ -34,7 +34,7 @@ while read -r strategy scheduler; do
             -w 0 -i 1 --json >"$out" </dev/null || fail "sim $strategy $scheduler $arguments"
         json "$out" "all(round(t * 1e9) == round(r['makespan_s'] * 1e9) > 0 for r in d['results'] for t in r['time_s']['all'])"
     done <<ARGUMENTS
-$([ -n "${XM_TEST_FEW:-}" ] || echo "--suite alpa-1m --no-validate
+$([ -n "${TEST_FEW:-}" ] || echo "--suite alpa-1m --no-validate
 --case nm1 --case nm3 --case nm7 --no-validate
 --suite alpa-nm --scale 1/128 --no-validate
 --case dense-7b --scale 1/64")
@@ -42,7 +42,7 @@ $([ -n "${XM_TEST_FEW:-}" ] || echo "--suite alpa-1m --no-validate
 --case nm4 --case nm6 --scale 1/64 --no-validate --nic-gbps 10,25,5 --racks 2 --uplink-gbps 8
 ARGUMENTS
 done <<PLANS
-$([ -n "${XM_TEST_FEW:-}" ] || echo "send_recv naive
+$([ -n "${TEST_FEW:-}" ] || echo "send_recv naive
 broadcast balance
 broadcast greedy")
 allgather openshop
