@@ -527,22 +527,28 @@ void xm_executor_cancel(xm_executor_t *executor)
     }
 }
 
-void xm_executor_span(const xm_executor_t *executor, int64_t hop, xm_span_t *span)
+int64_t xm_executor_find_hop(const xm_executor_t *executor, int64_t number)
 {
-    *span = (xm_span_t){0, 0};
     for (int64_t low = 0, high = executor->hop_count; low < high;) {
         int64_t middle = low + (high - low) / 2;
 
-        if (executor->hops[middle].number == hop) {
-            *span = executor->hops[middle].span;
-            return;
+        if (executor->hops[middle].number == number) {
+            return middle;
         }
-        if (executor->hops[middle].number < hop) {
+        if (executor->hops[middle].number < number) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
+    return -1;
+}
+
+void xm_executor_span(const xm_executor_t *executor, int64_t hop, xm_span_t *span)
+{
+    int64_t found = xm_executor_find_hop(executor, hop);
+
+    *span = found >= 0 ? executor->hops[found].span : (xm_span_t){0, 0};
 }
 
 uint64_t xm_executor_tag(const xm_executor_t *executor)

@@ -143,7 +143,6 @@ struct xm_executor {
     staging_t staging;
     note_t *notes; /* NULL: no turns are kept */
     int64_t note_count, notes_in_flight;
-    uint64_t turn_ahead;
     lane_t *ended; /* list */
     int crossing;  /* chunks of ours on the NIC */
     int64_t in_flight;
@@ -169,6 +168,9 @@ static inline int64_t min_of(int64_t a, int64_t b)
 /* Lists this rank's hops and its lanes (execute_hops.c). Needs the tensors' element sizes. */
 xm_status_t xm_executor_list_hops(xm_executor_t *executor);
 xm_status_t xm_executor_make_lanes(xm_executor_t *executor);
+
+/* This rank's hop with that number in the plan; −1: it has no part in it. */
+int64_t xm_executor_find_hop(const xm_executor_t *executor, int64_t number);
 
 /*
  * Turns (execute_turns.c). A hop may not begin before xm_executor_has_turn(); when a chunk of a hop

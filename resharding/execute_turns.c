@@ -36,6 +36,7 @@ typedef struct {
     recent_t recent[DIRECTIONS];
     bool *touches;    /* by route: it has a rank of this host */
     uint32_t *counts; /* by rank: notes awaited from it, then notes for it, so far */
+    uint64_t ahead;   /* bytes that may be left when the next one begins */
     bool list;        /* second pass: fill the notes in; first: count them */
 } survey_t;
 
@@ -56,23 +57,6 @@ static bool crossing_of(const xm_plan_t *plan, int64_t transfer, int place, cros
     crossing->end[INGRESS] = route->ranks[place];
     return xm_plan_host_of(plan, crossing->end[EGRESS]) !=
            xm_plan_host_of(plan, crossing->end[INGRESS]);
-}
-
-/* This rank's hop with that number, which it has. */
-static int64_t find_hop(const xm_executor_t *executor, int64_t number)
-{
-    int64_t low = 0, high = executor->hop_count;
-
-    while (low + 1 < high) {
-        int64_t middle = low + (high - low) / 2;
-
-        if (executor->hops[middle].number <= number) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
 }
 
 /*
@@ -125,8 +109,8 @@ static void add_turn(survey_t *survey, direction_t direction, const crossing_t *
     const xm_executor_t *executor = survey->executor;
     int rank = executor->transport->rank;
     int from = before->end[direction], to = next->end[direction];
-    int64_t giver = from == rank ? find_hop(executor, before->number) : -1;
-    int64_t taker = to == rank ? find_hop(executor, next->number) : -1, at = 0;
+    int64_t giver = from == rank ? xm_executor_find_hop(executor, before->number) : -1;
+    int64_t taker = to == rank ? xm_executor_find_hop(executor, next->number) : -1, at = 0;
 
     if (before->end[EGRESS] == next->end[EGRESS] && before->end[INGRESS] == next->end[INGRESS]) {
         return; /* one lane, which keeps the order */
@@ -148,14 +132,14 @@ static bool is_here(const survey_t *survey, const crossing_t *crossing, directio
     return xm_plan_host_of(survey->executor->plan, crossing->end[direction]) == survey->host;
 }
 
-/* `next` follows the latest transfer through the NIC before which no more than the executor's
- * turn_ahead bytes are left; those after it may be under way together with `next`. */
+/* `next` follows the latest transfer through the NIC before which no more than `ahead`
+ * bytes are left; those after it may be under way together with `next`. */
 static void add_turns(survey_t *survey, direction_t direction, const crossing_t *next)
 {
     const xm_plan_t *plan = survey->executor->plan;
     const recent_t *recent = &survey->recent[direction];
     int known = (int)(recent->count < RECENT ? recent->count : RECENT);
-    uint64_t ahead = survey->executor->turn_ahead;
+    uint64_t ahead = survey->ahead;
 
     for (int back = 1; back <= known; ++back) {
         const user_t *before = &recent->users[(recent->count - back) % RECENT];
@@ -205,7 +189,10 @@ static void survey_transfer(survey_t *survey, int64_t transfer)
         for (int place = 0; place < route->count; ++place) {
             crossing_t crossing;
 
-            for (int d = 0; crossing_of(plan, transfer, place, &crossing) && d < DIRECTIONS; ++d) {
+            if (!crossing_of(plan, transfer, place, &crossing)) {
+                continue;
+            }
+            for (int d = 0; d < DIRECTIONS; ++d) {
                 if (!is_here(survey, &crossing, (direction_t)d)) {
                     continue;
                 }
@@ -270,11 +257,10 @@ static xm_status_t allocate_notes(xm_executor_t *executor)
 
 xm_status_t xm_executor_list_turns(xm_executor_t *executor, uint64_t ahead)
 {
-    survey_t survey = {.executor = executor};
+    survey_t survey = {.executor = executor, .ahead = ahead > 0 ? ahead : DEFAULT_AHEAD};
     int rank = executor->transport->rank;
     xm_status_t status;
 
-    executor->turn_ahead = ahead > 0 ? ahead : DEFAULT_AHEAD;
     survey.touches = calloc((size_t)xm_plan_routes(executor->plan) + 1, sizeof(*survey.touches));
     survey.counts = malloc(2 * (size_t)executor->transport->size * sizeof(*survey.counts));
     if (survey.touches == NULL || survey.counts == NULL) {
