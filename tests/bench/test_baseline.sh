@@ -1,18 +1,8 @@
 #!/bin/sh
 # The programs that reshard-bench is compared with: right bytes, well-formed rows, one sentence on bad input.
 set -u
+. "$(dirname "$0")/reshard_bench_checks.sh"
 : "${SOCKET_COPY:?}" "${MEMORY_COPY:?}" "${SOURCE_DIR:?}"
-failures=0
-directory=$(mktemp -d) || exit 1
-trap 'rm -rf "$directory"' EXIT
-out="$directory/out"
-
-fail() {
-    echo "FAILED: $*"
-    sed 's/^/  /' "$out"
-    failures=$((failures + 1))
-}
-
 # row FIELDS CONDITION COMMAND...: status 0 and one row with so many fields, for which the awk condition holds.
 row() {
     fields=$1
@@ -66,5 +56,4 @@ done
 refuse "intra_host.sh: give the build directory" "$SOURCE_DIR/bench/intra_host.sh"
 refuse "is not built" "$SOURCE_DIR/bench/intra_host.sh" /nonexistent
 
-[ "$failures" -eq 0 ] || exit 1
-echo "all right"
+finish

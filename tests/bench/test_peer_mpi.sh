@@ -1,6 +1,7 @@
 #!/bin/sh
 # reshard-peer-mpi: every method moves every byte of the paper's cases and of uneven ones.
 set -u
+. "$(dirname "$0")/reshard_bench_checks.sh"
 : "${PEER_MPI:?}"
 for need in "$PEER_MPI" mpirun; do
     command -v "$need" >/dev/null || {
@@ -8,16 +9,6 @@ for need in "$PEER_MPI" mpirun; do
         exit 77
     }
 done
-failures=0
-directory=$(mktemp -d) || exit 1
-trap 'rm -rf "$directory"' EXIT
-out="$directory/out"
-
-fail() {
-    echo "FAILED: $*"
-    sed 's/^/  /' "$out"
-    failures=$((failures + 1))
-}
 
 # peer RANKS ARGUMENTS...: in one mpirun, on one machine and over shared memory.
 peer() {
@@ -78,5 +69,4 @@ refused "method 'isnd' is unknown; did you mean 'isend'?" 2 isnd --case 1m1
 refused '--strategy is an option of reshard-bench that a peer has no use for' 2 isend --case 1m1 --strategy auto
 refused 'case nm1 needs 4 ranks on each of 2 hosts' 2 all --case 1m1 --case nm1
 
-[ "$failures" -eq 0 ] || exit 1
-echo "all right"
+finish
