@@ -14,6 +14,7 @@ CASES = [f"1m{i}" for i in range(1, 8)] + [f"nm{i}" for i in range(1, 10)]
 OURS = {
     "systems": ["systems-a-crossmesh", "systems-b-crossmesh"],
     "large": ["large-a", "large-b"],
+    "short": ["short-a", "short-b"],
     "ablation": ["ablation-a", "ablation-b"],
     "fanout": ["fanout"],
     "nics": ["nics-one", "nics-two", "nics-unequal"],
