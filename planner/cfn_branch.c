@@ -1,6 +1,7 @@
 #include "planner/cfn_branch.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -257,6 +258,7 @@ static xm_status_t explore(search_t *search, node_t *node, double inherited, dou
     if (tighten(search, node, &dropped)) {
         return XM_OK;
     }
+    if (getenv("DBG")) fprintf(stderr, "node %lld depth %d vars %d links %d times %d values %zu dropped %d bound %.0f goal %.0f\n", (long long)*search->nodes, node->depth, node->dual->core->variables, node->dual->core->links, node->dual->core->times, values_of(node->dual->core, node->dual), dropped, node->dual->best, target(search));
     bound = node->dual->best > inherited ? node->dual->best : inherited;
     if (ap_cfn_shared_is_over(search->shared)) {
         *open = bound < *open ? bound : *open;

@@ -1,6 +1,7 @@
 #include "planner/cfn_search.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,11 +17,15 @@ typedef enum kind {
 
 static const int sizes[] = {3, 6, 12, 24, 48, 96};
 enum { SIZE_COUNT = sizeof(sizes) / sizeof(sizes[0]), ARMS = KIND_COUNT * SIZE_COUNT };
+#define PATIENCE INT64_C(2000000000) /* nanoseconds */
+/* The bound's rise, as part of the gap, after which a new start is worth it. */
+static const double restart = 0.2;
 enum { STEPS = 14, CELLS = 20000, BALLS_MAX = 5, TRIES = 64 };
 
 /* A way of choosing, and what it gained lately. */
 typedef struct arm {
     double gain, seconds;
+    double tg, ts; int n, nb;
 } arm_t;
 
 struct ap_cfn_search {
@@ -30,6 +35,8 @@ struct ap_cfn_search {
     ap_cfn_region_t *region;
     ap_cfn_state_t state;
     bool started;
+    double bound;     /* when the search was started */
+    int64_t improved; /* when it last found something better */
     double *sums; /* of the prices */
     int seen;
     int *stamp, stamps; /* per variable: the last neighbourhood that it was in */
@@ -214,7 +221,10 @@ static xm_status_t step(ap_cfn_search_t *self)
                                    &changed, &better);
     self->arm[arm].seconds = 0.98 * self->arm[arm].seconds + 1e-9 * (double)(ap_cfn_now() - begin);
     self->arm[arm].gain *= 0.98;
+    self->arm[arm].ts += 1e-9 * (double)(ap_cfn_now() - begin); self->arm[arm].n++; self->arm[arm].nb += better;
+    if (better && self->state.cost < cost) self->arm[arm].tg += cost - self->state.cost;
     if (better) {
+        self->improved = ap_cfn_now();
         /* A repair counts as much as saving a part of the cost. */
         self->arm[arm].gain +=
             self->state.cost < cost ? cost - self->state.cost : 1e-4 * fabs(cost);
@@ -225,28 +235,50 @@ static xm_status_t step(ap_cfn_search_t *self)
     return status;
 }
 
-/* Goes on from the shared start, or from the best solution when that is better. */
-static xm_status_t start(ap_cfn_search_t *self)
+/* Goes on from the shared start, or from the best solution. */
+static xm_status_t start(ap_cfn_search_t *self, bool from_best)
 {
-    double large = 1e3 + 64.0 * fabs(self->shared->bound);
+    ap_cfn_shared_t *shared = self->shared;
     int *value = malloc(((size_t)self->core->variables + 1) * sizeof(*value));
     xm_status_t status;
 
     if (value == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a search");
     }
-    (void)pthread_mutex_lock(&self->shared->mutex);
-    memcpy(value, self->shared->start, (size_t)self->core->variables * sizeof(*value));
-    (void)pthread_mutex_unlock(&self->shared->mutex);
-    (void)ap_cfn_shared_fetch(self->shared, value, HUGE_VAL);
+    (void)pthread_mutex_lock(&shared->mutex);
+    memcpy(value, from_best ? shared->best : shared->start,
+           (size_t)self->core->variables * sizeof(*value));
+    self->bound = shared->bound;
+    (void)pthread_mutex_unlock(&shared->mutex);
     ap_cfn_state_destroy(&self->state);
-    status = ap_cfn_state_create(self->core, value, large, &self->state);
+    status = ap_cfn_state_create(self->core, value, 1e3 + 64.0 * fabs(self->bound), &self->state);
     free(value);
     self->started = status == XM_OK;
+    self->improved = ap_cfn_now();
+    if (getenv("DBG")) fprintf(stderr, "start best %d cost %g slack %g bound %g\n", from_best, self->state.cost, ap_cfn_state_least_slack(&self->state), self->bound);
     if (self->started && ap_cfn_state_is_solution(&self->state)) {
-        (void)ap_cfn_shared_offer(self->shared, self->state.value, self->state.cost);
+        (void)ap_cfn_shared_offer(shared, self->state.value, self->state.cost);
     }
     return status;
+}
+
+/* Starts anew when the prices have become much better than those the search was started with, and
+ * goes back to the best solution when nothing better was found for a while. */
+static xm_status_t maybe_start(ap_cfn_search_t *self)
+{
+    double cost, bound;
+
+    (void)pthread_mutex_lock(&self->shared->mutex);
+    cost = self->shared->cost;
+    bound = self->shared->bound;
+    (void)pthread_mutex_unlock(&self->shared->mutex);
+    if (!self->started || bound - self->bound > restart * (cost - bound)) {
+        return start(self, false);
+    }
+    if (cost < self->state.cost && ap_cfn_now() - self->improved > PATIENCE) {
+        return start(self, true);
+    }
+    return XM_OK;
 }
 
 xm_status_t ap_cfn_search_run(ap_cfn_search_t *self, int64_t until)
@@ -258,9 +290,7 @@ xm_status_t ap_cfn_search_run(ap_cfn_search_t *self, int64_t until)
     }
     while (status == XM_OK && !ap_cfn_shared_is_over(self->shared) && ap_cfn_now() < until) {
         (void)ap_cfn_shared_prices(self->shared, self->sums, &self->seen);
-        if (!self->started || ap_cfn_shared_cost(self->shared) < self->state.cost) {
-            status = start(self);
-        }
+        status = maybe_start(self);
         for (int k = 0; status == XM_OK && k < 64 && ap_cfn_now() < until; ++k) {
             status = step(self);
         }
@@ -273,6 +303,7 @@ void ap_cfn_search_destroy(ap_cfn_search_t *search)
     if (search == NULL) {
         return;
     }
+    if (getenv("DBG")) for (int k = 0; k < ARMS; ++k) fprintf(stderr, "arm kind %d size %d n %d better %d time %.2f ms/move %.2f gain %.4g\n", k / SIZE_COUNT, sizes[k % SIZE_COUNT], search->arm[k].n, search->arm[k].nb, search->arm[k].ts, 1e3 * search->arm[k].ts / (search->arm[k].n + 1), search->arm[k].tg);
     ap_cfn_region_destroy(search->region);
     ap_cfn_state_destroy(&search->state);
     free(search->sums);

@@ -17,6 +17,7 @@ enum { THREADS_MAX = 64, PUBLISH_EVERY = 10, CONVERGED_STEPS = 150 };
 static const double worthwhile = 0.01;
 /* Branch and bound is tried when the gap is at most this part of the cost. */
 static const double provable = 0.03;
+#define SEARCH_TIME INT64_C(200000000) /* nanoseconds */
 
 typedef struct solve {
     ap_cfn_shared_t shared;
@@ -56,7 +57,7 @@ static double aim(solve_t *solve, double bound)
     return cost < guess ? cost : guess;
 }
 
-static xm_status_t raise_bound(solve_t *solve, ap_cfn_dual_t *dual, int *value)
+static void raise_bound(solve_t *solve, ap_cfn_dual_t *dual, int *value)
 {
     double before = -HUGE_VAL;
 
@@ -68,6 +69,7 @@ static xm_status_t raise_bound(solve_t *solve, ap_cfn_dual_t *dual, int *value)
             ap_cfn_shared_publish(&solve->shared, dual->best_price, value);
         }
         if (step % CONVERGED_STEPS == CONVERGED_STEPS - 1) {
+            if (getenv("DBG")) fprintf(stderr, "dual step %d bound %.0f best %.0f factor %g t %.2f\n", step, dual->bound, dual->best, dual->factor, 1e-9 * (double)(ap_cfn_now() - solve->begin));
             if (dual->best - before <
                 worthwhile * (aim(solve, dual->best) - dual->best)) {
                 break;
@@ -76,47 +78,42 @@ static xm_status_t raise_bound(solve_t *solve, ap_cfn_dual_t *dual, int *value)
         }
         ap_cfn_dual_move_prices(dual, aim(solve, dual->best));
     }
-    return XM_OK;
 }
 
-static xm_status_t bound_and_prove(solve_t *solve)
+/* Searches until there is a solution near enough to the bound, then goes through the rest. */
+static xm_status_t prove(solve_t *solve, const ap_cfn_dual_t *dual, ap_cfn_search_t *search)
+{
+    xm_status_t status = XM_OK;
+
+    while (status == XM_OK && !ap_cfn_shared_is_over(&solve->shared)) {
+        double cost = ap_cfn_shared_cost(&solve->shared);
+
+        if (cost - dual->best <= provable * fabs(cost)) {
+            return ap_cfn_branch(dual, &solve->shared, &solve->nodes);
+        }
+        status = ap_cfn_search_run(search, ap_cfn_now() + SEARCH_TIME);
+    }
+    return status;
+}
+
+static xm_status_t bound_and_prove(solve_t *solve, ap_cfn_search_t *search)
 {
     ap_cfn_dual_t *dual;
     int *value = malloc(((size_t)solve->shared.core->variables + 1) * sizeof(*value));
     xm_status_t status;
-    double cost;
 
     if (value == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution");
     }
     status = ap_cfn_dual_create(solve->shared.core, &dual);
-    if (status != XM_OK) {
-        free(value);
-        return status;
-    }
-    status = raise_bound(solve, dual, value);
-    memcpy(dual->price, dual->best_price, (size_t)dual->core->times * sizeof(double));
-    ap_cfn_dual_prices_changed(dual);
-    cost = ap_cfn_shared_cost(&solve->shared);
-    if (status == XM_OK && !ap_cfn_shared_is_over(&solve->shared) &&
-        cost - dual->best <= provable * fabs(cost)) {
-        status = ap_cfn_branch(dual, &solve->shared, &solve->nodes);
-    }
-    ap_cfn_dual_destroy(dual);
-    free(value);
-    return status;
-}
-
-static xm_status_t look_for_solutions(solve_t *solve, int number)
-{
-    ap_cfn_search_t *search;
-    xm_status_t status =
-        ap_cfn_search_create(&solve->shared, solve->options->seed + (uint64_t)number + 1, &search);
-
     if (status == XM_OK) {
-        status = ap_cfn_search_run(search, INT64_MAX);
-        ap_cfn_search_destroy(search);
+        raise_bound(solve, dual, value);
+        memcpy(dual->price, dual->best_price, (size_t)dual->core->times * sizeof(double));
+        ap_cfn_dual_prices_changed(dual);
+        status = prove(solve, dual, search);
+        ap_cfn_dual_destroy(dual);
     }
+    free(value);
     return status;
 }
 
@@ -124,13 +121,18 @@ static void *work(void *argument)
 {
     solve_t *solve = argument;
     int number = atomic_fetch_add(&solve->next, 1);
-    xm_status_t status = XM_OK;
+    ap_cfn_search_t *search;
+    xm_status_t status = ap_cfn_search_create(
+        &solve->shared, solve->options->seed + (uint64_t)number + 1, &search);
 
-    if (number == 0) {
-        status = bound_and_prove(solve);
-    }
-    if (status == XM_OK && !ap_cfn_shared_is_over(&solve->shared)) {
-        status = look_for_solutions(solve, number);
+    if (status == XM_OK) {
+        if (number == 0) {
+            status = bound_and_prove(solve, search);
+        }
+        if (status == XM_OK) {
+            status = ap_cfn_search_run(search, INT64_MAX);
+        }
+        ap_cfn_search_destroy(search);
     }
     if (status != XM_OK) {
         note_failure(solve, status);

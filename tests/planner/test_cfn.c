@@ -212,7 +212,7 @@ START_TEST(refuses_bad_text)
     refuse("{\"problem\": {" NODES USAGES ", \"edges\": {\"nodes\": [[0, 1]], \"costs\": [[1]]}}}",
            "edge 0 has 1 costs, its nodes' strategies make 2");
     refuse("{\"problem\": {" NODES USAGES ", " NODES USAGES "}}", "came before");
-    refuse("{\"problem\": {" NODES USAGES, "unexpected end");
+    refuse("{\"problem\": {" NODES USAGES, "premature EOF");
 }
 END_TEST
 
