@@ -5,10 +5,11 @@
 #include <string.h>
 
 /* Weight of the newest subgradient in their average. */
-static const double newest = 0.2;
+static const double newest = 0.1;
 /* Steps without a better bound after which the step length is halved, and its least factor. */
-enum { PATIENCE = 20 };
+enum { PATIENCE = 10 };
 static const double least_factor = 1e-4;
+static const double first_factor = 0.3;
 
 static double *message_to(const ap_cfn_dual_t *self, int link, int variable)
 {
@@ -62,7 +63,7 @@ xm_status_t ap_cfn_dual_create(const ap_cfn_core_t *core, ap_cfn_dual_t **dual)
         made->to_b[k] = made->messages + messages;
         messages += (size_t)core->variable[core->link[k].b].size;
     }
-    made->factor = 1.0;
+    made->factor = first_factor;
     made->bound = made->best = -HUGE_VAL;
     ap_cfn_dual_prices_changed(made);
     *dual = made;
@@ -97,8 +98,15 @@ void ap_cfn_dual_prices_changed(ap_cfn_dual_t *self)
     }
 }
 
+/* One build runs everywhere, but takes wide vectors where it finds them. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDE
+#endif
+
 /* to[x] = the least of table[x][y] - from[y]. */
-static void collect_rows(const double *table, int rows, int columns, const double *from, double *to)
+WIDE static void collect_rows(const double *table, int rows, int columns, const double *from, double *to)
 {
     for (int x = 0; x < rows; ++x, table += columns) {
         double least = HUGE_VAL;
@@ -114,7 +122,7 @@ static void collect_rows(const double *table, int rows, int columns, const doubl
 }
 
 /* to[y] = the least of table[x][y] - from[x]. */
-static void collect_columns(const double *table, int rows, int columns, const double *from,
+WIDE static void collect_columns(const double *table, int rows, int columns, const double *from,
                             double *to)
 {
     for (int y = 0; y < columns; ++y) {

@@ -1,7 +1,6 @@
 #include "planner/cfn_search.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +24,6 @@ enum { STEPS = 14, CELLS = 20000, BALLS_MAX = 5, TRIES = 64 };
 /* A way of choosing, and what it gained lately. */
 typedef struct arm {
     double gain, seconds;
-    double tg, ts; int n, nb;
 } arm_t;
 
 struct ap_cfn_search {
@@ -221,8 +219,6 @@ static xm_status_t step(ap_cfn_search_t *self)
                                    &changed, &better);
     self->arm[arm].seconds = 0.98 * self->arm[arm].seconds + 1e-9 * (double)(ap_cfn_now() - begin);
     self->arm[arm].gain *= 0.98;
-    self->arm[arm].ts += 1e-9 * (double)(ap_cfn_now() - begin); self->arm[arm].n++; self->arm[arm].nb += better;
-    if (better && self->state.cost < cost) self->arm[arm].tg += cost - self->state.cost;
     if (better) {
         self->improved = ap_cfn_now();
         /* A repair counts as much as saving a part of the cost. */
@@ -255,7 +251,6 @@ static xm_status_t start(ap_cfn_search_t *self, bool from_best)
     free(value);
     self->started = status == XM_OK;
     self->improved = ap_cfn_now();
-    if (getenv("DBG")) fprintf(stderr, "start best %d cost %g slack %g bound %g\n", from_best, self->state.cost, ap_cfn_state_least_slack(&self->state), self->bound);
     if (self->started && ap_cfn_state_is_solution(&self->state)) {
         (void)ap_cfn_shared_offer(shared, self->state.value, self->state.cost);
     }
@@ -303,7 +298,6 @@ void ap_cfn_search_destroy(ap_cfn_search_t *search)
     if (search == NULL) {
         return;
     }
-    if (getenv("DBG")) for (int k = 0; k < ARMS; ++k) fprintf(stderr, "arm kind %d size %d n %d better %d time %.2f ms/move %.2f gain %.4g\n", k / SIZE_COUNT, sizes[k % SIZE_COUNT], search->arm[k].n, search->arm[k].nb, search->arm[k].ts, 1e3 * search->arm[k].ts / (search->arm[k].n + 1), search->arm[k].tg);
     ap_cfn_region_destroy(search->region);
     ap_cfn_state_destroy(&search->state);
     free(search->sums);

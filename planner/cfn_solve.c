@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "planner/cfn_branch.h"
+#include "planner/cfn_dive.h"
 #include "planner/cfn_dual.h"
 #include "planner/cfn_reduce.h"
 #include "planner/cfn_search.h"
@@ -17,6 +18,7 @@ enum { THREADS_MAX = 64, PUBLISH_EVERY = 10, CONVERGED_STEPS = 150 };
 static const double worthwhile = 0.01;
 /* Branch and bound is tried when the gap is at most this part of the cost. */
 static const double provable = 0.03;
+enum { PROVABLE_VARIABLES = 1500, DIVES = 4 };
 #define SEARCH_TIME INT64_C(200000000) /* nanoseconds */
 
 typedef struct solve {
@@ -69,7 +71,6 @@ static void raise_bound(solve_t *solve, ap_cfn_dual_t *dual, int *value)
             ap_cfn_shared_publish(&solve->shared, dual->best_price, value);
         }
         if (step % CONVERGED_STEPS == CONVERGED_STEPS - 1) {
-            if (getenv("DBG")) fprintf(stderr, "dual step %d bound %.0f best %.0f factor %g t %.2f\n", step, dual->bound, dual->best, dual->factor, 1e-9 * (double)(ap_cfn_now() - solve->begin));
             if (dual->best - before <
                 worthwhile * (aim(solve, dual->best) - dual->best)) {
                 break;
@@ -80,18 +81,28 @@ static void raise_bound(solve_t *solve, ap_cfn_dual_t *dual, int *value)
     }
 }
 
-/* Searches until there is a solution near enough to the bound, then goes through the rest. */
-static xm_status_t prove(solve_t *solve, const ap_cfn_dual_t *dual, ap_cfn_search_t *search)
+/*
+ * Dives, each followed by a search around the best solution; then branch and bound when that is near
+ * enough to the bound or nothing else helped, unless the problem is too large for it.
+ */
+static xm_status_t dive_and_prove(solve_t *solve, const ap_cfn_dual_t *dual,
+                                  ap_cfn_search_t *search)
 {
+    ap_cfn_shared_t *shared = &solve->shared;
     xm_status_t status = XM_OK;
 
-    while (status == XM_OK && !ap_cfn_shared_is_over(&solve->shared)) {
-        double cost = ap_cfn_shared_cost(&solve->shared);
+    for (uint64_t dive = 0; status == XM_OK && !ap_cfn_shared_is_over(shared); ++dive) {
+        double cost;
 
-        if (cost - dual->best <= provable * fabs(cost)) {
-            return ap_cfn_branch(dual, &solve->shared, &solve->nodes);
+        status = ap_cfn_dive(dual, shared, dive * (2 * solve->options->seed + 1));
+        if (status == XM_OK) {
+            status = ap_cfn_search_run(search, ap_cfn_now() + SEARCH_TIME);
         }
-        status = ap_cfn_search_run(search, ap_cfn_now() + SEARCH_TIME);
+        cost = ap_cfn_shared_cost(shared);
+        if (status == XM_OK && dual->core->variables <= PROVABLE_VARIABLES &&
+            (cost - dual->best <= provable * fabs(cost) || dive + 1 >= DIVES)) {
+            return ap_cfn_branch(dual, shared, &solve->nodes);
+        }
     }
     return status;
 }
@@ -110,7 +121,7 @@ static xm_status_t bound_and_prove(solve_t *solve, ap_cfn_search_t *search)
         raise_bound(solve, dual, value);
         memcpy(dual->price, dual->best_price, (size_t)dual->core->times * sizeof(double));
         ap_cfn_dual_prices_changed(dual);
-        status = prove(solve, dual, search);
+        status = dive_and_prove(solve, dual, search);
         ap_cfn_dual_destroy(dual);
     }
     free(value);
