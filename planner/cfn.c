@@ -30,8 +30,10 @@ xm_status_t ap_cfn_check(const ap_cfn_t *cfn)
             }
         }
         if (cfn->interval[2 * node] < 0 || cfn->interval[2 * node + 1] < 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "node %zu: its interval [%lld, %lld) "
-                                "begins before 0", node, (long long)cfn->interval[2 * node],
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "node %zu: its interval [%lld, %lld) "
+                                "begins before 0",
+                                node, (long long)cfn->interval[2 * node],
                                 (long long)cfn->interval[2 * node + 1]);
         }
     }
@@ -66,9 +68,8 @@ xm_status_t ap_cfn_check(const ap_cfn_t *cfn)
         }
         for (size_t at = cfn->cell_at[edge]; at < cfn->cell_at[edge + 1]; ++at) {
             if (cfn->cells[at] < 0) {
-                return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                    "edge %zu, cost %zu: %lld is negative", edge,
-                                    at - cfn->cell_at[edge], (long long)cfn->cells[at]);
+                return xm_error_set(XM_ERR_INVALID_ARGUMENT, "edge %zu, cost %zu: %lld is negative",
+                                    edge, at - cfn->cell_at[edge], (long long)cfn->cells[at]);
             }
         }
     }

@@ -106,7 +106,8 @@ void ap_cfn_dual_prices_changed(ap_cfn_dual_t *self)
 #endif
 
 /* to[x] = the least of table[x][y] - from[y]. */
-WIDE static void collect_rows(const double *table, int rows, int columns, const double *from, double *to)
+WIDE static void collect_rows(const double *table, int rows, int columns, const double *from,
+                              double *to)
 {
     for (int x = 0; x < rows; ++x, table += columns) {
         double least = HUGE_VAL;
@@ -123,7 +124,7 @@ WIDE static void collect_rows(const double *table, int rows, int columns, const 
 
 /* to[y] = the least of table[x][y] - from[x]. */
 WIDE static void collect_columns(const double *table, int rows, int columns, const double *from,
-                            double *to)
+                                 double *to)
 {
     for (int y = 0; y < columns; ++y) {
         to[y] = HUGE_VAL;
@@ -298,7 +299,8 @@ void ap_cfn_dual_move_prices(ap_cfn_dual_t *self, double upper)
     for (int t = 0; t < times; ++t) {
         double slope = self->load[t] - self->core->capacity[t];
 
-        self->slope[t] = self->steps == 0 ? slope : (1.0 - newest) * self->slope[t] + newest * slope;
+        self->slope[t] =
+            self->steps == 0 ? slope : (1.0 - newest) * self->slope[t] + newest * slope;
     }
     for (int t = 0; t < times; ++t) {
         double slope = self->slope[t];
@@ -313,7 +315,8 @@ void ap_cfn_dual_move_prices(ap_cfn_dual_t *self, double upper)
         self->since_best = 0;
         memcpy(self->price, self->best_price, (size_t)times * sizeof(double));
     }
-    step = length > 0.0 && upper > self->bound ? self->factor * (upper - self->bound) / length : 0.0;
+    step =
+        length > 0.0 && upper > self->bound ? self->factor * (upper - self->bound) / length : 0.0;
     for (int t = 0; t < times; ++t) {
         double price = self->price[t] + step * self->load[t];
 

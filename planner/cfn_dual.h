@@ -29,10 +29,10 @@ typedef struct ap_cfn_dual {
     double *margin;        /* per variable: how much more its second cheapest cost then */
     double *slope;         /* per time: load less capacity, averaged */
     double *load, *sums, *scratch, *best_price;
-    double bound;      /* of the last sweep, with the constant */
-    double best;       /* largest bound so far */
-    double factor;     /* of the steps' length */
-    int since_best;    /* steps without a better bound */
+    double bound;   /* of the last sweep, with the constant */
+    double best;    /* largest bound so far */
+    double factor;  /* of the steps' length */
+    int since_best; /* steps without a better bound */
     int64_t steps;
 } ap_cfn_dual_t;
 

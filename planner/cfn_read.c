@@ -31,10 +31,10 @@ typedef enum place {
 enum { LEVEL_TOP, LEVEL_PROBLEM, LEVEL_MEMBER }; /* objects around the place */
 
 typedef struct reader {
-    int depth;              /* brackets and braces that are open */
-    int skip;               /* depth at which a skipped value began; 0: none */
-    int object;             /* LEVEL_… of the innermost object, when it is one of ours */
-    bool in_edges;          /* of the members of LEVEL_MEMBER */
+    int depth;     /* brackets and braces that are open */
+    int skip;      /* depth at which a skipped value began; 0: none */
+    int object;    /* LEVEL_… of the innermost object, when it is one of ours */
+    bool in_edges; /* of the members of LEVEL_MEMBER */
     place_t place;
     int list;               /* lists open at `place`: 0, 1 or 2 */
     bool seen[PLACE_COUNT]; /* members that came */
@@ -215,8 +215,7 @@ static int on_open(reader_t *reader, bool object)
     }
     if (reader->depth == 1) {
         reader->object = LEVEL_TOP;
-        return object ? 1
-                      : complain(reader, "an object with the member \"problem\" is expected");
+        return object ? 1 : complain(reader, "an object with the member \"problem\" is expected");
     }
     if (reader->list == -1) {
         reader->list = 0;
@@ -259,9 +258,18 @@ static int on_close(reader_t *reader)
     return 1;
 }
 
-static int on_start_map(void *context) { return on_open(context, true); }
-static int on_start_array(void *context) { return on_open(context, false); }
-static int on_end(void *context) { return on_close(context); }
+static int on_start_map(void *context)
+{
+    return on_open(context, true);
+}
+static int on_start_array(void *context)
+{
+    return on_open(context, false);
+}
+static int on_end(void *context)
+{
+    return on_close(context);
+}
 
 static const yajl_callbacks callbacks = {
     .yajl_null = on_null,
@@ -487,7 +495,7 @@ xm_status_t ap_cfn_read(const char *path, ap_cfn_t **cfn)
     int length = 0;
 
     if (file == NULL || piece == NULL) {
-        status = file != NULL    ? xm_error_set(XM_ERR_NO_MEMORY, "no memory to read a file")
+        status = file != NULL      ? xm_error_set(XM_ERR_NO_MEMORY, "no memory to read a file")
                  : errno == ENOENT ? xm_error_set(XM_ERR_NOT_FOUND, "%s does not exist", path)
                                    : xm_error_set(XM_ERR_IO, "%s: %s", path, strerror(errno));
         goto close;

@@ -152,8 +152,7 @@ xm_status_t ap_reduce_shrink(ap_cfn_reduction_t *self, int node, const bool *kee
                 double *row = edge->table + (size_t)s * (size_t)width;
 
                 pack(row, width, keep);
-                memmove(edge->table + (size_t)s * (size_t)kept, row,
-                        (size_t)kept * sizeof(double));
+                memmove(edge->table + (size_t)s * (size_t)kept, row, (size_t)kept * sizeof(double));
             }
         }
     }

@@ -59,7 +59,7 @@ struct ap_cfn_reduction {
     int (*range)[2];  /* per node: the times at which it is live */
     double *capacity; /* per time */
     bool profiled;    /* ap_reduce_profile() has been */
-    int *root; /* per variable of the core: its node */
+    int *root;        /* per variable of the core: its node */
     ap_cfn_core_t *core;
 };
 

@@ -28,7 +28,8 @@ static int compare_boundaries(const void *left, const void *right)
     if (a->time != b->time) {
         return a->time < b->time ? -1 : 1;
     }
-    return a->begins != b->begins ? a->begins - b->begins : (a->node > b->node) - (a->node < b->node);
+    return a->begins != b->begins ? a->begins - b->begins
+                                  : (a->node > b->node) - (a->node < b->node);
 }
 
 /*
@@ -129,8 +130,8 @@ static xm_status_t make_segments(ap_cfn_reduction_t *self)
         if (range[0] < range[1]) {
             status = add_segment(node, &room, range[0], range[1], &usage);
             for (int s = 0; status == XM_OK && s < node->size; ++s) {
-                usage[s] = (double)self->cfn->usages[self->cfn->node_at[n] +
-                                                     (size_t)node->origin[s]];
+                usage[s] =
+                    (double)self->cfn->usages[self->cfn->node_at[n] + (size_t)node->origin[s]];
             }
         }
     }

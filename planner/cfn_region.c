@@ -107,14 +107,14 @@ static double cost_of(const ap_cfn_region_t *self, const ap_cfn_state_t *state, 
     return cost;
 }
 
-/* Prices of the intervals to begin with; find_intervals() left their times in `price` and `used`. */
+/* Prices of the intervals to begin with; find_intervals() left their times in `price` and `used`.
+ */
 static void first_prices(ap_cfn_region_t *self, const ap_cfn_region_params_t *params)
 {
     for (int j = 0; j < self->intervals; ++j) {
         int from = (int)self->price[j], to = (int)self->used[j];
 
-        self->price[j] = params->price_factor *
-                         (params->price_sums[to] - params->price_sums[from]);
+        self->price[j] = params->price_factor * (params->price_sums[to] - params->price_sums[from]);
     }
 }
 
@@ -137,8 +137,8 @@ static bool move_prices(ap_cfn_region_t *self, double distance, double factor)
         return false;
     }
     for (int j = 0; j < self->intervals; ++j) {
-        double price = self->price[j] +
-                       factor * distance / length * (self->used[j] - self->room[j]);
+        double price =
+            self->price[j] + factor * distance / length * (self->used[j] - self->room[j]);
 
         self->price[j] = price > 0.0 ? price : 0.0;
     }
@@ -147,8 +147,7 @@ static bool move_prices(ap_cfn_region_t *self, double distance, double factor)
 
 /* Looks for something better than (excess, cost); leaves the best in `best`. */
 static bool search(ap_cfn_region_t *self, const ap_cfn_state_t *state,
-                   const ap_cfn_region_params_t *params, double *excess, double *cost,
-                   bool *better)
+                   const ap_cfn_region_params_t *params, double *excess, double *cost, bool *better)
 {
     double factor = 1.0, target = *cost, bound_best = -HUGE_VAL;
     bool found = false;
@@ -221,9 +220,9 @@ xm_status_t ap_cfn_region_improve(ap_cfn_region_t *self, ap_cfn_state_t *state,
     for (int v = 0; v < count; ++v) {
         self->local[variables[v]] = -1;
     }
-    return ready ? XM_OK
-                 : xm_error_set(XM_ERR_NO_MEMORY, "no memory for the tables of %d variables",
-                                count);
+    return ready
+               ? XM_OK
+               : xm_error_set(XM_ERR_NO_MEMORY, "no memory for the tables of %d variables", count);
 }
 
 void ap_cfn_region_destroy(ap_cfn_region_t *region)

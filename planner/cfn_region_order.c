@@ -27,7 +27,8 @@ static int members(const uint64_t *set, int *list)
     return count;
 }
 
-/* Cells of the table that eliminating a variable makes; HUGE_VAL when it has too many neighbours. */
+/* Cells of the table that eliminating a variable makes; HUGE_VAL when it has too many neighbours.
+ */
 static double price_of(const ap_cfn_region_t *self, int v, int *degree)
 {
     int list[AP_CFN_REGION_MAX];
@@ -204,8 +205,7 @@ static bool add_message(ap_cfn_region_t *self, ap_region_step_t *step, const ap_
 static bool make_step(ap_cfn_region_t *self, const ap_cfn_state_t *state, int k)
 {
     ap_region_step_t *step = &self->step[k];
-    const ap_cfn_variable_t *variable =
-        &self->core->variable[self->variable[step->variable].id];
+    const ap_cfn_variable_t *variable = &self->core->variable[self->variable[step->variable].id];
 
     sort_scope(self, step->scope, step->count);
     step->least = ap_region_take(self, step->cells * sizeof(double));
@@ -218,8 +218,7 @@ static bool make_step(ap_cfn_region_t *self, const ap_cfn_state_t *state, int k)
         int other = self->local[ap_cfn_other(&self->core->link[variable->link[j]],
                                              self->variable[step->variable].id)];
 
-        if (other >= 0 && !self->variable[other].fixed &&
-            self->variable[other].position > k &&
+        if (other >= 0 && !self->variable[other].fixed && self->variable[other].position > k &&
             !add_link(self, state, step, variable->link[j], other)) {
             return false;
         }
@@ -257,8 +256,7 @@ bool ap_region_plan(ap_cfn_region_t *self, const ap_cfn_state_t *state, size_t c
     for (int v = 0; v < self->count; ++v) {
         const ap_cfn_variable_t *variable = &self->core->variable[self->variable[v].id];
 
-        memcpy(self->variable[v].unary, variable->cost,
-               (size_t)variable->size * sizeof(double));
+        memcpy(self->variable[v].unary, variable->cost, (size_t)variable->size * sizeof(double));
         for (int k = 0; k < variable->degree; ++k) {
             int other = self->local[ap_cfn_other(&self->core->link[variable->link[k]],
                                                  self->variable[v].id)];

@@ -12,8 +12,8 @@ enum { REGION_WORDS = AP_CFN_REGION_MAX / 64, REGION_SCOPE = 8 };
  * step's variable. */
 typedef struct ap_region_term {
     const double *table;
-    int count;                  /* of its other variables */
-    int slot[REGION_SCOPE];     /* where those are in the step's scope */
+    int count;              /* of its other variables */
+    int slot[REGION_SCOPE]; /* where those are in the step's scope */
     size_t stride[REGION_SCOPE];
 } ap_region_term_t;
 
@@ -38,8 +38,8 @@ typedef struct ap_region_variable {
     bool fixed; /* keeps its value */
     int position;
     uint64_t neighbour[REGION_WORDS];
-    double *unary;  /* costs, with those of links to outside */
-    double *priced; /* with the prices of usage */
+    double *unary;   /* costs, with those of links to outside */
+    double *priced;  /* with the prices of usage */
     int (*range)[2]; /* per segment: intervals */
 } ap_region_variable_t;
 

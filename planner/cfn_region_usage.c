@@ -139,8 +139,7 @@ bool ap_region_find_intervals(ap_cfn_region_t *self, const ap_cfn_state_t *state
     for (int j = 0; j < count; ++j) {
         number[j] = kept;
         if (j + 1 < count && most[j] > least[j]) {
-            double room =
-                ap_cfn_slack_least(&state->slack, cuts[j], cuts[j + 1]) + own[j];
+            double room = ap_cfn_slack_least(&state->slack, cuts[j], cuts[j + 1]) + own[j];
 
             if (most[j] > room) {
                 self->truth[kept] = room;

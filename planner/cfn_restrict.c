@@ -9,10 +9,10 @@ typedef struct restriction {
     const ap_cfn_dual_t *from;
     const ap_cfn_core_t *core;
     const bool *keep;
-    int *number;      /* per variable: its new number, or -1 - value */
-    double *capacity; /* per time, of what is left */
+    int *number;            /* per variable: its new number, or -1 - value */
+    double *capacity;       /* per time, of what is left */
     double *constant_costs; /* costs by value, with those of links to settled variables */
-    int *time;        /* per time: number of the first kept one at or after */
+    int *time;              /* per time: number of the first kept one at or after */
     int times;
 } restriction_t;
 
@@ -175,8 +175,7 @@ static xm_status_t build_core(restriction_t *r, ap_cfn_core_size_t *size, double
         int columns = core->variable[link->b].size;
 
         if (r->number[link->a] >= 0 && r->number[link->b] >= 0) {
-            double *table =
-                ap_cfn_core_add_link(&maker, r->number[link->a], r->number[link->b]);
+            double *table = ap_cfn_core_add_link(&maker, r->number[link->a], r->number[link->b]);
             const bool *rows = r->keep + r->from->at[link->a];
             int width = maker.core->variable[r->number[link->b]].size;
 

@@ -35,9 +35,9 @@ struct ap_cfn_search {
     bool started;
     double bound;     /* when the search was started */
     int64_t improved; /* when it last found something better */
-    double *sums; /* of the prices */
+    double *sums;     /* of the prices */
     int seen;
-    int *stamp, stamps; /* per variable: the last neighbourhood that it was in */
+    int *stamp, stamps;     /* per variable: the last neighbourhood that it was in */
     int *users, user_count; /* variables with usage */
     arm_t arm[ARMS];
     int list[AP_CFN_REGION_MAX];

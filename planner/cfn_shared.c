@@ -21,8 +21,8 @@ double ap_cfn_rounding(double cost)
 xm_status_t ap_cfn_shared_create(const ap_cfn_core_t *core, int64_t deadline,
                                  ap_cfn_shared_t *shared)
 {
-    *shared = (ap_cfn_shared_t){
-        .core = core, .cost = HUGE_VAL, .bound = -HUGE_VAL, .deadline = deadline};
+    *shared =
+        (ap_cfn_shared_t){.core = core, .cost = HUGE_VAL, .bound = -HUGE_VAL, .deadline = deadline};
     shared->best = calloc((size_t)core->variables + 1, sizeof(int));
     shared->start = calloc((size_t)core->variables + 1, sizeof(int));
     shared->sums = calloc((size_t)core->times + 1, sizeof(double));

@@ -71,8 +71,7 @@ static void raise_bound(solve_t *solve, ap_cfn_dual_t *dual, int *value)
             ap_cfn_shared_publish(&solve->shared, dual->best_price, value);
         }
         if (step % CONVERGED_STEPS == CONVERGED_STEPS - 1) {
-            if (dual->best - before <
-                worthwhile * (aim(solve, dual->best) - dual->best)) {
+            if (dual->best - before < worthwhile * (aim(solve, dual->best) - dual->best)) {
                 break;
             }
             before = dual->best;
@@ -82,8 +81,8 @@ static void raise_bound(solve_t *solve, ap_cfn_dual_t *dual, int *value)
 }
 
 /*
- * Dives, each followed by a search around the best solution; then branch and bound when that is near
- * enough to the bound or nothing else helped, unless the problem is too large for it.
+ * Dives, each followed by a search around the best solution; then branch and bound when that is
+ * near enough to the bound or nothing else helped, unless the problem is too large for it.
  */
 static xm_status_t dive_and_prove(solve_t *solve, const ap_cfn_dual_t *dual,
                                   ap_cfn_search_t *search)
@@ -133,8 +132,8 @@ static void *work(void *argument)
     solve_t *solve = argument;
     int number = atomic_fetch_add(&solve->next, 1);
     ap_cfn_search_t *search;
-    xm_status_t status = ap_cfn_search_create(
-        &solve->shared, solve->options->seed + (uint64_t)number + 1, &search);
+    xm_status_t status =
+        ap_cfn_search_create(&solve->shared, solve->options->seed + (uint64_t)number + 1, &search);
 
     if (status == XM_OK) {
         if (number == 0) {
@@ -166,17 +165,21 @@ static void report(solve_t *solve)
 
 static xm_status_t run_threads(solve_t *solve, int count)
 {
+    bool here = count == 1 && solve->options->progress == NULL; /* no thread is needed */
     int64_t reported = ap_cfn_now();
 
-    for (; solve->threads < count; ++solve->threads) {
+    if (here) {
+        (void)work(solve);
+    }
+    for (; !here && solve->threads < count; ++solve->threads) {
         if (pthread_create(&solve->thread[solve->threads], NULL, work, solve) != 0) {
             break;
         }
     }
-    if (solve->threads == 0) {
+    if (!here && solve->threads == 0) {
         return xm_error_set(XM_ERR_NO_MEMORY, "cannot start a thread");
     }
-    while (!ap_cfn_shared_is_over(&solve->shared)) {
+    while (!here && !ap_cfn_shared_is_over(&solve->shared)) {
         struct timespec pause = {.tv_nsec = 5000000};
 
         (void)nanosleep(&pause, NULL);

@@ -12,8 +12,7 @@ size_t ap_cfn_node_values(const ap_cfn_node_t *node)
 {
     int last = node->dual->core->variables - 1;
 
-    return last < 0 ? 0
-                    : node->dual->at[last] + (size_t)node->dual->core->variable[last].size;
+    return last < 0 ? 0 : node->dual->at[last] + (size_t)node->dual->core->variable[last].size;
 }
 
 void ap_cfn_node_destroy(ap_cfn_node_t *node)
@@ -152,8 +151,7 @@ bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, s
         if (dual->bound >= goal) {
             return true;
         }
-        if (4 * *dropped > ap_cfn_node_values(node) ||
-            ap_cfn_shared_is_over(tree->shared)) {
+        if (4 * *dropped > ap_cfn_node_values(node) || ap_cfn_shared_is_over(tree->shared)) {
             return false; /* smaller first */
         }
         if (round % ROUNDS_LOOK == 0) {

@@ -1,6 +1,7 @@
 /*
  * Nodes of a search tree over a core: its variables and values that are left, with a dual of its
- * own. Private to the solver; branch and bound (cfn_branch.h) and dives (cfn_dive.h) are made of it.
+ * own. Private to the solver; branch and bound (cfn_branch.h) and dives (cfn_dive.h) are made of
+ * it.
  */
 #ifndef AP_PLANNER_CFN_TREE_H
 #define AP_PLANNER_CFN_TREE_H

@@ -43,8 +43,9 @@ static xm_status_t parse_options(int argc, char *const *argv, solve_options_t *o
 
     command.program = program;
     command.arguments = "PROBLEM SECONDS";
-    command.summary = "Chooses one strategy per node of a JSON problem (may be gzipped) within the\n"
-                      "given time; the last line of output is the list of strategies.";
+    command.summary =
+        "Chooses one strategy per node of a JSON problem (may be gzipped) within the\n"
+        "given time; the last line of output is the list of strategies.";
     command.options = options;
     command.option_count = sizeof(options) / sizeof(options[0]);
     command.min_arguments = 2;
@@ -58,7 +59,8 @@ static void show(void *context, const ap_cfn_progress_t *progress)
     if (progress->cost < HUGE_VAL) {
         (void)fprintf(stderr, "%7.1f s  cost %.0f  bound %.0f  gap %.3f %%  nodes %lld\n",
                       progress->seconds, progress->cost, progress->bound,
-                      100.0 * (progress->cost - progress->bound) / (progress->cost > 1.0 ? progress->cost : 1.0),
+                      100.0 * (progress->cost - progress->bound) /
+                          (progress->cost > 1.0 ? progress->cost : 1.0),
                       (long long)progress->nodes);
     } else {
         (void)fprintf(stderr, "%7.1f s  no solution yet  bound %.0f\n", progress->seconds,
@@ -104,9 +106,9 @@ static xm_status_t run(const char *path, const char *time, const solve_options_t
         options.threads = o->threads;
         options.seed = (uint64_t)o->seed;
         options.progress = o->quiet ? NULL : show;
-        status = choice == NULL ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu strategies",
-                                               cfn->nodes)
-                                : ap_cfn_solve(cfn, &options, choice, &result);
+        status = choice == NULL
+                     ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu strategies", cfn->nodes)
+                     : ap_cfn_solve(cfn, &options, choice, &result);
     }
     if (status == XM_OK) {
         print_result(cfn, &result, choice);

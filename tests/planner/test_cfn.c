@@ -81,7 +81,8 @@ static ap_cfn_t *random_problem(bool limited)
             size_t width = ap_cfn_strategies(cfn, (size_t)scope[1]);
 
             for (size_t k = 0; k < count; ++k) {
-                cfn->cells[cells + k] = (k / width) % width == k % width ? below(9) : AP_CFN_INFINITE;
+                cfn->cells[cells + k] =
+                    (k / width) % width == k % width ? below(9) : AP_CFN_INFINITE;
             }
         }
         cells += count;
@@ -172,15 +173,15 @@ static void refuse(const char *text, const char *sentence)
     ck_assert_msg(strstr(xm_last_error(), sentence) != NULL, "%s: %s", text, xm_last_error());
 }
 
-#define NODES "\"nodes\": {\"intervals\": [[0, 1], [0, 0]], \"costs\": [[1, 2], [3]], "
+#define NODES  "\"nodes\": {\"intervals\": [[0, 1], [0, 0]], \"costs\": [[1, 2], [3]], "
 #define USAGES "\"usages\": [[4, 5], [6]]}"
 
 START_TEST(reads_the_format)
 {
     static const char text[] =
         "{\"other\": [{\"a\": [1.5, \"x\"]}], \"problem\": {\"usage_limit\": 9, \"edges\": "
-        "{\"costs\": [[7, 1000000000000000000]], \"nodes\": [[0, 1]], \"more\": null}, " NODES USAGES
-        ", \"name\": \"two\"}}";
+        "{\"costs\": [[7, 1000000000000000000]], \"nodes\": [[0, 1]], \"more\": null}, " NODES
+            USAGES ", \"name\": \"two\"}}";
     ap_cfn_t *cfn;
 
     ck_assert_msg(ap_cfn_read_text(text, strlen(text), &cfn) == XM_OK, "%s", xm_last_error());
