@@ -19,6 +19,7 @@ static const struct {
     {"probe", ap_command_probe, "Measure this cluster and write its profile."},
     {"plan", ap_command_plan, "Find the best parallel plan of a model on a cluster."},
     {"shard", ap_command_shard, "Shard one model over one device mesh (no pipeline)."},
+    {"solve", ap_command_solve, "Solve a problem of the IOPDDL format within a given time."},
     {"explain", ap_command_explain, "Say why a plan is what it is, and what came second."},
 };
 

@@ -38,7 +38,7 @@ plan=$work/plan.json
 
 good help "Usage: autopar COMMAND" "$AUTOPAR" --help
 good version "autopar 0." "$AUTOPAR" --version
-for command in probe plan shard explain; do
+for command in probe plan shard solve explain; do
     good "$command --help" "Usage: autopar $command" "$AUTOPAR" $command --help
 done
 bad "no command" "autopar: a command is needed" "$AUTOPAR"

@@ -1,0 +1,21 @@
+/*
+ * Branch and bound on a core whose dual has converged: proves the best solution optimal, or finds
+ * the optimum. Private to the solver.
+ *
+ * Depth first. At every node the dual of what is left is improved from its parent's messages and
+ * prices, values that no better solution can have are dropped, and variables with one value go; a
+ * branch takes the cheapest value of a variable, its sibling all others.
+ */
+#ifndef AP_PLANNER_CFN_BRANCH_H
+#define AP_PLANNER_CFN_BRANCH_H
+
+#include "planner/cfn_dual.h"
+#include "planner/cfn_shared.h"
+
+/*
+ * Searches until done or ap_cfn_shared_is_over(), and raises the shared bound by what was proved.
+ * *nodes counts what was visited.
+ */
+xm_status_t ap_cfn_branch(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, int64_t *nodes);
+
+#endif

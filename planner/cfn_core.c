@@ -1,0 +1,149 @@
+#include "planner/cfn_core.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Everything a core points to, in one allocation each. */
+typedef struct storage {
+    ap_cfn_core_t core;
+    double *capacity, *values, *usages, *cells;
+    ap_cfn_segment_t *segments;
+    int *links;
+} storage_t;
+
+static void free_storage(storage_t *storage)
+{
+    free(storage->core.variable);
+    free(storage->core.link);
+    free(storage->capacity);
+    free(storage->values);
+    free(storage->usages);
+    free(storage->cells);
+    free(storage->segments);
+    free(storage->links);
+    free(storage);
+}
+
+xm_status_t ap_cfn_core_begin(const ap_cfn_core_size_t *size, ap_cfn_core_maker_t *maker)
+{
+    storage_t *made = calloc(1, sizeof(*made));
+
+    if (made != NULL) {
+        made->core.variable = calloc((size_t)size->variables + 1, sizeof(ap_cfn_variable_t));
+        made->core.link = calloc((size_t)size->links + 1, sizeof(ap_cfn_link_t));
+        made->capacity = calloc((size_t)size->times + 1, sizeof(double));
+        made->values = malloc((size->values + 1) * sizeof(double));
+        made->usages = malloc((size->usages + 1) * sizeof(double));
+        made->cells = malloc((size->cells + 1) * sizeof(double));
+        made->segments = malloc((size->segments + 1) * sizeof(ap_cfn_segment_t));
+        made->links = malloc((2 * (size_t)size->links + 1) * sizeof(int));
+    }
+    if (made == NULL || made->core.variable == NULL || made->core.link == NULL ||
+        made->capacity == NULL || made->values == NULL || made->usages == NULL ||
+        made->cells == NULL || made->segments == NULL || made->links == NULL) {
+        if (made != NULL) {
+            free_storage(made);
+        }
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d variables and %zu costs",
+                            size->variables, size->cells);
+    }
+    made->core.times = size->times;
+    made->core.capacity = made->capacity;
+    made->core.storage = made;
+    *maker = (ap_cfn_core_maker_t){.core = &made->core,
+                                   .capacity = made->capacity,
+                                   .value = made->values,
+                                   .usage = made->usages,
+                                   .cell = made->cells,
+                                   .segment = made->segments};
+    return XM_OK;
+}
+
+double *ap_cfn_core_add_variable(ap_cfn_core_maker_t *maker, int size)
+{
+    double *cost = maker->value;
+
+    maker->core->variable[maker->core->variables++] =
+        (ap_cfn_variable_t){.size = size, .cost = cost, .segment = maker->segment};
+    maker->value += size;
+    return cost;
+}
+
+double *ap_cfn_core_add_segment(ap_cfn_core_maker_t *maker, int from, int to)
+{
+    ap_cfn_variable_t *variable = &maker->core->variable[maker->core->variables - 1];
+    double *usage = maker->usage;
+
+    *maker->segment++ = (ap_cfn_segment_t){from, to, usage};
+    ++variable->segments;
+    maker->usage += variable->size;
+    return usage;
+}
+
+double *ap_cfn_core_add_link(ap_cfn_core_maker_t *maker, int a, int b)
+{
+    const ap_cfn_variable_t *variable = maker->core->variable;
+    double *table = maker->cell;
+
+    maker->core->link[maker->core->links++] = (ap_cfn_link_t){a, b, table};
+    maker->cell += (size_t)variable[a].size * (size_t)variable[b].size;
+    return table;
+}
+
+ap_cfn_core_t *ap_cfn_core_finish(ap_cfn_core_maker_t *maker)
+{
+    ap_cfn_core_t *core = maker->core;
+    storage_t *storage = core->storage;
+    int *next = storage->links;
+
+    for (int k = 0; k < core->links; ++k) {
+        ++core->variable[core->link[k].a].degree;
+        ++core->variable[core->link[k].b].degree;
+    }
+    for (int v = 0; v < core->variables; ++v) {
+        core->variable[v].link = next;
+        next += core->variable[v].degree;
+        core->variable[v].degree = 0;
+    }
+    for (int k = 0; k < core->links; ++k) {
+        for (int end = 0; end < 2; ++end) {
+            ap_cfn_variable_t *v = &core->variable[end ? core->link[k].b : core->link[k].a];
+
+            storage->links[(v->link - storage->links) + v->degree++] = k;
+        }
+    }
+    return core;
+}
+
+double ap_cfn_core_cost(const ap_cfn_core_t *core, const int *value)
+{
+    double cost = 0.0;
+
+    for (int v = 0; v < core->variables; ++v) {
+        cost += core->variable[v].cost[value[v]];
+    }
+    for (int k = 0; k < core->links; ++k) {
+        const ap_cfn_link_t *link = &core->link[k];
+
+        cost += link->table[(size_t)value[link->a] * (size_t)core->variable[link->b].size +
+                            (size_t)value[link->b]];
+    }
+    return cost;
+}
+
+double ap_cfn_core_excess(const ap_cfn_core_t *core, const double *load)
+{
+    double excess = 0.0;
+
+    for (int t = 0; t < core->times; ++t) {
+        excess += load[t] > core->capacity[t] ? load[t] - core->capacity[t] : 0.0;
+    }
+    return excess;
+}
+
+void ap_cfn_core_destroy(ap_cfn_core_t *core)
+{
+    if (core != NULL) {
+        free_storage(core->storage);
+    }
+}

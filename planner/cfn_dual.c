@@ -1,0 +1,377 @@
+#include "planner/cfn_dual.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Weight of the newest subgradient in their average. */
+static const double newest = 0.1;
+/* Steps without a better bound after which the step length is halved, and its least factor. */
+enum { PATIENCE = 10 };
+static const double least_factor = 1e-4;
+static const double first_factor = 0.3;
+
+static double *message_to(const ap_cfn_dual_t *self, int link, int variable)
+{
+    return self->core->link[link].a == variable ? self->to_a[link] : self->to_b[link];
+}
+
+xm_status_t ap_cfn_dual_create(const ap_cfn_core_t *core, ap_cfn_dual_t **dual)
+{
+    ap_cfn_dual_t *made = calloc(1, sizeof(*made));
+    size_t values = 0, messages = 0, variables = (size_t)core->variables + 1;
+    size_t times = (size_t)core->times + 1, links = (size_t)core->links + 1;
+    int largest = 1;
+
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bound");
+    }
+    made->core = core;
+    made->at = malloc(variables * sizeof(size_t));
+    if (made->at != NULL) {
+        for (int v = 0; v < core->variables; ++v) {
+            made->at[v] = values;
+            values += (size_t)core->variable[v].size;
+            messages += (size_t)core->variable[v].size * (size_t)core->variable[v].degree;
+            largest = core->variable[v].size > largest ? core->variable[v].size : largest;
+        }
+    }
+    made->priced = malloc((values + 1) * sizeof(double));
+    made->messages = calloc(messages + 1, sizeof(double));
+    made->to_a = malloc(links * sizeof(double *));
+    made->to_b = malloc(links * sizeof(double *));
+    made->choice = calloc(variables, sizeof(int));
+    made->margin = calloc(variables, sizeof(double));
+    made->price = calloc(times, sizeof(double));
+    made->best_price = calloc(times, sizeof(double));
+    made->slope = calloc(times, sizeof(double));
+    made->load = calloc(times, sizeof(double));
+    made->sums = calloc(times, sizeof(double));
+    made->scratch = malloc((size_t)largest * sizeof(double));
+    if (made->at == NULL || made->priced == NULL || made->messages == NULL || made->to_a == NULL ||
+        made->to_b == NULL || made->choice == NULL || made->margin == NULL || made->price == NULL ||
+        made->best_price == NULL || made->slope == NULL || made->load == NULL ||
+        made->sums == NULL || made->scratch == NULL) {
+        ap_cfn_dual_destroy(made);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bound of %d variables",
+                            core->variables);
+    }
+    messages = 0;
+    for (int k = 0; k < core->links; ++k) {
+        made->to_a[k] = made->messages + messages;
+        messages += (size_t)core->variable[core->link[k].a].size;
+        made->to_b[k] = made->messages + messages;
+        messages += (size_t)core->variable[core->link[k].b].size;
+    }
+    made->factor = first_factor;
+    made->bound = made->best = -HUGE_VAL;
+    ap_cfn_dual_prices_changed(made);
+    *dual = made;
+    return XM_OK;
+}
+
+void ap_cfn_dual_prices_changed(ap_cfn_dual_t *self)
+{
+    const ap_cfn_core_t *core = self->core;
+    double sum = 0.0;
+
+    for (int t = 0; t < core->times; ++t) { /* sums[t]: prices of the times before t */
+        self->sums[t] = sum;
+        sum += self->price[t];
+    }
+    self->sums[core->times] = sum;
+    for (int v = 0; v < core->variables; ++v) {
+        const ap_cfn_variable_t *variable = &core->variable[v];
+        double *priced = self->priced + self->at[v];
+
+        memcpy(priced, variable->cost, (size_t)variable->size * sizeof(double));
+        for (int k = 0; k < variable->segments; ++k) {
+            const ap_cfn_segment_t *segment = &variable->segment[k];
+            double price = self->sums[segment->to] - self->sums[segment->from];
+
+            if (price > 0.0) {
+                for (int x = 0; x < variable->size; ++x) {
+                    priced[x] += price * segment->usage[x];
+                }
+            }
+        }
+    }
+}
+
+/* One build runs everywhere, but takes wide vectors where it finds them. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDE
+#endif
+
+/* to[x] = the least of table[x][y] - from[y]. */
+WIDE static void collect_rows(const double *table, int rows, int columns, const double *from,
+                              double *to)
+{
+    for (int x = 0; x < rows; ++x, table += columns) {
+        double least = HUGE_VAL;
+
+#pragma omp simd reduction(min : least)
+        for (int y = 0; y < columns; ++y) {
+            double cost = table[y] - from[y];
+
+            least = cost < least ? cost : least;
+        }
+        to[x] = least;
+    }
+}
+
+/* to[y] = the least of table[x][y] - from[x]. */
+WIDE static void collect_columns(const double *table, int rows, int columns, const double *from,
+                                 double *to)
+{
+    for (int y = 0; y < columns; ++y) {
+        to[y] = HUGE_VAL;
+    }
+    for (int x = 0; x < rows; ++x, table += columns) {
+        double shift = from[x];
+
+#pragma omp simd
+        for (int y = 0; y < columns; ++y) {
+            double cost = table[y] - shift;
+
+            to[y] = cost < to[y] ? cost : to[y];
+        }
+    }
+}
+
+static void collect(const ap_cfn_dual_t *self, int link, int variable)
+{
+    const ap_cfn_link_t *l = &self->core->link[link];
+    int rows = self->core->variable[l->a].size, columns = self->core->variable[l->b].size;
+
+    if (l->a == variable) {
+        collect_rows(l->table, rows, columns, self->to_b[link], self->to_a[link]);
+    } else {
+        collect_columns(l->table, rows, columns, self->to_a[link], self->to_b[link]);
+    }
+}
+
+/*
+ * Visits a variable: takes all that the links from variables visited before can give, and gives
+ * what it then has above its minimum to the links to later ones. Returns the minimum; the sum of
+ * all in a pass is the bound. Leaves the variable's costs in `scratch`.
+ */
+static double visit(ap_cfn_dual_t *self, int v, int direction)
+{
+    const ap_cfn_variable_t *variable = &self->core->variable[v];
+    double *cost = self->scratch, least = HUGE_VAL, second = HUGE_VAL, share;
+    int earlier = 0, later, best = 0;
+
+    memcpy(cost, self->priced + self->at[v], (size_t)variable->size * sizeof(double));
+    for (int k = 0; k < variable->degree; ++k) {
+        int link = variable->link[k], other = ap_cfn_other(&self->core->link[link], v);
+        const double *message = message_to(self, link, v);
+
+        if ((other < v) == (direction > 0)) {
+            collect(self, link, v);
+            ++earlier;
+        }
+        for (int x = 0; x < variable->size; ++x) {
+            cost[x] += message[x];
+        }
+    }
+    for (int x = 0; x < variable->size; ++x) {
+        if (cost[x] < least) {
+            second = least;
+            least = cost[x];
+            best = x;
+        } else if (cost[x] < second) {
+            second = cost[x];
+        }
+    }
+    self->choice[v] = best;
+    self->margin[v] = second - least;
+    if (!(least < HUGE_VAL)) {
+        return least; /* nothing is allowed: the bound says so */
+    }
+    later = variable->degree - earlier;
+    share = later > 0 ? 1.0 / (later > earlier ? later : earlier) : 0.0;
+    for (int k = 0; k < variable->degree && later > 0; ++k) {
+        int link = variable->link[k], other = ap_cfn_other(&self->core->link[link], v);
+        double *message = message_to(self, link, v);
+
+        if ((other < v) != (direction > 0)) {
+            for (int x = 0; x < variable->size; ++x) {
+                message[x] -= share * (cost[x] - least);
+            }
+        }
+    }
+    return least;
+}
+
+/* What the prices take off the sum of the minima, and the constant. */
+static double offset(const ap_cfn_dual_t *self)
+{
+    double sum = self->core->constant;
+
+    for (int t = 0; t < self->core->times; ++t) {
+        sum -= self->price[t] * self->core->capacity[t];
+    }
+    return sum;
+}
+
+static void note_bound(ap_cfn_dual_t *self, double bound)
+{
+    self->bound = bound;
+    if (bound > self->best) {
+        self->best = bound;
+        self->since_best = 0;
+        memcpy(self->best_price, self->price, (size_t)self->core->times * sizeof(double));
+    }
+}
+
+double ap_cfn_dual_sweep(ap_cfn_dual_t *self)
+{
+    double bound = offset(self);
+
+    for (int v = 0; v < self->core->variables; ++v) {
+        (void)visit(self, v, 1);
+    }
+    for (int v = self->core->variables - 1; v >= 0; --v) {
+        bound += visit(self, v, -1);
+    }
+    note_bound(self, bound);
+    return bound;
+}
+
+int ap_cfn_dual_fix(ap_cfn_dual_t *self, double upper, bool *keep)
+{
+    double before = offset(self), bound = before;
+    int dropped = 0;
+
+    for (int v = 0; v < self->core->variables; ++v) {
+        before += visit(self, v, 1);
+    }
+    /* Visits never lower the bound, so at each one a value costs at least `before` and what it has
+     * above the minimum. */
+    for (int v = self->core->variables - 1; v >= 0; --v) {
+        double least = visit(self, v, -1);
+
+        bound += least;
+        for (int x = 0; x < self->core->variable[v].size; ++x) {
+            if (keep[self->at[v] + (size_t)x] && before + (self->scratch[x] - least) >= upper) {
+                keep[self->at[v] + (size_t)x] = false;
+                ++dropped;
+            }
+        }
+    }
+    note_bound(self, bound);
+    return dropped;
+}
+
+/* Loads of `choice`, by adding up changes. */
+static void find_load(ap_cfn_dual_t *self)
+{
+    const ap_cfn_core_t *core = self->core;
+    double sum = 0.0;
+
+    memset(self->load, 0, ((size_t)core->times + 1) * sizeof(double));
+    for (int v = 0; v < core->variables; ++v) {
+        for (int k = 0; k < core->variable[v].segments; ++k) {
+            const ap_cfn_segment_t *segment = &core->variable[v].segment[k];
+
+            self->load[segment->from] += segment->usage[self->choice[v]];
+            self->load[segment->to] -= segment->usage[self->choice[v]];
+        }
+    }
+    for (int t = 0; t < core->times; ++t) {
+        sum += self->load[t];
+        self->load[t] = sum;
+    }
+}
+
+void ap_cfn_dual_move_prices(ap_cfn_dual_t *self, double upper)
+{
+    int times = self->core->times;
+    double length = 0.0, step;
+
+    if (times == 0) {
+        return;
+    }
+    find_load(self);
+    for (int t = 0; t < times; ++t) {
+        double slope = self->load[t] - self->core->capacity[t];
+
+        self->slope[t] =
+            self->steps == 0 ? slope : (1.0 - newest) * self->slope[t] + newest * slope;
+    }
+    for (int t = 0; t < times; ++t) {
+        double slope = self->slope[t];
+        bool peak = slope > 0.0 && (t == 0 || slope >= self->slope[t - 1]) &&
+                    (t + 1 == times || slope > self->slope[t + 1]);
+
+        self->load[t] = self->price[t] > 0.0 || peak ? slope : 0.0; /* the step's direction */
+        length += self->load[t] * self->load[t];
+    }
+    if (self->since_best++ >= PATIENCE) {
+        self->factor = self->factor > 2.0 * least_factor ? self->factor / 2.0 : least_factor;
+        self->since_best = 0;
+        memcpy(self->price, self->best_price, (size_t)times * sizeof(double));
+    }
+    step =
+        length > 0.0 && upper > self->bound ? self->factor * (upper - self->bound) / length : 0.0;
+    for (int t = 0; t < times; ++t) {
+        double price = self->price[t] + step * self->load[t];
+
+        self->price[t] = price > 0.0 ? price : 0.0;
+    }
+    ++self->steps;
+    ap_cfn_dual_prices_changed(self);
+}
+
+void ap_cfn_dual_decode(const ap_cfn_dual_t *self, int *value)
+{
+    const ap_cfn_core_t *core = self->core;
+
+    for (int v = 0; v < core->variables; ++v) {
+        const ap_cfn_variable_t *variable = &core->variable[v];
+        double *cost = self->scratch;
+
+        memcpy(cost, self->priced + self->at[v], (size_t)variable->size * sizeof(double));
+        for (int k = 0; k < variable->degree; ++k) {
+            const ap_cfn_link_t *link = &core->link[variable->link[k]];
+            const double *message = message_to(self, variable->link[k], v);
+            int size = core->variable[link->b].size;
+
+            for (int x = 0; x < variable->size; ++x) {
+                if (link->b == v && link->a < v) {
+                    cost[x] += link->table[(size_t)value[link->a] * (size_t)size + (size_t)x];
+                } else {
+                    cost[x] += message[x];
+                }
+            }
+        }
+        value[v] = 0;
+        for (int x = 1; x < variable->size; ++x) {
+            value[v] = cost[x] < cost[value[v]] ? x : value[v];
+        }
+    }
+}
+
+void ap_cfn_dual_destroy(ap_cfn_dual_t *dual)
+{
+    if (dual == NULL) {
+        return;
+    }
+    free(dual->at);
+    free(dual->priced);
+    free(dual->messages);
+    free(dual->to_a);
+    free(dual->to_b);
+    free(dual->choice);
+    free(dual->margin);
+    free(dual->price);
+    free(dual->best_price);
+    free(dual->slope);
+    free(dual->load);
+    free(dual->sums);
+    free(dual->scratch);
+    free(dual);
+}

@@ -1,0 +1,527 @@
+#include "planner/cfn_read.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yajl/yajl_parse.h>
+#include <zlib.h>
+
+enum { PIECE = 1 << 18, DEPTH_MAX = 64 };
+
+/* A list of numbers, or of the places where lists of numbers begin. */
+typedef struct numbers {
+    int64_t *at;
+    size_t count, capacity;
+} numbers_t;
+
+/* Where in the document the reader is: which list the next number belongs to. */
+typedef enum place {
+    PLACE_OTHER, /* skipped */
+    PLACE_NAME,
+    PLACE_LIMIT,
+    PLACE_INTERVALS,
+    PLACE_COSTS,
+    PLACE_USAGES,
+    PLACE_SCOPES,
+    PLACE_CELLS,
+    PLACE_COUNT
+} place_t;
+
+enum { LEVEL_TOP, LEVEL_PROBLEM, LEVEL_MEMBER }; /* objects around the place */
+
+typedef struct reader {
+    int depth;     /* brackets and braces that are open */
+    int skip;      /* depth at which a skipped value began; 0: none */
+    int object;    /* LEVEL_… of the innermost object, when it is one of ours */
+    bool in_edges; /* of the members of LEVEL_MEMBER */
+    place_t place;
+    int list;               /* lists open at `place`: 0, 1 or 2 */
+    bool seen[PLACE_COUNT]; /* members that came */
+    numbers_t values[PLACE_COUNT], begins[PLACE_COUNT];
+    int64_t limit;
+    char name[256];
+    bool out_of_memory;
+    char complaint[256];
+    size_t line, column; /* of the piece's first byte, from 1 */
+} reader_t;
+
+static int complain(reader_t *reader, const char *sentence)
+{
+    (void)snprintf(reader->complaint, sizeof(reader->complaint), "%s", sentence);
+    return 0;
+}
+
+static int append(reader_t *reader, numbers_t *list, int64_t value)
+{
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity > 0 ? list->capacity + list->capacity / 2 : 1024;
+        int64_t *grown = realloc(list->at, capacity * sizeof(*grown));
+
+        if (grown == NULL) {
+            reader->out_of_memory = true;
+            return complain(reader, "out of memory");
+        }
+        list->at = grown;
+        list->capacity = capacity;
+    }
+    list->at[list->count++] = value;
+    return 1;
+}
+
+static int on_number(void *context, const char *text, size_t length)
+{
+    reader_t *reader = context;
+    uint64_t value = 0;
+
+    if (reader->list == -1) {
+        return complain(reader, "an object is expected");
+    }
+    if (reader->skip > 0 || reader->place == PLACE_OTHER) {
+        return 1;
+    }
+    if (reader->place != PLACE_LIMIT && reader->list != 2) {
+        return complain(reader, "a number where a list of lists is expected");
+    }
+    if (reader->place == PLACE_NAME) {
+        return complain(reader, "\"name\" must be a string");
+    }
+    if (length > 19) {
+        return complain(reader, "a number that is not an integer of 0 to 2^63 - 1");
+    }
+    for (size_t k = 0; k < length; ++k) {
+        if (text[k] < '0' || text[k] > '9') {
+            return complain(reader, "a number that is not an integer of 0 to 2^63 - 1");
+        }
+        value = 10 * value + (uint64_t)(text[k] - '0');
+    }
+    if (value > INT64_MAX) {
+        return complain(reader, "a number that is not an integer of 0 to 2^63 - 1");
+    }
+    if (reader->place == PLACE_LIMIT) {
+        reader->limit = (int64_t)value;
+        reader->place = PLACE_OTHER;
+        return 1;
+    }
+    return append(reader, &reader->values[reader->place], (int64_t)value);
+}
+
+/* A value that is neither number, list nor object. */
+static int on_scalar(reader_t *reader)
+{
+    if (reader->list == -1) {
+        return complain(reader, "an object is expected");
+    }
+    if (reader->skip > 0 || (reader->place == PLACE_OTHER && reader->depth > 0)) {
+        return 1;
+    }
+    if (reader->depth == 0) {
+        return complain(reader, "an object with the member \"problem\" is expected");
+    }
+    return complain(reader, "an integer is expected");
+}
+
+static int on_null(void *context)
+{
+    reader_t *reader = context;
+
+    if (reader->place == PLACE_LIMIT && reader->skip == 0) { /* no limit */
+        reader->seen[PLACE_LIMIT] = false;
+        reader->place = PLACE_OTHER;
+        return 1;
+    }
+    return on_scalar(reader);
+}
+
+static int on_boolean(void *context, int value)
+{
+    (void)value;
+    return on_scalar(context);
+}
+
+static int on_string(void *context, const unsigned char *text, size_t length)
+{
+    reader_t *reader = context;
+
+    if (reader->place == PLACE_NAME && reader->skip == 0) {
+        length = length < sizeof(reader->name) ? length : sizeof(reader->name) - 1;
+        memcpy(reader->name, text, length);
+        reader->name[length] = '\0';
+        reader->place = PLACE_OTHER;
+        return 1;
+    }
+    return on_scalar(reader);
+}
+
+static bool is_key(const unsigned char *text, size_t length, const char *key)
+{
+    return length == strlen(key) && memcmp(text, key, length) == 0;
+}
+
+static int on_key(void *context, const unsigned char *text, size_t length)
+{
+    static const struct {
+        const char *key;
+        int level;
+        bool edges;
+        place_t place;
+    } keys[] = {
+        {"name", LEVEL_PROBLEM, false, PLACE_NAME},
+        {"usage_limit", LEVEL_PROBLEM, false, PLACE_LIMIT},
+        {"intervals", LEVEL_MEMBER, false, PLACE_INTERVALS},
+        {"costs", LEVEL_MEMBER, false, PLACE_COSTS},
+        {"usages", LEVEL_MEMBER, false, PLACE_USAGES},
+        {"nodes", LEVEL_MEMBER, true, PLACE_SCOPES},
+        {"costs", LEVEL_MEMBER, true, PLACE_CELLS},
+    };
+    reader_t *reader = context;
+
+    if (reader->skip > 0) {
+        return 1;
+    }
+    reader->place = PLACE_OTHER;
+    for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); ++k) {
+        if (keys[k].level == reader->object &&
+            (reader->object == LEVEL_PROBLEM || keys[k].edges == reader->in_edges) &&
+            is_key(text, length, keys[k].key)) {
+            if (reader->seen[keys[k].place]) {
+                return complain(reader, "this member came before");
+            }
+            reader->place = keys[k].place;
+            reader->seen[keys[k].place] = true;
+            return 1;
+        }
+    }
+    /* An object to enter is marked by its level; everything else is skipped. */
+    if (reader->object == LEVEL_TOP && is_key(text, length, "problem")) {
+        reader->list = -1;
+    } else if (reader->object == LEVEL_PROBLEM && is_key(text, length, "nodes")) {
+        reader->list = -1;
+        reader->in_edges = false;
+    } else if (reader->object == LEVEL_PROBLEM && is_key(text, length, "edges")) {
+        reader->list = -1;
+        reader->in_edges = true;
+    }
+    return 1;
+}
+
+static int on_open(reader_t *reader, bool object)
+{
+    if (++reader->depth > DEPTH_MAX) {
+        return complain(reader, "lists are nested too deep");
+    }
+    if (reader->skip > 0) {
+        return 1;
+    }
+    if (reader->depth == 1) {
+        reader->object = LEVEL_TOP;
+        return object ? 1 : complain(reader, "an object with the member \"problem\" is expected");
+    }
+    if (reader->list == -1) {
+        reader->list = 0;
+        if (!object) {
+            return complain(reader, "an object is expected");
+        }
+        ++reader->object;
+        return 1;
+    }
+    if (reader->place == PLACE_OTHER) {
+        reader->skip = reader->depth;
+        return 1;
+    }
+    if (object || reader->place == PLACE_LIMIT || reader->place == PLACE_NAME ||
+        reader->list == 2) {
+        return complain(reader, object ? "an object where numbers are expected"
+                                       : "a list where a number is expected");
+    }
+    if (++reader->list == 2) {
+        return append(reader, &reader->begins[reader->place],
+                      (int64_t)reader->values[reader->place].count);
+    }
+    return 1;
+}
+
+static int on_close(reader_t *reader)
+{
+    int depth = reader->depth--;
+
+    if (reader->skip > 0) {
+        reader->skip = reader->skip == depth ? 0 : reader->skip;
+        return 1;
+    }
+    if (reader->list > 0) {
+        --reader->list;
+    } else if (reader->object > LEVEL_TOP) {
+        --reader->object;
+        reader->place = PLACE_OTHER;
+    }
+    return 1;
+}
+
+static int on_start_map(void *context)
+{
+    return on_open(context, true);
+}
+static int on_start_array(void *context)
+{
+    return on_open(context, false);
+}
+static int on_end(void *context)
+{
+    return on_close(context);
+}
+
+static const yajl_callbacks callbacks = {
+    .yajl_null = on_null,
+    .yajl_boolean = on_boolean,
+    .yajl_number = on_number,
+    .yajl_string = on_string,
+    .yajl_start_map = on_start_map,
+    .yajl_map_key = on_key,
+    .yajl_end_map = on_end,
+    .yajl_start_array = on_start_array,
+    .yajl_end_array = on_end,
+};
+
+/* Moves the reader's line and column over @p length bytes. */
+static void advance(reader_t *reader, const unsigned char *text, size_t length)
+{
+    const unsigned char *newline;
+
+    while ((newline = memchr(text, '\n', length)) != NULL) {
+        ++reader->line;
+        reader->column = 1;
+        length -= (size_t)(newline - text) + 1;
+        text = newline + 1;
+    }
+    reader->column += length;
+}
+
+static xm_status_t fail_at(reader_t *reader, yajl_handle parser, const unsigned char *text,
+                           size_t length)
+{
+    char what[256] = "unexpected end";
+
+    if (reader->complaint[0] != '\0') {
+        (void)snprintf(what, sizeof(what), "%s", reader->complaint);
+    } else {
+        unsigned char *message = yajl_get_error(parser, 0, text, length);
+
+        (void)snprintf(what, sizeof(what), "%s", message != NULL ? (char *)message : "");
+        yajl_free_error(parser, message);
+        what[strcspn(what, "\n")] = '\0';
+    }
+    if (text != NULL) {
+        size_t consumed = yajl_get_bytes_consumed(parser);
+
+        advance(reader, text, consumed < length ? consumed : length);
+    }
+    return xm_error_set(reader->out_of_memory ? XM_ERR_NO_MEMORY : XM_ERR_PARSE,
+                        "line %zu, column %zu: %s", reader->line, reader->column, what);
+}
+
+static xm_status_t feed(reader_t *reader, yajl_handle parser, const unsigned char *text,
+                        size_t length)
+{
+    if (yajl_parse(parser, text, length) != yajl_status_ok) {
+        return fail_at(reader, parser, text, length);
+    }
+    advance(reader, text, length);
+    return XM_OK;
+}
+
+/* Takes a list's numbers; an empty one becomes an array of one, so that NULL means no memory. */
+static int64_t *take(numbers_t *list)
+{
+    int64_t *at = list->at != NULL ? list->at : calloc(1, sizeof(*at));
+
+    list->at = NULL;
+    return at;
+}
+
+/* Places where the lists of `place` begin, and the end of the last. */
+static size_t *take_begins(reader_t *reader, place_t place)
+{
+    const numbers_t *begins = &reader->begins[place];
+    size_t *at = malloc((begins->count + 1) * sizeof(*at));
+
+    if (at != NULL) {
+        for (size_t k = 0; k < begins->count; ++k) {
+            at[k] = (size_t)begins->at[k];
+        }
+        at[begins->count] = reader->values[place].count;
+    }
+    return at;
+}
+
+static xm_status_t check_shape(const reader_t *reader)
+{
+    static const char *const names[PLACE_COUNT] = {[PLACE_INTERVALS] = "nodes.intervals",
+                                                   [PLACE_COSTS] = "nodes.costs",
+                                                   [PLACE_USAGES] = "nodes.usages",
+                                                   [PLACE_SCOPES] = "edges.nodes",
+                                                   [PLACE_CELLS] = "edges.costs"};
+    const numbers_t *begins = reader->begins;
+    size_t nodes = begins[PLACE_COSTS].count;
+
+    for (int place = PLACE_INTERVALS; place <= PLACE_USAGES; ++place) {
+        if (!reader->seen[place]) {
+            return xm_error_set(XM_ERR_PARSE, "the problem has no \"%s\"", names[place]);
+        }
+        if (begins[place].count != nodes) {
+            return xm_error_set(XM_ERR_PARSE, "nodes.costs has %zu nodes, %s %zu", nodes,
+                                names[place], begins[place].count);
+        }
+    }
+    if (begins[PLACE_SCOPES].count != begins[PLACE_CELLS].count) {
+        return xm_error_set(XM_ERR_PARSE, "edges.nodes has %zu edges, edges.costs %zu",
+                            begins[PLACE_SCOPES].count, begins[PLACE_CELLS].count);
+    }
+    for (size_t node = 0; node < nodes; ++node) {
+        size_t next = node + 1;
+        size_t ends[3];
+
+        for (int k = 0; k < 3; ++k) {
+            const numbers_t *list = &begins[PLACE_INTERVALS + k];
+
+            ends[k] = (next < nodes ? (size_t)list->at[next]
+                                    : reader->values[PLACE_INTERVALS + k].count) -
+                      (size_t)list->at[node];
+        }
+        if (ends[0] != 2) {
+            return xm_error_set(XM_ERR_PARSE, "nodes.intervals: node %zu has %zu numbers, not 2",
+                                node, ends[0]);
+        }
+        if (ends[1] != ends[2]) {
+            return xm_error_set(XM_ERR_PARSE, "node %zu has %zu costs and %zu usages", node,
+                                ends[1], ends[2]);
+        }
+    }
+    return XM_OK;
+}
+
+static xm_status_t finish(reader_t *reader, ap_cfn_t **cfn)
+{
+    const numbers_t *scopes = &reader->values[PLACE_SCOPES];
+    xm_status_t status = check_shape(reader);
+    ap_cfn_t *made;
+
+    if (status != XM_OK) {
+        return status;
+    }
+    made = calloc(1, sizeof(*made));
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the problem");
+    }
+    memcpy(made->name, reader->name, sizeof(made->name));
+    made->nodes = reader->begins[PLACE_COSTS].count;
+    made->edges = reader->begins[PLACE_SCOPES].count;
+    made->limited = reader->seen[PLACE_LIMIT];
+    made->limit = reader->limit;
+    made->node_at = take_begins(reader, PLACE_COSTS);
+    made->scope_at = take_begins(reader, PLACE_SCOPES);
+    made->cell_at = take_begins(reader, PLACE_CELLS);
+    made->scope = malloc((scopes->count + 1) * sizeof(*made->scope));
+    made->costs = take(&reader->values[PLACE_COSTS]);
+    made->usages = take(&reader->values[PLACE_USAGES]);
+    made->interval = take(&reader->values[PLACE_INTERVALS]);
+    made->cells = take(&reader->values[PLACE_CELLS]);
+    if (made->node_at == NULL || made->scope_at == NULL || made->cell_at == NULL ||
+        made->scope == NULL || made->costs == NULL || made->usages == NULL ||
+        made->interval == NULL || made->cells == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu nodes", made->nodes);
+    }
+    for (size_t k = 0; status == XM_OK && k < scopes->count; ++k) {
+        made->scope[k] = scopes->at[k] <= INT32_MAX ? (int)scopes->at[k] : -1;
+    }
+    if (status == XM_OK) {
+        status = ap_cfn_check(made);
+    }
+    if (status != XM_OK) {
+        ap_cfn_destroy(made);
+        return status;
+    }
+    *cfn = made;
+    return XM_OK;
+}
+
+static xm_status_t open_reader(reader_t *reader, yajl_handle *parser)
+{
+    *reader = (reader_t){.line = 1, .column = 1};
+    *parser = yajl_alloc(&callbacks, NULL, reader);
+    if (*parser == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a JSON parser");
+    }
+    return XM_OK;
+}
+
+static xm_status_t close_reader(reader_t *reader, yajl_handle parser, xm_status_t status,
+                                ap_cfn_t **cfn)
+{
+    if (status == XM_OK && yajl_complete_parse(parser) != yajl_status_ok) {
+        status = fail_at(reader, parser, NULL, 0);
+    }
+    if (status == XM_OK) {
+        status = finish(reader, cfn);
+    }
+    yajl_free(parser);
+    for (int place = 0; place < PLACE_COUNT; ++place) {
+        free(reader->values[place].at);
+        free(reader->begins[place].at);
+    }
+    return status;
+}
+
+xm_status_t ap_cfn_read_text(const char *text, size_t length, ap_cfn_t **cfn)
+{
+    reader_t reader;
+    yajl_handle parser;
+    xm_status_t status = open_reader(&reader, &parser);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    status = feed(&reader, parser, (const unsigned char *)text, length);
+    return close_reader(&reader, parser, status, cfn);
+}
+
+xm_status_t ap_cfn_read(const char *path, ap_cfn_t **cfn)
+{
+    gzFile file = gzopen(path, "rb"); /* reads plain text as well */
+    unsigned char *piece = malloc(PIECE);
+    reader_t reader;
+    yajl_handle parser = NULL;
+    xm_status_t status;
+    int length = 0;
+
+    if (file == NULL || piece == NULL) {
+        status = file != NULL      ? xm_error_set(XM_ERR_NO_MEMORY, "no memory to read a file")
+                 : errno == ENOENT ? xm_error_set(XM_ERR_NOT_FOUND, "%s does not exist", path)
+                                   : xm_error_set(XM_ERR_IO, "%s: %s", path, strerror(errno));
+        goto close;
+    }
+    (void)gzbuffer(file, PIECE);
+    status = open_reader(&reader, &parser);
+    if (status != XM_OK) {
+        goto close;
+    }
+    while (status == XM_OK && (length = gzread(file, piece, PIECE)) > 0) {
+        status = feed(&reader, parser, piece, (size_t)length);
+    }
+    if (status == XM_OK && length < 0) {
+        int code;
+        const char *message = gzerror(file, &code);
+
+        status = xm_error_set(XM_ERR_IO, "%s", code == Z_ERRNO ? strerror(errno) : message);
+    }
+    status = close_reader(&reader, parser, status, cfn);
+    if (status != XM_OK) {
+        status = xm_error_prefix(status, "%s", path);
+    }
+close:
+    free(piece);
+    if (file != NULL) {
+        (void)gzclose_r(file);
+    }
+    return status;
+}

@@ -1,0 +1,307 @@
+#include "planner/cfn_search.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/cfn_region.h"
+
+/* How a neighbourhood is made, and of how many variables. */
+typedef enum kind {
+    KIND_BALL,  /* around a variable */
+    KIND_PAIR,  /* balls around several that share a time without slack */
+    KIND_ORDER, /* variables of neighbouring numbers */
+    KIND_COUNT
+} kind_t;
+
+static const int sizes[] = {3, 6, 12, 24, 48, 96};
+enum { SIZE_COUNT = sizeof(sizes) / sizeof(sizes[0]), ARMS = KIND_COUNT * SIZE_COUNT };
+#define PATIENCE INT64_C(2000000000) /* nanoseconds */
+/* The bound's rise, as part of the gap, after which a new start is worth it. */
+static const double restart = 0.2;
+enum { STEPS = 14, CELLS = 20000, BALLS_MAX = 5, TRIES = 64 };
+
+/* A way of choosing, and what it gained lately. */
+typedef struct arm {
+    double gain, seconds;
+} arm_t;
+
+struct ap_cfn_search {
+    ap_cfn_shared_t *shared;
+    const ap_cfn_core_t *core;
+    uint64_t random;
+    ap_cfn_region_t *region;
+    ap_cfn_state_t state;
+    bool started;
+    double bound;     /* when the search was started */
+    int64_t improved; /* when it last found something better */
+    double *sums;     /* of the prices */
+    int seen;
+    int *stamp, stamps;     /* per variable: the last neighbourhood that it was in */
+    int *users, user_count; /* variables with usage */
+    arm_t arm[ARMS];
+    int list[AP_CFN_REGION_MAX];
+    int count;
+};
+
+/* xorshift64*: Vigna, "An experimental exploration of Marsaglia's xorshift generators", 2016. */
+static uint64_t next_random(ap_cfn_search_t *self)
+{
+    self->random ^= self->random >> 12;
+    self->random ^= self->random << 25;
+    self->random ^= self->random >> 27;
+    return self->random * UINT64_C(2685821657736338717);
+}
+
+static int below(ap_cfn_search_t *self, int limit)
+{
+    return (int)((next_random(self) >> 33) % (uint64_t)limit);
+}
+
+static double unit(ap_cfn_search_t *self)
+{
+    return (double)(next_random(self) >> 11) * 0x1p-53;
+}
+
+xm_status_t ap_cfn_search_create(ap_cfn_shared_t *shared, uint64_t seed, ap_cfn_search_t **search)
+{
+    ap_cfn_search_t *made = calloc(1, sizeof(*made));
+    const ap_cfn_core_t *core = shared->core;
+    xm_status_t status;
+
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a search");
+    }
+    made->shared = shared;
+    made->core = core;
+    made->random = seed * UINT64_C(0x9E3779B97F4A7C15) | 1;
+    made->sums = calloc((size_t)core->times + 1, sizeof(double));
+    made->stamp = calloc((size_t)core->variables + 1, sizeof(int));
+    made->users = malloc(((size_t)core->variables + 1) * sizeof(int));
+    status = made->sums == NULL || made->stamp == NULL || made->users == NULL
+                 ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a search")
+                 : ap_cfn_region_create(core, &made->region);
+    if (status != XM_OK) {
+        ap_cfn_search_destroy(made);
+        return status;
+    }
+    for (int v = 0; v < core->variables; ++v) {
+        if (core->variable[v].segments > 0) {
+            made->users[made->user_count++] = v;
+        }
+    }
+    *search = made;
+    return XM_OK;
+}
+
+static bool add(ap_cfn_search_t *self, int v)
+{
+    if (self->stamp[v] == self->stamps) {
+        return false;
+    }
+    self->stamp[v] = self->stamps;
+    self->list[self->count++] = v;
+    return true;
+}
+
+/* Adds a variable and some around it, until there are `size` in all. */
+static void add_ball(ap_cfn_search_t *self, int centre, int size)
+{
+    int first = self->count;
+
+    if (!add(self, centre)) {
+        return;
+    }
+    for (int tries = 4 * size; tries > 0 && self->count < size; --tries) {
+        const ap_cfn_variable_t *from =
+            &self->core->variable[self->list[first + below(self, self->count - first)]];
+
+        if (from->degree > 0) {
+            int link = from->link[below(self, from->degree)];
+            const ap_cfn_link_t *l = &self->core->link[link];
+
+            (void)add(self, below(self, 2) ? l->a : l->b);
+        }
+    }
+}
+
+static bool uses(const ap_cfn_search_t *self, int v, int time)
+{
+    const ap_cfn_variable_t *variable = &self->core->variable[v];
+
+    for (int k = 0; k < variable->segments; ++k) {
+        if (variable->segment[k].from <= time && time < variable->segment[k].to) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A time without slack, or with the least there is. */
+static int tight_time(ap_cfn_search_t *self)
+{
+    int times = self->core->times, from = below(self, times);
+    double least = ap_cfn_state_least_slack(&self->state);
+    double limit = least < 0.0 ? 0.0 : 1.5 * least + 1.0;
+    int found = ap_cfn_slack_first_below(&self->state.slack, from, times, limit);
+
+    return found >= 0 ? found : ap_cfn_slack_first_below(&self->state.slack, 0, times, limit);
+}
+
+static void add_pair(ap_cfn_search_t *self, int size)
+{
+    int time = tight_time(self), balls = 2 + below(self, BALLS_MAX - 1);
+
+    for (int ball = 1; ball <= balls; ++ball) {
+        for (int tries = 0; tries < TRIES; ++tries) {
+            int v = self->users[below(self, self->user_count)];
+
+            if (time < 0 || uses(self, v, time)) {
+                add_ball(self, v, size * ball / balls);
+                break;
+            }
+        }
+    }
+}
+
+static void choose_neighbourhood(ap_cfn_search_t *self, int arm)
+{
+    int size = sizes[arm % SIZE_COUNT], variables = self->core->variables;
+    kind_t kind = (kind_t)(arm / SIZE_COUNT);
+
+    size = size < variables ? size : variables;
+    self->count = 0;
+    ++self->stamps;
+    if (kind == KIND_PAIR && self->user_count > 0) {
+        add_pair(self, size);
+    } else if (kind == KIND_ORDER) {
+        int first = below(self, variables - size + 1);
+
+        for (int k = 0; k < size; ++k) {
+            (void)add(self, first + k);
+        }
+    }
+    if (self->count == 0) {
+        add_ball(self, below(self, variables), size);
+    }
+}
+
+static int choose_arm(ap_cfn_search_t *self)
+{
+    int best = below(self, ARMS);
+
+    if (unit(self) < 0.3) {
+        return best;
+    }
+    for (int k = 0; k < ARMS; ++k) {
+        if (self->arm[k].gain * self->arm[best].seconds >
+            self->arm[best].gain * self->arm[k].seconds) {
+            best = k;
+        }
+    }
+    return best;
+}
+
+/* One neighbourhood. */
+static xm_status_t step(ap_cfn_search_t *self)
+{
+    static const double factors[] = {1.0, 1.0, 1.0, 0.9, 1.1, 0.5, 2.0};
+    ap_cfn_region_params_t params = {.price_sums = self->sums, .steps = STEPS, .cells = CELLS};
+    int arm = choose_arm(self);
+    double cost = self->state.cost;
+    int64_t begin = ap_cfn_now();
+    bool changed, better;
+    xm_status_t status;
+
+    params.price_factor = factors[below(self, sizeof(factors) / sizeof(factors[0]))];
+    choose_neighbourhood(self, arm);
+    status = ap_cfn_region_improve(self->region, &self->state, &params, self->list, self->count,
+                                   &changed, &better);
+    self->arm[arm].seconds = 0.98 * self->arm[arm].seconds + 1e-9 * (double)(ap_cfn_now() - begin);
+    self->arm[arm].gain *= 0.98;
+    if (better) {
+        self->improved = ap_cfn_now();
+        /* A repair counts as much as saving a part of the cost. */
+        self->arm[arm].gain +=
+            self->state.cost < cost ? cost - self->state.cost : 1e-4 * fabs(cost);
+        if (ap_cfn_state_is_solution(&self->state)) {
+            (void)ap_cfn_shared_offer(self->shared, self->state.value, self->state.cost);
+        }
+    }
+    return status;
+}
+
+/* Goes on from the shared start, or from the best solution. */
+static xm_status_t start(ap_cfn_search_t *self, bool from_best)
+{
+    ap_cfn_shared_t *shared = self->shared;
+    int *value = malloc(((size_t)self->core->variables + 1) * sizeof(*value));
+    xm_status_t status;
+
+    if (value == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a search");
+    }
+    (void)pthread_mutex_lock(&shared->mutex);
+    memcpy(value, from_best ? shared->best : shared->start,
+           (size_t)self->core->variables * sizeof(*value));
+    self->bound = shared->bound;
+    (void)pthread_mutex_unlock(&shared->mutex);
+    ap_cfn_state_destroy(&self->state);
+    status = ap_cfn_state_create(self->core, value, 1e3 + 64.0 * fabs(self->bound), &self->state);
+    free(value);
+    self->started = status == XM_OK;
+    self->improved = ap_cfn_now();
+    if (self->started && ap_cfn_state_is_solution(&self->state)) {
+        (void)ap_cfn_shared_offer(shared, self->state.value, self->state.cost);
+    }
+    return status;
+}
+
+/* Starts anew when the prices have become much better than those the search was started with, and
+ * goes back to the best solution when nothing better was found for a while. */
+static xm_status_t maybe_start(ap_cfn_search_t *self)
+{
+    double cost, bound;
+
+    (void)pthread_mutex_lock(&self->shared->mutex);
+    cost = self->shared->cost;
+    bound = self->shared->bound;
+    (void)pthread_mutex_unlock(&self->shared->mutex);
+    if (!self->started || bound - self->bound > restart * (cost - bound)) {
+        return start(self, false);
+    }
+    if (cost < self->state.cost && ap_cfn_now() - self->improved > PATIENCE) {
+        return start(self, true);
+    }
+    return XM_OK;
+}
+
+xm_status_t ap_cfn_search_run(ap_cfn_search_t *self, int64_t until)
+{
+    xm_status_t status = XM_OK;
+
+    if (self->core->variables == 0) {
+        return XM_OK;
+    }
+    while (status == XM_OK && !ap_cfn_shared_is_over(self->shared) && ap_cfn_now() < until) {
+        (void)ap_cfn_shared_prices(self->shared, self->sums, &self->seen);
+        status = maybe_start(self);
+        for (int k = 0; status == XM_OK && k < 64 && ap_cfn_now() < until; ++k) {
+            status = step(self);
+        }
+    }
+    return status;
+}
+
+void ap_cfn_search_destroy(ap_cfn_search_t *search)
+{
+    if (search == NULL) {
+        return;
+    }
+    ap_cfn_region_destroy(search->region);
+    ap_cfn_state_destroy(&search->state);
+    free(search->sums);
+    free(search->stamp);
+    free(search->users);
+    free(search);
+}

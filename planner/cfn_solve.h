@@ -1,0 +1,58 @@
+/**
+ * @file cfn_solve.h
+ * Solves a cost function network under a usage limit (cfn.h), anytime and with a bound.
+ *
+ * The problem is first made smaller without losing its optimum (cfn_reduce.h). One thread then
+ * improves a lower bound by message passing and prices on usage, and proves optimality by branch
+ * and bound where that is in reach; the others, and it when it has done, search neighbourhoods
+ * whose best values they find by elimination.
+ *
+ * Threads: no shared state between calls. The search is seeded, but what several threads find in a
+ * given time differs from run to run.
+ */
+#ifndef AP_PLANNER_CFN_SOLVE_H
+#define AP_PLANNER_CFN_SOLVE_H
+
+#include "planner/cfn.h"
+
+typedef struct ap_cfn_progress {
+    double seconds; /**< since the start */
+    int variables;  /**< after the presolve */
+    double cost;    /**< of the best solution; HUGE_VAL: none yet */
+    double bound;   /**< on the cost of every solution; -HUGE_VAL: none yet */
+    int64_t nodes;  /**< of branch and bound */
+} ap_cfn_progress_t;
+
+typedef struct ap_cfn_options {
+    size_t struct_size;
+    double seconds; /**< for everything; 0 means 60 */
+    int threads;    /**< 0 means one per core that the process may use */
+    uint64_t seed;
+    /** NULL, or called about once a second from the calling thread. */
+    void (*progress)(void *context, const ap_cfn_progress_t *progress);
+    void *context;
+} ap_cfn_options_t;
+
+#define AP_CFN_OPTIONS_INIT                                                                        \
+    {                                                                                              \
+        .struct_size = sizeof(ap_cfn_options_t)                                                    \
+    }
+
+typedef struct ap_cfn_result {
+    ap_cfn_value_t value; /**< of the choice; exact */
+    double bound;         /**< no choice that fits costs less */
+    bool optimal;         /**< proved, up to rounding far below 1 */
+    double seconds;
+    int variables, links, times; /**< after the presolve */
+    int64_t nodes;               /**< of branch and bound */
+} ap_cfn_result_t;
+
+/**
+ * Writes one strategy per node into @p choice. XM_ERR_NO_SOLUTION when there is none of finite cost
+ * within the limit; XM_ERR_TIMEOUT when none was found in time (the sentence gives the excess of
+ * the nearest).
+ */
+XM_API xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, int *choice,
+                                ap_cfn_result_t *result);
+
+#endif

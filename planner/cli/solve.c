@@ -1,0 +1,136 @@
+/* autopar solve: a cost function network in the format of the ASPLOS'25 contest. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "cli_support/options.h"
+#include "comm/text.h"
+#include "planner/cfn_read.h"
+#include "planner/cfn_solve.h"
+#include "planner/cli/command.h"
+
+static const char program[] = "autopar solve";
+
+typedef struct solve_options {
+    int threads, seed;
+    bool quiet;
+} solve_options_t;
+
+static xm_status_t parse_options(int argc, char *const *argv, solve_options_t *o, xm_cli_t **cli)
+{
+    const xm_cli_option_t options[] = {
+        {.name = "threads",
+         .kind = XM_CLI_INT,
+         .target = &o->threads,
+         .argument = "COUNT",
+         .minimum = 1,
+         .maximum = 64,
+         .help = "Threads (default: one per core)."},
+        {.name = "seed",
+         .kind = XM_CLI_INT,
+         .target = &o->seed,
+         .argument = "NUMBER",
+         .minimum = 0,
+         .maximum = 1 << 30,
+         .help = "Seed of the search (default 1)."},
+        {.name = "quiet",
+         .kind = XM_CLI_FLAG,
+         .target = &o->quiet,
+         .help = "No progress on standard error."},
+    };
+    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+
+    command.program = program;
+    command.arguments = "PROBLEM SECONDS";
+    command.summary =
+        "Chooses one strategy per node of a JSON problem (may be gzipped) within the\n"
+        "given time; the last line of output is the list of strategies.";
+    command.options = options;
+    command.option_count = sizeof(options) / sizeof(options[0]);
+    command.min_arguments = 2;
+    command.max_arguments = 2;
+    return xm_cli_parse(&command, argc, argv, cli);
+}
+
+static void show(void *context, const ap_cfn_progress_t *progress)
+{
+    (void)context;
+    if (progress->cost < HUGE_VAL) {
+        (void)fprintf(stderr, "%7.1f s  cost %.0f  bound %.0f  gap %.3f %%  nodes %lld\n",
+                      progress->seconds, progress->cost, progress->bound,
+                      100.0 * (progress->cost - progress->bound) /
+                          (progress->cost > 1.0 ? progress->cost : 1.0),
+                      (long long)progress->nodes);
+    } else {
+        (void)fprintf(stderr, "%7.1f s  no solution yet  bound %.0f\n", progress->seconds,
+                      progress->bound);
+    }
+}
+
+static void print_result(const ap_cfn_t *cfn, const ap_cfn_result_t *result, const int *choice)
+{
+    char cost[AP_CFN_TOTAL_TEXT], peak[AP_CFN_TOTAL_TEXT];
+
+    (void)printf("# %s: %zu nodes, %zu edges; presolved to %d variables, %d links, %d times\n",
+                 cfn->name[0] != '\0' ? cfn->name : "problem", cfn->nodes, cfn->edges,
+                 result->variables, result->links, result->times);
+    (void)printf("# cost %s, bound %.0f%s, peak usage %s", ap_cfn_format(result->value.cost, cost),
+                 result->bound, result->optimal ? " (proved optimal)" : "",
+                 ap_cfn_format(result->value.peak, peak));
+    if (cfn->limited) {
+        (void)printf(" of %lld", (long long)cfn->limit);
+    }
+    (void)printf(", %.2f s\n[", result->seconds);
+    for (size_t node = 0; node < cfn->nodes; ++node) {
+        (void)printf("%s%d", node > 0 ? ", " : "", choice[node]);
+    }
+    (void)printf("]\n");
+}
+
+static xm_status_t run(const char *path, const char *time, const solve_options_t *o)
+{
+    ap_cfn_options_t options = AP_CFN_OPTIONS_INIT;
+    ap_cfn_result_t result;
+    ap_cfn_t *cfn = NULL;
+    int *choice = NULL;
+    double seconds;
+    xm_status_t status = xm_text_parse_double("SECONDS", time, 0.01, 1e6, &seconds);
+
+    if (status == XM_OK) {
+        status = ap_cfn_read(path, &cfn);
+    }
+    if (status == XM_OK) {
+        choice = calloc(cfn->nodes + 1, sizeof(*choice));
+        options.seconds = seconds;
+        options.threads = o->threads;
+        options.seed = (uint64_t)o->seed;
+        options.progress = o->quiet ? NULL : show;
+        status = choice == NULL
+                     ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu strategies", cfn->nodes)
+                     : ap_cfn_solve(cfn, &options, choice, &result);
+    }
+    if (status == XM_OK) {
+        print_result(cfn, &result, choice);
+        status = xm_cli_flush();
+    }
+    free(choice);
+    ap_cfn_destroy(cfn);
+    return status;
+}
+
+int ap_command_solve(int argc, char *const *argv)
+{
+    solve_options_t options = {.seed = 1};
+    xm_cli_t *cli = NULL;
+    xm_status_t status = parse_options(argc, argv, &options, &cli);
+
+    if (status == XM_OK && !xm_cli_finished(cli)) {
+        size_t count;
+        const char *const *arguments = xm_cli_arguments(cli, &count);
+
+        status = run(arguments[0], arguments[1], &options);
+    }
+    xm_cli_destroy(cli);
+    return status == XM_OK ? 0 : xm_cli_fail(program, status);
+}
