@@ -7,7 +7,7 @@
  * a pair of hosts agree without a word. docs/topology.md has the rules with examples; in short:
  *
  *  1. NICs without a driver, without link, that UCX cannot use, virtual functions beside their
- *     physical one, wireless ones beside others, and those slower than a sixteenth of the fastest
+ *     physical one, wireless ones beside others, and those slower than an eighth of the fastest
  *     (management) are left out. Of InfiniBand, other RDMA and plain IP one kind is kept: the one
  *     that carries most, IP only when it carries four times what RDMA does. Where every GPU has a
  *     NIC behind its own switch, those apart from all GPUs (storage) are left out too.

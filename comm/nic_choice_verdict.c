@@ -3,9 +3,9 @@
 
 #include "comm/nic_choice_private.h"
 
-/* MANAGEMENT: below one in so many of the fastest a rail would carry nothing (stripe.h). PLAIN: so
- * many times what RDMA carries, IP must carry to be preferred: the CPU copies for it. */
-enum { MANAGEMENT = 16, PLAIN = 4 };
+/* MANAGEMENT: below one in so many of the fastest a rail gains nothing. PLAIN: so many times what
+ * RDMA carries, IP must carry to be preferred: the CPU copies for it. */
+enum { MANAGEMENT = 8, PLAIN = 4 };
 
 static const char *const fabric_names[] = {"InfiniBand", "RDMA", "IP"};
 

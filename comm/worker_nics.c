@@ -17,7 +17,7 @@ enum { KEYS = 16, PLAIN = 4 };
 _Static_assert((int)XM_NIC_CHOICE_MAX == (int)XM_NICS_MAX, "a rank may use what was chosen for it");
 
 /* Who chooses the NICs of a rank. */
-typedef enum { MODE_AUTOMATIC, MODE_NAMED, MODE_UCX } chooser_t;
+typedef enum { MODE_AUTOMATIC, MODE_EXCEPT, MODE_NAMED, MODE_UCX } chooser_t;
 
 /* What the ranks exchange, as little-endian numbers. */
 enum { PLACE_MODE, PLACE_NODE, PLACE_NUMBERS };
@@ -59,7 +59,10 @@ static chooser_t own_mode(const char *nics)
     if (nics[0] != '\0' && nics[0] != '^') {
         return MODE_NAMED;
     }
-    return getenv("UCX_NET_DEVICES") != NULL ? MODE_UCX : MODE_AUTOMATIC;
+    if (getenv("UCX_NET_DEVICES") != NULL) {
+        return MODE_UCX;
+    }
+    return nics[0] == '^' ? MODE_EXCEPT : MODE_AUTOMATIC;
 }
 
 static xm_status_t read_host(chooser_state_t *self)
@@ -357,60 +360,18 @@ static bool spans_machines(const chooser_state_t *self)
     return false;
 }
 
-static bool all_automatic(const chooser_state_t *self)
+/* How many ranks leave the choice to crossmesh, or to it with exceptions, … */
+static int count_mode(const chooser_state_t *self, chooser_t mode)
 {
+    int count = 0;
+
     for (int rank = 0; rank < self->size; ++rank) {
-        if (self->places[rank][PLACE_MODE] != MODE_AUTOMATIC) {
-            return false;
-        }
+        count += self->places[rank][PLACE_MODE] == mode;
     }
-    return true;
+    return count;
 }
 
-static xm_status_t choose_together(chooser_state_t *self, char text[XM_WORKER_NICS_SIZE])
-{
-    uint64_t common[OFFER_NUMBERS] = {0};
-    xm_fabric_t fabric = XM_FABRIC_COUNT;
-    xm_nic_choice_t *choice = NULL;
-    const char *outcome = text;
-    char *apart = NULL;
-    xm_status_t status = xm_ucx_rail_devices(&self->usable);
-
-    if (status == XM_OK) {
-        status = xm_nic_networks_create("/sys", &self->networks);
-    }
-    if (status == XM_OK) {
-        status = agree(self, &fabric, common);
-    }
-    if (status == XM_OK) {
-        status = choose(self, fabric < XM_FABRIC_COUNT ? 1U << fabric : 0, NULL, &choice);
-    }
-    if (status < 0) {
-        return status;
-    }
-    if (fabric == XM_FABRIC_COUNT) {
-        outcome = "UCX chooses, because no network is known to reach all hosts";
-    } else if (common[OFFER_NICS] <= 1) {
-        outcome = "UCX chooses, because no host has more than one that is suitable";
-    } else {
-        apart = list_apart(self, choice, fabric, common);
-        xm_nic_choice_destroy(choice);
-        choice = NULL;
-        status = apart != NULL ? choose(self, 1U << fabric, apart, &choice)
-                               : xm_error_set(XM_ERR_NO_MEMORY, "no memory for names of NICs");
-        if (status == XM_OK) {
-            list_rails(self, choice, fabric, common, text);
-        }
-    }
-    if (status == XM_OK) {
-        status = log_choice(self, choice, outcome);
-    }
-    free(apart);
-    xm_nic_choice_destroy(choice);
-    return status;
-}
-
-/* Nothing to agree on; whoever reads the log still wants to see the machine. */
+/* There is no choice; whoever reads the log still wants to see the machine. */
 static xm_status_t log_only(const chooser_state_t *self, const char *outcome)
 {
     xm_nic_choice_t *choice;
@@ -419,12 +380,77 @@ static xm_status_t log_only(const chooser_state_t *self, const char *outcome)
     if (self->rank != 0 || !xm_log_enabled(XM_LOG_INFO)) {
         return XM_OK;
     }
-    status = choose(self, 0, NULL, &choice);
+    if (choose(self, 0, NULL, &choice) < 0) {
+        xm_log_info("%s", xm_last_error()); /* of NICs that do not matter in this job */
+        return XM_OK;
+    }
+    status = log_choice(self, choice, outcome);
+    xm_nic_choice_destroy(choice);
+    return status;
+}
+
+/* UCX does not know what XM_NICS=^… leaves out, so it must not choose for such a rank. */
+static xm_status_t leave_to_ucx(const chooser_state_t *self, const char *reason)
+{
+    char outcome[256];
+
+    if (self->unwanted != NULL) {
+        return xm_error_set(XM_ERR_UNREACHABLE, "rank %d: XM_NICS=^%s cannot be kept: %s",
+                            self->rank, self->unwanted, reason);
+    }
+    (void)snprintf(outcome, sizeof(outcome), "UCX chooses: %s", reason);
+    return log_only(self, outcome);
+}
+
+/* Lists this rank's NICs of the kind that was agreed on. */
+static xm_status_t list_agreed(const chooser_state_t *self, xm_fabric_t fabric,
+                               const uint64_t *common, char text[XM_WORKER_NICS_SIZE])
+{
+    xm_nic_choice_t *choice;
+    char *apart;
+    xm_status_t status = choose(self, 1U << fabric, NULL, &choice);
+
+    if (status < 0) {
+        return status;
+    }
+    apart = list_apart(self, choice, fabric, common);
+    xm_nic_choice_destroy(choice);
+    if (apart == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for names of NICs");
+    }
+    status = choose(self, 1U << fabric, apart, &choice);
+    free(apart);
     if (status == XM_OK) {
-        status = log_choice(self, choice, outcome);
+        list_rails(self, choice, fabric, common, text);
+        status = log_choice(self, choice, text);
         xm_nic_choice_destroy(choice);
     }
     return status;
+}
+
+static xm_status_t choose_together(chooser_state_t *self, char text[XM_WORKER_NICS_SIZE])
+{
+    uint64_t common[OFFER_NUMBERS] = {0};
+    xm_fabric_t fabric = XM_FABRIC_COUNT;
+    xm_status_t status = xm_ucx_rail_devices(&self->usable);
+
+    if (status == XM_OK) {
+        status = xm_nic_networks_create("/sys", &self->networks);
+    }
+    if (status == XM_OK) {
+        status = agree(self, &fabric, common);
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (fabric == XM_FABRIC_COUNT) {
+        return leave_to_ucx(self, "no network is known to reach all hosts");
+    }
+    /* Where nothing has to be avoided there is nothing to gain. */
+    if (common[OFFER_NICS] <= 1 && count_mode(self, MODE_EXCEPT) == 0) {
+        return leave_to_ucx(self, "no host has more than one suitable NIC");
+    }
+    return list_agreed(self, fabric, common, text);
 }
 
 static xm_status_t choose_or_not(chooser_state_t *self, char text[XM_WORKER_NICS_SIZE])
@@ -447,13 +473,15 @@ static xm_status_t choose_or_not(chooser_state_t *self, char text[XM_WORKER_NICS
     if (!spans) {
         return log_only(self, "none needed, all ranks are on one machine");
     }
-    if (!all_automatic(self)) {
-        return log_only(self, "those of XM_NICS, or UCX chooses: a rank has set XM_NICS or "
-                              "UCX_NET_DEVICES");
+    if (own_mode(xm_config_string(XM_CONFIG_NICS)) == MODE_NAMED) {
+        return log_only(self, xm_config_string(XM_CONFIG_NICS));
+    }
+    if (count_mode(self, MODE_NAMED) + count_mode(self, MODE_UCX) > 0) {
+        return leave_to_ucx(self, "a rank has set UCX_NET_DEVICES, or XM_NICS to names");
     }
     return self->size <= XM_UCX_MAX_RANKS_SPLIT
                ? choose_together(self, text)
-               : log_only(self, "UCX chooses, because the job is too large for several NICs");
+               : leave_to_ucx(self, "the job is too large for several NICs");
 }
 
 xm_status_t xm_worker_nics_choose(const xm_worker_seats_t *seats, xm_bootstrap_t *bootstrap,

@@ -13,7 +13,9 @@
  *    the kernel chooses the NIC by the destination's subnet.
  * UCX chooses, as it always did, when the job is on one machine, when no host has more than one
  * suitable NIC, when nothing is common, when a rank has XM_NICS (without ^) or UCX_NET_DEVICES in
- * its environment, and when there are more ranks than messages can be split for.
+ * its environment, and when there are more ranks than messages can be split for. Where a rank's
+ * XM_NICS=^… leaves some out it must not: one NIC is then enough for a choice, and the others of
+ * these cases are failures.
  */
 #ifndef XM_COMM_WORKER_NICS_H
 #define XM_COMM_WORKER_NICS_H

@@ -268,6 +268,40 @@ static int be_chooser(void)
     return 0;
 }
 
+/* All but one of the NICs are left out. */
+static int be_avoider(void)
+{
+    xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
+    xm_worker_t *worker;
+    xm_job_env_t env;
+    char lanes[256];
+
+    local_expect_ok(xm_job_env_read(&env));
+    local_expect_ok(xm_worker_create(&env, &params, &worker));
+    local_expect_ok(xm_transport_ucx_lanes(
+        xm_worker_transport(worker), (env.rank + RANKS_PER_HOST) % env.size, lanes, sizeof(lanes)));
+    local_expect(strcmp(lanes, "tcp/nic1") == 0, "rank %d reaches the others by '%s'", env.rank,
+                 lanes);
+    local_expect_ok(xm_worker_barrier(worker));
+    xm_worker_destroy(worker, NULL);
+    return 0;
+}
+
+/* All are. */
+static int be_refused(void)
+{
+    xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
+    xm_worker_t *worker;
+    xm_job_env_t env;
+
+    local_expect_ok(xm_job_env_read(&env));
+    local_expect(xm_worker_create(&env, &params, &worker) < 0, "a worker without NICs");
+    local_expect(strstr(xm_last_error(), "XM_NICS=^nic0,nic1 cannot be kept: no network is known "
+                                         "to reach all hosts") != NULL,
+                 "%s", xm_last_error());
+    return 0;
+}
+
 static char log_path[] = "/tmp/xm-chooser-XXXXXX";
 
 static const char *const *chooser_variables(void *arg, int rank)
@@ -298,9 +332,10 @@ static int count_in_log(const char *text)
     return count;
 }
 
-START_TEST(workers_choose_their_nics)
+/* Runs ranks of a role on two emulated hosts with two NICs each; returns the exit code. */
+static int run_choosers(char *role)
 {
-    char role[] = "chooser", *argv[] = {(char *)program, role, NULL};
+    char *argv[] = {(char *)program, role, NULL};
     xm_launch_params_t params = XM_LAUNCH_PARAMS_INIT;
     rb_emulated_cluster_t *cluster;
     int exit_code = -1, log = mkstemp(log_path);
@@ -316,12 +351,41 @@ START_TEST(workers_choose_their_nics)
     params.master_addr = "10.77.0.1";
     params.master_port = PORT;
     ck_assert_xm_ok(xm_launch(&params, &exit_code));
-    ck_assert_int_eq(exit_code, 0);
     rb_emulated_cluster_destroy(cluster);
+    return exit_code;
+}
+
+START_TEST(workers_choose_their_nics)
+{
+    char role[] = "chooser";
+
+    ck_assert_int_eq(run_choosers(role), 0);
     /* The table of rank 0's host, once. */
     ck_assert_int_eq(count_in_log("NIC choice: 2 of 3 NICs suitable, IP"), 1);
     ck_assert_int_eq(count_in_log("NICs of rank 0: nic"), 1);
     ck_assert_int_eq(count_in_log("eth9  UCX cannot use it"), 1);
+    ck_assert_int_eq(unlink(log_path), 0);
+}
+END_TEST
+
+START_TEST(workers_keep_clear_of_a_nic)
+{
+    char role[] = "avoider";
+
+    (void)setenv("XM_NICS", "^nic0", 1);
+    ck_assert_int_eq(run_choosers(role), 0);
+    ck_assert_int_eq(count_in_log("nic0  XM_NICS leaves it out"), 1);
+    ck_assert_int_eq(count_in_log("NICs of rank 0: nic1=500000000"), 1);
+    ck_assert_int_eq(unlink(log_path), 0);
+}
+END_TEST
+
+START_TEST(what_is_left_out_stays_out)
+{
+    char role[] = "refused";
+
+    (void)setenv("XM_NICS", "^nic0,nic1", 1);
+    ck_assert_int_eq(run_choosers(role), 0);
     ck_assert_int_eq(unlink(log_path), 0);
 }
 END_TEST
@@ -342,6 +406,17 @@ static bool is_possible(void)
     return true;
 }
 
+static int be_role(const char *role)
+{
+    if (strcmp(role, "chooser") == 0) {
+        return be_chooser();
+    }
+    if (strcmp(role, "avoider") == 0) {
+        return be_avoider();
+    }
+    return strcmp(role, "refused") == 0 ? be_refused() : be_rank();
+}
+
 int main(int argc, char **argv)
 {
     Suite *suite;
@@ -349,7 +424,7 @@ int main(int argc, char **argv)
 
     program = argv[0];
     if (argc == 2) {
-        return strcmp(argv[1], "chooser") == 0 ? be_chooser() : be_rank();
+        return be_role(argv[1]);
     }
     if (!is_possible()) {
         return SKIPPED;
@@ -361,6 +436,8 @@ int main(int argc, char **argv)
     tcase_add_test(tcase, bad_parameters_are_refused);
     tcase_add_test(tcase, ucx_finds_memory_inside_and_nics_between);
     tcase_add_test(tcase, workers_choose_their_nics);
+    tcase_add_test(tcase, workers_keep_clear_of_a_nic);
+    tcase_add_test(tcase, what_is_left_out_stays_out);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }
