@@ -1,15 +1,16 @@
 /* What a topology tells of its NICs: names, speed, state, kind of network, virtual functions. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "comm/text.h"
 #include "comm/topology_private.h"
 #include "comm/topology_sysfs.h"
 
-/* Of the PCI class of a NIC: an InfiniBand controller. PORT_ACTIVE: the state of an RDMA port that
- * carries messages, as the kernel numbers it and hwloc copies it. */
-enum { CLASS_INFINIBAND = 0x0207, PORT_ACTIVE = 4 };
+/* Of the PCI class of a NIC: an InfiniBand controller. */
+enum { CLASS_INFINIBAND = 0x0207 };
+
+/* The state of an RDMA port that carries messages, as the kernel numbers it and hwloc copies it. */
+static const char port_active[] = "4";
 
 static double link_bandwidth(hwloc_obj_t os_device)
 {
@@ -31,7 +32,7 @@ static bool is_down(hwloc_obj_t interface, hwloc_obj_t rdma, int port)
     (void)snprintf(name, sizeof(name), "Port%dState", port);
     state = xm_topology_info(rdma, name);
     if (state[0] != '\0') {
-        return atoi(state) != PORT_ACTIVE;
+        return strcmp(state, port_active) != 0;
     }
     return strcmp(xm_topology_info(interface, XM_TOPOLOGY_STATE_INFO), "down") == 0;
 }
