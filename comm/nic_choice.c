@@ -148,9 +148,9 @@ static void seat_all(xm_nic_choice_t *choice)
     }
 }
 
-/* Moves ranks while that makes the fuller of two NICs emptier. The first round may have left such a
- * move only where ranks have different near NICs. Every move shortens the sum of squared fullness,
- * so there is an end; the bound is for rounding errors. */
+/* Moves ranks while that makes the fuller of two NICs emptier: the first round may have left such a
+ * move where the near NICs of ranks overlap without one set holding the other. Ranks at different
+ * places may not agree on what a NIC is worth, so the number of rounds is limited. */
 static void even_out(xm_nic_choice_t *choice)
 {
     bool moved = true;

@@ -3,17 +3,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_BELOW = 4, MAX_DEPTH = 2 };
+enum { MAX_BELOW = 5, MAX_DEPTH = 2 };
 
 typedef struct {
     const random_machine_params_t *params;
     FILE *stream;
     uint64_t state;
     int objects, bus, interfaces, rdma, node;
+    int usual_kind, usual_speed; /* of this machine's NICs: half of them have it */
 } writer_t;
 
 /* What hangs at a place of a PCI bus. */
 typedef enum { NOTHING, GPU, NIC, SWITCH } item_t;
+
+static const item_t mixture[] = {NOTHING, GPU, GPU, NIC, NIC, NIC, SWITCH, SWITCH};
 
 /* splitmix64 */
 static uint64_t next(writer_t *w)
@@ -51,8 +54,9 @@ static void write_nic(writer_t *w, int bus, int slot)
     static const int speeds[] = {0, 1000, 10000, 25000, 100000, 200000, 400000};
     static const double links[] = {0, 3.9, 7.9, 15.8, 31.5};
     bool equal = w->params->equal;
-    int speed = equal ? 100000 : speeds[below(w, 7)], kind = equal ? 0 : below(w, 5);
-    bool down = !equal && below(w, 6) == 0, virtual_function = !equal && below(w, 8) == 0;
+    int speed = equal ? 100000 : speeds[below(w, 2) == 0 ? below(w, 7) : w->usual_speed];
+    int kind = equal ? 0 : below(w, 2) == 0 ? below(w, 5) : w->usual_kind;
+    bool down = !equal && below(w, 10) == 0, virtual_function = !equal && below(w, 10) == 0;
     double link = equal ? 31.5 : links[below(w, 5)];
     char infos[256] = "", port[256];
 
@@ -102,7 +106,7 @@ static void write_bus(writer_t *w, int bus, int depth)
     int count = 1 + below(w, MAX_BELOW);
 
     for (int i = 0; i < count; ++i) {
-        items[i] = (item_t)below(w, depth < MAX_DEPTH ? 4 : 3);
+        items[i] = mixture[below(w, depth < MAX_DEPTH ? 8 : 6)];
     }
     for (int slot = 0; slot < count; ++slot) {
         switch (items[w->params->reverse ? count - 1 - slot : slot]) {
@@ -123,7 +127,7 @@ static void write_bus(writer_t *w, int bus, int depth)
 
 static void write_node(writer_t *w)
 {
-    int node = w->node++, roots = below(w, 3);
+    int node = w->node++, roots = below(w, 4);
     unsigned set = 1U << node;
 
     (void)fprintf(w->stream,
@@ -172,6 +176,8 @@ char *random_machine_xml(const random_machine_params_t *params)
     if (w.stream == NULL) {
         return NULL;
     }
+    w.usual_kind = below(&w, 4);
+    w.usual_speed = below(&w, 7);
     packages = 1 + below(&w, 2);
     nodes = 1 + below(&w, 2);
     (void)fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"

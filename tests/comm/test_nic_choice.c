@@ -532,6 +532,16 @@ START_TEST(properties_hold_on_random_machines)
 }
 END_TEST
 
+/* Machines on which serving the ranks with fewest near NICs first does not even out the loads, as
+ * near NICs of ranks overlap without one set holding the other. */
+START_TEST(loads_are_even_where_near_nics_overlap)
+{
+    static const int seeds[] = {361, 543, 2073};
+
+    near_nics_are_loaded_evenly(seeds[_i]);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("nic_choice");
@@ -547,6 +557,7 @@ int main(void)
     tcase_add_test(tcase, wrong_seats_are_refused);
     suite_add_tcase(suite, tcase);
     tcase_add_loop_test(random, properties_hold_on_random_machines, 0, BLOCKS);
+    tcase_add_loop_test(random, loads_are_even_where_near_nics_overlap, 0, 3);
     suite_add_tcase(suite, random);
     return xm_test_run(suite);
 }
