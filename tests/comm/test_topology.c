@@ -229,7 +229,8 @@ START_TEST(sysfs_tells_what_hwloc_does_not)
                                         "class/infiniband/mlx5_0/ports",
                                         "class/infiniband/mlx5_0/ports/1",
                                         "class/infiniband/mlx5_0/device"};
-    char root[] = "/tmp/xm-sysfs-XXXXXX", command[64], *path = fixture("own/two-sockets", ".xml");
+    char root[] = "/tmp/xm-sysfs-XXXXXX", command[64], *xml;
+    xm_topology_t *topology = load("own/two-sockets", 0);
     hwloc_topology_t hwloc;
 
     ck_assert_ptr_nonnull(mkdtemp(root));
@@ -244,7 +245,8 @@ START_TEST(sysfs_tells_what_hwloc_does_not)
     ck_assert_int_eq(symlink("../0000:5e:00.0", command), 0);
     ck_assert_int_eq(hwloc_topology_init(&hwloc), 0);
     (void)hwloc_topology_set_io_types_filter(hwloc, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-    ck_assert_int_eq(hwloc_topology_set_xml(hwloc, path), 0);
+    ck_assert_xm_ok(xm_topology_export_xml(topology, &xml));
+    ck_assert_int_eq(hwloc_topology_set_xmlbuffer(hwloc, xml, (int)strlen(xml) + 1), 0);
     ck_assert_int_eq(hwloc_topology_load(hwloc), 0);
     xm_topology_sysfs_annotate(hwloc, root);
     ck_assert_str_eq(info_of(hwloc, "ib0", XM_TOPOLOGY_STATE_INFO), "down");
@@ -252,7 +254,8 @@ START_TEST(sysfs_tells_what_hwloc_does_not)
     ck_assert_str_eq(info_of(hwloc, "mlx5_0", XM_TOPOLOGY_FUNCTION_INFO), "0000:5e:00.0");
     ck_assert_ptr_null(info_of(hwloc, "ib1", XM_TOPOLOGY_STATE_INFO));
     hwloc_topology_destroy(hwloc);
-    free(path);
+    xm_topology_destroy(topology);
+    free(xml);
     (void)snprintf(command, sizeof(command), "rm -rf %s", root);
     ck_assert_int_eq(system(command), 0); /* NOLINT(cert-env33-c) */
 }
