@@ -9,6 +9,7 @@
 #include "bench/emulation.h"
 #include "bench/job.h"
 #include "bench/report.h"
+#include "bench/show_topology.h"
 #include "bench/simulated.h"
 #include "bench/table.h"
 #include "comm/config.h"
@@ -58,8 +59,14 @@ static int run_alone(const rb_options_t *options)
     rb_host_map_t hosts = {0};
     uint64_t wrong = 0;
     int exit_status = EXIT_SUCCESS;
-    xm_status_t status = rb_select(options, &selection);
+    xm_status_t status;
 
+    if (options->show_topology) {
+        status = rb_show_topology(options, stdout);
+        status = status == XM_OK ? xm_cli_flush() : status;
+        return status < 0 ? xm_cli_fail(program, status) : EXIT_SUCCESS;
+    }
+    status = rb_select(options, &selection);
     if (status < 0) {
         return xm_cli_fail(program, status);
     }
@@ -127,8 +134,9 @@ int main(int argc, char **argv)
     if (status == XM_OK) {
         status = set_topology(options.topology);
     }
-    if (env.rank >= 0 && (status < 0 || !(options.list || options.dry_run ||
-                                          options.transport == RB_TRANSPORT_SIM))) {
+    if (env.rank >= 0 &&
+        (status < 0 || !(options.list || options.show_topology || options.dry_run ||
+                         options.transport == RB_TRANSPORT_SIM))) {
         exit_status = rb_job_run(&options, status, &env);
     } else if (status < 0) {
         exit_status = xm_cli_fail(program, status);

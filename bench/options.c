@@ -87,6 +87,9 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
          "Take the network's rates from a cluster profile."},
         {"topology", 0, XM_CLI_STRING, &o->topology, "MACHINE.xml", 0, 0,
          "Describe every host by this hwloc XML file."},
+        {"show-topology", 0, XM_CLI_FLAG, &o->show_topology, NULL, 0, 0,
+         "Print what this host, or that of --topology, is made of and which NICs its ranks use, "
+         "and end."},
         {"warmup", 'w', XM_CLI_INT, &o->warmup, "W", 0, MAX_ITERATIONS,
          "Runs before those that are timed (default 1)."},
         {"iterations", 'i', XM_CLI_INT, &o->iterations, "I", 1, MAX_ITERATIONS,
@@ -255,7 +258,11 @@ static xm_status_t check_origin(const rb_options_t *o)
     if (origin[3] != NULL && o->plan == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--boundary is given but --plan is not");
     }
-    if (!any && !o->list) {
+    if (o->show_topology && o->json) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--show-topology prints tables; there is no JSON document of them");
+    }
+    if (!any && !o->list && !o->show_topology) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "nothing to move: give --suite, --case, --src-mesh …, --model-config "
                             "or --plan (--list shows the cases)");
@@ -413,7 +420,7 @@ xm_status_t rb_options_parse(int argc, char *const *argv, rb_options_t *options)
 bool rb_options_emulate(const rb_options_t *options)
 {
     return options->hosts > 0 && options->nic_rates > 0 && !options->dry_run && !options->list &&
-           options->transport == RB_TRANSPORT_UCX;
+           !options->show_topology && options->transport == RB_TRANSPORT_UCX;
 }
 
 void rb_options_clear(rb_options_t *options)

@@ -33,7 +33,8 @@
     ROW(NICS, STRING, "", false, \
         "Network devices used towards other machines, with optional rates in bit/s: " \
         "nic0=1000000000,nic1=500000000 or mlx5_0:1,mlx5_1:1. Without a rate: the device's own speed where " \
-        "the driver tells one, else equal shares; empty means one connection, and UCX chooses the devices.") \
+        "the driver tells one, else equal shares. Empty: chosen by distance and speed where hosts have several, " \
+        "else by UCX; ^mlx5_4,eth1: the same, but never these.") \
     ROW(CHUNK_SIZE, BYTES, "512KiB", true, \
         "Size of the pieces a transfer is pipelined in, in bytes.") \
     ROW(WINDOW, COUNT, "2", true, \

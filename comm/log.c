@@ -37,6 +37,12 @@ static void initialise(void)
     }
 }
 
+bool xm_log_enabled(xm_log_level_t level)
+{
+    (void)pthread_once(&once, initialise);
+    return level <= threshold;
+}
+
 void xm_log_write(xm_log_level_t level, const char *file, int line, const char *format, ...)
 {
     char text[LINE_SIZE];
@@ -45,8 +51,7 @@ void xm_log_write(xm_log_level_t level, const char *file, int line, const char *
     va_list args;
     int length;
 
-    (void)pthread_once(&once, initialise);
-    if (level > threshold) {
+    if (!xm_log_enabled(level)) {
         return;
     }
     (void)clock_gettime(CLOCK_REALTIME, &now);

@@ -12,6 +12,8 @@
 #ifndef XM_COMM_LOG_H
 #define XM_COMM_LOG_H
 
+#include <stdbool.h>
+
 #include "comm/api.h"
 
 typedef enum xm_log_level { XM_LOG_ERROR, XM_LOG_WARN, XM_LOG_INFO, XM_LOG_DEBUG } xm_log_level_t;
@@ -19,6 +21,9 @@ typedef enum xm_log_level { XM_LOG_ERROR, XM_LOG_WARN, XM_LOG_INFO, XM_LOG_DEBUG
 /** Writes one line when @p level is enabled. Use the macros below, which fill in file and line. */
 XM_API void xm_log_write(xm_log_level_t level, const char *file, int line, const char *format, ...)
     XM_PRINTF(4, 5);
+
+/** Whether lines of a level are written; for what is costly to put together. */
+XM_API bool xm_log_enabled(xm_log_level_t level);
 
 #define xm_log_error(...) xm_log_write(XM_LOG_ERROR, __FILE__, __LINE__, __VA_ARGS__)
 #define xm_log_warn(...)  xm_log_write(XM_LOG_WARN, __FILE__, __LINE__, __VA_ARGS__)

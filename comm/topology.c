@@ -6,42 +6,19 @@
 #include <string.h>
 
 #include "comm/config.h"
-#include "comm/text.h"
+#include "comm/topology_private.h"
 #include "comm/topology_sysfs.h"
 
-enum { PCI_ID_SIZE = 24, CLASS_DISPLAY = 0x03, CLASS_ACCELERATOR = 0x12 };
+enum { CLASS_NETWORK = 0x02, CLASS_DISPLAY = 0x03, CLASS_ACCELERATOR = 0x12 };
 
 /* Vendors whose display controllers compute. The others are consoles of servers and hypervisors. */
 enum { VENDOR_NVIDIA = 0x10de, VENDOR_AMD = 0x1002, VENDOR_INTEL = 0x8086 };
-
-typedef struct {
-    xm_topology_device_t shown;
-    char pci[PCI_ID_SIZE];
-    hwloc_obj_t object; /* where it hangs in the tree, for paths */
-} device_t;
-
-struct xm_topology {
-    hwloc_topology_t hwloc;
-    unsigned flags;
-    int packages, cores, pus;
-    xm_topology_node_t *nodes;
-    int node_count;
-    device_t *devices[XM_DEVICE_KIND_COUNT];
-    int device_count[XM_DEVICE_KIND_COUNT];
-};
 
 static int count(const xm_topology_t *topology, hwloc_obj_type_t type)
 {
     int number = hwloc_get_nbobjs_by_type(topology->hwloc, type);
 
     return number > 0 ? number : 0;
-}
-
-static const char *info(hwloc_obj_t object, const char *name)
-{
-    const char *value = hwloc_obj_get_info_by_name(object, name);
-
-    return value != NULL ? value : "";
 }
 
 /* The only NUMA node near the object, or -1. */
@@ -55,23 +32,19 @@ static int nearest_node(const xm_topology_t *topology, hwloc_obj_t object)
     return hwloc_bitmap_first(place->nodeset);
 }
 
-static double link_bandwidth(hwloc_obj_t os_device)
+void xm_topology_pci_id(hwloc_obj_t pci, char id[XM_TOPOLOGY_PCI_ID_SIZE])
 {
-    double mbps;
+    const struct hwloc_pcidev_attr_s *attr = &pci->attr->pcidev;
 
-    if (os_device == NULL ||
-        xm_text_parse_double("link speed", info(os_device, XM_TOPOLOGY_LINK_INFO), 0, 1e12, &mbps) <
-            0) {
-        return 0;
-    }
-    return mbps * 1e6 / 8;
+    (void)snprintf(id, XM_TOPOLOGY_PCI_ID_SIZE, "%04x:%02x:%02x.%01x", attr->domain, attr->bus,
+                   attr->dev, attr->func);
 }
 
 /* Appends a device below @p object; @p pci is its PCI function or NULL. The array has room. */
 static xm_topology_device_t *append(xm_topology_t *topology, xm_device_kind_t kind,
                                     hwloc_obj_t object, hwloc_obj_t pci)
 {
-    device_t *device = &topology->devices[kind][topology->device_count[kind]++];
+    xm_topology_entry_t *device = &topology->devices[kind][topology->device_count[kind]++];
 
     device->object = object;
     device->shown = (xm_topology_device_t){.kind = kind,
@@ -79,14 +52,13 @@ static xm_topology_device_t *append(xm_topology_t *topology, xm_device_kind_t ki
                                            .rdma_name = "",
                                            .pci = device->pci,
                                            .model = "",
+                                           .interface = "",
+                                           .physical_function = "",
                                            .numa_node = nearest_node(topology, object)};
     if (pci != NULL) {
-        const struct hwloc_pcidev_attr_s *attr = &pci->attr->pcidev;
-
-        (void)snprintf(device->pci, sizeof(device->pci), "%04x:%02x:%02x.%01x", attr->domain,
-                       attr->bus, attr->dev, attr->func);
-        device->shown.model = info(pci, "PCIDevice");
-        device->shown.pci_bandwidth = (double)attr->linkspeed * 1e9;
+        xm_topology_pci_id(pci, device->pci);
+        device->shown.model = xm_topology_info(pci, "PCIDevice");
+        device->shown.pci_bandwidth = (double)pci->attr->pcidev.linkspeed * 1e9;
     }
     return &device->shown;
 }
@@ -105,28 +77,23 @@ static hwloc_obj_t child_of_type(hwloc_obj_t pci, hwloc_obj_osdev_type_t type, i
 static void add_nics(xm_topology_t *topology, hwloc_obj_t pci)
 {
     hwloc_obj_t interface, rdma = NULL;
-    int ports = 0;
+    int ports = 0, rdma_port = 0;
 
     while ((interface = child_of_type(pci, HWLOC_OBJ_OSDEV_NETWORK, ports)) != NULL) {
         hwloc_obj_t next = child_of_type(pci, HWLOC_OBJ_OSDEV_OPENFABRICS, ports);
-        xm_topology_device_t *nic = append(topology, XM_DEVICE_NIC, pci, pci);
 
+        rdma_port = next != NULL ? 1 : rdma_port + 1;
         rdma = next != NULL ? next : rdma;
-        nic->name = interface->name;
-        nic->rdma_name = rdma != NULL ? rdma->name : "";
-        nic->link_bandwidth = link_bandwidth(interface);
-        if (nic->link_bandwidth <= 0) {
-            nic->link_bandwidth = link_bandwidth(rdma);
-        }
+        xm_topology_describe_nic(append(topology, XM_DEVICE_NIC, pci, pci), pci, interface, rdma,
+                                 rdma_port);
         ++ports;
     }
     while ((rdma = child_of_type(pci, HWLOC_OBJ_OSDEV_OPENFABRICS, ports)) != NULL) {
-        xm_topology_device_t *nic = append(topology, XM_DEVICE_NIC, pci, pci);
-
-        nic->name = rdma->name;
-        nic->rdma_name = rdma->name;
-        nic->link_bandwidth = link_bandwidth(rdma);
+        xm_topology_describe_nic(append(topology, XM_DEVICE_NIC, pci, pci), pci, NULL, rdma, 1);
         ++ports;
+    }
+    if (ports == 0 && pci->attr->pcidev.class_id >> 8 == CLASS_NETWORK) {
+        xm_topology_describe_nic(append(topology, XM_DEVICE_NIC, pci, pci), pci, NULL, NULL, 0);
     }
 }
 
@@ -162,7 +129,7 @@ static void add_gpu(xm_topology_t *topology, hwloc_obj_t pci)
 
         if (compute != NULL) {
             gpu->name = compute->name;
-            gpu->model = gpu->model[0] != '\0' ? gpu->model : info(compute, "GPUModel");
+            gpu->model = gpu->model[0] != '\0' ? gpu->model : xm_topology_info(compute, "GPUModel");
         }
     }
 }
@@ -171,23 +138,22 @@ static void add_gpu(xm_topology_t *topology, hwloc_obj_t pci)
 static void add_loose_device(xm_topology_t *topology, hwloc_obj_t object)
 {
     hwloc_obj_osdev_type_t type = object->attr->osdev.type;
-    xm_topology_device_t *device;
 
     if (type == HWLOC_OBJ_OSDEV_OPENFABRICS ||
         (type == HWLOC_OBJ_OSDEV_NETWORK && (topology->flags & XM_TOPOLOGY_VIRTUAL_NICS) != 0 &&
          strcmp(object->name, "lo") != 0)) {
-        device = append(topology, XM_DEVICE_NIC, object, NULL);
-        device->name = object->name;
-        device->rdma_name = type == HWLOC_OBJ_OSDEV_OPENFABRICS ? object->name : "";
-        device->link_bandwidth = link_bandwidth(object);
+        xm_topology_describe_nic(append(topology, XM_DEVICE_NIC, object, NULL), NULL,
+                                 type == HWLOC_OBJ_OSDEV_NETWORK ? object : NULL,
+                                 type == HWLOC_OBJ_OSDEV_OPENFABRICS ? object : NULL, 1);
     } else if (type == HWLOC_OBJ_OSDEV_COPROC && !is_opencl(object)) {
-        device = append(topology, XM_DEVICE_GPU, object, NULL);
-        device->name = object->name;
-        device->model = info(object, "GPUModel");
+        xm_topology_device_t *gpu = append(topology, XM_DEVICE_GPU, object, NULL);
+
+        gpu->name = object->name;
+        gpu->model = xm_topology_info(object, "GPUModel");
     }
 }
 
-static uint64_t pci_rank(hwloc_obj_t pci)
+uint64_t xm_topology_pci_rank(hwloc_obj_t pci)
 {
     const struct hwloc_pcidev_attr_s *attr = &pci->attr->pcidev;
 
@@ -197,7 +163,8 @@ static uint64_t pci_rank(hwloc_obj_t pci)
 
 static int compare_pci(const void *a, const void *b)
 {
-    uint64_t rank_a = pci_rank(*(const hwloc_obj_t *)a), rank_b = pci_rank(*(const hwloc_obj_t *)b);
+    uint64_t rank_a = xm_topology_pci_rank(*(const hwloc_obj_t *)a);
+    uint64_t rank_b = xm_topology_pci_rank(*(const hwloc_obj_t *)b);
 
     return (rank_a > rank_b) - (rank_a < rank_b);
 }
@@ -210,7 +177,7 @@ static xm_status_t collect_devices(xm_topology_t *topology)
     hwloc_obj_t object = NULL;
 
     for (int kind = 0; kind < XM_DEVICE_KIND_COUNT; ++kind) {
-        topology->devices[kind] = calloc(room, sizeof(device_t));
+        topology->devices[kind] = calloc(room, sizeof(xm_topology_entry_t));
     }
     if (functions == NULL || topology->devices[XM_DEVICE_NIC] == NULL ||
         topology->devices[XM_DEVICE_GPU] == NULL) {
@@ -231,7 +198,8 @@ static xm_status_t collect_devices(xm_topology_t *topology)
             add_loose_device(topology, object);
         }
     }
-    return XM_OK;
+    xm_topology_tie_functions(topology);
+    return xm_topology_collect_uplinks(topology);
 }
 
 static int compare_nodes(const void *a, const void *b)
@@ -329,7 +297,7 @@ static xm_status_t create(const char *xml, const char *source, unsigned flags,
         goto free_clean;
     }
     if (xml == NULL) {
-        xm_topology_sysfs_annotate(topology->hwloc);
+        xm_topology_sysfs_annotate(topology->hwloc, "/sys");
     }
     status = collect_counts(topology);
     if (status == XM_OK) {
@@ -467,46 +435,6 @@ const xm_topology_device_t *xm_topology_device(const xm_topology_t *topology, xm
     return &topology->devices[kind][index].shown;
 }
 
-static hwloc_obj_t common_ancestor(hwloc_obj_t a, hwloc_obj_t b)
-{
-    for (; a != NULL; a = a->parent) {
-        for (hwloc_obj_t other = b; other != NULL; other = other->parent) {
-            if (other == a) {
-                return a;
-            }
-        }
-    }
-    return NULL;
-}
-
-static bool inside_package(const xm_topology_t *topology, hwloc_obj_t object)
-{
-    for (; object != NULL; object = object->parent) {
-        if (object->type == HWLOC_OBJ_PACKAGE) {
-            return true;
-        }
-    }
-    return topology->packages == 1;
-}
-
-xm_topology_path_t xm_topology_path(const xm_topology_t *topology, int nic, int gpu)
-{
-    hwloc_obj_t common = common_ancestor(topology->devices[XM_DEVICE_NIC][nic].object,
-                                         topology->devices[XM_DEVICE_GPU][gpu].object);
-
-    if (common->type == HWLOC_OBJ_PCI_DEVICE) {
-        return XM_PATH_DEVICE;
-    }
-    if (common->type == HWLOC_OBJ_BRIDGE) {
-        return common->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_PCI ? XM_PATH_SWITCH
-                                                                          : XM_PATH_HOST_BRIDGE;
-    }
-    if (hwloc_bitmap_weight(common->nodeset) == 1) {
-        return XM_PATH_NUMA;
-    }
-    return inside_package(topology, common) ? XM_PATH_PACKAGE : XM_PATH_MACHINE;
-}
-
 void xm_topology_destroy(xm_topology_t *topology)
 {
     if (topology == NULL) {
@@ -515,6 +443,7 @@ void xm_topology_destroy(xm_topology_t *topology)
     for (int kind = 0; kind < XM_DEVICE_KIND_COUNT; ++kind) {
         free(topology->devices[kind]);
     }
+    free(topology->uplinks);
     free(topology->nodes);
     hwloc_topology_destroy(topology->hwloc);
     free(topology);

@@ -7,8 +7,9 @@
  * text.
  *
  * Devices. A NIC is a network interface or an RDMA device of hwloc (an interface and an RDMA device
- * of one PCI function are one NIC with two names). Interfaces that have no PCI function (lo,
- * bridges, veth) are left out unless ::XM_TOPOLOGY_VIRTUAL_NICS asks for them. A GPU is a PCI
+ * of one PCI function are one NIC with two names), or a PCI network controller that has neither,
+ * for want of a driver. Interfaces that have no PCI function (lo, bridges, veth) are left out
+ * unless ::XM_TOPOLOGY_VIRTUAL_NICS asks for them. A GPU is a PCI
  * display controller of a vendor that makes compute GPUs, a PCI processing accelerator, or a CUDA,
  * ROCm or Level Zero device of hwloc. OpenCL devices do not count: where the driver does not tell
  * their PCI function hwloc has to guess the place.
@@ -16,11 +17,15 @@
  * NUMA nodes are named by their operating-system index. Devices are in PCI order, so two hosts of
  * the same make number them alike.
  *
+ * Uplinks. Everything below a PCI bridge shares the link above it, and all ports of a card its
+ * slot. What hangs below a host bridge shares nothing that hwloc could tell of.
+ *
  * Threads: immutable after creation, so shared freely. Strings belong to the topology.
  */
 #ifndef XM_COMM_TOPOLOGY_H
 #define XM_COMM_TOPOLOGY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -47,7 +52,23 @@ typedef struct xm_topology_device {
     int numa_node;         /**< OS index of the nearest NUMA node; -1: no single one is nearest */
     double pci_bandwidth;  /**< bytes/s of the PCI link per direction; 0: not told */
     double link_bandwidth; /**< bytes/s of the cable of a NIC per direction; 0: not told */
+    /* Of NICs only. */
+    const char *interface; /**< network interface, e.g. "eth0"; "" when it has none */
+    int rdma_port;         /**< port of the RDMA device, from 1; 0 without one */
+    bool infiniband;       /**< InfiniBand and not Ethernet */
+    bool wireless;
+    bool down;                     /**< known to have no link */
+    const char *physical_function; /**< of a virtual function (SR-IOV) the PCI id of the physical
+                                        one where that is a NIC here too; else "" */
 } xm_topology_device_t;
+
+/** A PCI link that several devices may share. */
+typedef struct xm_topology_uplink {
+    const char
+        *name; /**< PCI id of the bridge below it, or, without a function, of a card's slot */
+    double bandwidth; /**< bytes/s per direction, more than 0 */
+    bool card;        /**< a slot whose card has several ports or functions */
+} xm_topology_uplink_t;
 
 /** One NUMA node. */
 typedef struct xm_topology_node {
@@ -104,6 +125,29 @@ XM_API const xm_topology_device_t *xm_topology_device(const xm_topology_t *topol
 
 /** What lies between NIC @p nic and GPU @p gpu (indices of xm_topology_device()). */
 XM_API xm_topology_path_t xm_topology_path(const xm_topology_t *topology, int nic, int gpu);
+
+/**
+ * What lies between any two devices. @p depth, unless NULL, tells how deep in the tree the place is
+ * where their ways meet: of two devices behind switches the one with the greater depth is nearer.
+ */
+XM_API xm_topology_path_t xm_topology_path_between(const xm_topology_t *topology,
+                                                   xm_device_kind_t kind_a, int a,
+                                                   xm_device_kind_t kind_b, int b, int *depth);
+
+/** What lies between a device and the memory of the NUMA node of OS index @p node, -1: of any. */
+XM_API xm_topology_path_t xm_topology_path_to_node(const xm_topology_t *topology,
+                                                   xm_device_kind_t kind, int index, int node);
+
+/** The NUMA node that all hardware threads of this process belong to, by OS index; -1: several, or
+ * the topology is of another machine. */
+XM_API int xm_topology_own_node(const xm_topology_t *topology);
+
+/** Uplinks of known speed that hold a NIC or GPU; one that holds another comes before it. */
+XM_API int xm_topology_uplink_count(const xm_topology_t *topology);
+XM_API const xm_topology_uplink_t *xm_topology_uplink(const xm_topology_t *topology, int uplink);
+/** Whether a device's way to the rest of the machine leads over an uplink. */
+XM_API bool xm_topology_uplink_holds(const xm_topology_t *topology, int uplink,
+                                     xm_device_kind_t kind, int index);
 
 /** Prints the table that docs/topology.md shows: counts, NUMA nodes, NICs, GPUs with their nearest
  * NICs. */

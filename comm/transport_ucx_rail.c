@@ -191,25 +191,50 @@ static char *report_of(ucp_context_h context, ucp_ep_h ep)
     return report;
 }
 
+/* Appends `word` (not terminated) unless the text has it. */
+static void append_word(char *text, size_t size, const char *word, size_t length)
+{
+    size_t used = strlen(text);
+
+    for (const char *at = text; *at != '\0'; at += strcspn(at, " "), at += *at == ' ') {
+        if (strcspn(at, " ") == length && strncmp(at, word, length) == 0) {
+            return;
+        }
+    }
+    (void)snprintf(text + used, size - used, "%s%.*s", used > 0 ? " " : "", (int)length, word);
+}
+
+/* The next device in a report of a context after @p at, which has lines "#      resource 1  :  md 1
+ * dev 1  flags -- tcp/eth0"; NULL: no more. */
+static const char *next_device(const char *at, size_t *length)
+{
+    while ((at = strstr(at, "resource ")) != NULL) {
+        const char *end = at + strcspn(at, "\n");
+        const char *slash = memchr(at, '/', (size_t)(end - at));
+
+        if (slash != NULL) {
+            *length = (size_t)(end - slash) - 1;
+            return slash + 1;
+        }
+        at = end;
+    }
+    return NULL;
+}
+
 /* A device that UCX cannot use (down, without an address, not of the transports in UCX_TLS) is no
  * failure of ucp_init(): the context just lacks it. */
 static xm_status_t check_device(ucp_context_h context, const char *device, int rank)
 {
     char *report = report_of(context, NULL);
-    const char *tls = getenv("UCX_TLS");
+    const char *tls = getenv("UCX_TLS"), *at = report;
+    size_t length = 0;
     bool found = false;
 
     if (report == NULL) {
         return XM_ERR_NO_MEMORY;
     }
-    /* The report has lines "#      resource 1  :  md 1  dev 1  flags -- tcp/eth0". */
-    for (char *line = strstr(report, "resource "); line != NULL && !found;
-         line = strstr(line + 1, "resource ")) {
-        char *end = line + strcspn(line, "\n");
-        char *slash = memchr(line, '/', (size_t)(end - line));
-
-        found = slash != NULL && strncmp(slash + 1, device, strlen(device)) == 0 &&
-                slash + 1 + strlen(device) == end;
+    while (!found && (at = next_device(at, &length)) != NULL) {
+        found = strlen(device) == length && strncmp(at, device, length) == 0;
     }
     free(report);
     return found ? XM_OK
@@ -264,6 +289,30 @@ static xm_status_t open_context(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, co
     return status;
 }
 
+xm_status_t xm_ucx_rail_devices(char **devices)
+{
+    xm_ucx_rail_t rail = {0};
+    size_t length = 0, size;
+    char *report;
+    xm_status_t status = open_context(&rail, XM_UCX_RAIL_NIC, "", 0, 1, false);
+
+    if (status < 0) {
+        return status;
+    }
+    report = report_of(rail.context, NULL);
+    ucp_cleanup(rail.context);
+    if (report == NULL) {
+        return XM_ERR_NO_MEMORY;
+    }
+    size = strlen(report) + 1;
+    *devices = calloc(1, size);
+    for (const char *at = report; *devices != NULL && (at = next_device(at, &length)) != NULL;) {
+        append_word(*devices, size, at, length);
+    }
+    free(report);
+    return *devices != NULL ? XM_OK : xm_error_set(XM_ERR_NO_MEMORY, "no memory for device names");
+}
+
 xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const char *device,
                              int rank, int ranks, bool wakeup)
 {
@@ -316,19 +365,6 @@ void xm_ucx_rail_close(xm_ucx_rail_t *rail)
         ucp_cleanup(rail->context);
     }
     rail->open = false;
-}
-
-/* Appends `word` (not terminated) unless the text has it. */
-static void append_word(char *text, size_t size, const char *word, size_t length)
-{
-    size_t used = strlen(text);
-
-    for (const char *at = text; *at != '\0'; at += strcspn(at, " "), at += *at == ' ') {
-        if (strcspn(at, " ") == length && strncmp(at, word, length) == 0) {
-            return;
-        }
-    }
-    (void)snprintf(text + used, size - used, "%s%.*s", used > 0 ? " " : "", (int)length, word);
 }
 
 xm_status_t xm_ucx_rail_lanes(ucp_ep_h ep, char *buffer, size_t size)

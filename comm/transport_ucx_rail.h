@@ -47,6 +47,10 @@ typedef struct xm_ucx_rail {
 xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const char *device,
                              int rank, int ranks, bool wakeup);
 
+/** The network devices that UCX can use here, with blanks between, e.g. "eth0 mlx5_0:1". UCX_TLS
+ * and UCX_NET_DEVICES have been respected. To be freed. */
+xm_status_t xm_ucx_rail_devices(char **devices);
+
 /** What every UCX request of ours carries in its private area. */
 typedef struct xm_ucx_request {
     bool abandoned; /**< its operation has ended without UCX; the callback must not touch it */

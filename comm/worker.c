@@ -13,6 +13,7 @@
 #include "comm/config.h"
 #include "comm/log.h"
 #include "comm/transport_ucx.h"
+#include "comm/worker_nics.h"
 #include "comm/worker_seats.h"
 
 /*
@@ -270,13 +271,20 @@ xm_status_t xm_worker_allgather(xm_worker_t *worker, const void *send, void *rec
 static xm_status_t open_transport(xm_worker_t *worker)
 {
     xm_transport_ucx_params_t params = XM_TRANSPORT_UCX_PARAMS_INIT;
+    const char *given = xm_config_string(XM_CONFIG_NICS);
+    char chosen[XM_WORKER_NICS_SIZE];
+    xm_status_t status =
+        xm_worker_nics_choose(&worker->seats, worker->bootstrap, worker->timeout, chosen);
 
+    if (status < 0) {
+        return status;
+    }
     params.host = worker->seats.host_of;
     params.machine = worker->seats.machine_of;
     params.fault_channel = xm_bootstrap_fd(worker->bootstrap) >= 0;
     params.spin = worker->spin;
     params.timeout = worker->timeout;
-    params.nics = xm_config_string(XM_CONFIG_NICS);
+    params.nics = given[0] != '\0' && given[0] != '^' ? given : chosen;
     return xm_transport_ucx_create(worker->bootstrap, &params, &worker->transport);
 }
 

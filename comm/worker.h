@@ -4,7 +4,8 @@
  * where a rank waits.
  *
  * Creating a worker joins the rendezvous, compares the uniform settings (config.h) of all ranks,
- * exchanges topologies and host identities, and opens the transport. Ranks are on the same *host*
+ * exchanges topologies and host identities, agrees on the NICs to be used where hosts have several
+ * and XM_NICS names none (docs/topology.md), and opens the transport. Ranks are on the same *host*
  * when their host identity is equal: XM_HOST when set, else the machine's boot id and host name.
  *
  * Waiting: xm_worker_wait() is called in a loop `while (!finished) status = xm_worker_wait(worker,

@@ -27,10 +27,10 @@ static const char help[] =
 
 /* What reshard-bench has and is of no meaning here. */
 static const char *const refused[] = {
-    "ranks",     "hosts",        "list",     "model-config", "system-config",
-    "transport", "shard-table",  "strategy", "scheduler",    "nic-gbps",
-    "racks",     "uplink-gbps",  "profile",  "topology",     "verify",
-    "dry-run",   "memory-limit", "trace",    "plot",         "dump-plan",
+    "ranks",       "hosts",     "list",          "model-config", "system-config", "transport",
+    "shard-table", "strategy",  "scheduler",     "nic-gbps",     "racks",         "uplink-gbps",
+    "profile",     "topology",  "verify",        "dry-run",      "memory-limit",  "trace",
+    "plot",        "dump-plan", "show-topology",
 };
 
 static xm_status_t add_method(rb_peer_request_t *request, const char *name)

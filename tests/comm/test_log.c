@@ -17,6 +17,7 @@ START_TEST(lines_go_to_the_file_and_obey_the_level)
     ck_assert_int_eq(setenv("XM_LOG_LEVEL", "info", 1), 0);
     xm_log_info("seen %d", 1);
     xm_log_debug("hidden");
+    ck_assert(xm_log_enabled(XM_LOG_INFO) && !xm_log_enabled(XM_LOG_DEBUG));
     file = fdopen(fd, "r");
     ck_assert_ptr_nonnull(file);
     length = fread(text, 1, sizeof(text) - 1, file);

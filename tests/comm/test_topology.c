@@ -1,6 +1,8 @@
 #include "comm/topology.h"
 
+#include <sched.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "comm/topology_sysfs.h"
@@ -189,6 +191,181 @@ START_TEST(paths_grow_with_distance)
 }
 END_TEST
 
+static void make(const char *root, const char *name, const char *text)
+{
+    char path[512];
+    FILE *file;
+
+    (void)snprintf(path, sizeof(path), "%s/%s", root, name);
+    if (text == NULL) {
+        ck_assert_int_eq(mkdir(path, 0700), 0);
+        return;
+    }
+    file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    (void)fputs(text, file);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+static const char *info_of(hwloc_topology_t hwloc, const char *device, const char *name)
+{
+    for (hwloc_obj_t object = NULL; (object = hwloc_get_next_osdev(hwloc, object)) != NULL;) {
+        if (strcmp(object->name, device) == 0) {
+            return hwloc_obj_get_info_by_name(object, name);
+        }
+    }
+    return NULL;
+}
+
+START_TEST(sysfs_tells_what_hwloc_does_not)
+{
+    static const char *const names[] = {"class",
+                                        "class/net",
+                                        "class/net/ib0",
+                                        "class/net/wlan0",
+                                        "class/net/wlan0/wireless",
+                                        "class/infiniband",
+                                        "class/infiniband/mlx5_0",
+                                        "class/infiniband/mlx5_0/ports",
+                                        "class/infiniband/mlx5_0/ports/1",
+                                        "class/infiniband/mlx5_0/device"};
+    char root[] = "/tmp/xm-sysfs-XXXXXX", command[64], *xml;
+    xm_topology_t *topology = load("own/two-sockets", 0);
+    hwloc_topology_t hwloc;
+
+    ck_assert_ptr_nonnull(mkdtemp(root));
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); ++i) {
+        make(root, names[i], NULL);
+    }
+    make(root, "class/net/ib0/operstate", "lowerlayerdown\n");
+    make(root, "class/net/ib0/speed", "56000\n");
+    make(root, "class/infiniband/mlx5_0/ports/1/link_layer", "Ethernet\n");
+    make(root, "class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (4X EDR)\n");
+    (void)snprintf(command, sizeof(command), "%s/class/infiniband/mlx5_0/device/physfn", root);
+    ck_assert_int_eq(symlink("../0000:5e:00.0", command), 0);
+    ck_assert_int_eq(hwloc_topology_init(&hwloc), 0);
+    (void)hwloc_topology_set_io_types_filter(hwloc, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+    ck_assert_xm_ok(xm_topology_export_xml(topology, &xml));
+    ck_assert_int_eq(hwloc_topology_set_xmlbuffer(hwloc, xml, (int)strlen(xml) + 1), 0);
+    ck_assert_int_eq(hwloc_topology_load(hwloc), 0);
+    xm_topology_sysfs_annotate(hwloc, root);
+    ck_assert_str_eq(info_of(hwloc, "ib0", XM_TOPOLOGY_STATE_INFO), "down");
+    ck_assert_str_eq(info_of(hwloc, "mlx5_0", XM_TOPOLOGY_LINK_INFO), "100000");
+    ck_assert_str_eq(info_of(hwloc, "mlx5_0", XM_TOPOLOGY_FUNCTION_INFO), "0000:5e:00.0");
+    ck_assert_ptr_null(info_of(hwloc, "ib1", XM_TOPOLOGY_STATE_INFO));
+    hwloc_topology_destroy(hwloc);
+    xm_topology_destroy(topology);
+    free(xml);
+    (void)snprintf(command, sizeof(command), "rm -rf %s", root);
+    ck_assert_int_eq(system(command), 0); /* NOLINT(cert-env33-c) */
+}
+END_TEST
+
+START_TEST(nics_tell_their_state_and_kind)
+{
+    xm_topology_t *topology = load("own/sriov", 0);
+    const xm_topology_device_t *nic;
+
+    ck_assert_int_eq(xm_topology_device_count(topology, XM_DEVICE_NIC), 6);
+    nic = xm_topology_device(topology, XM_DEVICE_NIC, 0);
+    ck_assert(!nic->down && !nic->wireless && !nic->infiniband);
+    ck_assert_str_eq(nic->interface, "ens1f0");
+    ck_assert_str_eq(nic->physical_function, "");
+    for (int i = 1; i < 5; ++i) {
+        nic = xm_topology_device(topology, XM_DEVICE_NIC, i);
+        ck_assert_str_eq(nic->physical_function, "0000:12:00.0");
+    }
+    ck_assert_str_eq(nic->name, "0000:12:00.4");
+    ck_assert_str_eq(nic->interface, "");
+    ck_assert(xm_topology_device(topology, XM_DEVICE_NIC, 5)->down);
+    xm_topology_destroy(topology);
+    topology = load("own/old-format", 0);
+    ck_assert_int_eq(xm_topology_device_count(topology, XM_DEVICE_NIC), 3);
+    nic = xm_topology_device(topology, XM_DEVICE_NIC, 2);
+    ck_assert_str_eq(nic->rdma_name, "mlx4_0");
+    ck_assert_int_eq(nic->rdma_port, 2);
+    ck_assert(nic->infiniband && nic->down);
+    xm_topology_destroy(topology);
+    topology = load("own/laptop-wifi", 0);
+    ck_assert(xm_topology_device(topology, XM_DEVICE_NIC, 0)->wireless);
+    xm_topology_destroy(topology);
+}
+END_TEST
+
+START_TEST(paths_between_any_devices)
+{
+    xm_topology_t *topology = load("own/nested-switches", 0);
+    int near = 0, far = 0;
+
+    /* GPU 0 and NIC 0 meet at the inner switch, NIC 1 at the outer one. */
+    ck_assert_int_eq(xm_topology_path_between(topology, XM_DEVICE_GPU, 0, XM_DEVICE_NIC, 0, &near),
+                     XM_PATH_SWITCH);
+    ck_assert_int_eq(xm_topology_path_between(topology, XM_DEVICE_GPU, 0, XM_DEVICE_NIC, 1, &far),
+                     XM_PATH_SWITCH);
+    ck_assert_int_gt(near, far);
+    ck_assert_int_eq(xm_topology_path_between(topology, XM_DEVICE_NIC, 1, XM_DEVICE_NIC, 1, NULL),
+                     XM_PATH_DEVICE);
+    xm_topology_destroy(topology);
+    topology = load("own/eight-nodes", 0);
+    ck_assert_int_eq(xm_topology_path_to_node(topology, XM_DEVICE_NIC, 0, 0), XM_PATH_NUMA);
+    ck_assert_int_eq(xm_topology_path_to_node(topology, XM_DEVICE_NIC, 0, 1), XM_PATH_PACKAGE);
+    ck_assert_int_eq(xm_topology_path_to_node(topology, XM_DEVICE_NIC, 0, 7), XM_PATH_MACHINE);
+    ck_assert_int_eq(xm_topology_path_to_node(topology, XM_DEVICE_NIC, 0, -1), XM_PATH_MACHINE);
+    ck_assert_int_eq(xm_topology_path_between(topology, XM_DEVICE_NIC, 0, XM_DEVICE_NIC, 1, NULL),
+                     XM_PATH_PACKAGE);
+    ck_assert_int_eq(xm_topology_path_between(topology, XM_DEVICE_NIC, 0, XM_DEVICE_NIC, 3, NULL),
+                     XM_PATH_MACHINE);
+    xm_topology_destroy(topology);
+}
+END_TEST
+
+START_TEST(uplinks_hold_what_shares_them)
+{
+    xm_topology_t *topology = load("own/desktop-one-node", 0);
+    bool card = false;
+
+    for (int i = 0; i < xm_topology_uplink_count(topology); ++i) {
+        const xm_topology_uplink_t *uplink = xm_topology_uplink(topology, i);
+
+        ck_assert_double_gt(uplink->bandwidth, 0);
+        if (uplink->card) {
+            card = true;
+            ck_assert_str_eq(uplink->name, "0000:06:00");
+            ck_assert_double_eq_tol(uplink->bandwidth, 31.5e9 / 8, 1e4);
+            ck_assert(!xm_topology_uplink_holds(topology, i, XM_DEVICE_NIC, 0));
+            ck_assert(xm_topology_uplink_holds(topology, i, XM_DEVICE_NIC, 1));
+            ck_assert(xm_topology_uplink_holds(topology, i, XM_DEVICE_NIC, 2));
+        }
+        if (strcmp(uplink->name, "0000:00:01.0") == 0) {
+            ck_assert(xm_topology_uplink_holds(topology, i, XM_DEVICE_GPU, 0));
+            ck_assert(!xm_topology_uplink_holds(topology, i, XM_DEVICE_GPU, 1));
+        }
+    }
+    ck_assert(card);
+    xm_topology_destroy(topology);
+}
+END_TEST
+
+START_TEST(a_process_knows_its_node)
+{
+    xm_topology_t *topology = load("own/two-sockets", 0);
+    cpu_set_t before, cpu;
+    int first = 0;
+
+    ck_assert_int_eq(sched_getaffinity(0, sizeof(before), &before), 0);
+    while (!CPU_ISSET((size_t)first, &before)) {
+        ++first;
+    }
+    CPU_ZERO(&cpu);
+    CPU_SET((size_t)first, &cpu);
+    ck_assert_int_eq(sched_setaffinity(0, sizeof(cpu), &cpu), 0);
+    /* Four threads each; a thread that the machine does not have is in no node. */
+    ck_assert_int_eq(xm_topology_own_node(topology), first < 8 ? first / 4 : -1);
+    (void)sched_setaffinity(0, sizeof(before), &before);
+    xm_topology_destroy(topology);
+}
+END_TEST
+
 START_TEST(sysfs_speeds_are_read_strictly)
 {
     ck_assert_double_eq(xm_topology_sysfs_parse_net_speed("100000\n"), 100000);
@@ -216,6 +393,11 @@ int main(void)
     tcase_add_test(tcase, devices_carry_units);
     tcase_add_test(tcase, paths_grow_with_distance);
     tcase_add_test(tcase, sysfs_speeds_are_read_strictly);
+    tcase_add_test(tcase, sysfs_tells_what_hwloc_does_not);
+    tcase_add_test(tcase, nics_tell_their_state_and_kind);
+    tcase_add_test(tcase, paths_between_any_devices);
+    tcase_add_test(tcase, uplinks_hold_what_shares_them);
+    tcase_add_test(tcase, a_process_knows_its_node);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }
