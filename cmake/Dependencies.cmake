@@ -6,7 +6,9 @@ pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc>=2.7)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson>=2.13)
 pkg_check_modules(POPT REQUIRED IMPORTED_TARGET popt)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash>=0.8)
+pkg_check_modules(NETTLE REQUIRED IMPORTED_TARGET nettle>=3.7)
+pkg_check_modules(PMIX pmix>=3.0)
 
 add_library(xm_dependencies INTERFACE)
 target_link_libraries(xm_dependencies INTERFACE PkgConfig::UCX PkgConfig::HWLOC PkgConfig::JANSSON
-                      PkgConfig::XXHASH Threads::Threads m dl)
+                      PkgConfig::XXHASH PkgConfig::NETTLE Threads::Threads m dl)
