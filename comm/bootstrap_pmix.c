@@ -4,10 +4,12 @@
 
 #include <dlfcn.h>
 #include <pmix.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comm/bootstrap_wire.h"
 
@@ -27,13 +29,9 @@ typedef struct {
     const char *(*error_string)(pmix_status_t status);
 } pmix_library_t;
 
-/* Allgathers of this process so far. Each has a key of its own, also when PMIx is opened again:
- * what was once published under a key stays in the launcher's store. */
-static atomic_uint gathered;
-
 enum { FENCE_RUNS = 1 }; /* no pmix_status_t is positive */
 
-/* One allgather. PMIx's own thread ends the fence, so a request stays until PMIx is closed. */
+/* One allgather. PMIx's own thread ends the fence. */
 typedef struct request {
     struct pmix *pmix;
     struct request *next;
@@ -49,6 +47,7 @@ typedef struct pmix {
     pmix_library_t library;
     pmix_proc_t self;
     xm_oob_t oob;
+    unsigned gathered; /* allgathers so far: each has a key of its own */
     request_t *requests;
     char sentence[256]; /* what went wrong in the table; "" when nothing has */
 } pmix_t;
@@ -97,8 +96,7 @@ static xm_status_t table_post(void *context, const void *send, void *receive, si
     request->send = send;
     request->receive = receive;
     request->length = length;
-    (void)snprintf(request->key, sizeof(request->key), "crossmesh.%u",
-                   atomic_fetch_add(&gathered, 1));
+    (void)snprintf(request->key, sizeof(request->key), "crossmesh.%u", pmix->gathered++);
     published = publish(request);
     if (published < 0) {
         return published;
@@ -162,10 +160,19 @@ static xm_status_t table_test(void *arg)
     return status;
 }
 
-/* The fence may still run: disconnect() frees. */
-static void table_free(void *request)
+/* A request whose fence still runs stays until the end. */
+static void table_free(void *arg)
 {
-    (void)request;
+    request_t *request = arg, **link = &request->pmix->requests;
+
+    if (atomic_load(&request->fence) == FENCE_RUNS) {
+        return;
+    }
+    while (*link != request) {
+        link = &(*link)->next;
+    }
+    *link = request->next;
+    free(request);
 }
 
 static xm_status_t find(const pmix_library_t *pmix, const char *name, void *function)
@@ -276,16 +283,54 @@ free_self:
     return status;
 }
 
+/* PMIx can be connected to once in the life of a process: an MPI that is initialised after
+ * PMIx_Finalize() finds its launcher gone, and a process that ends without it counts as failed. So
+ * there is one connection for all bootstraps, until the end. */
+static struct {
+    pthread_mutex_t lock;
+    pmix_t *pmix; /* NULL before the first use */
+    pid_t owner;
+} connection = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void disconnect_at_exit(void)
+{
+    /* A child that was forked since has nothing to do with it. */
+    if (connection.owner == getpid()) {
+        disconnect(connection.pmix);
+    }
+}
+
+static xm_status_t use_connection(pmix_t **pmix)
+{
+    xm_status_t status = XM_OK;
+
+    (void)pthread_mutex_lock(&connection.lock);
+    if (connection.pmix == NULL) {
+        status = connect_to_launcher(&connection.pmix);
+        if (status == XM_OK) {
+            connection.owner = getpid();
+            (void)atexit(disconnect_at_exit);
+        }
+    } else if (connection.owner != getpid()) {
+        status = xm_error_set(XM_ERR_UNSUPPORTED,
+                              "PMIx: this process was forked by one that has connected to it");
+    }
+    *pmix = connection.pmix;
+    (void)pthread_mutex_unlock(&connection.lock);
+    return status;
+}
+
 xm_status_t xm_bootstrap_create_pmix(const xm_job_env_t *env, double timeout,
                                      xm_bootstrap_t **bootstrap)
 {
     pmix_t *pmix = NULL;
     const xm_oob_t *oob;
-    xm_status_t status = connect_to_launcher(&pmix);
+    xm_status_t status = use_connection(&pmix);
 
     if (status < 0) {
         return status;
     }
+    pmix->sentence[0] = '\0';
     oob = &pmix->oob;
     if (env->size >= 0 && (env->rank != oob->rank || env->size != oob->size)) {
         status = xm_error_set(XM_ERR_MISMATCH,
@@ -297,7 +342,6 @@ xm_status_t xm_bootstrap_create_pmix(const xm_job_env_t *env, double timeout,
             (void)xm_error_set(status, "%s", pmix->sentence);
         }
     }
-    disconnect(pmix);
     return status;
 }
 

@@ -5,7 +5,8 @@
  *
  * The library (libpmix.so.2) is opened at run time, so one build runs with and without it; its
  * headers are needed only to build. PMIx is used for two allgathers, which tell where rank 0
- * listens and a random secret; then it is closed again and the TCP star takes over.
+ * listens and a random secret; then the TCP star takes over. The connection to the launcher stays
+ * until the process exits, shared with an MPI that the process may use before or after.
  */
 #ifndef XM_COMM_BOOTSTRAP_PMIX_H
 #define XM_COMM_BOOTSTRAP_PMIX_H

@@ -1,4 +1,5 @@
 /* One rank of a job that mpirun starts: pmix_rank ROLE. Run by test_bootstrap_pmix.sh. */
+#include <dlfcn.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -46,6 +47,30 @@ static int meet(const xm_job_env_t *env)
         xm_bootstrap_destroy(bootstrap);
     }
     (void)printf("rank %d of %d met\n", env->rank, env->size);
+    return 0;
+}
+
+/* MPI may be initialised after the ranks have met, and even when they have parted. */
+static int use_mpi(const xm_job_env_t *env)
+{
+    void *mpi = dlopen("libmpi.so.40", RTLD_NOW | RTLD_GLOBAL), *symbols[2];
+    int (*init)(int *, char ***);
+    int (*finalize)(void);
+    xm_bootstrap_t *bootstrap;
+
+    local_expect(mpi != NULL, "%s", dlerror());
+    symbols[0] = dlsym(mpi, "MPI_Init");
+    symbols[1] = dlsym(mpi, "MPI_Finalize");
+    local_expect(symbols[0] != NULL && symbols[1] != NULL, "%s", dlerror());
+    memcpy(&init, &symbols[0], sizeof(init));
+    memcpy(&finalize, &symbols[1], sizeof(finalize));
+    xm_bootstrap_destroy(join(env));
+    local_expect(init(NULL, NULL) == 0, "MPI_Init");
+    bootstrap = join(env);
+    local_expect(finalize() == 0, "MPI_Finalize");
+    local_expect_ok(xm_bootstrap_barrier(bootstrap, local_patience(limit_s)));
+    xm_bootstrap_destroy(bootstrap);
+    (void)printf("rank %d used MPI\n", env->rank);
     return 0;
 }
 
@@ -107,7 +132,8 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*run)(const xm_job_env_t *env);
-    } roles[] = {{"meet", meet}, {"die", die}, {"miss", miss}, {"differ", differ}};
+    } roles[] = {
+        {"meet", meet}, {"mpi", use_mpi}, {"die", die}, {"miss", miss}, {"differ", differ}};
     xm_job_env_t env;
 
     local_expect(argc == 2, "usage: pmix_rank ROLE");
