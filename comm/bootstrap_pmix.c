@@ -340,6 +340,8 @@ xm_status_t xm_bootstrap_create_pmix(const xm_job_env_t *env, double timeout,
         status = xm_bootstrap_create_star(oob, timeout, bootstrap);
         if (status < 0 && pmix->sentence[0] != '\0') {
             (void)xm_error_set(status, "%s", pmix->sentence);
+        } else if (status < 0) {
+            (void)xm_error_prefix(status, "meeting through PMIx");
         }
     }
     return status;

@@ -283,11 +283,15 @@ static xm_status_t open_transport(xm_worker_t *worker)
 static xm_status_t join(const xm_job_env_t *env, const xm_worker_params_t *params, double timeout,
                         xm_bootstrap_t **bootstrap)
 {
-    if (params->oob == NULL) {
+    if (params->oob == NULL && env != NULL) {
         return xm_bootstrap_create(env, params->listen_fd, timeout, bootstrap);
     }
     if (params->listen_fd >= 0) {
         (void)close(params->listen_fd);
+    }
+    if (params->oob == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "xm_worker_create: neither an environment nor an allgather");
     }
     return params->oob_only ? xm_bootstrap_create_oob(params->oob, bootstrap)
                             : xm_bootstrap_create_star(params->oob, timeout, bootstrap);
