@@ -53,7 +53,7 @@ static json_t *environment_json(void)
     for (int id = 0; id < XM_CONFIG_COUNT; ++id) {
         const char *name = xm_config_row((xm_config_id_t)id)->name, *value = getenv(name);
 
-        if (value != NULL) {
+        if (value != NULL && id != XM_CONFIG_JOB_SECRET) {
             (void)json_object_set_new(environment, name, text_json(value));
         }
     }

@@ -8,7 +8,9 @@ pkg_check_modules(POPT REQUIRED IMPORTED_TARGET popt)
 pkg_check_modules(YAJL REQUIRED IMPORTED_TARGET yajl>=2.1)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash>=0.8)
+pkg_check_modules(NETTLE REQUIRED IMPORTED_TARGET nettle>=3.7)
+pkg_check_modules(PMIX pmix>=3.0)
 
 add_library(xm_dependencies INTERFACE)
 target_link_libraries(xm_dependencies INTERFACE PkgConfig::UCX PkgConfig::HWLOC PkgConfig::JANSSON
-                      PkgConfig::XXHASH PkgConfig::YAJL PkgConfig::ZLIB Threads::Threads m dl)
+                      PkgConfig::XXHASH PkgConfig::YAJL PkgConfig::ZLIB PkgConfig::NETTLE Threads::Threads m dl)

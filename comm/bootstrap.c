@@ -8,7 +8,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "comm/bootstrap_pmix.h"
 #include "comm/bootstrap_private.h"
+#include "comm/log.h"
 
 /* Longest sleep between two looks at a bootstrap that has no descriptor. */
 enum { OOB_NAP_NS = 1000000, OOB_FIRST_NAP_NS = 20000 };
@@ -29,6 +31,23 @@ double xm_bootstrap_clock(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+xm_status_t xm_bootstrap_create(const xm_job_env_t *env, int listen_fd, double timeout,
+                                xm_bootstrap_t **bootstrap)
+{
+    xm_status_t status;
+
+    if (!env->pmix || listen_fd >= 0) {
+        return xm_bootstrap_create_tcp(env, listen_fd, timeout, bootstrap);
+    }
+    status = xm_bootstrap_create_pmix(env, timeout, bootstrap);
+    if (status != XM_ERR_UNSUPPORTED || env->master_addr[0] == '\0' || env->master_port < 0) {
+        return status;
+    }
+    xm_log_info("%s; the ranks meet at %s port %d instead", xm_last_error(), env->master_addr,
+                env->master_port);
+    return xm_bootstrap_create_tcp(env, -1, timeout, bootstrap);
+}
+
 int xm_bootstrap_rank(const xm_bootstrap_t *bootstrap)
 {
     return bootstrap->rank;
@@ -39,8 +58,9 @@ int xm_bootstrap_size(const xm_bootstrap_t *bootstrap)
     return bootstrap->size;
 }
 
-xm_status_t xm_bootstrap_allgather_post(xm_bootstrap_t *bootstrap, const void *send, void *receive,
-                                        size_t length)
+/* What is common to the posts. */
+static xm_status_t check_post(const xm_bootstrap_t *bootstrap, const char *function,
+                              const void *send, size_t length, size_t limit)
 {
     xm_status_t status = xm_bootstrap_verdict(bootstrap);
 
@@ -48,16 +68,28 @@ xm_status_t xm_bootstrap_allgather_post(xm_bootstrap_t *bootstrap, const void *s
         return status;
     }
     if (bootstrap->posted) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "allgather: another one is in flight");
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: another one is in flight", function);
     }
-    if (length > XM_BOOTSTRAP_MAX_GATHER / (size_t)bootstrap->size) {
+    if (length > limit) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "allgather: %zu bytes from each of %d ranks exceed %d", length,
+                            "%s: %zu bytes from each of %d ranks exceed %d", function, length,
                             bootstrap->size, XM_BOOTSTRAP_MAX_GATHER);
     }
-    if (length > 0 && (send == NULL || receive == NULL)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "allgather: NULL buffer for %zu bytes",
+    if (length > 0 && send == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: NULL buffer for %zu bytes", function,
                             length);
+    }
+    return XM_OK;
+}
+
+xm_status_t xm_bootstrap_allgather_post(xm_bootstrap_t *bootstrap, const void *send, void *receive,
+                                        size_t length)
+{
+    xm_status_t status = check_post(bootstrap, "allgather", receive != NULL ? send : NULL, length,
+                                    XM_BOOTSTRAP_MAX_GATHER / (size_t)bootstrap->size);
+
+    if (status < 0) {
+        return status;
     }
     status = bootstrap->ops->post(bootstrap, send, receive, length);
     bootstrap->posted = status >= 0;
@@ -100,16 +132,13 @@ static void wait_for_news(const xm_bootstrap_t *bootstrap, double remaining, lon
     }
 }
 
-xm_status_t xm_bootstrap_allgather(xm_bootstrap_t *bootstrap, const void *send, void *receive,
-                                   size_t length, double timeout)
+/* Waits for the end of what was posted, at most `timeout` seconds. */
+static xm_status_t await_gathered(xm_bootstrap_t *bootstrap, double timeout)
 {
     double deadline = xm_bootstrap_clock() + timeout;
     long nap_ns = OOB_FIRST_NAP_NS;
-    xm_status_t status = xm_bootstrap_allgather_post(bootstrap, send, receive, length);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
     while ((status = xm_bootstrap_allgather_test(bootstrap)) == XM_IN_PROGRESS) {
         double remaining = deadline - xm_bootstrap_clock();
 
@@ -119,6 +148,14 @@ xm_status_t xm_bootstrap_allgather(xm_bootstrap_t *bootstrap, const void *send, 
         wait_for_news(bootstrap, remaining, &nap_ns);
     }
     return status;
+}
+
+xm_status_t xm_bootstrap_allgather(xm_bootstrap_t *bootstrap, const void *send, void *receive,
+                                   size_t length, double timeout)
+{
+    xm_status_t status = xm_bootstrap_allgather_post(bootstrap, send, receive, length);
+
+    return status < 0 ? status : await_gathered(bootstrap, timeout);
 }
 
 static void put_u64(uint8_t bytes[8], uint64_t value)
@@ -159,24 +196,23 @@ static xm_status_t offsets_from_lengths(const xm_bootstrap_t *bootstrap, const u
     return XM_OK;
 }
 
-xm_status_t xm_bootstrap_allgatherv(xm_bootstrap_t *bootstrap, const void *send, size_t length,
-                                    void **receive, size_t **offsets, double timeout)
+/* By two allgathers of one length each, for bootstraps that have nothing better. */
+static xm_status_t gather_padded(xm_bootstrap_t *bootstrap, const void *send, size_t length,
+                                 void **receive, size_t *offsets, double timeout)
 {
     size_t size = (size_t)bootstrap->size, longest = 0;
     double deadline = xm_bootstrap_clock() + timeout;
     uint8_t *lengths = malloc(8 * size), *padded = NULL, *all = NULL;
-    size_t *starts = malloc((size + 1) * sizeof(*starts));
     uint8_t own[8];
     xm_status_t status;
 
-    if (lengths == NULL || starts == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "allgatherv: no memory for %zu lengths", size);
-        goto free_lengths;
+    if (lengths == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "allgatherv: no memory for %zu lengths", size);
     }
     put_u64(own, length);
     status = xm_bootstrap_allgather(bootstrap, own, lengths, sizeof(own), timeout);
     if (status == XM_OK) {
-        status = offsets_from_lengths(bootstrap, lengths, starts, &longest);
+        status = offsets_from_lengths(bootstrap, lengths, offsets, &longest);
     }
     if (status < 0) {
         goto free_lengths;
@@ -199,21 +235,54 @@ xm_status_t xm_bootstrap_allgatherv(xm_bootstrap_t *bootstrap, const void *send,
         }
     }
     for (size_t rank = 0; rank < size; ++rank) {
-        memmove(all + starts[rank], all + rank * longest, starts[rank + 1] - starts[rank]);
+        memmove(all + offsets[rank], all + rank * longest, offsets[rank + 1] - offsets[rank]);
     }
     *receive = all;
-    *offsets = starts;
     all = NULL;
-    starts = NULL;
     status = XM_OK;
 
 free_blobs:
     free(all);
     free(padded);
 free_lengths:
-    free(starts);
     free(lengths);
     return status;
+}
+
+/* In one go, where the bootstrap can. */
+static xm_status_t gather_blobs(xm_bootstrap_t *bootstrap, const void *send, size_t length,
+                                void **receive, size_t *offsets, double timeout)
+{
+    xm_status_t status = check_post(bootstrap, "allgatherv", send, length, XM_BOOTSTRAP_MAX_GATHER);
+
+    if (status == XM_OK) {
+        status = bootstrap->ops->post_blobs(bootstrap, send, length);
+        bootstrap->posted = status >= 0;
+    }
+    if (status >= 0) {
+        status = await_gathered(bootstrap, timeout);
+    }
+    return status < 0 ? status : bootstrap->ops->take_blobs(bootstrap, receive, offsets);
+}
+
+xm_status_t xm_bootstrap_allgatherv(xm_bootstrap_t *bootstrap, const void *send, size_t length,
+                                    void **receive, size_t **offsets, double timeout)
+{
+    size_t size = (size_t)bootstrap->size, *starts = malloc((size + 1) * sizeof(*starts));
+    xm_status_t status;
+
+    if (starts == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "allgatherv: no memory for %zu lengths", size);
+    }
+    status = bootstrap->ops->post_blobs != NULL
+                 ? gather_blobs(bootstrap, send, length, receive, starts, timeout)
+                 : gather_padded(bootstrap, send, length, receive, starts, timeout);
+    if (status < 0) {
+        free(starts);
+        return status;
+    }
+    *offsets = starts;
+    return XM_OK;
 }
 
 xm_status_t xm_bootstrap_barrier(xm_bootstrap_t *bootstrap, double timeout)

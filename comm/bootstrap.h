@@ -2,17 +2,21 @@
  * @file bootstrap.h
  * How the ranks of a job find each other, exchange small blobs, and learn that one of them is gone.
  *
- * The contract is UCC's out-of-band table: a non-blocking allgather triple (post, test, free), the
- * number of ranks and the own rank. A runtime that already has a rendezvous fills ::xm_oob_t
- * itself; otherwise xm_bootstrap_create_tcp() makes one from RANK, WORLD_SIZE, MASTER_ADDR and
- * MASTER_PORT (torchrun's variables; the rank and size variables of mpirun and srun are understood
- * as well).
+ * Ranks meet in one of three ways:
  *
- * The TCP bootstrap is a star around rank 0. Its connections stay open for the life of the job and
- * carry faults: when a process ends, its kernel closes the socket, rank 0 notices within
- * milliseconds and tells the others which rank it was; when rank 0 ends, everybody notices by
- * himself. A rank that leaves in order (xm_bootstrap_destroy() after success) says goodbye first
- * and is not a fault.
+ * - at an address: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (torchrun's variables; the rank
+ * and size variables of mpirun and srun are understood as well), xm_bootstrap_create_tcp();
+ * - through PMIx, where mpirun or srun offers it and MASTER_ADDR is not set: rank 0 listens at a
+ * free port and tells the others where, xm_bootstrap_create() chooses between the two;
+ * - through the caller's own allgather, UCC's out-of-band table ::xm_oob_t: a non-blocking triple
+ *   (post, test, free), the number of ranks and the own rank. xm_bootstrap_create_star() uses it
+ *   once, to tell where rank 0 listens; xm_bootstrap_create_oob() uses it for everything.
+ *
+ * All but the last end in a star of TCP connections around rank 0. The star's connections stay open
+ * for the life of the job and carry faults: when a process ends, its kernel closes the socket, rank
+ * 0 notices within milliseconds and tells the others which rank it was; when rank 0 ends, everybody
+ * notices by himself. A rank that leaves in order (xm_bootstrap_destroy() after success) says
+ * goodbye first and is not a fault.
  *
  * Threads: one thread at a time per object.
  */
@@ -43,10 +47,16 @@ typedef struct xm_bootstrap xm_bootstrap_t;
 
 /** What the environment says about this process's place in the job. */
 typedef struct xm_job_env {
-    int rank; /**< RANK, or OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID; -1 when absent */
+    int rank; /**< RANK, or OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID, PMIX_RANK; -1 when absent
+               */
     int size; /**< WORLD_SIZE, or its counterparts; -1 when absent */
-    char master_addr[256]; /**< MASTER_ADDR; "127.0.0.1" when a launcher says all ranks are local */
+    /** MASTER_ADDR; "127.0.0.1" when a launcher says that all ranks are local; the first host of
+     * SLURM_STEP_NODELIST, where srun starts rank 0 */
+    char master_addr[256];
     int master_port; /**< MASTER_PORT, or one derived from the launcher's job id; -1 when absent */
+    /** MASTER_ADDR and RANK are not set, and PMIX_NAMESPACE and PMIX_RANK are: the ranks meet
+     * through PMIx. It may then be PMIx alone that knows the size (-1 here). */
+    bool pmix;
 } xm_job_env_t;
 
 /**
@@ -55,14 +65,28 @@ typedef struct xm_job_env {
  */
 XM_API xm_status_t xm_job_env_read(xm_job_env_t *env);
 
+/** Joins the job in the way that @p env says. @p listen_fd as below; with one, PMIx is not used. */
+XM_API xm_status_t xm_bootstrap_create(const xm_job_env_t *env, int listen_fd, double timeout,
+                                       xm_bootstrap_t **bootstrap);
+
 /**
- * Connects to rank 0 at env->master_addr:env->master_port (rank 0 listens there), within @p timeout
- * seconds. Rank 0 may pass @p listen_fd, a socket already bound and listening (a local launcher
- * makes one, so that no port can be stolen); -1 otherwise. Fails with the ranks that are missing, a
- * duplicate rank, or a differing world size.
+ * Connects to rank 0 at env->master_addr:env->master_port (rank 0 listens there, see XM_BIND),
+ * within @p timeout seconds. With XM_JOB_SECRET or XM_JOB_SECRET_FILE both sides prove that they
+ * know the secret; who does not is turned away and does not disturb the job. Rank 0 may pass @p
+ * listen_fd, a socket already bound and listening (a local launcher makes one, so that no port can
+ * be stolen); -1 otherwise. Fails with the ranks that are missing, a duplicate rank, or a differing
+ * world size.
  */
 XM_API xm_status_t xm_bootstrap_create_tcp(const xm_job_env_t *env, int listen_fd, double timeout,
                                            xm_bootstrap_t **bootstrap);
+
+/**
+ * A star whose ranks learn through @p oob where rank 0 listens and a random secret of the job; the
+ * table is not used after the return. Two allgathers; all ranks on one machine meet at its loopback
+ * interface.
+ */
+XM_API xm_status_t xm_bootstrap_create_star(const xm_oob_t *oob, double timeout,
+                                            xm_bootstrap_t **bootstrap);
 
 /** Wraps a caller's table (which must outlive the object). No fault channel then. */
 XM_API xm_status_t xm_bootstrap_create_oob(const xm_oob_t *oob, xm_bootstrap_t **bootstrap);

@@ -34,7 +34,7 @@ xm_status_t xm_bootstrap_link_open(xm_bootstrap_link_t *link, int fd, int epoll,
 {
     struct epoll_event event;
 
-    *link = (xm_bootstrap_link_t){.fd = fd, .epoll = epoll, .key = key, .stranger = true};
+    *link = (xm_bootstrap_link_t){.fd = fd, .epoll = epoll, .key = key};
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S);
@@ -209,8 +209,8 @@ xm_status_t xm_bootstrap_link_receive(xm_bootstrap_link_t *link)
         if (status < 0) {
             return status;
         }
-        if (link->stranger && link->frame.type != XM_BOOTSTRAP_HELLO) {
-            return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: type %d before a HELLO",
+        if (link->expected != 0 && (link->expected >> (int)link->frame.type & 1) == 0) {
+            return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: type %d before its time",
                                 (int)link->frame.type);
         }
         link->payload_have = 0;

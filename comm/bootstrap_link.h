@@ -11,10 +11,12 @@
 #include "comm/bootstrap_wire.h"
 
 typedef struct xm_bootstrap_link {
-    int fd;        /**< -1 when closed */
-    int epoll;     /**< the owner's instance */
-    uint64_t key;  /**< what epoll reports for it */
-    bool stranger; /**< has not said who it is: only a HELLO is read (nothing large) */
+    int fd;       /**< -1 when closed */
+    int epoll;    /**< the owner's instance */
+    uint64_t key; /**< what epoll reports for it */
+    /** One bit (1 << type) for each type that may come, 0 for all: nothing else is read, above all
+     * nothing large, from whom has not said who it is. */
+    uint32_t expected;
 
     uint8_t header[XM_BOOTSTRAP_HEADER_SIZE];
     size_t header_have;

@@ -42,7 +42,7 @@ static xm_status_t oob_test(xm_bootstrap_t *bootstrap)
         bootstrap->fault.status = status;
         bootstrap->fault.rank = -1;
         (void)snprintf(bootstrap->fault.sentence, sizeof(bootstrap->fault.sentence),
-                       "the caller's out-of-band allgather failed on rank %d: %s", bootstrap->rank,
+                       "the out-of-band allgather failed on rank %d: %s", bootstrap->rank,
                        xm_status_string(status));
     }
     return xm_bootstrap_verdict(bootstrap);
@@ -56,8 +56,8 @@ static xm_status_t oob_abandon(xm_bootstrap_t *bootstrap, double waited)
     bootstrap->fault.status = XM_ERR_TIMEOUT;
     bootstrap->fault.rank = -1;
     (void)snprintf(bootstrap->fault.sentence, sizeof(bootstrap->fault.sentence),
-                   "rank %d: the caller's out-of-band allgather did not end within %g s",
-                   bootstrap->rank, waited);
+                   "rank %d: the out-of-band allgather did not end within %g s", bootstrap->rank,
+                   waited);
     return xm_bootstrap_verdict(bootstrap);
 }
 

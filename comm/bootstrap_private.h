@@ -10,6 +10,10 @@
 
 typedef struct xm_bootstrap_ops {
     xm_status_t (*post)(xm_bootstrap_t *bootstrap, const void *send, void *receive, size_t length);
+    /** NULL, or starts an allgather of blocks of differing lengths; test() tells its end. */
+    xm_status_t (*post_blobs)(xm_bootstrap_t *bootstrap, const void *send, size_t length);
+    /** After that end: all blocks in a row (the caller's to free), and where each begins. */
+    xm_status_t (*take_blobs)(xm_bootstrap_t *bootstrap, void **blobs, size_t *offsets);
     xm_status_t (*test)(xm_bootstrap_t *bootstrap);
     xm_status_t (*abandon)(xm_bootstrap_t *bootstrap, double waited);
     xm_status_t (*poll)(xm_bootstrap_t *bootstrap);
@@ -32,5 +36,8 @@ xm_status_t xm_bootstrap_verdict(const xm_bootstrap_t *bootstrap);
 
 /** Monotonic seconds, for deadlines. */
 double xm_bootstrap_clock(void);
+
+/** The name this rank's host goes by in sentences: XM_HOST, else the host name. */
+void xm_bootstrap_own_host(char *host, size_t size);
 
 #endif

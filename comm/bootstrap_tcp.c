@@ -9,41 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "comm/config.h"
-
 /* Events per look; and how long a leaving rank waits for the kernel to take its last frames. */
-enum { EVENTS = 64, FAREWELL_MS = 1000, LISTED_RANKS = 8 };
-
-char *xm_bootstrap_peer_name(const xm_bootstrap_tcp_t *self, int rank, char *buffer, size_t size)
-{
-    const xm_bootstrap_peer_t *peer = &self->peers[rank];
-
-    (void)snprintf(buffer, size, "rank %d (host %s, pid %d)", rank,
-                   peer->host != NULL ? peer->host : "?", peer->pid);
-    return buffer;
-}
-
-int xm_bootstrap_list_ranks(const xm_bootstrap_tcp_t *self,
-                            bool (*missing)(const xm_bootstrap_peer_t *peer), char *text,
-                            size_t size)
-{
-    size_t used = 0;
-    int count = 0;
-
-    text[0] = '\0';
-    for (int rank = 1; rank < self->base.size; ++rank) {
-        if (!missing(&self->peers[rank])) {
-            continue;
-        }
-        ++count;
-        if (count <= LISTED_RANKS && used < size) {
-            used += (size_t)snprintf(text + used, size - used, "%s%d", count > 1 ? ", " : "", rank);
-        } else if (count == LISTED_RANKS + 1 && used < size) {
-            used += (size_t)snprintf(text + used, size - used, " …");
-        }
-    }
-    return count;
-}
+enum { EVENTS = 64, FAREWELL_MS = 1000 };
 
 static void send_fault(xm_bootstrap_link_t *link, xm_bootstrap_type_t type,
                        const xm_bootstrap_fault_t *fault)
@@ -70,7 +37,7 @@ static void settle(xm_bootstrap_tcp_t *self, const xm_bootstrap_fault_t *fault)
 static void fault_of(const xm_bootstrap_tcp_t *self, int rank, xm_status_t status, const char *what,
                      xm_bootstrap_fault_t *fault)
 {
-    char name[XM_BOOTSTRAP_HOST_SIZE + 64];
+    char name[XM_BOOTSTRAP_NAME_SIZE];
 
     fault->rank = rank;
     fault->status = status;
@@ -98,6 +65,7 @@ static void serve_frame(xm_bootstrap_tcp_t *self, int rank, xm_bootstrap_fault_t
 
     switch (link->frame.type) {
     case XM_BOOTSTRAP_GATHER:
+    case XM_BOOTSTRAP_GATHERV:
         if (peer->contributed || link->frame.sequence != expected) {
             fault_of(self, rank, XM_ERR_CORRUPT, "is out of step with the allgathers of rank 0",
                      &found);
@@ -105,6 +73,7 @@ static void serve_frame(xm_bootstrap_tcp_t *self, int rank, xm_bootstrap_fault_t
         }
         peer->block = link->payload;
         peer->block_length = link->frame.length;
+        peer->variable = link->frame.type == XM_BOOTSTRAP_GATHERV;
         peer->contributed = true;
         link->payload = NULL;
         return;
@@ -136,13 +105,22 @@ static void obey_frame(xm_bootstrap_tcp_t *self, xm_bootstrap_fault_t *fault)
 
     switch (link->frame.type) {
     case XM_BOOTSTRAP_GATHERED:
-        if (!self->base.posted || link->frame.sequence != self->sequence ||
+        if (!self->base.posted || self->variable || link->frame.sequence != self->sequence ||
             link->frame.length != expected) {
             break;
         }
         if (expected > 0) {
             memcpy(self->receive, link->payload, expected);
         }
+        self->gathered = true;
+        return;
+    case XM_BOOTSTRAP_GATHEREDV:
+        if (!self->base.posted || !self->variable || link->frame.sequence != self->sequence) {
+            break;
+        }
+        self->blobs = link->payload;
+        self->blobs_length = link->frame.length;
+        link->payload = NULL;
         self->gathered = true;
         return;
     case XM_BOOTSTRAP_GOODBYE:
@@ -216,9 +194,11 @@ static bool has_not_contributed(const xm_bootstrap_peer_t *peer)
     return !peer->contributed;
 }
 
-/* Rank 0: nobody who has left can still contribute; and all blocks must be of one length. */
+/* Rank 0: nobody who has left can still contribute; all must have called the same function; and the
+ * blocks of an allgather must be of one length. */
 static xm_status_t check_blocks(xm_bootstrap_tcp_t *self, bool *complete)
 {
+    static const char *const functions[] = {"allgather", "allgatherv"};
     xm_bootstrap_fault_t fault = {0};
     char what[128];
 
@@ -233,7 +213,11 @@ static xm_status_t check_blocks(xm_bootstrap_tcp_t *self, bool *complete)
             }
             (void)snprintf(what, sizeof(what), "left the job before allgather %u", self->sequence);
             fault_of(self, rank, XM_ERR_PEER_DIED, what, &fault);
-        } else if (peer->block_length != self->length) {
+        } else if (peer->variable != self->variable) {
+            (void)snprintf(what, sizeof(what), "called %s as number %u where rank 0 called %s",
+                           functions[peer->variable], self->sequence, functions[self->variable]);
+            fault_of(self, rank, XM_ERR_MISMATCH, what, &fault);
+        } else if (!self->variable && peer->block_length != self->length) {
             (void)snprintf(what, sizeof(what),
                            "offered %zu bytes in allgather %u where rank 0 offered %zu",
                            peer->block_length, self->sequence, self->length);
@@ -247,24 +231,88 @@ static xm_status_t check_blocks(xm_bootstrap_tcp_t *self, bool *complete)
     return XM_OK;
 }
 
-/* Rank 0: everybody has contributed; makes the result and starts sending it. */
+/* Rank 0: bytes of the result, as a frame's payload. */
+static xm_status_t result_size(const xm_bootstrap_tcp_t *self, size_t *total)
+{
+    size_t size = (size_t)self->base.size;
+
+    *total = self->length * size;
+    if (!self->variable) {
+        return XM_OK;
+    }
+    *total = self->length + 4 * size;
+    for (size_t rank = 1; rank < size; ++rank) {
+        *total += self->peers[rank].block_length;
+    }
+    if (*total > XM_BOOTSTRAP_MAX_GATHER) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "allgatherv %u: %d ranks offer %zu bytes together; %d are possible",
+                            self->sequence, self->base.size, *total, XM_BOOTSTRAP_MAX_GATHER);
+    }
+    return XM_OK;
+}
+
+/* Rank 0: everybody's block in a row, behind their lengths where these differ. */
+static void fill_result(const xm_bootstrap_tcp_t *self, uint8_t *payload)
+{
+    size_t size = (size_t)self->base.size;
+    uint8_t *next = payload + (self->variable ? 4 * size : 0);
+
+    for (size_t rank = 0; rank < size; ++rank) {
+        size_t length = rank == 0 ? self->length : self->peers[rank].block_length;
+
+        if (self->variable) {
+            xm_bootstrap_length_encode((uint32_t)length, payload + 4 * rank);
+        }
+        if (length > 0) {
+            memcpy(next, rank == 0 ? self->send : self->peers[rank].block, length);
+        }
+        next += length;
+    }
+}
+
+/* Rank 0: keeps the result for its own caller. */
+static xm_status_t keep_result(xm_bootstrap_tcp_t *self, const uint8_t *payload, size_t total)
+{
+    if (self->variable) {
+        self->blobs = malloc(total);
+        if (self->blobs == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "allgatherv: no memory for %zu bytes", total);
+        }
+        self->blobs_length = total;
+    }
+    if (total > 0) {
+        memcpy(self->variable ? self->blobs : self->receive, payload, total);
+    }
+    return XM_OK;
+}
+
+/* Rank 0: everybody has contributed; makes the result and starts sending it: one frame for all. */
 static xm_status_t publish(xm_bootstrap_tcp_t *self)
 {
-    size_t total = self->length * (size_t)self->base.size;
-    xm_bootstrap_header_t header = {
-        .type = XM_BOOTSTRAP_GATHERED, .sequence = self->sequence, .length = (uint32_t)total};
+    xm_bootstrap_header_t header = {.type = self->variable ? XM_BOOTSTRAP_GATHEREDV
+                                                           : XM_BOOTSTRAP_GATHERED,
+                                    .sequence = self->sequence};
+    size_t total;
+    xm_status_t status = result_size(self, &total);
 
+    if (status < 0) {
+        xm_bootstrap_fault_t fault = {.rank = -1, .status = status};
+
+        (void)snprintf(fault.sentence, sizeof(fault.sentence), "%s", xm_last_error());
+        settle(self, &fault);
+        return xm_bootstrap_verdict(&self->base);
+    }
     self->bulk = malloc(XM_BOOTSTRAP_HEADER_SIZE + total);
     if (self->bulk == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "allgather: no memory for %zu bytes", total);
     }
+    header.length = (uint32_t)total;
     xm_bootstrap_header_encode(&header, self->bulk);
-    for (int rank = 0; rank < self->base.size && self->length > 0; ++rank) {
-        memcpy(self->bulk + XM_BOOTSTRAP_HEADER_SIZE + (size_t)rank * self->length,
-               rank == 0 ? self->send : self->peers[rank].block, self->length);
-    }
-    if (total > 0) {
-        memcpy(self->receive, self->bulk + XM_BOOTSTRAP_HEADER_SIZE, total);
+    fill_result(self, self->bulk + XM_BOOTSTRAP_HEADER_SIZE);
+    status = keep_result(self, self->bulk + XM_BOOTSTRAP_HEADER_SIZE, total);
+    if (status < 0) {
+        return status;
     }
     self->gathered = true;
     for (int rank = 1; rank < self->base.size; ++rank) {
@@ -335,20 +383,53 @@ static xm_status_t tcp_test(xm_bootstrap_t *bootstrap)
     return XM_IN_PROGRESS;
 }
 
-static xm_status_t tcp_post(xm_bootstrap_t *bootstrap, const void *send, void *receive,
-                            size_t length)
+static void begin(xm_bootstrap_tcp_t *self, const void *send, void *receive, size_t length,
+                  bool variable)
 {
-    xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
-
     ++self->sequence;
     self->send = send;
     self->receive = receive;
     self->length = length;
+    self->variable = variable;
     self->gathered = false;
-    if (bootstrap->rank != 0) {
-        xm_bootstrap_link_send(&self->peers[0].link, XM_BOOTSTRAP_GATHER, self->sequence, send,
-                               length);
+    free(self->blobs);
+    self->blobs = NULL;
+    if (self->base.rank != 0) {
+        xm_bootstrap_link_send(&self->peers[0].link,
+                               variable ? XM_BOOTSTRAP_GATHERV : XM_BOOTSTRAP_GATHER,
+                               self->sequence, send, length);
     }
+}
+
+static xm_status_t tcp_post(xm_bootstrap_t *bootstrap, const void *send, void *receive,
+                            size_t length)
+{
+    begin((xm_bootstrap_tcp_t *)bootstrap, send, receive, length, false);
+    return XM_OK;
+}
+
+static xm_status_t tcp_post_blobs(xm_bootstrap_t *bootstrap, const void *send, size_t length)
+{
+    begin((xm_bootstrap_tcp_t *)bootstrap, send, NULL, length, true);
+    return XM_OK;
+}
+
+static xm_status_t tcp_take_blobs(xm_bootstrap_t *bootstrap, void **blobs, size_t *offsets)
+{
+    xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
+    size_t table = 4 * (size_t)bootstrap->size;
+    xm_bootstrap_fault_t fault;
+    xm_status_t status =
+        xm_bootstrap_lengths_decode(self->blobs, self->blobs_length, bootstrap->size, offsets);
+
+    if (status < 0) {
+        fault_of(self, 0, status, "sent blocks that do not fit their lengths", &fault);
+        settle(self, &fault);
+        return xm_bootstrap_verdict(bootstrap);
+    }
+    memmove(self->blobs, (uint8_t *)self->blobs + table, self->blobs_length - table);
+    *blobs = self->blobs;
+    self->blobs = NULL;
     return XM_OK;
 }
 
@@ -423,12 +504,11 @@ static void farewell(xm_bootstrap_link_t *link, double deadline)
     }
 }
 
-static void tcp_destroy(xm_bootstrap_t *bootstrap)
+void xm_bootstrap_tcp_destroy(xm_bootstrap_tcp_t *self)
 {
-    xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
     double deadline = xm_bootstrap_clock() + FAREWELL_MS * 1e-3;
 
-    for (int rank = 0; rank < bootstrap->size; ++rank) {
+    for (int rank = 0; rank < self->peer_count; ++rank) {
         xm_bootstrap_peer_t *peer = &self->peers[rank];
 
         farewell(&peer->link, deadline);
@@ -437,12 +517,23 @@ static void tcp_destroy(xm_bootstrap_t *bootstrap)
         free(peer->block);
     }
     free(self->bulk);
+    free(self->blobs);
     free(self->peers);
-    (void)close(self->epoll);
+    if (self->epoll >= 0) {
+        (void)close(self->epoll);
+    }
+    explicit_bzero(&self->secret, sizeof(self->secret));
     free(self);
 }
 
+static void tcp_destroy(xm_bootstrap_t *bootstrap)
+{
+    xm_bootstrap_tcp_destroy((xm_bootstrap_tcp_t *)bootstrap);
+}
+
 static const xm_bootstrap_ops_t tcp_ops = {.post = tcp_post,
+                                           .post_blobs = tcp_post_blobs,
+                                           .take_blobs = tcp_take_blobs,
                                            .test = tcp_test,
                                            .abandon = tcp_abandon,
                                            .poll = tcp_poll,
@@ -450,89 +541,31 @@ static const xm_bootstrap_ops_t tcp_ops = {.post = tcp_post,
                                            .abort = tcp_abort,
                                            .destroy = tcp_destroy};
 
-/* The name this rank goes by in sentences. */
-static void own_host(char *host, size_t size)
+xm_status_t xm_bootstrap_tcp_create(int rank, int size, const xm_job_secret_t *secret,
+                                    xm_bootstrap_tcp_t **self)
 {
-    const char *configured = xm_config_string(XM_CONFIG_HOST);
+    xm_bootstrap_tcp_t *created = calloc(1, sizeof(*created));
 
-    if (configured[0] != '\0') {
-        (void)snprintf(host, size, "%s", configured);
-    } else if (gethostname(host, size) != 0) {
-        (void)snprintf(host, size, "?");
+    if (created == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bootstrap");
     }
-    host[size - 1] = '\0';
-}
-
-static xm_status_t check_env(const xm_job_env_t *env)
-{
-    if (env->size < 1 || env->size > XM_BOOTSTRAP_MAX_RANKS || env->rank < 0 ||
-        env->rank >= env->size) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "rank %d of %d ranks: RANK and WORLD_SIZE are not set by a launcher",
-                            env->rank, env->size);
+    created->base.ops = &tcp_ops;
+    created->base.rank = rank;
+    created->base.size = size;
+    created->secret = *secret;
+    created->peer_count = rank == 0 ? size : 1;
+    xm_bootstrap_own_host(created->host, sizeof(created->host));
+    created->peers = calloc((size_t)created->peer_count, sizeof(*created->peers));
+    created->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (created->peers == NULL || created->epoll < 0) {
+        created->peer_count = 0;
+        xm_bootstrap_tcp_destroy(created);
+        return xm_error_set(XM_ERR_NO_MEMORY, "cannot make a bootstrap of %d ranks: %s", size,
+                            strerror(errno));
     }
-    if (env->size > 1 && (env->master_addr[0] == '\0' || env->master_port < 0)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%d ranks need MASTER_ADDR and MASTER_PORT to find each other",
-                            env->size);
+    for (int i = 0; i < created->peer_count; ++i) {
+        created->peers[i].link.fd = -1;
     }
+    *self = created;
     return XM_OK;
-}
-
-xm_status_t xm_bootstrap_create_tcp(const xm_job_env_t *env, int listen_fd, double timeout,
-                                    xm_bootstrap_t **bootstrap)
-{
-    xm_bootstrap_tcp_t *self = NULL;
-    xm_status_t status = check_env(env);
-
-    if (status == XM_OK) {
-        self = calloc(1, sizeof(*self));
-        status = self != NULL ? XM_OK : xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bootstrap");
-    }
-    if (status < 0) {
-        goto close_listener;
-    }
-    self->base.ops = &tcp_ops;
-    self->base.rank = env->rank;
-    self->base.size = env->size;
-    own_host(self->host, sizeof(self->host));
-    self->peers = calloc((size_t)env->size, sizeof(*self->peers));
-    self->epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (self->peers == NULL || self->epoll < 0) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "cannot make a bootstrap of %d ranks: %s",
-                              env->size, strerror(errno));
-        goto free_self;
-    }
-    for (int rank = 0; rank < env->size; ++rank) {
-        self->peers[rank].link.fd = -1;
-    }
-    self->peers[env->rank].host = strdup(self->host);
-    self->peers[env->rank].pid = (int)getpid();
-    if (env->size == 1) {
-        if (listen_fd >= 0) {
-            (void)close(listen_fd);
-        }
-    } else if (env->rank == 0) {
-        status = xm_bootstrap_rendezvous_accept(self, env, listen_fd, timeout);
-    } else {
-        status = xm_bootstrap_rendezvous_connect(self, env, timeout);
-    }
-    if (status < 0) {
-        tcp_destroy(&self->base);
-        return status;
-    }
-    *bootstrap = &self->base;
-    return XM_OK;
-
-free_self:
-    if (self->epoll >= 0) {
-        (void)close(self->epoll);
-    }
-    free(self->peers);
-    free(self);
-close_listener:
-    if (listen_fd >= 0) {
-        (void)close(listen_fd);
-    }
-    return status;
 }

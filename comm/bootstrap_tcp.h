@@ -1,7 +1,7 @@
 /**
  * @file bootstrap_tcp.h
- * The TCP bootstrap's state, shared by its rendezvous (bootstrap_rendezvous.c) and its life
- * afterwards (bootstrap_tcp.c). Internal.
+ * The TCP bootstrap's state, shared by its rendezvous (bootstrap_rendezvous.c at rank 0,
+ * bootstrap_connect.c at the others) and its life afterwards (bootstrap_tcp.c). Internal.
  *
  * A star: rank 0 has a link to every other rank, the others have one link, to rank 0. Rank 0
  * relays allgathers and faults from inside its own calls; there is no thread.
@@ -11,9 +11,14 @@
 
 #include "comm/bootstrap_link.h"
 #include "comm/bootstrap_private.h"
+#include "comm/job_secret.h"
+#include "comm/resolve.h"
 
 /* What epoll reports for a descriptor: a rank, or one of these. */
 enum { XM_BOOTSTRAP_KEY_LISTENER = 1 << 30, XM_BOOTSTRAP_KEY_STRANGER = 1 << 29 };
+
+/* Room for the name of a rank in sentences. */
+enum { XM_BOOTSTRAP_NAME_SIZE = XM_BOOTSTRAP_HOST_SIZE + 64 };
 
 typedef struct xm_bootstrap_peer {
     xm_bootstrap_link_t link;
@@ -22,31 +27,58 @@ typedef struct xm_bootstrap_peer {
     bool left;        /**< said goodbye */
     uint8_t *block;   /**< rank 0: its contribution to the current or next allgather */
     bool contributed; /**< rank 0: block is there (it may have no bytes) */
+    bool variable;    /**< rank 0: which may have a length of its own */
     size_t block_length;
-    uint32_t block_sequence;
 } xm_bootstrap_peer_t;
 
 typedef struct xm_bootstrap_tcp {
     xm_bootstrap_t base;
     int epoll;
     char host[XM_BOOTSTRAP_HOST_SIZE]; /**< this rank's, for sentences */
-    xm_bootstrap_peer_t *peers;        /**< by rank; links only where the star has them */
+    xm_job_secret_t secret;
+    xm_bootstrap_peer_t *peers; /**< by rank; rank 0 has all of them, the others rank 0 only */
+    int peer_count;
 
     uint32_t sequence; /**< number of the current or last allgather, from 1 */
     const void *send;
     void *receive;
     size_t length;
-    bool gathered; /**< the result is in `receive` */
+    bool variable; /**< the lengths differ, and the result goes to `blobs` */
+    void *blobs;   /**< lengths and blocks as in a GATHEREDV frame */
+    size_t blobs_length;
+    bool gathered; /**< the result is in `receive` or `blobs` */
     uint8_t *bulk; /**< rank 0: the result as a frame, until every link has sent it */
 } xm_bootstrap_tcp_t;
 
-/** Rank 0: accepts the others and welcomes them. Takes over @p listen_fd (-1: makes its own). */
-xm_status_t xm_bootstrap_rendezvous_accept(xm_bootstrap_tcp_t *self, const xm_job_env_t *env,
-                                           int listen_fd, double timeout);
+/**
+ * A rank of the star before its rendezvous; @p secret is copied. The caller holds the rendezvous
+ * next, and destroys the object when that fails.
+ */
+xm_status_t xm_bootstrap_tcp_create(int rank, int size, const xm_job_secret_t *secret,
+                                    xm_bootstrap_tcp_t **self);
 
-/** Other ranks: connects to rank 0 and waits for its welcome. */
-xm_status_t xm_bootstrap_rendezvous_connect(xm_bootstrap_tcp_t *self, const xm_job_env_t *env,
-                                            double timeout);
+/** Says goodbye, closes, frees: what xm_bootstrap_destroy() does. */
+void xm_bootstrap_tcp_destroy(xm_bootstrap_tcp_t *self);
+
+/** Rank 0: accepts the others and welcomes them, until @p deadline. Takes over @p listen_fd.
+ * @p timeout is what sentences call the time allowed. */
+xm_status_t xm_bootstrap_rendezvous_accept(xm_bootstrap_tcp_t *self, int listen_fd, double deadline,
+                                           double timeout);
+
+/** Other ranks: connects to rank 0 at one of @p addresses and waits for its welcome. @p place names
+ * them in sentences. */
+xm_status_t xm_bootstrap_rendezvous_connect(xm_bootstrap_tcp_t *self,
+                                            const xm_addresses_t *addresses, const char *place,
+                                            double deadline, double timeout);
+
+/** The proof of who says @p identity in @p role ("rank", "root"), see xm_job_secret_prove(). */
+void xm_bootstrap_prove(const xm_job_secret_t *secret, const char *role,
+                        const uint8_t own[XM_JOB_NONCE_SIZE],
+                        const uint8_t other[XM_JOB_NONCE_SIZE],
+                        const xm_bootstrap_identity_t *identity, uint8_t proof[XM_JOB_PROOF_SIZE]);
+
+/** This rank, as it introduces itself. */
+void xm_bootstrap_identify(const xm_bootstrap_tcp_t *self, xm_bootstrap_identity_t *identity);
 
 /** Writes "rank 3 (host vm, pid 1234)" and returns the buffer. */
 char *xm_bootstrap_peer_name(const xm_bootstrap_tcp_t *self, int rank, char *buffer, size_t size);

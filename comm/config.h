@@ -30,6 +30,14 @@
     ROW(HOST, STRING, "", false, \
         "Name of the host this rank counts as being on. Ranks of one machine with different names are " \
         "treated as different hosts and talk over TCP; empty means the machine's own identity.") \
+    ROW(JOB_SECRET, STRING, "", false, \
+        "Secret of 16 to 1024 characters that the ranks of the job share: whoever does not know it cannot join " \
+        "the rendezvous. It is never sent, printed or compared as text; empty means none.") \
+    ROW(JOB_SECRET_FILE, STRING, "", false, \
+        "File that holds the job's secret instead, of this user or root and readable by nobody else.") \
+    ROW(BIND, STRING, "", false, \
+        "Address (IPv4 or IPv6, in digits) that rank 0 listens at for the rendezvous; 0.0.0.0 or :: for all. Empty " \
+        "means MASTER_ADDR where it is an address in digits of its machine, else all.") \
     ROW(NICS, STRING, "", false, \
         "Network devices used towards other machines, with optional rates in bit/s: " \
         "nic0=1000000000,nic1=500000000 or mlx5_0:1,mlx5_1:1. Without a rate: the device's own speed where " \

@@ -17,15 +17,17 @@ typedef struct {
     const char *hosts;      /* number of hosts */
     const char *job;        /* differs between jobs that run at the same time */
     const char *step;       /* NULL, or what differs between launches of one job */
+    const char *nodes;      /* NULL, or the hosts, that of rank 0 first */
 } launcher_t;
 
 /* The first whose rank variable is set wins: torchrun may itself run under srun. */
 static const launcher_t launchers[] = {
-    {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", NULL, "TORCHELASTIC_RUN_ID", NULL},
+    {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", NULL, "TORCHELASTIC_RUN_ID", NULL, NULL},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL,
-     "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"},
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", NULL, "PMI_JOBID", NULL},
-    {"SLURM_PROCID", "SLURM_NTASKS", NULL, "SLURM_STEP_NUM_NODES", "SLURM_JOB_ID", "SLURM_STEP_ID"},
+     "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", NULL},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", NULL, "PMI_JOBID", NULL, NULL},
+    {"SLURM_PROCID", "SLURM_NTASKS", NULL, "SLURM_STEP_NUM_NODES", "SLURM_JOB_ID", "SLURM_STEP_ID",
+     "SLURM_STEP_NODELIST"},
 };
 
 /* Ports for jobs that name none: below the range from which kernels pick ephemeral ports. */
@@ -68,6 +70,16 @@ static xm_status_t read_rank_and_size(const launcher_t *launcher, xm_job_env_t *
     return XM_OK;
 }
 
+/* PMIx may be all there is (prun); it tells the size when it is asked. */
+static xm_status_t read_pmix(const launcher_t *launcher, xm_job_env_t *env)
+{
+    env->pmix = getenv("PMIX_NAMESPACE") != NULL && getenv("PMIX_RANK") != NULL &&
+                getenv("MASTER_ADDR") == NULL && getenv("RANK") == NULL;
+    return env->pmix && launcher == NULL
+               ? read_int("PMIX_RANK", 0, XM_BOOTSTRAP_MAX_RANKS - 1, &env->rank)
+               : XM_OK;
+}
+
 /* True when the launcher says that all ranks run on this machine. */
 static bool all_local(const launcher_t *launcher, int size)
 {
@@ -78,6 +90,29 @@ static bool all_local(const launcher_t *launcher, int size)
         return false;
     }
     return launcher->local_size != NULL ? value == size : value == 1;
+}
+
+/* The first host of a list as Slurm writes it: "node[03-05,07],login1" begins with node03. Leaves
+ * the buffer alone when the list is nothing of the kind. */
+static void first_host(const char *list, char *host, size_t size)
+{
+    size_t prefix = strcspn(list, "[,"), number = 0;
+    const char *rest = list + prefix;
+
+    if (*rest == '[') {
+        ++rest;
+        number = strspn(rest, "0123456789");
+        if (number == 0 || strchr("-,]", rest[number]) == NULL || strchr(rest, ']') == NULL) {
+            return;
+        }
+    }
+    if (prefix + number > 0 && prefix + number < size) {
+        const char *end = number > 0 ? strchr(rest, ']') + 1 : rest;
+        size_t suffix = number > 0 ? strcspn(end, "[,") : 0;
+
+        (void)snprintf(host, size, "%.*s%.*s%.*s", (int)prefix, list, (int)number, rest,
+                       (int)suffix, end);
+    }
 }
 
 /* A port that the ranks of this job agree on without talking, -1 when the launcher names no job. */
@@ -109,6 +144,9 @@ xm_status_t xm_job_env_read(xm_job_env_t *env)
     } else if (status == XM_OK && getenv("WORLD_SIZE") != NULL) {
         status = xm_error_set(XM_ERR_PARSE, "WORLD_SIZE is set but RANK is not");
     }
+    if (status == XM_OK) {
+        status = read_pmix(launcher, &result);
+    }
     if (status < 0) {
         return status;
     }
@@ -120,6 +158,8 @@ xm_status_t xm_job_env_read(xm_job_env_t *env)
         (void)snprintf(result.master_addr, sizeof(result.master_addr), "%s", address);
     } else if (launcher != NULL && all_local(launcher, result.size)) {
         (void)snprintf(result.master_addr, sizeof(result.master_addr), "127.0.0.1");
+    } else if (launcher != NULL && launcher->nodes != NULL && getenv(launcher->nodes) != NULL) {
+        first_host(getenv(launcher->nodes), result.master_addr, sizeof(result.master_addr));
     }
     if (launcher != NULL && result.master_port < 0) {
         result.master_port = derived_port(launcher);

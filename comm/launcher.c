@@ -17,21 +17,26 @@
 #include <unistd.h>
 
 #include "comm/config.h"
+#include "comm/job_secret.h"
 #include "comm/text.h"
 
 #define LISTEN_FD_VARIABLE "CROSSMESH_LISTEN_FD"
 
 /* LOOK_MS: a look at the children even without a signal, should another thread have taken it.
- * INTERRUPT_S: what ranks get to end by themselves after the job was interrupted. */
+ * INTERRUPT_S: what ranks get to end by themselves after the job was interrupted. DEATH_S: what
+ * they get to be gone after SIGKILL; one that hangs in the kernel may never be. */
 enum {
     MAX_RANKS = 4096,
     LOOK_MS = 200,
-    VARIABLES = 6,
+    VARIABLES = 7,
     VARIABLE_SIZE = 64,
     BACKLOG = 1024,
     MAX_ADDRESS = 45
 };
-static const double INTERRUPT_S = 2.0;
+static const double INTERRUPT_S = 2.0, DEATH_S = 10.0;
+
+/* How it went wrong first. */
+typedef enum { NOTHING, ENDED_BADLY, NOT_OURS, IMMORTAL } failure_t;
 
 typedef struct {
     const xm_launch_params_t *params;
@@ -45,9 +50,11 @@ typedef struct {
     int running;
     double kill_at; /* when the rest is killed; infinity before the first failure */
     bool killed;    /* that has happened */
+    failure_t failure;
     int first_rank; /* -1: no failure yet */
     int first_wait_status;
-    int interrupted; /* the signal, 0 for none */
+    char secret[sizeof("XM_JOB_SECRET=") + XM_JOB_SECRET_TEXT_SIZE]; /* "" when there is one */
+    int interrupted;                                                 /* the signal, 0 for none */
 } launch_t;
 
 static double clock_seconds(void)
@@ -89,6 +96,23 @@ static xm_status_t open_listener(launch_t *launch)
     launch->listen_fd = -1;
     launch->port = launch->params->master_port;
     return XM_OK;
+}
+
+/* A secret for the ranks, where the environment has none. */
+static xm_status_t make_secret(launch_t *launch)
+{
+    static const char name[] = "XM_JOB_SECRET=";
+    xm_status_t status;
+
+    if (xm_config_string(XM_CONFIG_JOB_SECRET)[0] != '\0' ||
+        xm_config_string(XM_CONFIG_JOB_SECRET_FILE)[0] != '\0') {
+        return XM_OK;
+    }
+    status = xm_job_secret_make(launch->secret + sizeof(name) - 1);
+    if (status == XM_OK) {
+        memcpy(launch->secret, name, sizeof(name) - 1);
+    }
+    return status;
 }
 
 static void close_listener(const launch_t *launch)
@@ -178,6 +202,9 @@ static xm_status_t make_env(const launch_t *launch, int rank, rank_env_t *env)
         (void)snprintf(env->texts[count++], VARIABLE_SIZE, "XM_HOST=host%d",
                        rank / params->ranks_per_host);
     }
+    if (launch->secret[0] != '\0') {
+        (void)snprintf(env->texts[count++], VARIABLE_SIZE, "%s", launch->secret);
+    }
     if (rank == 0 && launch->listen_fd >= 0) {
         (void)snprintf(env->texts[count++], VARIABLE_SIZE, LISTEN_FD_VARIABLE "=%d",
                        launch->listen_fd);
@@ -266,6 +293,13 @@ static void set_kill_time(launch_t *launch, double seconds)
     launch->kill_at = at < launch->kill_at ? at : launch->kill_at;
 }
 
+static void note_failure(launch_t *launch, failure_t failure, int rank, int wait_status)
+{
+    launch->failure = failure;
+    launch->first_rank = rank;
+    launch->first_wait_status = wait_status;
+}
+
 /* Collects the ranks that have ended. One that a signal killed counts as the first, even when it is
  * seen later: the others end because of it, and a large process may take longer to be gone than
  * they need to notice. */
@@ -283,17 +317,32 @@ static void collect(launch_t *launch)
         }
         launch->pids[rank] = 0;
         --launch->running;
-        if (wait_status != 0 &&
-            (launch->first_rank < 0 ||
-             (!launch->killed && launch->interrupted == 0 && WIFSIGNALED(wait_status) &&
-              !WIFSIGNALED(launch->first_wait_status)))) {
-            launch->first_rank = rank;
-            launch->first_wait_status = wait_status;
+        if (ended < 0) {
+            /* Whatever it ended with, nobody can say that it was success. */
+            if (launch->first_rank < 0) {
+                note_failure(launch, NOT_OURS, rank, 0);
+            }
+        } else if (wait_status != 0 &&
+                   (launch->first_rank < 0 ||
+                    (!launch->killed && launch->interrupted == 0 && WIFSIGNALED(wait_status) &&
+                     !WIFSIGNALED(launch->first_wait_status)))) {
+            note_failure(launch, ENDED_BADLY, rank, wait_status);
         }
     }
     if (launch->first_rank >= 0 && !failed_before) {
         set_kill_time(launch, launch->timeout);
     }
+}
+
+/* Gives up the ranks that SIGKILL has not ended. */
+static void abandon(launch_t *launch)
+{
+    for (int rank = launch->params->ranks - 1; rank >= 0; --rank) {
+        if (launch->pids[rank] > 0) {
+            note_failure(launch, IMMORTAL, rank, (int)launch->pids[rank]);
+        }
+    }
+    launch->running = 0;
 }
 
 static void read_signals(launch_t *launch)
@@ -321,6 +370,10 @@ static void supervise(launch_t *launch)
             signal_ranks(launch, SIGKILL);
             launch->killed = true;
         }
+        if (remaining <= -DEATH_S) {
+            abandon(launch);
+            return;
+        }
         (void)poll(&entry, 1,
                    launch->killed || remaining * 1e3 > LOOK_MS ? LOOK_MS
                                                                : (int)(remaining * 1e3) + 1);
@@ -333,6 +386,13 @@ static xm_status_t verdict(const launch_t *launch, int *exit_code)
 {
     int status = launch->first_wait_status;
 
+    if (launch->failure == IMMORTAL) {
+        *exit_code = 1;
+        return xm_error_set(XM_ERR_TIMEOUT,
+                            "rank %d (pid %d) has not ended %g s after SIGKILL: it hangs in the "
+                            "kernel and is left behind",
+                            launch->first_rank, status, DEATH_S);
+    }
     if (launch->interrupted != 0) {
         *exit_code = 128 + launch->interrupted;
         return xm_error_set(XM_ERR_CANCELED, "interrupted by signal %d (%s)", launch->interrupted,
@@ -341,6 +401,14 @@ static xm_status_t verdict(const launch_t *launch, int *exit_code)
     if (launch->first_rank < 0) {
         *exit_code = 0;
         return XM_OK;
+    }
+    if (launch->failure == NOT_OURS) {
+        *exit_code = 1;
+        return xm_error_set(
+            XM_ERR_INTERNAL,
+            "rank %d has ended, but somebody else in this process has collected its "
+            "exit status",
+            launch->first_rank);
     }
     if (WIFSIGNALED(status)) {
         const char *name = sigdescr_np(WTERMSIG(status));
@@ -386,7 +454,10 @@ xm_status_t xm_launch(const xm_launch_params_t *params, int *exit_code)
     if (launch.pids == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "launcher: no memory for %d ranks", params->ranks);
     }
-    status = open_listener(&launch);
+    status = make_secret(&launch);
+    if (status == XM_OK) {
+        status = open_listener(&launch);
+    }
     if (status < 0) {
         goto free_pids;
     }
@@ -399,12 +470,13 @@ xm_status_t xm_launch(const xm_launch_params_t *params, int *exit_code)
         status = start_rank(&launch, rank);
     }
     if (status < 0) {
-        signal_ranks(&launch, SIGKILL);
+        set_kill_time(&launch, 0.0);
     }
     /* Only rank 0 may hold the socket, or its death would not free the port. */
     close_listener(&launch);
     supervise(&launch);
     return_signals(&launch);
+    explicit_bzero(launch.secret, sizeof(launch.secret));
     free(launch.pids);
     return status < 0 ? status : verdict(&launch, exit_code);
 

@@ -9,6 +9,9 @@
  * themselves (they learn of it through the bootstrap's fault channel), then they are killed. No
  * process is left behind, also when the parent is interrupted or killed (PR_SET_PDEATHSIG).
  *
+ * The ranks share a random XM_JOB_SECRET, unless the environment has a secret for them already, so
+ * that no other process of the machine can join them.
+ *
  * Ranks that are to run elsewhere than this process, such as in other namespaces, are moved there
  * by the caller's `enter`. The loopback interface of this process means nothing to them, so they
  * are given the address of rank 0, which then listens by itself.
@@ -45,7 +48,9 @@ typedef struct xm_launch_params {
     }
 
 /**
- * Runs the ranks to their end. XM_OK when all exited with 0. Otherwise the sentence names the first
+ * Runs the ranks to their end. XM_OK when all exited with 0. A rank whose exit status somebody else
+ * has collected, or that does not even end when it is killed, counts as failed (exit code 1).
+ * Otherwise the sentence names the first
  * rank that failed and how; *exit_code is that rank's exit status (128 + signal number for a
  * signal) and is what the parent should exit with.
  */

@@ -288,6 +288,23 @@ static xm_status_t open_transport(xm_worker_t *worker)
     return xm_transport_ucx_create(worker->bootstrap, &params, &worker->transport);
 }
 
+static xm_status_t join(const xm_job_env_t *env, const xm_worker_params_t *params, double timeout,
+                        xm_bootstrap_t **bootstrap)
+{
+    if (params->oob == NULL && env != NULL) {
+        return xm_bootstrap_create(env, params->listen_fd, timeout, bootstrap);
+    }
+    if (params->listen_fd >= 0) {
+        (void)close(params->listen_fd);
+    }
+    if (params->oob == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "xm_worker_create: neither an environment nor an allgather");
+    }
+    return params->oob_only ? xm_bootstrap_create_oob(params->oob, bootstrap)
+                            : xm_bootstrap_create_star(params->oob, timeout, bootstrap);
+}
+
 xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *params,
                              xm_worker_t **worker)
 {
@@ -314,7 +331,7 @@ xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *
     }
     self->timeout = params->timeout > 0.0 ? params->timeout : xm_config_seconds(XM_CONFIG_TIMEOUT);
     self->spin = strcmp(xm_config_string(XM_CONFIG_PROGRESS), "spin") == 0;
-    status = xm_bootstrap_create_tcp(env, params->listen_fd, self->timeout, &self->bootstrap);
+    status = join(env, params, self->timeout, &self->bootstrap);
     if (status < 0) {
         free(self);
         return status;

@@ -31,6 +31,12 @@ typedef struct xm_worker_params {
     const char *host;      /**< host identity; NULL means XM_HOST, else the machine's own */
     int listen_fd;  /**< rank 0: socket already listening at the master port (taken over), or -1 */
     double timeout; /**< seconds for every blocking step; 0 means XM_TIMEOUT */
+    /** The caller's allgather, through which the ranks meet instead of through what `env` says,
+     * which may be NULL then. It must outlive the worker. */
+    const xm_oob_t *oob;
+    /** With oob: use it for everything and open no connections besides the transport's. The death
+     * of a rank is then noticed by the transport or by a deadline only. */
+    bool oob_only;
 } xm_worker_params_t;
 
 #define XM_WORKER_PARAMS_INIT                                                                      \
@@ -38,7 +44,7 @@ typedef struct xm_worker_params {
         .struct_size = sizeof(xm_worker_params_t), .listen_fd = -1                                 \
     }
 
-/** Joins the job that @p env describes. Collective: all ranks call it. */
+/** Joins the job that @p env (or params->oob) describes. Collective: all ranks call it. */
 XM_API xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *params,
                                     xm_worker_t **worker);
 

@@ -79,4 +79,9 @@ json "$out" "not any(k in r for r in d['results'] for k in ('time_s', 'wrong', '
 timeout 60 "$RESHARD_BENCH" -n 4 --case t1 --no-validate --json >"$out" || fail "--no-validate"
 json "$out" "'wrong' not in d['results'][0]"
 
+# The report holds the settings, but not the secret.
+XM_JOB_SECRET=0123456789-secret XM_WINDOW=3 timeout 60 "$RESHARD_BENCH" -n 4 --case t1 --json >"$out" || fail "with a secret"
+json "$out" "d['env'].get('XM_WINDOW') == '3' and 'XM_JOB_SECRET' not in d['env']"
+grep -q 0123456789-secret "$out" && fail "the secret is in the report"
+
 finish

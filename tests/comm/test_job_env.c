@@ -11,6 +11,7 @@ static const char *const variables[] = {"RANK",
                                         "OMPI_COMM_WORLD_LOCAL_SIZE",
                                         "OMPI_MCA_ess_base_jobid",
                                         "PMIX_NAMESPACE",
+                                        "PMIX_RANK",
                                         "PMI_RANK",
                                         "PMI_SIZE",
                                         "PMI_JOBID",
@@ -20,6 +21,7 @@ static const char *const variables[] = {"RANK",
                                         "SLURM_STEP_NUM_NODES",
                                         "SLURM_JOB_ID",
                                         "SLURM_STEP_ID",
+                                        "SLURM_STEP_NODELIST",
                                         "TORCHELASTIC_RUN_ID"};
 
 static void forget_launchers(void)
@@ -127,6 +129,79 @@ START_TEST(other_launchers)
 }
 END_TEST
 
+START_TEST(pmix)
+{
+    xm_job_env_t env;
+
+    /* Under mpirun and srun: their variables, and PMIx to meet by. */
+    set("OMPI_COMM_WORLD_RANK", "1");
+    set("OMPI_COMM_WORLD_SIZE", "4");
+    set("PMIX_NAMESPACE", "3371565057");
+    set("PMIX_RANK", "1");
+    ck_assert_xm_ok(xm_job_env_read(&env));
+    ck_assert(env.pmix);
+    ck_assert_int_eq(env.rank, 1);
+    ck_assert_int_eq(env.size, 4);
+    /* Who sets an address wants that one; who comes from torchrun is another job. */
+    set("MASTER_ADDR", "node7");
+    ck_assert_xm_ok(xm_job_env_read(&env));
+    ck_assert(!env.pmix);
+    forget_launchers();
+    set("PMIX_NAMESPACE", "3371565057");
+    set("PMIX_RANK", "1");
+    set("RANK", "0");
+    set("WORLD_SIZE", "2");
+    ck_assert_xm_ok(xm_job_env_read(&env));
+    ck_assert(!env.pmix);
+    ck_assert_int_eq(env.rank, 0);
+    /* PMIx alone: it will tell the size. */
+    forget_launchers();
+    set("PMIX_NAMESPACE", "prterun-host-1@1");
+    set("PMIX_RANK", "7");
+    ck_assert_xm_ok(xm_job_env_read(&env));
+    ck_assert(env.pmix);
+    ck_assert_int_eq(env.rank, 7);
+    ck_assert_int_eq(env.size, -1);
+    set("PMIX_RANK", "first");
+    ck_assert_xm_fails(xm_job_env_read(&env), XM_ERR_PARSE, "PMIX_RANK: 'first'");
+}
+END_TEST
+
+START_TEST(slurm_without_pmix)
+{
+    static const char *const lists[][2] = {
+        {"node7", "node7"},
+        {"node7,node9", "node7"},
+        {"node[03-05,07],login1", "node03"},
+        {"node[12]", "node12"},
+        {"rack1-node[2,4-9]", "rack1-node2"},
+        {"n[1-2]-ib,m3", "n1-ib"},
+        {"node[", ""},
+        {"node[-3]", ""},
+        {"node[3", ""},
+        {"", ""},
+    };
+    xm_job_env_t first, second;
+
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); ++i) {
+        forget_launchers();
+        set("SLURM_PROCID", "0");
+        set("SLURM_NTASKS", "8");
+        set("SLURM_STEP_NUM_NODES", "2");
+        set("SLURM_JOB_ID", "99");
+        set("SLURM_STEP_ID", "0");
+        set("SLURM_STEP_NODELIST", lists[i][0]);
+        ck_assert_xm_ok(xm_job_env_read(&first));
+        ck_assert_str_eq(first.master_addr, lists[i][1]);
+        ck_assert_int_gt(first.master_port, 0);
+    }
+    /* Steps of one job that run together do not meet each other. */
+    set("SLURM_STEP_ID", "1");
+    ck_assert_xm_ok(xm_job_env_read(&second));
+    ck_assert_int_ne(first.master_port, second.master_port);
+}
+END_TEST
+
 START_TEST(bad_values_are_named)
 {
     static const struct {
@@ -173,6 +248,8 @@ int main(void)
     tcase_add_test(tcase, mpirun_on_one_machine);
     tcase_add_test(tcase, mpirun_on_two_machines);
     tcase_add_test(tcase, other_launchers);
+    tcase_add_test(tcase, pmix);
+    tcase_add_test(tcase, slurm_without_pmix);
     tcase_add_test(tcase, bad_values_are_named);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);

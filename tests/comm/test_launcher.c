@@ -1,6 +1,7 @@
 #include "comm/launcher.h"
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -15,9 +16,34 @@
 #include "xm_test.h"
 
 /* The launched ranks are this program again, in a role that argv[1] names. */
-enum { LIMIT_S = 15 };
+enum { LIMIT_S = 25 };
 
 static const char *program;
+
+/* What goes wrong with waitpid() for one rank, in the tests that want it. Stands before the C
+ * library's. */
+static enum { HONEST, STOLEN, STUCK } lie;
+
+pid_t waitpid(pid_t pid, int *status, int options)
+{
+    static pid_t victim;
+    pid_t (*wait_for)(pid_t, int *, int);
+    void *symbol = dlsym(RTLD_NEXT, "waitpid");
+
+    memcpy(&wait_for, &symbol, sizeof(wait_for));
+    if (lie == HONEST || pid <= 0) {
+        return wait_for(pid, status, options);
+    }
+    victim = victim == 0 ? pid : victim;
+    if (pid == victim && lie == STUCK) {
+        return 0;
+    }
+    if (pid == victim && wait_for(pid, status, options) == pid) {
+        errno = ECHILD;
+        return -1;
+    }
+    return pid == victim ? 0 : wait_for(pid, status, options);
+}
 
 static xm_status_t start(int ranks, int per_host, double timeout, const char *role,
                          const char *detail, int *exit_code)
@@ -236,6 +262,88 @@ START_TEST(the_rest_is_killed_at_the_deadline)
 }
 END_TEST
 
+/* A stolen exit status is no success. */
+START_TEST(a_rank_that_somebody_else_collects_has_failed)
+{
+    int exit_code = -1;
+
+    lie = STOLEN;
+    ck_assert_xm_fails(start(3, 0, LIMIT_S, "succeed", "", &exit_code), XM_ERR_INTERNAL,
+                       "rank 0 has ended, but somebody else in this process has collected its exit "
+                       "status");
+    ck_assert_int_eq(exit_code, 1);
+}
+END_TEST
+
+/* Of a process that hangs in the kernel the test has only the semblance: one that waitpid() does
+ * not report. */
+START_TEST(a_rank_that_does_not_end_is_left_behind)
+{
+    int exit_code = -1;
+
+    lie = STUCK;
+    ck_assert_xm_fails(start(3, 0, 0.3, "sleep", "fail", &exit_code), XM_ERR_TIMEOUT,
+                       "rank 0 (pid ");
+    ck_assert_ptr_nonnull(strstr(xm_last_error(), "has not ended 10 s after SIGKILL"));
+    ck_assert_int_eq(exit_code, 1);
+}
+END_TEST
+
+/* The ranks' environment: a secret of their own, unless there is one. */
+static int role_tell_secret(const char *detail)
+{
+    const char *secret = getenv("XM_JOB_SECRET");
+    xm_job_env_t env;
+    xm_bootstrap_t *bootstrap;
+    char own[64] = "", all[4][64];
+    char command_line[4096] = "";
+    FILE *file = fopen("/proc/self/cmdline", "r");
+
+    if (detail[0] == 'f') {
+        local_expect(secret == NULL && getenv("XM_JOB_SECRET_FILE") != NULL,
+                     "the file was ignored");
+    } else {
+        local_expect(secret != NULL && strlen(secret) == 32, "no secret of 32 characters");
+        local_expect(detail[0] != 'o' || strcmp(secret, "0123456789abcdef0123456789abcdef") == 0,
+                     "the outer secret was replaced");
+        (void)snprintf(own, sizeof(own), "%s", secret);
+    }
+    local_expect(file != NULL && fread(command_line, 1, sizeof(command_line) - 1, file) > 0,
+                 "no command line");
+    (void)fclose(file);
+    local_expect(secret == NULL ||
+                     memmem(command_line, sizeof(command_line), secret, strlen(secret)) == NULL,
+                 "the secret is on the command line");
+    bootstrap = join(&env);
+    local_expect_ok(xm_bootstrap_allgather(bootstrap, own, all, sizeof(own), LIMIT_S));
+    local_expect(strcmp(all[0], all[env.size - 1]) == 0, "the ranks' secrets differ");
+    xm_bootstrap_destroy(bootstrap);
+    return 0;
+}
+
+START_TEST(ranks_share_a_secret)
+{
+    char path[] = "/tmp/test_launcher_secret_XXXXXX";
+    int exit_code = -1, fd = mkstemp(path);
+
+    ck_assert_int_eq(write(fd, "0123456789abcdef\n", 17), 17);
+    (void)close(fd);
+    ck_assert_xm_ok(start(3, 0, LIMIT_S, "secret", "made", &exit_code));
+    ck_assert_int_eq(setenv("XM_JOB_SECRET_FILE", path, 1), 0);
+    ck_assert_xm_ok(start(3, 0, LIMIT_S, "secret", "file", &exit_code));
+    ck_assert_int_eq(unsetenv("XM_JOB_SECRET_FILE"), 0);
+    ck_assert_int_eq(setenv("XM_JOB_SECRET", "0123456789abcdef0123456789abcdef", 1), 0);
+    ck_assert_xm_ok(start(3, 0, LIMIT_S, "secret", "outer", &exit_code));
+    (void)unlink(path);
+}
+END_TEST
+
+static int role_succeed(const char *detail)
+{
+    (void)detail;
+    return 0;
+}
+
 /* Waits until this process, the sub-reaper of all, has no child left; collects their number. */
 static int children_left(double seconds)
 {
@@ -334,10 +442,9 @@ static int run_role(const char *role, const char *detail)
     static const struct {
         const char *name;
         int (*run)(const char *detail);
-    } roles[] = {{"meet", role_meet},
-                 {"fail", role_fail},
-                 {"sleep", role_sleep},
-                 {"launch", role_launch},
+    } roles[] = {{"meet", role_meet},          {"fail", role_fail},
+                 {"sleep", role_sleep},        {"launch", role_launch},
+                 {"secret", role_tell_secret}, {"succeed", role_succeed},
                  {"elsewhere", role_elsewhere}};
 
     for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); ++i) {
@@ -365,6 +472,9 @@ int main(int argc, char **argv)
     tcase_add_test(tcase, a_killed_rank_is_named);
     tcase_add_test(tcase, an_exit_status_is_passed_on);
     tcase_add_test(tcase, the_rest_is_killed_at_the_deadline);
+    tcase_add_test(tcase, a_rank_that_somebody_else_collects_has_failed);
+    tcase_add_test(tcase, a_rank_that_does_not_end_is_left_behind);
+    tcase_add_test(tcase, ranks_share_a_secret);
     tcase_add_test(tcase, an_interrupted_launcher_leaves_nobody);
     tcase_add_test(tcase, an_ignored_signal_stays_ignored);
     tcase_add_test(tcase, a_killed_launcher_leaves_nobody);

@@ -510,6 +510,10 @@ START_TEST(bad_parameters_are_refused)
     ck_assert_xm_fails(xm_worker_create(&env, &params, &worker), XM_ERR_UNSUPPORTED,
                        "no transport 'pigeon'");
     ck_assert_int_eq(close(params.listen_fd), -1); /* it was taken over */
+    params.transport = NULL;
+    params.listen_fd = -1;
+    ck_assert_xm_fails(xm_worker_create(NULL, &params, &worker), XM_ERR_INVALID_ARGUMENT,
+                       "neither an environment nor an allgather");
     params.struct_size = 3;
     ck_assert_xm_fails(xm_worker_create(&env, &params, &worker), XM_ERR_INVALID_ARGUMENT,
                        "struct_size 3");

@@ -15,6 +15,55 @@ static void expect(bool condition)
     }
 }
 
+static void try_greetings(const uint8_t *exact, size_t size)
+{
+    uint8_t again[XM_BOOTSTRAP_HELLO_SIZE];
+    xm_bootstrap_challenge_t challenge;
+    xm_bootstrap_hello_t hello;
+    xm_bootstrap_welcome_t welcome;
+
+    if (xm_bootstrap_challenge_decode(exact, size, &challenge) == XM_OK) {
+        expect(size == XM_BOOTSTRAP_CHALLENGE_SIZE);
+        xm_bootstrap_challenge_encode(&challenge, again);
+        expect(memcmp(again, exact, size) == 0);
+    }
+    if (xm_bootstrap_hello_decode(exact, size, &hello) == XM_OK) {
+        expect(hello.identity.rank < hello.identity.size);
+        expect(xm_bootstrap_hello_encode(&hello, again) == size);
+        expect(memcmp(again, exact, size) == 0);
+    }
+    if (xm_bootstrap_welcome_decode(exact, size, &welcome) == XM_OK) {
+        expect(xm_bootstrap_welcome_encode(&welcome, again) == size);
+        expect(memcmp(again, exact, size) == 0);
+    }
+}
+
+static void try_card(const uint8_t *exact, size_t size)
+{
+    uint8_t again[XM_BOOTSTRAP_CARD_SIZE];
+    xm_bootstrap_card_t card;
+
+    if (size == XM_BOOTSTRAP_CARD_SIZE && xm_bootstrap_card_decode(exact, &card) == XM_OK) {
+        expect(card.count <= XM_BOOTSTRAP_CARD_ADDRESSES && card.port < 1 << 16);
+        xm_bootstrap_card_encode(&card, again);
+        expect(memcmp(again, exact, size) == 0);
+    }
+}
+
+/* The blocks of a job whose size the first byte says. */
+static void try_lengths(const uint8_t *exact, size_t size)
+{
+    size_t offsets[257];
+    int ranks = size > 0 ? exact[0] : 1;
+
+    if (ranks > 0 && xm_bootstrap_lengths_decode(exact, size, ranks, offsets) == XM_OK) {
+        expect(offsets[0] == 0 && offsets[ranks] == size - 4 * (size_t)ranks);
+        for (int rank = 0; rank < ranks; ++rank) {
+            expect(offsets[rank] <= offsets[rank + 1]);
+        }
+    }
+}
+
 /* The decoders see an allocation of exactly the length, so that reading past it is found. */
 static void try_payloads(const uint8_t *data, size_t size)
 {
@@ -39,6 +88,9 @@ static void try_payloads(const uint8_t *data, size_t size)
         expect(xm_bootstrap_fault_encode(&fault, again) == size);
         expect(memcmp(again, exact, size) == 0);
     }
+    try_greetings(exact, size);
+    try_card(exact, size);
+    try_lengths(exact, size);
     free(exact);
 }
 

@@ -1,0 +1,65 @@
+#!/bin/sh
+# reshard-bench under other launchers than its own, on this machine: with the variables that srun sets, with torchrun's
+# and a secret, and under mpirun, where the ranks meet through PMIx or at a port that they derive.
+set -u
+. "$(dirname "$0")/reshard_bench_checks.sh"
+unset MASTER_ADDR MASTER_PORT RANK WORLD_SIZE XM_JOB_SECRET XM_JOB_SECRET_FILE
+set -- --src-mesh 2 --dst-mesh 2 --src-spec S0R --dst-spec RS0 --shape 256x300 --dtype int32 -i 2
+
+right() {
+    grep -q "# Out of bounds values : 0 OK" "$out" || fail "wrong bytes, or no result: $*"
+}
+
+# each VARIABLE SETTINGS... : four processes with these settings, each with its rank in the variable.
+each() {
+    variable=$1
+    shift
+    : >"$out"
+    pids=
+    for rank in 0 1 2 3; do
+        env "$variable=$rank" "$@" timeout 60 "$RESHARD_BENCH" --src-mesh 2 --dst-mesh 2 --src-spec S0R --dst-spec RS0 \
+            --shape 256x300 --dtype int32 -i 2 >>"$out" 2>&1 &
+        pids="$pids $!"
+    done
+    for pid in $pids; do
+        wait "$pid" || fail "a rank's status is not 0: $*"
+    done
+}
+
+# A port that is free, nearly always: jobs of this test that run at the same time have another.
+job=$$
+each SLURM_PROCID SLURM_NTASKS=4 SLURM_STEP_NUM_NODES=1 SLURM_JOB_ID=$job SLURM_STEP_ID=0 SLURM_STEP_NODELIST=localhost
+right srun
+each RANK WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + job % 10000)) XM_JOB_SECRET=correct-horse-battery
+right torchrun
+
+# Without the secret a rank is not let in, and rank 0 says so.
+secret=correct-horse-battery
+port=$((20000 + (job + 1) % 10000))
+for rank in 0 1 2; do
+    RANK=$rank WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port XM_JOB_SECRET=$secret XM_TIMEOUT=3 \
+        timeout 60 "$RESHARD_BENCH" "$@" >"$directory/rank$rank" 2>&1 &
+done
+RANK=3 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port XM_JOB_SECRET=another-one-than-this XM_TIMEOUT=3 \
+    timeout 60 "$RESHARD_BENCH" "$@" >"$directory/rank3" 2>&1 && fail "a wrong secret was accepted"
+wait
+cat "$directory"/rank* >"$out"
+grep -q "1 of 4 ranks are missing: 3; connections turned away: 1 without the job's secret" "$directory/rank0" || fail "rank 0 does not say why"
+grep -q "$secret" "$out" && fail "the secret is in the output"
+
+command -v mpirun >/dev/null || {
+    echo "left out: mpirun is not there (Debian: openmpi-bin)"
+    finish
+    exit 0
+}
+# under OPTIONS OF ENV...: four ranks in one mpirun.
+under() {
+    echo "mpirun reshard-bench, env $*"
+    mpirun --allow-run-as-root --oversubscribe --timeout 120 -n 4 env "$@" "$RESHARD_BENCH" --src-mesh 2 --dst-mesh 2 \
+        --src-spec S0R --dst-spec RS0 --shape 256x300 --dtype int32 -i 2 >"$out" 2>&1 || fail "status not 0: $*"
+    right "$@"
+}
+under XM_LOG_LEVEL=info
+# Without PMIx's variables there is only the derived port.
+under -u PMIX_NAMESPACE -u PMIX_RANK
+finish
