@@ -17,13 +17,26 @@ static const double assumed_nic_latency = 20e-6, assumed_host_bandwidth = 10e9,
 /* Large enough for the rates of loopback and LAN, small enough for a start within a second. */
 enum { PROBE_BYTES = 1 << 20, PROBE_REPETITIONS = 3 };
 
-static void take_profile(const xm_cluster_profile_t *profile, rb_rates_t *rates)
+/* Seconds. */
+static const double probe_budget = 1;
+
+static xm_status_t take_profile(const xm_cluster_profile_t *profile, rb_rates_t *rates)
 {
-    rates->nic_bandwidth[0] = xm_cluster_profile_nic_bandwidth(profile);
-    rates->nic_rates = 1;
+    int hosts = xm_cluster_profile_hosts_differ(profile) ? xm_cluster_profile_hosts(profile) : 1;
+
+    if (hosts > RB_NIC_RATES) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "the profile has NIC rates of %d hosts; reshard-bench takes at most %d",
+                            hosts, RB_NIC_RATES);
+    }
+    for (int h = 0; h < hosts; ++h) {
+        rates->nic_bandwidth[h] = xm_cluster_profile_host_nic_bandwidth(profile, h);
+    }
+    rates->nic_rates = hosts;
     rates->nic_latency = xm_cluster_profile_latency(profile, XM_LINK_INTER_HOST);
     rates->host_bandwidth = xm_cluster_profile_bandwidth(profile, XM_LINK_INTRA_HOST);
     rates->host_latency = xm_cluster_profile_latency(profile, XM_LINK_INTRA_HOST);
+    return XM_OK;
 }
 
 static double bytes_per_second(double gbps)
@@ -65,11 +78,13 @@ xm_status_t rb_rates_read(const rb_options_t *options, rb_rates_t *rates, bool *
         if (status < 0) {
             return status;
         }
-        take_profile(profile, rates);
+        status = take_profile(profile, rates);
         (void)snprintf(rates->source, sizeof(rates->source), "profile %s: %s", options->profile,
                        xm_cluster_profile_provenance(profile));
         xm_cluster_profile_destroy(profile);
-    } else if (options->nic_rates > 0) {
+        return status;
+    }
+    if (options->nic_rates > 0) {
         take_gbps(options->nic_gbps, options->nic_rates, rates);
         (void)snprintf(rates->source, sizeof(rates->source), "--%s, latencies assumed",
                        options->uneven_rates > 0 ? "uneven" : "nic-gbps");
@@ -96,6 +111,7 @@ xm_status_t rb_rates_probe(xm_worker_t *worker, bool show, rb_rates_t *rates)
 
     params.max_bytes = PROBE_BYTES;
     params.repetitions = PROBE_REPETITIONS;
+    params.budget = probe_budget;
     params.progress = progress != NULL ? xm_cli_progress_update : NULL;
     params.progress_arg = progress;
     status = xm_probe_run(worker, &params, &profile);
@@ -103,10 +119,10 @@ xm_status_t rb_rates_probe(xm_worker_t *worker, bool show, rb_rates_t *rates)
     if (status < 0) {
         return status;
     }
-    take_profile(profile, rates);
+    status = take_profile(profile, rates);
     (void)snprintf(rates->source, sizeof(rates->source), "probed at start");
     xm_cluster_profile_destroy(profile);
-    return XM_OK;
+    return status;
 }
 
 void rb_rates_set_uplinks(const rb_options_t *options, rb_rates_t *rates)

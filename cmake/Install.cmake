@@ -4,6 +4,10 @@ set_target_properties(autopar_lib PROPERTIES EXPORT_NAME autopar)
 install(TARGETS crossmesh autopar_lib EXPORT crossmeshTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS autopar reshard-bench emulated-cluster RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(TARGET autopar-probe-mpi)
+    install(TARGETS autopar-probe-mpi RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    install(FILES docs/man/autopar-probe-mpi.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endif()
 # Each room lists its public headers in the property PUBLIC_HEADERS of its object library.
 foreach(room xm_comm xm_resharding ap_planner)
     get_target_property(headers ${room} PUBLIC_HEADERS)

@@ -1,13 +1,12 @@
 #include "comm/cluster_profile.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* RESIZED_SIZE: room for what a resize adds to the provenance. */
-enum { MAX_DEVICES = 1 << 24, MAX_POINTS = 1 << 16, RESIZED_SIZE = 96 };
+enum { MAX_DEVICES = 1 << 24, MAX_COLLECTIVES = 4096, RESIZED_SIZE = 96 };
 
 struct xm_cluster_profile {
     char *name, *provenance;
@@ -15,10 +14,14 @@ struct xm_cluster_profile {
     double device_flops, device_memory_bytes, device_memory_bandwidth, nic_bandwidth;
     double *host_nic_bandwidth; /* by host, or NULL */
     int host_nic_count;
+    double nic_spread, nic_both_ways, host_fabric;
     int hosts_per_rack;
     double uplink_bandwidth;
     xm_curve_point_t *curve[XM_LINK_CLASS_COUNT];
+    double *curve_spread[XM_LINK_CLASS_COUNT]; /* or NULL */
     size_t curve_points[XM_LINK_CLASS_COUNT];
+    xm_collective_curve_t *collectives;
+    size_t collective_count;
 };
 
 static const char *const link_names[XM_LINK_CLASS_COUNT] = {"self", "intra_host", "inter_host"};
@@ -28,19 +31,19 @@ const char *xm_link_class_name(xm_link_class_t link)
     return link_names[link];
 }
 
-/* What the file holds: 12 significant digits. */
-static double rounded(double value)
-{
-    char text[32];
-
-    (void)snprintf(text, sizeof(text), "%.12g", value);
-    return strtod(text, NULL);
-}
-
 static xm_status_t check_positive(const char *key, double value)
 {
     if (!isfinite(value) || value <= 0) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s is %g; it must be positive", key, value);
+    }
+    return XM_OK;
+}
+
+static xm_status_t check_not_negative(const char *key, double value)
+{
+    if (!isfinite(value) || value < 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s is %g; it must not be negative", key,
+                            value);
     }
     return XM_OK;
 }
@@ -62,62 +65,24 @@ static xm_status_t check_sizes(int hosts, int devices_per_host)
     return XM_OK;
 }
 
-/* Times are compared as they will be stored. */
-static xm_status_t check_curve(const char *link, const xm_curve_point_t *curve, size_t points)
-{
-    double last = 0;
-
-    if (curve == NULL || points < 2 || points > MAX_POINTS) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "curves.%s has %zu points; it needs 2 to %d",
-                            link, curve == NULL ? (size_t)0 : points, MAX_POINTS);
-    }
-    for (size_t i = 0; i < points; ++i) {
-        double seconds = rounded(curve[i].seconds);
-
-        if (!isfinite(seconds) || seconds <= 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "curves.%s[%zu]: %g seconds; a time must be positive", link, i,
-                                curve[i].seconds);
-        }
-        if (curve[i].bytes > INT64_MAX) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "curves.%s[%zu]: %" PRIu64 " bytes; the most is %" PRId64, link, i,
-                                curve[i].bytes, INT64_MAX);
-        }
-        if (i > 0 && curve[i].bytes <= curve[i - 1].bytes) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "curves.%s[%zu]: %" PRIu64 " bytes after %" PRIu64
-                                "; bytes must rise",
-                                link, i, curve[i].bytes, curve[i - 1].bytes);
-        }
-        if (seconds < last) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "curves.%s[%zu]: %g seconds after %g; times must not fall", link, i,
-                                seconds, last);
-        }
-        if (i == points - 1 && seconds <= last) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "curves.%s: the last two times are equal; the last must be longer, "
-                                "because its slope prices larger messages",
-                                link);
-        }
-        last = seconds;
-    }
-    return XM_OK;
-}
-
 /* What is optional: hosts that differ, racks. */
 static xm_status_t check_network(const xm_cluster_profile_params_t *params)
 {
+    xm_status_t status;
+
     for (int h = 0; params->host_nic_bandwidth != NULL && h < params->hosts; ++h) {
         char key[48];
-        xm_status_t status;
 
         (void)snprintf(key, sizeof(key), "nic.hosts[%d]", h);
         status = check_positive(key, params->host_nic_bandwidth[h]);
         if (status < 0) {
             return status;
         }
+    }
+    if ((status = check_not_negative("nic.spread", params->nic_spread)) < 0 ||
+        (status = check_not_negative("nic.both_ways_bytes_per_s", params->nic_both_ways)) < 0 ||
+        (status = check_not_negative("fabric.bytes_per_s", params->host_fabric)) < 0) {
+        return status;
     }
     if (params->hosts_per_rack < 0) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
@@ -127,6 +92,46 @@ static xm_status_t check_network(const xm_cluster_profile_params_t *params)
     return params->hosts_per_rack == 0
                ? XM_OK
                : check_positive("uplink.bytes_per_s", params->uplink_bandwidth);
+}
+
+static xm_status_t check_collectives(const xm_cluster_profile_params_t *params)
+{
+    if (params->collective_count > MAX_COLLECTIVES) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%zu collectives; a profile has at most %d",
+                            params->collective_count, MAX_COLLECTIVES);
+    }
+    for (size_t i = 0; i < params->collective_count; ++i) {
+        char name[40];
+        xm_status_t status;
+
+        (void)snprintf(name, sizeof(name), "collectives[%zu]", i);
+        status = xm_collective_curve_check(name, &params->collectives[i]);
+        if (status < 0) {
+            return status;
+        }
+        for (size_t j = 0; j < i; ++j) {
+            if (xm_collective_curve_same(&params->collectives[i], &params->collectives[j])) {
+                return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                    "%s is about the same collective and group as collectives[%zu]",
+                                    name, j);
+            }
+        }
+    }
+    return XM_OK;
+}
+
+static xm_status_t check_curves(const xm_cluster_profile_params_t *params)
+{
+    xm_status_t status = XM_OK;
+
+    for (int link = 0; status == XM_OK && link < XM_LINK_CLASS_COUNT; ++link) {
+        char name[32];
+
+        (void)snprintf(name, sizeof(name), "curves.%s", link_names[link]);
+        status = xm_curve_check(name, params->curve[link], params->curve_spread[link],
+                                params->curve_points[link]);
+    }
+    return status;
 }
 
 static xm_status_t check(const xm_cluster_profile_params_t *params)
@@ -159,10 +164,44 @@ static xm_status_t check(const xm_cluster_profile_params_t *params)
     if (status == XM_OK) {
         status = check_network(params);
     }
-    for (int link = 0; status == XM_OK && link < XM_LINK_CLASS_COUNT; ++link) {
-        status = check_curve(link_names[link], params->curve[link], params->curve_points[link]);
+    if (status == XM_OK) {
+        status = check_curves(params);
     }
-    return status;
+    return status == XM_OK ? check_collectives(params) : status;
+}
+
+/* The curves of the link classes and of the collectives; false: no memory. */
+static bool copy_curves(const xm_cluster_profile_params_t *params, xm_cluster_profile_t *made)
+{
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        size_t count = params->curve_points[link];
+        const double *spread = params->curve_spread[link];
+
+        made->curve_points[link] = count;
+        made->curve[link] = calloc(count, sizeof(xm_curve_point_t));
+        made->curve_spread[link] = spread != NULL ? calloc(count, sizeof(double)) : NULL;
+        if (made->curve[link] == NULL || (spread != NULL && made->curve_spread[link] == NULL)) {
+            return false;
+        }
+        for (size_t i = 0; i < count; ++i) {
+            made->curve[link][i].bytes = params->curve[link][i].bytes;
+            made->curve[link][i].seconds = xm_curve_rounded(params->curve[link][i].seconds);
+            if (spread != NULL) {
+                made->curve_spread[link][i] = xm_curve_rounded(spread[i]);
+            }
+        }
+    }
+    made->collectives = calloc(params->collective_count + 1, sizeof(*made->collectives));
+    if (made->collectives == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < params->collective_count; ++i) {
+        if (xm_collective_curve_copy(&params->collectives[i], &made->collectives[i]) < 0) {
+            return false;
+        }
+        ++made->collective_count;
+    }
+    return true;
 }
 
 xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *params,
@@ -185,12 +224,13 @@ xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *params,
     }
     made->hosts = params->hosts;
     made->devices_per_host = params->devices_per_host;
-    made->device_flops = rounded(params->device_flops);
-    made->device_memory_bytes = rounded(params->device_memory_bytes);
-    made->device_memory_bandwidth = rounded(params->device_memory_bandwidth);
-    made->nic_bandwidth = rounded(params->nic_bandwidth);
+    made->device_flops = xm_curve_rounded(params->device_flops);
+    made->device_memory_bytes = xm_curve_rounded(params->device_memory_bytes);
+    made->device_memory_bandwidth = xm_curve_rounded(params->device_memory_bandwidth);
+    made->nic_bandwidth = xm_curve_rounded(params->nic_bandwidth);
     made->hosts_per_rack = params->hosts_per_rack;
-    made->uplink_bandwidth = params->hosts_per_rack > 0 ? rounded(params->uplink_bandwidth) : 0;
+    made->uplink_bandwidth =
+        params->hosts_per_rack > 0 ? xm_curve_rounded(params->uplink_bandwidth) : 0;
     if (params->host_nic_bandwidth != NULL) {
         made->host_nic_count = params->hosts;
         made->host_nic_bandwidth = calloc((size_t)params->hosts, sizeof(double));
@@ -198,19 +238,14 @@ xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *params,
             goto destroy_made;
         }
         for (int h = 0; h < params->hosts; ++h) {
-            made->host_nic_bandwidth[h] = rounded(params->host_nic_bandwidth[h]);
+            made->host_nic_bandwidth[h] = xm_curve_rounded(params->host_nic_bandwidth[h]);
         }
     }
-    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
-        made->curve_points[link] = params->curve_points[link];
-        made->curve[link] = calloc(params->curve_points[link], sizeof(xm_curve_point_t));
-        if (made->curve[link] == NULL) {
-            goto destroy_made;
-        }
-        for (size_t i = 0; i < params->curve_points[link]; ++i) {
-            made->curve[link][i].bytes = params->curve[link][i].bytes;
-            made->curve[link][i].seconds = rounded(params->curve[link][i].seconds);
-        }
+    made->nic_spread = xm_curve_rounded(params->nic_spread);
+    made->nic_both_ways = xm_curve_rounded(params->nic_both_ways);
+    made->host_fabric = xm_curve_rounded(params->host_fabric);
+    if (!copy_curves(params, made)) {
+        goto destroy_made;
     }
     *profile = made;
     return XM_OK;
@@ -220,10 +255,39 @@ destroy_made:
     return xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
 }
 
+/* Everything of a profile, borrowed. */
+static xm_cluster_profile_params_t params_of(const xm_cluster_profile_t *profile)
+{
+    xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
+
+    params.name = profile->name;
+    params.provenance = profile->provenance;
+    params.hosts = profile->hosts;
+    params.devices_per_host = profile->devices_per_host;
+    params.device_flops = profile->device_flops;
+    params.device_memory_bytes = profile->device_memory_bytes;
+    params.device_memory_bandwidth = profile->device_memory_bandwidth;
+    params.nic_bandwidth = profile->nic_bandwidth;
+    params.host_nic_bandwidth = profile->host_nic_bandwidth;
+    params.nic_spread = profile->nic_spread;
+    params.nic_both_ways = profile->nic_both_ways;
+    params.host_fabric = profile->host_fabric;
+    params.hosts_per_rack = profile->hosts_per_rack;
+    params.uplink_bandwidth = profile->uplink_bandwidth;
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        params.curve[link] = profile->curve[link];
+        params.curve_points[link] = profile->curve_points[link];
+        params.curve_spread[link] = profile->curve_spread[link];
+    }
+    params.collectives = profile->collectives;
+    params.collective_count = profile->collective_count;
+    return params;
+}
+
 xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int hosts,
                                       int devices_per_host, xm_cluster_profile_t **resized)
 {
-    xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
+    xm_cluster_profile_params_t params = params_of(profile);
     size_t size = strlen(profile->provenance) + RESIZED_SIZE;
     char *provenance = malloc(size);
     double *rates = NULL;
@@ -244,29 +308,58 @@ xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int h
     (void)snprintf(provenance, size, "%s; resized from %d x %d to %d x %d devices",
                    profile->provenance, profile->hosts, profile->devices_per_host, hosts,
                    devices_per_host);
-    params.name = profile->name;
     params.provenance = provenance;
     params.hosts = hosts;
     params.devices_per_host = devices_per_host;
-    params.device_flops = profile->device_flops;
-    params.device_memory_bytes = profile->device_memory_bytes;
-    params.device_memory_bandwidth = profile->device_memory_bandwidth;
-    params.nic_bandwidth = profile->nic_bandwidth;
     for (int h = 0; rates != NULL && h < hosts; ++h) {
         rates[h] = xm_cluster_profile_host_nic_bandwidth(profile, h);
     }
     params.host_nic_bandwidth = rates;
-    params.hosts_per_rack = profile->hosts_per_rack;
-    params.uplink_bandwidth = profile->uplink_bandwidth;
     if (devices_per_host > profile->devices_per_host) {
         params.device_memory_bytes *= (double)profile->devices_per_host / devices_per_host;
     }
-    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
-        params.curve[link] = profile->curve[link];
-        params.curve_points[link] = profile->curve_points[link];
-    }
     status = xm_cluster_profile_create(&params, resized);
     free(rates);
+    free(provenance);
+    return status;
+}
+
+xm_status_t xm_cluster_profile_add_collectives(const xm_cluster_profile_t *profile,
+                                               const xm_collective_curve_t *added, size_t count,
+                                               const char *note, xm_cluster_profile_t **extended)
+{
+    xm_cluster_profile_params_t params = params_of(profile);
+    size_t size = strlen(profile->provenance) + strlen(note) + sizeof("; ");
+    char *provenance = malloc(size);
+    xm_collective_curve_t *all = calloc(profile->collective_count + count + 1, sizeof(*all));
+    size_t kept = 0;
+    xm_status_t status;
+
+    if (provenance == NULL || all == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
+        goto free_all;
+    }
+    for (size_t i = 0; i < profile->collective_count; ++i) {
+        bool replaced = false;
+
+        for (size_t j = 0; j < count; ++j) {
+            replaced = replaced || xm_collective_curve_same(&profile->collectives[i], &added[j]);
+        }
+        if (!replaced) {
+            all[kept++] = profile->collectives[i];
+        }
+    }
+    for (size_t j = 0; j < count; ++j) {
+        all[kept++] = added[j];
+    }
+    (void)snprintf(provenance, size, "%s; %s", profile->provenance, note);
+    params.provenance = provenance;
+    params.collectives = all;
+    params.collective_count = kept;
+    status = xm_cluster_profile_create(&params, extended);
+
+free_all:
+    free(all);
     free(provenance);
     return status;
 }
@@ -323,6 +416,52 @@ bool xm_cluster_profile_hosts_differ(const xm_cluster_profile_t *profile)
     return profile->host_nic_bandwidth != NULL;
 }
 
+double xm_cluster_profile_nic_spread(const xm_cluster_profile_t *profile)
+{
+    return profile->nic_spread;
+}
+
+double xm_cluster_profile_nic_both_ways(const xm_cluster_profile_t *profile)
+{
+    return profile->nic_both_ways;
+}
+
+double xm_cluster_profile_host_fabric(const xm_cluster_profile_t *profile)
+{
+    return profile->host_fabric;
+}
+
+const double *xm_cluster_profile_spread(const xm_cluster_profile_t *profile, xm_link_class_t link)
+{
+    return profile->curve_spread[link];
+}
+
+size_t xm_cluster_profile_collectives(const xm_cluster_profile_t *profile)
+{
+    return profile->collective_count;
+}
+
+const xm_collective_curve_t *xm_cluster_profile_collective(const xm_cluster_profile_t *profile,
+                                                           size_t index)
+{
+    return &profile->collectives[index];
+}
+
+const xm_collective_curve_t *xm_cluster_profile_find_collective(const xm_cluster_profile_t *profile,
+                                                                xm_collective_t kind, int hosts,
+                                                                int devices, int groups)
+{
+    const xm_collective_curve_t wanted = {
+        .kind = kind, .hosts = hosts, .devices_per_host = devices, .groups_per_host = groups};
+
+    for (size_t i = 0; i < profile->collective_count; ++i) {
+        if (xm_collective_curve_same(&profile->collectives[i], &wanted)) {
+            return &profile->collectives[i];
+        }
+    }
+    return NULL;
+}
+
 int xm_cluster_profile_hosts_per_rack(const xm_cluster_profile_t *profile)
 {
     return profile->hosts_per_rack;
@@ -343,26 +482,7 @@ const xm_curve_point_t *xm_cluster_profile_curve(const xm_cluster_profile_t *pro
 double xm_cluster_profile_seconds(const xm_cluster_profile_t *profile, xm_link_class_t link,
                                   double bytes)
 {
-    const xm_curve_point_t *curve = profile->curve[link];
-    size_t low = 0, high = profile->curve_points[link] - 1;
-    double span, slope;
-
-    if (bytes <= (double)curve[0].bytes) {
-        return curve[0].seconds;
-    }
-    /* The segment low … low + 1 that holds the size, or the last one. */
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-
-        if ((double)curve[middle].bytes <= bytes) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    span = (double)(curve[low + 1].bytes - curve[low].bytes);
-    slope = (curve[low + 1].seconds - curve[low].seconds) / span;
-    return curve[low].seconds + (bytes - (double)curve[low].bytes) * slope;
+    return xm_curve_seconds(profile->curve[link], profile->curve_points[link], bytes);
 }
 
 double xm_cluster_profile_latency(const xm_cluster_profile_t *profile, xm_link_class_t link)
@@ -389,7 +509,9 @@ void xm_cluster_profile_destroy(xm_cluster_profile_t *profile)
     }
     for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
         free(profile->curve[link]);
+        free(profile->curve_spread[link]);
     }
+    xm_collective_curves_free(profile->collectives, profile->collective_count);
     free(profile->host_nic_bandwidth);
     free(profile->provenance);
     free(profile->name);

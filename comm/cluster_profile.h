@@ -3,9 +3,9 @@
  * What a cluster costs: hosts, devices, NICs, and measured curves bytes → seconds.
  *
  * A profile is made by the probe (probe.h) and stored as JSON (docs/cluster-profile.md, `"version":
- * 1`). It is the only thing planners and schedulers know of the network. Hosts are numbered from 0
- * and hold `devices_per_host` devices each, numbered host-major: device d is on host d /
- * devices_per_host.
+ * 2`; files of version 1 are read as well). It is the only thing planners and schedulers know of
+ * the network. Hosts are numbered from 0 and hold `devices_per_host` devices each, numbered
+ * host-major: device d is on host d / devices_per_host.
  *
  * Units: seconds, bytes, bytes per second, FLOP per second. GB in texts is 1e9 bytes.
  * Threads: immutable after creation, so shared freely.
@@ -17,6 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "comm/collective_curve.h"
+#include "comm/curve.h"
 #include "comm/status.h"
 
 typedef struct xm_cluster_profile xm_cluster_profile_t;
@@ -32,12 +34,6 @@ typedef enum xm_link_class {
 /** "self", "intra_host", "inter_host". */
 XM_API const char *xm_link_class_name(xm_link_class_t link);
 
-/** One point of a curve: a one-way message of @p bytes takes @p seconds. */
-typedef struct xm_curve_point {
-    uint64_t bytes;
-    double seconds;
-} xm_curve_point_t;
-
 /** Everything a profile holds, to create one. Arrays are copied. */
 typedef struct xm_cluster_profile_params {
     size_t struct_size;
@@ -52,11 +48,18 @@ typedef struct xm_cluster_profile_params {
         nic_bandwidth; /**< payload bytes/s of one host's NICs together, per direction, all flows */
     const double *host_nic_bandwidth; /**< the same of each host where hosts differ, `hosts` entries
                                          (nic_bandwidth is then what a typical one has); or NULL */
-    int hosts_per_rack;      /**< hosts that share an uplink, by number; 0: no uplink limits */
+    double nic_spread;    /**< of the measured NIC rates, the widest (curve.h); 0: unknown */
+    double nic_both_ways; /**< bytes/s of each direction while both are busy; 0: unknown */
+    double host_fabric;   /**< bytes/s of all devices of a host together, each sending to another of
+                             the host; 0: unknown */
+    int hosts_per_rack;   /**< hosts that share an uplink, by number; 0: no uplink limits */
     double uplink_bandwidth; /**< bytes/s of a rack's uplink, per direction */
     /** Rising in bytes, at least 2 points each; seconds never fall and rise at the end. */
     const xm_curve_point_t *curve[XM_LINK_CLASS_COUNT];
     size_t curve_points[XM_LINK_CLASS_COUNT];
+    const double *curve_spread[XM_LINK_CLASS_COUNT]; /**< of each point (curve.h), or NULL */
+    const xm_collective_curve_t *collectives; /**< measured collectives, each once; may be NULL */
+    size_t collective_count;
 } xm_cluster_profile_params_t;
 
 #define XM_CLUSTER_PROFILE_PARAMS_INIT                                                             \
@@ -108,14 +111,39 @@ XM_API bool xm_cluster_profile_hosts_differ(const xm_cluster_profile_t *profile)
 XM_API int xm_cluster_profile_hosts_per_rack(const xm_cluster_profile_t *profile);
 XM_API double xm_cluster_profile_uplink_bandwidth(const xm_cluster_profile_t *profile);
 
+/** The widest spread of the NIC rates (curve.h); 0: unknown. */
+XM_API double xm_cluster_profile_nic_spread(const xm_cluster_profile_t *profile);
+/** Bytes/s of each direction of a host's NICs while both are busy; 0: unknown. */
+XM_API double xm_cluster_profile_nic_both_ways(const xm_cluster_profile_t *profile);
+/** Bytes/s that the devices of one host move among themselves, all sending; 0: unknown. */
+XM_API double xm_cluster_profile_host_fabric(const xm_cluster_profile_t *profile);
+
 /** Points of a curve (owned by the profile) and their number. */
 XM_API const xm_curve_point_t *xm_cluster_profile_curve(const xm_cluster_profile_t *profile,
                                                         xm_link_class_t link, size_t *points);
 
-/**
- * Seconds a one-way message takes: linear interpolation between points, the first point's time
- * below the first, the last segment's slope above the last.
- */
+/** Spread of each point of a curve (curve.h), or NULL when they are unknown. */
+XM_API const double *xm_cluster_profile_spread(const xm_cluster_profile_t *profile,
+                                               xm_link_class_t link);
+
+/** Number of measured collectives, and one of them (owned by the profile). */
+XM_API size_t xm_cluster_profile_collectives(const xm_cluster_profile_t *profile);
+XM_API const xm_collective_curve_t *xm_cluster_profile_collective(
+    const xm_cluster_profile_t *profile, size_t index);
+
+/** The measured curve of a collective on groups of @p devices on each of @p hosts hosts, @p groups
+ * of them to a host (collective_curve.h); NULL when there is none. */
+XM_API const xm_collective_curve_t *xm_cluster_profile_find_collective(
+    const xm_cluster_profile_t *profile, xm_collective_t kind, int hosts, int devices, int groups);
+
+/** A copy of @p profile that has @p added curves too; each replaces the one of the same collective
+ * and axis. @p note is added to the provenance. */
+XM_API xm_status_t xm_cluster_profile_add_collectives(const xm_cluster_profile_t *profile,
+                                                      const xm_collective_curve_t *added,
+                                                      size_t count, const char *note,
+                                                      xm_cluster_profile_t **extended);
+
+/** Seconds a one-way message takes (xm_curve_seconds()). */
 XM_API double xm_cluster_profile_seconds(const xm_cluster_profile_t *profile, xm_link_class_t link,
                                          double bytes);
 

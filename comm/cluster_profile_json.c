@@ -1,176 +1,27 @@
 /* The JSON form of a cluster profile, docs/cluster-profile.md. */
 #include "comm/cluster_profile.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <jansson.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "comm/text.h"
+#include "comm/curve_json.h"
+#include "comm/json_read.h"
+#include "comm/text_file.h"
 
-enum { FORMAT_VERSION = 1, PATH_SIZE = 96 };
-
-static const char *type_name(const json_t *value)
-{
-    static const char *const names[] = {"an object", "an array", "a string", "an integer",
-                                        "a number",  "true",     "false",    "null"};
-
-    return value == NULL ? "nothing" : names[json_typeof(value)];
-}
-
-static xm_status_t wrong_type(const char *path, const char *expected, const json_t *value)
-{
-    if (value == NULL) {
-        return xm_error_set(XM_ERR_PARSE, "key '%s' is missing; it must be %s", path, expected);
-    }
-    return xm_error_set(XM_ERR_PARSE, "%s is %s; it must be %s", path, type_name(value), expected);
-}
-
-/* Refuses keys of @p object that are not among @p keys. @p prefix is "" or "parent.". */
-static xm_status_t check_keys(const json_t *object, const char *prefix, const char *const *keys,
-                              size_t count)
-{
-    const char *key;
-    json_t *value;
-
-    json_object_foreach((json_t *)object, key, value)
-    {
-        const char *nearest;
-        bool known = false;
-
-        for (size_t i = 0; i < count; ++i) {
-            known = known || strcmp(key, keys[i]) == 0;
-        }
-        if (known) {
-            continue;
-        }
-        nearest = xm_text_nearest(key, keys, count);
-        if (nearest != NULL) {
-            return xm_error_set(XM_ERR_PARSE, "unknown key '%s%s'; did you mean '%s%s'?", prefix,
-                                key, prefix, nearest);
-        }
-        return xm_error_set(XM_ERR_PARSE, "unknown key '%s%s'", prefix, key);
-    }
-    return XM_OK;
-}
-
-static xm_status_t get_object(const json_t *parent, const char *key, const json_t **object)
-{
-    *object = json_object_get(parent, key);
-    return json_is_object(*object) ? XM_OK : wrong_type(key, "an object", *object);
-}
-
-static xm_status_t get_string(const json_t *parent, const char *key, const char **text)
-{
-    const json_t *value = json_object_get(parent, key);
-
-    if (!json_is_string(value)) {
-        return wrong_type(key, "a string", value);
-    }
-    *text = json_string_value(value);
-    return XM_OK;
-}
-
-static xm_status_t get_int(const json_t *parent, const char *key, int *number)
-{
-    const json_t *value = json_object_get(parent, key);
-
-    if (!json_is_integer(value)) {
-        return wrong_type(key, "an integer", value);
-    }
-    if (json_integer_value(value) < 0 || json_integer_value(value) > INT_MAX) {
-        return xm_error_set(XM_ERR_PARSE, "%s is %" JSON_INTEGER_FORMAT "; it must be 0 … %d", key,
-                            json_integer_value(value), INT_MAX);
-    }
-    *number = (int)json_integer_value(value);
-    return XM_OK;
-}
-
-/* @p path is "parent.key". */
-static xm_status_t get_number(const json_t *parent, const char *path, double *number)
-{
-    const json_t *value = json_object_get(parent, strchr(path, '.') + 1);
-
-    if (!json_is_number(value)) {
-        return wrong_type(path, "a number", value);
-    }
-    *number = json_number_value(value);
-    return XM_OK;
-}
-
-static xm_status_t read_point(const json_t *pair, const char *path, xm_curve_point_t *point)
-{
-    char element[PATH_SIZE];
-    const json_t *bytes = json_array_get(pair, 0), *seconds = json_array_get(pair, 1);
-
-    if (!json_is_array(pair)) {
-        return wrong_type(path, "an array [bytes, seconds]", pair);
-    }
-    if (json_array_size(pair) != 2) {
-        return xm_error_set(XM_ERR_PARSE, "%s has %zu elements; it must be [bytes, seconds]", path,
-                            json_array_size(pair));
-    }
-    if (!json_is_integer(bytes)) {
-        (void)snprintf(element, sizeof(element), "%s[0]", path);
-        return wrong_type(element, "an integer (bytes)", bytes);
-    }
-    if (json_integer_value(bytes) < 0) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "%s[0] is %" JSON_INTEGER_FORMAT "; bytes cannot be negative", path,
-                            json_integer_value(bytes));
-    }
-    if (!json_is_number(seconds)) {
-        (void)snprintf(element, sizeof(element), "%s[1]", path);
-        return wrong_type(element, "a number (seconds)", seconds);
-    }
-    point->bytes = (uint64_t)json_integer_value(bytes);
-    point->seconds = json_number_value(seconds);
-    return XM_OK;
-}
-
-static xm_status_t read_curve(const json_t *curves, const char *link, xm_curve_point_t **curve,
-                              size_t *points)
-{
-    const json_t *array = json_object_get(curves, link);
-    size_t count = json_array_size(array);
-    char path[PATH_SIZE];
-    xm_curve_point_t *read;
-    xm_status_t status = XM_OK;
-
-    (void)snprintf(path, sizeof(path), "curves.%s", link);
-    if (!json_is_array(array)) {
-        return wrong_type(path, "an array of [bytes, seconds]", array);
-    }
-    read = calloc(count + 1, sizeof(*read));
-    if (read == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "%s: no memory for %zu points", path, count);
-    }
-    for (size_t i = 0; status == XM_OK && i < count; ++i) {
-        (void)snprintf(path, sizeof(path), "curves.%s[%zu]", link, i);
-        status = read_point(json_array_get(array, i), path, &read[i]);
-    }
-    if (status < 0) {
-        free(read);
-        return status;
-    }
-    *curve = read;
-    *points = count;
-    return XM_OK;
-}
+/* What is written; older files are read too. */
+enum { FORMAT_VERSION = 2, OLDEST_VERSION = 1, PATH_SIZE = 96 };
 
 static xm_status_t check_version(const json_t *root)
 {
     int version = 0;
-    xm_status_t status = get_int(root, "version", &version);
+    xm_status_t status = xm_json_int(root, "version", &version);
 
-    if (status == XM_OK && version != FORMAT_VERSION) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "version is %d; this program reads version %d",
-                            version, FORMAT_VERSION);
+    if (status == XM_OK && (version < OLDEST_VERSION || version > FORMAT_VERSION)) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "version is %d; this program reads versions %d to %d", version,
+                            OLDEST_VERSION, FORMAT_VERSION);
     }
     return status;
 }
@@ -178,33 +29,39 @@ static xm_status_t check_version(const json_t *root)
 /* Everything but the curves. Strings stay the document's. */
 static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *params)
 {
-    static const char *const root_keys[] = {
-        "version", "name", "provenance", "hosts", "devices_per_host",
-        "device",  "nic",  "uplink",     "curves"};
+    static const char *const root_keys[] = {"version",          "name",   "provenance", "hosts",
+                                            "devices_per_host", "device", "nic",        "fabric",
+                                            "uplink",           "curves", "collectives"};
     static const char *const device_keys[] = {"flop_per_s", "memory_bytes", "memory_bytes_per_s"};
-    static const char *const nic_keys[] = {"bytes_per_s", "hosts"};
+    static const char *const nic_keys[] = {"bytes_per_s", "hosts", "spread",
+                                           "both_ways_bytes_per_s"};
     const json_t *device, *nic;
     xm_status_t status;
 
     if (!json_is_object(root)) {
-        return wrong_type("the document", "an object", root);
+        return xm_json_wrong_type("the document", "an object", root);
     }
-    if ((status = check_version(root)) < 0 || (status = check_keys(root, "", root_keys, 9)) < 0 ||
-        (status = get_string(root, "name", &params->name)) < 0 ||
-        (status = get_string(root, "provenance", &params->provenance)) < 0 ||
-        (status = get_int(root, "hosts", &params->hosts)) < 0 ||
-        (status = get_int(root, "devices_per_host", &params->devices_per_host)) < 0 ||
-        (status = get_object(root, "device", &device)) < 0 ||
-        (status = check_keys(device, "device.", device_keys, 3)) < 0 ||
-        (status = get_number(device, "device.flop_per_s", &params->device_flops)) < 0 ||
-        (status = get_number(device, "device.memory_bytes", &params->device_memory_bytes)) < 0 ||
-        (status = get_number(device, "device.memory_bytes_per_s",
-                             &params->device_memory_bandwidth)) < 0 ||
-        (status = get_object(root, "nic", &nic)) < 0 ||
-        (status = check_keys(nic, "nic.", nic_keys, 2)) < 0) {
+    if ((status = check_version(root)) < 0 ||
+        (status = xm_json_check_keys(root, "", root_keys, 11)) < 0 ||
+        (status = xm_json_string(root, "name", &params->name)) < 0 ||
+        (status = xm_json_string(root, "provenance", &params->provenance)) < 0 ||
+        (status = xm_json_int(root, "hosts", &params->hosts)) < 0 ||
+        (status = xm_json_int(root, "devices_per_host", &params->devices_per_host)) < 0 ||
+        (status = xm_json_object(root, "device", &device)) < 0 ||
+        (status = xm_json_check_keys(device, "device.", device_keys, 3)) < 0 ||
+        (status = xm_json_number(device, "device.flop_per_s", &params->device_flops)) < 0 ||
+        (status = xm_json_number(device, "device.memory_bytes", &params->device_memory_bytes)) <
+            0 ||
+        (status = xm_json_number(device, "device.memory_bytes_per_s",
+                                 &params->device_memory_bandwidth)) < 0 ||
+        (status = xm_json_object(root, "nic", &nic)) < 0 ||
+        (status = xm_json_check_keys(nic, "nic.", nic_keys, 4)) < 0 ||
+        (status = xm_json_optional_number(nic, "nic.spread", &params->nic_spread)) < 0 ||
+        (status = xm_json_optional_number(nic, "nic.both_ways_bytes_per_s",
+                                          &params->nic_both_ways)) < 0) {
         return status;
     }
-    return get_number(nic, "nic.bytes_per_s", &params->nic_bandwidth);
+    return xm_json_number(nic, "nic.bytes_per_s", &params->nic_bandwidth);
 }
 
 /* nic.hosts, which may be missing: the rate of each host. The array is the caller's to free. */
@@ -216,7 +73,7 @@ static xm_status_t read_host_rates(const json_t *root, int hosts, double **rates
         return XM_OK;
     }
     if (!json_is_array(array)) {
-        return wrong_type("nic.hosts", "an array of numbers", array);
+        return xm_json_wrong_type("nic.hosts", "an array of numbers", array);
     }
     if (json_array_size(array) != (size_t)hosts) {
         return xm_error_set(XM_ERR_PARSE, "nic.hosts has %zu entries; the cluster has %d hosts",
@@ -232,7 +89,7 @@ static xm_status_t read_host_rates(const json_t *root, int hosts, double **rates
 
         (void)snprintf(path, sizeof(path), "nic.hosts[%d]", h);
         if (!json_is_number(rate)) {
-            return wrong_type(path, "a number", rate);
+            return xm_json_wrong_type(path, "a number", rate);
         }
         (*rates)[h] = json_number_value(rate);
     }
@@ -249,37 +106,67 @@ static xm_status_t read_uplink(const json_t *root, xm_cluster_profile_params_t *
     if (uplink == NULL) {
         return XM_OK;
     }
-    if ((status = get_object(root, "uplink", &uplink)) < 0 ||
-        (status = check_keys(uplink, "uplink.", keys, 2)) < 0 ||
-        (status = get_int(uplink, "hosts_per_rack", &params->hosts_per_rack)) < 0) {
+    if ((status = xm_json_object(root, "uplink", &uplink)) < 0 ||
+        (status = xm_json_check_keys(uplink, "uplink.", keys, 2)) < 0 ||
+        (status = xm_json_int(uplink, "hosts_per_rack", &params->hosts_per_rack)) < 0) {
         return status;
     }
     if (params->hosts_per_rack == 0) {
         return xm_error_set(XM_ERR_PARSE, "uplink.hosts_per_rack is 0; it must be at least 1");
     }
-    return get_number(uplink, "uplink.bytes_per_s", &params->uplink_bandwidth);
+    return xm_json_number(uplink, "uplink.bytes_per_s", &params->uplink_bandwidth);
+}
+
+/* fabric, which may be missing. */
+static xm_status_t read_fabric(const json_t *root, xm_cluster_profile_params_t *params)
+{
+    static const char *const keys[] = {"bytes_per_s"};
+    const json_t *fabric = json_object_get(root, "fabric");
+    xm_status_t status;
+
+    if (fabric == NULL) {
+        return XM_OK;
+    }
+    if ((status = xm_json_object(root, "fabric", &fabric)) < 0 ||
+        (status = xm_json_check_keys(fabric, "fabric.", keys, 1)) < 0) {
+        return status;
+    }
+    return xm_json_number(fabric, "fabric.bytes_per_s", &params->host_fabric);
 }
 
 static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
 {
     xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
     xm_curve_point_t *curve[XM_LINK_CLASS_COUNT] = {NULL};
+    double *spread[XM_LINK_CLASS_COUNT] = {NULL};
     const char *names[XM_LINK_CLASS_COUNT];
+    xm_collective_curve_t *collectives = NULL;
     const json_t *curves = NULL;
     double *rates = NULL;
     xm_status_t status = read_head(root, &params);
 
     if (status < 0 || (status = read_uplink(root, &params)) < 0 ||
-        (status = get_object(root, "curves", &curves)) < 0) {
+        (status = read_fabric(root, &params)) < 0 ||
+        (status = xm_json_object(root, "curves", &curves)) < 0) {
         return status;
     }
     for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
         names[link] = xm_link_class_name((xm_link_class_t)link);
     }
-    status = check_keys(curves, "curves.", names, XM_LINK_CLASS_COUNT);
+    status = xm_json_check_keys(curves, "curves.", names, XM_LINK_CLASS_COUNT);
     for (int link = 0; status == XM_OK && link < XM_LINK_CLASS_COUNT; ++link) {
-        status = read_curve(curves, names[link], &curve[link], &params.curve_points[link]);
+        char path[PATH_SIZE];
+
+        (void)snprintf(path, sizeof(path), "curves.%s", names[link]);
+        status = xm_curve_from_json(json_object_get(curves, names[link]), path, &curve[link],
+                                    &spread[link], &params.curve_points[link]);
         params.curve[link] = curve[link];
+        params.curve_spread[link] = spread[link];
+    }
+    if (status == XM_OK) {
+        status = xm_collectives_from_json(json_object_get(root, "collectives"), &collectives,
+                                          &params.collective_count);
+        params.collectives = collectives;
     }
     if (status == XM_OK) {
         status = read_host_rates(root, params.hosts, &rates);
@@ -289,25 +176,12 @@ static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
         status = xm_cluster_profile_create(&params, profile);
     }
     free(rates);
+    xm_collective_curves_free(collectives, params.collective_count);
     for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        free(spread[link]);
         free(curve[link]);
     }
     return status;
-}
-
-/* @p root NULL: jansson failed with @p error. Consumes the reference. */
-static xm_status_t finish_read(json_t *root, const json_error_t *error, const char *source,
-                               xm_cluster_profile_t **profile)
-{
-    xm_status_t status;
-
-    if (root == NULL) {
-        return xm_error_set(XM_ERR_PARSE, "%s: line %d, column %d: %s", source, error->line,
-                            error->column, error->text);
-    }
-    status = from_json(root, profile);
-    json_decref(root);
-    return status < 0 ? xm_error_prefix(status, "%s", source) : XM_OK;
 }
 
 xm_status_t xm_cluster_profile_from_text(const char *text, size_t length, const char *source,
@@ -315,40 +189,43 @@ xm_status_t xm_cluster_profile_from_text(const char *text, size_t length, const 
 {
     json_error_t error;
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    xm_status_t status;
 
-    return finish_read(root, &error, source, profile);
+    if (root == NULL) {
+        return xm_error_set(XM_ERR_PARSE, "%s: line %d, column %d: %s", source, error.line,
+                            error.column, error.text);
+    }
+    status = from_json(root, profile);
+    json_decref(root);
+    return status < 0 ? xm_error_prefix(status, "%s", source) : XM_OK;
 }
 
 xm_status_t xm_cluster_profile_load(const char *path, xm_cluster_profile_t **profile)
 {
-    json_error_t error;
-    FILE *file = fopen(path, "re");
-    json_t *root;
+    char *text = NULL;
+    size_t length = 0;
+    xm_status_t status = xm_text_load(path, &text, &length);
 
-    if (file == NULL) {
-        return xm_error_set(errno == ENOENT ? XM_ERR_NOT_FOUND : XM_ERR_IO, "%s: %s", path,
-                            strerror(errno));
+    if (status == XM_OK) {
+        status = xm_cluster_profile_from_text(text, length, path, profile);
     }
-    root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
-    if (root == NULL && ferror(file)) {
-        (void)fclose(file);
-        return xm_error_set(XM_ERR_IO, "%s: cannot be read", path);
-    }
-    (void)fclose(file);
-    return finish_read(root, &error, path, profile);
+    free(text);
+    return status;
 }
 
 static json_t *curve_to_json(const xm_cluster_profile_t *profile, xm_link_class_t link)
 {
-    json_t *array = json_array();
     size_t points;
     const xm_curve_point_t *curve = xm_cluster_profile_curve(profile, link, &points);
 
-    for (size_t i = 0; i < points; ++i) {
-        (void)json_array_append_new(
-            array, json_pack("[I,f]", (json_int_t)curve[i].bytes, curve[i].seconds));
+    return xm_curve_to_json(curve, xm_cluster_profile_spread(profile, link), points);
+}
+
+static void add_positive(json_t *object, const char *key, double value)
+{
+    if (value > 0) {
+        (void)json_object_set_new(object, key, json_real(value));
     }
-    return array;
 }
 
 /* The parts that a profile may leave out. */
@@ -362,6 +239,23 @@ static void add_optional(const xm_cluster_profile_t *profile, json_t *root)
                 rates, json_real(xm_cluster_profile_host_nic_bandwidth(profile, h)));
         }
         (void)json_object_set_new(json_object_get(root, "nic"), "hosts", rates);
+    }
+    add_positive(json_object_get(root, "nic"), "spread", xm_cluster_profile_nic_spread(profile));
+    add_positive(json_object_get(root, "nic"), "both_ways_bytes_per_s",
+                 xm_cluster_profile_nic_both_ways(profile));
+    if (xm_cluster_profile_host_fabric(profile) > 0) {
+        (void)json_object_set_new(
+            root, "fabric",
+            json_pack("{s:f}", "bytes_per_s", xm_cluster_profile_host_fabric(profile)));
+    }
+    if (xm_cluster_profile_collectives(profile) > 0) {
+        json_t *collectives = json_array();
+
+        for (size_t i = 0; i < xm_cluster_profile_collectives(profile); ++i) {
+            (void)json_array_append_new(
+                collectives, xm_collective_to_json(xm_cluster_profile_collective(profile, i)));
+        }
+        (void)json_object_set_new(root, "collectives", collectives);
     }
     if (xm_cluster_profile_hosts_per_rack(profile) > 0) {
         (void)json_object_set_new(
@@ -401,57 +295,14 @@ xm_status_t xm_cluster_profile_to_text(const xm_cluster_profile_t *profile, char
     return XM_OK;
 }
 
-static xm_status_t write_all(int fd, const char *text, size_t length)
-{
-    while (length > 0) {
-        ssize_t written = write(fd, text, length);
-
-        if (written < 0 && errno == EINTR) {
-            continue;
-        }
-        if (written < 0) {
-            return XM_ERR_IO;
-        }
-        text += written;
-        length -= (size_t)written;
-    }
-    return fsync(fd) == 0 ? XM_OK : XM_ERR_IO;
-}
-
 xm_status_t xm_cluster_profile_save(const xm_cluster_profile_t *profile, const char *path)
 {
-    char temporary[PATH_MAX];
     char *text = NULL;
-    xm_status_t status;
-    int fd;
+    xm_status_t status = xm_cluster_profile_to_text(profile, &text);
 
-    if (snprintf(temporary, sizeof(temporary), "%s.%d.tmp", path, (int)getpid()) >=
-        (int)sizeof(temporary)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "path of %zu bytes is too long", strlen(path));
+    if (status == XM_OK) {
+        status = xm_text_save(path, text);
     }
-    status = xm_cluster_profile_to_text(profile, &text);
-    if (status < 0) {
-        return status;
-    }
-    fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        status = xm_error_set(XM_ERR_IO, "%s: %s", path, strerror(errno));
-        goto free_text;
-    }
-    if (write_all(fd, text, strlen(text)) < 0 || write_all(fd, "\n", 1) < 0) {
-        status = xm_error_set(XM_ERR_IO, "%s: %s", path, strerror(errno));
-        (void)close(fd);
-        goto remove_temporary;
-    }
-    if (close(fd) != 0 || rename(temporary, path) != 0) {
-        status = xm_error_set(XM_ERR_IO, "%s: %s", path, strerror(errno));
-        goto remove_temporary;
-    }
-    goto free_text;
-
-remove_temporary:
-    (void)unlink(temporary);
-free_text:
     free(text);
     return status;
 }

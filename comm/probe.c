@@ -1,6 +1,7 @@
 #include "comm/probe.h"
 
 #include <endian.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,42 +10,29 @@
 #include <xxhash.h>
 
 #include "comm/probe_compute.h"
-#include "comm/probe_curve.h"
 #include "comm/probe_link.h"
+#include "comm/probe_private.h"
 #include "comm/probe_profile.h"
-#include "comm/probe_report.h"
+#include "comm/text_file.h"
 #include "comm/version.h"
 
 enum {
-    DEFAULT_REPETITIONS = 5,
-    COPY_BYTES = 32 << 20,   /* two such buffers a rank exceed the caches */
-    STREAM_BYTES = 1 << 20,  /* message size of the concurrent flows */
-    STREAM_WINDOW = 4,       /* buffers per flow, see probe_link.c */
-    MIN_MESSAGES = 8,        /* of a flow */
-    MIN_MAX_BYTES = 64 << 10 /* below, latency noise would hide that time rises with size */
+    DEFAULT_REPETITIONS = 6,  /* the fewest that have a 95 % confidence interval */
+    COPY_BYTES = 32 << 20,    /* two such buffers a rank exceed the caches */
+    MIN_MAX_BYTES = 64 << 10, /* below, latency noise would hide that time rises with size */
+    DEVICE_NUMBERS = sizeof(xm_probe_device_t) / sizeof(double)
 };
 
 static const uint64_t default_max_bytes = UINT64_C(64) << 20;
-static const double compute_seconds = 0.2, copy_seconds = 0.4, stream_seconds = 0.5;
+static const double default_budget = 60, compute_seconds = 0.2, copy_seconds = 0.4;
 
 /* Parts of the wait limit that one size of a ping-pong may take: the other ranks wait meanwhile. */
-static const double budget_share = 1.0 / 300, longest_share = 1.0 / 60;
-
-typedef struct {
-    xm_worker_t *worker;
-    xm_probe_params_t params;
-    int rank, ranks, hosts;
-    int *host_of;
-    uint64_t sizes[XM_PROBE_MAX_POINTS];
-    int size_count;
-    xm_probe_report_t own;
-    xm_probe_report_t *reports; /* of all ranks, once they are shared */
-    double phase_start, phase_end;
-    const char *phase;
-} probe_t;
+static const double wait_share = 1.0 / 60;
+/* Part of the whole budget that one curve may take. */
+static const double curve_share = 0.1;
 
 /* Steps of a phase are spread over its part of the whole. */
-static void report_progress(probe_t *probe, double part)
+static void report_progress(const xm_probe_t *probe, double part)
 {
     if (probe->params.progress != NULL && probe->rank == 0) {
         probe->params.progress(probe->params.progress_arg,
@@ -53,8 +41,7 @@ static void report_progress(probe_t *probe, double part)
     }
 }
 
-/* All ranks begin a phase together, and idle ranks sleep until the next one. */
-static xm_status_t enter(probe_t *probe, const char *phase, double start, double end)
+xm_status_t xm_probe_enter(xm_probe_t *probe, const char *phase, double start, double end)
 {
     probe->phase = phase;
     probe->phase_start = start;
@@ -63,7 +50,93 @@ static xm_status_t enter(probe_t *probe, const char *phase, double start, double
     return xm_worker_barrier(probe->worker);
 }
 
-static uint64_t machine_digest(void)
+bool xm_probe_is_done(const xm_probe_t *probe, const char *step)
+{
+    size_t count;
+
+    return xm_probe_state_find(probe->state, step, &count) != NULL;
+}
+
+static xm_status_t save_partial(const xm_probe_t *probe)
+{
+    char *text = NULL;
+    xm_status_t status;
+
+    if (probe->rank != 0 || probe->params.partial == NULL) {
+        return XM_OK;
+    }
+    status = xm_probe_state_to_text(probe->state, &text);
+    if (status == XM_OK) {
+        status = xm_text_save(probe->params.partial, text);
+    }
+    free(text);
+    return status;
+}
+
+static double number_at(const void *bytes)
+{
+    uint64_t word;
+    double number;
+
+    memcpy(&word, bytes, sizeof(word));
+    word = le64toh(word);
+    memcpy(&number, &word, sizeof(number));
+    return number;
+}
+
+/* Every rank sends its clock and its numbers. */
+xm_status_t xm_probe_finish_step(xm_probe_t *probe, const char *step, const double *own,
+                                 size_t count)
+{
+    uint64_t *words = malloc((count + 1) * sizeof(*words));
+    double elapsed = xm_probe_clock() - probe->started, *numbers = NULL;
+    size_t *offsets = NULL, total = 0;
+    void *all = NULL;
+    xm_status_t status;
+
+    if (words == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");
+    }
+    for (size_t i = 0; i <= count; ++i) {
+        memcpy(&words[i], i == 0 ? &elapsed : &own[i - 1], sizeof(*words));
+        words[i] = htole64(words[i]);
+    }
+    status = xm_worker_barrier(probe->worker);
+    if (status == XM_OK) {
+        status = xm_bootstrap_allgatherv(xm_worker_bootstrap(probe->worker), words,
+                                         (count + 1) * sizeof(*words), &all, &offsets,
+                                         xm_worker_timeout(probe->worker));
+    }
+    free(words);
+    if (status < 0) {
+        return status;
+    }
+    probe->elapsed = number_at(all);
+    numbers = malloc(offsets[probe->ranks]);
+    if (numbers == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");
+        goto free_all;
+    }
+    for (int rank = 0; rank < probe->ranks; ++rank) {
+        for (size_t at = offsets[rank] + sizeof(uint64_t); at < offsets[rank + 1];
+             at += sizeof(uint64_t)) {
+            numbers[total++] = number_at((const char *)all + at);
+        }
+    }
+    status = xm_probe_state_add(probe->state, step, numbers, total);
+    if (status == XM_OK) {
+        status = save_partial(probe);
+    }
+
+free_all:
+    free(numbers);
+    free(offsets);
+    free(all);
+    return status;
+}
+
+/* The digest of a machine's boot id, as far as a double holds it. */
+static double machine_digest(void)
 {
     char boot_id[64] = "";
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -74,15 +147,21 @@ static uint64_t machine_digest(void)
         }
         (void)fclose(file);
     }
-    return XXH3_64bits(boot_id, strlen(boot_id));
+    return (double)(XXH3_64bits(boot_id, strlen(boot_id)) >> 12);
 }
 
 /* All ranks compute and then copy at the same time, because that is what devices will do. */
-static xm_status_t measure_device(probe_t *probe)
+static xm_status_t measure_device(xm_probe_t *probe)
 {
-    unsigned char *from = malloc(COPY_BYTES), *to = malloc(COPY_BYTES);
+    unsigned char *from, *to;
+    xm_probe_device_t own = {0};
     xm_status_t status;
 
+    if (xm_probe_is_done(probe, "device")) {
+        return XM_OK;
+    }
+    from = malloc(COPY_BYTES);
+    to = malloc(COPY_BYTES);
     if (from == NULL || to == NULL) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "probe: no memory for two buffers of %d bytes",
                               COPY_BYTES);
@@ -90,19 +169,24 @@ static xm_status_t measure_device(probe_t *probe)
     }
     memset(from, 1, COPY_BYTES); /* pages exist before the clock starts */
     memset(to, 0, COPY_BYTES);
-    probe->own.host_memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    probe->own.machine = machine_digest();
-    status = enter(probe, "FLOP/s", 0, 0.1);
+    own.host_memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    own.machine = machine_digest();
+    status = xm_probe_enter(probe, "FLOP/s", 0, 0.1);
     if (status == XM_OK) {
-        probe->own.flops = xm_probe_flops(compute_seconds);
-        status = enter(probe, "memory bandwidth", 0.1, 0.2);
+        own.flops = xm_probe_flops(compute_seconds);
+        status = xm_probe_enter(probe, "memory bandwidth", 0.1, 0.2);
     }
     if (status == XM_OK) {
-        probe->own.copy_bandwidth = xm_probe_copy_bandwidth(to, from, COPY_BYTES, copy_seconds);
+        double numbers[DEVICE_NUMBERS];
+
+        own.copy_bandwidth = xm_probe_copy_bandwidth(to, from, COPY_BYTES, copy_seconds);
         if (memcmp(from, to, COPY_BYTES) != 0) {
             status = xm_error_set(XM_ERR_CORRUPT, "probe: a memory copy on rank %d differs",
                                   probe->rank);
+            goto free_buffers;
         }
+        memcpy(numbers, &own, sizeof(own));
+        status = xm_probe_finish_step(probe, "device", numbers, DEVICE_NUMBERS);
     }
 
 free_buffers:
@@ -111,17 +195,13 @@ free_buffers:
     return status;
 }
 
-static xm_status_t measure_self(probe_t *probe)
+/* Copies inside rank 0: seconds and spread of each size. */
+static xm_status_t copy_curve(const xm_probe_t *probe, double *numbers)
 {
-    xm_status_t status = enter(probe, "copy inside a process", 0.2, 0.3);
     size_t largest = probe->sizes[probe->size_count - 1];
-    unsigned char *from, *to;
+    unsigned char *from = malloc(largest), *to = malloc(largest);
+    xm_status_t status = XM_OK;
 
-    if (status < 0 || probe->rank != 0) {
-        return status;
-    }
-    from = malloc(largest);
-    to = malloc(largest);
     if (from == NULL || to == NULL) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "probe: no memory for two buffers of %zu bytes",
                               largest);
@@ -131,15 +211,12 @@ static xm_status_t measure_self(probe_t *probe)
     memset(to, 0, largest);
     for (int i = 0; i < probe->size_count; ++i) {
         report_progress(probe, (double)i / probe->size_count);
-        probe->own.curve[XM_LINK_SELF][i] =
-            (xm_curve_point_t){probe->sizes[i], xm_probe_copy_seconds(to, from, probe->sizes[i],
-                                                                      probe->params.repetitions)};
+        numbers[2 * i] = xm_probe_copy_seconds(to, from, probe->sizes[i], probe->params.repetitions,
+                                               &numbers[2 * i + 1]);
     }
     if (memcmp(from, to, largest) != 0) {
         status = xm_error_set(XM_ERR_CORRUPT, "probe: a memory copy on rank 0 differs");
-        goto free_buffers;
     }
-    probe->own.points[XM_LINK_SELF] = probe->size_count;
 
 free_buffers:
     free(to);
@@ -147,159 +224,84 @@ free_buffers:
     return status;
 }
 
+static xm_status_t measure_self(xm_probe_t *probe)
+{
+    double numbers[2 * XM_PROBE_MAX_POINTS];
+    xm_status_t status;
+
+    if (xm_probe_is_done(probe, "self")) {
+        return XM_OK;
+    }
+    status = xm_probe_enter(probe, "copy inside a process", 0.2, 0.3);
+    if (status == XM_OK && probe->rank == 0) {
+        status = copy_curve(probe, numbers);
+    }
+    return status < 0 ? status
+                      : xm_probe_finish_step(probe, "self", numbers,
+                                             probe->rank == 0 ? 2 * (size_t)probe->size_count : 0);
+}
+
 static void ping_step(void *arg, int index)
 {
-    probe_t *probe = arg;
+    const xm_probe_t *probe = arg;
 
     report_progress(probe, (double)index / probe->size_count);
 }
 
-static xm_status_t measure_link(probe_t *probe, xm_link_class_t class, const char *phase,
-                                double start, double end)
+/* This rank's part of a link: numbers are seconds and spread of each size, where it began the
+ * ping-pong. */
+static xm_status_t ping_pong(xm_probe_t *probe, int peer, bool begins, double *numbers,
+                             size_t *count)
 {
     double timeout = xm_worker_timeout(probe->worker);
+    double seconds[XM_PROBE_MAX_POINTS], spread[XM_PROBE_MAX_POINTS];
     xm_probe_ping_t ping = {.sizes = probe->sizes,
                             .size_count = probe->size_count,
                             .repetitions = probe->params.repetitions,
-                            .budget = timeout * budget_share,
-                            .longest = timeout * longest_share,
+                            .budget = fmin(timeout * wait_share,
+                                           probe->params.budget * curve_share / probe->size_count),
+                            .longest = timeout * wait_share,
                             .step = ping_step,
                             .step_arg = probe};
     xm_probe_link_t *link = NULL;
+    int points = 0;
+    xm_status_t status =
+        xm_probe_link_create(probe->worker, peer, probe->sizes[probe->size_count - 1], &link);
+
+    if (status == XM_OK) {
+        status = begins ? xm_probe_link_ping(link, &ping, seconds, spread, &points)
+                        : xm_probe_link_pong(link);
+    }
+    xm_probe_link_destroy(link);
+    for (int i = 0; i < points; ++i) {
+        numbers[2 * i] = seconds[i];
+        numbers[2 * i + 1] = spread[i];
+    }
+    *count = 2 * (size_t)points;
+    return status;
+}
+
+static xm_status_t measure_link(xm_probe_t *probe, xm_link_class_t class, const char *phase,
+                                double start, double end)
+{
+    const char *step = xm_link_class_name(class);
+    double numbers[2 * XM_PROBE_MAX_POINTS];
+    size_t count = 0;
     int a, b;
     xm_status_t status;
 
-    if (!xm_probe_pair(probe->host_of, probe->ranks, probe->hosts, class, &a, &b)) {
+    if (!xm_probe_pair(probe->host_of, probe->ranks, probe->hosts, class, &a, &b) ||
+        xm_probe_is_done(probe, step)) {
         return XM_OK;
     }
-    status = enter(probe, phase, start, end);
-    if (status < 0 || (probe->rank != a && probe->rank != b)) {
-        return status;
+    status = xm_probe_enter(probe, phase, start, end);
+    if (status == XM_OK && (probe->rank == a || probe->rank == b)) {
+        status = ping_pong(probe, probe->rank == a ? b : a, probe->rank == a, numbers, &count);
     }
-    status = xm_probe_link_create(probe->worker, probe->rank == a ? b : a,
-                                  probe->sizes[probe->size_count - 1], &link);
-    if (status == XM_OK) {
-        status = probe->rank == a ? xm_probe_link_ping(link, &ping, probe->own.curve[class],
-                                                       &probe->own.points[class])
-                                  : xm_probe_link_pong(link);
-    }
-    xm_probe_link_destroy(link);
-    return status;
+    return status < 0 ? status : xm_probe_finish_step(probe, step, numbers, count);
 }
 
-/* Ranks flow_index of hosts 0 and 1 stream if flow_index < flows; *start and *end stay 0 on all but
- * the senders. */
-static xm_status_t run_flow(probe_t *probe, int flows, size_t bytes, uint64_t messages,
-                            int64_t *start, int64_t *end)
-{
-    xm_probe_link_t *link = NULL;
-    int sender = -1, receiver = -1;
-    xm_status_t status;
-
-    for (int flow = 0; flow < flows && sender != probe->rank && receiver != probe->rank; ++flow) {
-        sender = xm_probe_rank_on(probe->host_of, probe->ranks, 0, flow);
-        receiver = xm_probe_rank_on(probe->host_of, probe->ranks, 1, flow);
-    }
-    if (sender != probe->rank && receiver != probe->rank) {
-        return XM_OK;
-    }
-    status = xm_probe_link_create(probe->worker, probe->rank == sender ? receiver : sender,
-                                  bytes * STREAM_WINDOW, &link);
-    if (status == XM_OK) {
-        status = probe->rank == sender ? xm_probe_link_stream(link, bytes, messages, start, end)
-                                       : xm_probe_link_drain(link, bytes, messages);
-    }
-    xm_probe_link_destroy(link);
-    return status;
-}
-
-/* Bytes per second of all flows together. Senders are on one host, so their clocks agree. */
-static xm_status_t measure_flows(probe_t *probe, int flows, size_t bytes, uint64_t messages,
-                                 double *bandwidth)
-{
-    int64_t start = 0, end = 0, first = INT64_MAX, last = 0;
-    uint64_t own[2], *all = malloc((size_t)probe->ranks * sizeof(own));
-    xm_status_t status;
-
-    if (all == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");
-    }
-    status = run_flow(probe, flows, bytes, messages, &start, &end);
-    if (status == XM_OK) {
-        own[0] = htole64((uint64_t)start);
-        own[1] = htole64((uint64_t)end);
-        status = xm_worker_allgather(probe->worker, own, all, sizeof(own));
-    }
-    for (int flow = 0; status == XM_OK && flow < flows; ++flow) {
-        const uint64_t *times = &all[2 * xm_probe_rank_on(probe->host_of, probe->ranks, 0, flow)];
-
-        start = (int64_t)le64toh(times[0]);
-        end = (int64_t)le64toh(times[1]);
-        first = start < first ? start : first;
-        last = end > last ? end : last;
-    }
-    if (status == XM_OK) {
-        *bandwidth = last > first ? (double)flows * (double)messages * (double)bytes * 1e9 /
-                                        (double)(last - first)
-                                  : 0;
-    }
-    free(all);
-    return status;
-}
-
-/* How many messages keep one flow of several busy for about stream_seconds. Computed alike on all
- * ranks, from the shared reports. */
-static uint64_t messages_per_flow(const probe_t *probe, int flows, size_t bytes)
-{
-    double best = 0, messages;
-    int a, b;
-
-    (void)xm_probe_pair(probe->host_of, probe->ranks, probe->hosts, XM_LINK_INTER_HOST, &a, &b);
-    for (int i = 0; i < probe->reports[a].points[XM_LINK_INTER_HOST]; ++i) {
-        const xm_curve_point_t *point = &probe->reports[a].curve[XM_LINK_INTER_HOST][i];
-        double bandwidth = (double)point->bytes / point->seconds;
-
-        best = bandwidth > best ? bandwidth : best;
-    }
-    messages = best * stream_seconds / (double)bytes / flows;
-    return messages > MIN_MESSAGES ? (uint64_t)messages : MIN_MESSAGES;
-}
-
-static xm_status_t measure_nic(probe_t *probe, xm_probe_summary_t *summary)
-{
-    size_t bytes = probe->params.max_bytes < STREAM_BYTES ? probe->params.max_bytes : STREAM_BYTES;
-    int most = probe->ranks;
-
-    if (probe->hosts < 2) {
-        return XM_OK;
-    }
-    for (int host = 0; host < 2; ++host) {
-        int count = xm_probe_ranks_on(probe->host_of, probe->ranks, host);
-
-        most = count < most ? count : most;
-    }
-    /* 1, 2, 4, … flows and all of them. */
-    for (int flows = 1; flows <= most;
-         flows = flows < most && 2 * flows > most ? most : 2 * flows) {
-        double bandwidth = 0;
-        xm_status_t status = enter(probe, "NIC capacity", 0.8 + 0.2 * (flows - 1) / most, 1.0);
-
-        if (status == XM_OK) {
-            status = measure_flows(probe, flows, bytes, messages_per_flow(probe, flows, bytes),
-                                   &bandwidth);
-        }
-        if (status < 0) {
-            return status;
-        }
-        if (bandwidth > summary->nic_bandwidth) {
-            summary->nic_bandwidth = bandwidth;
-            summary->nic_flows = flows;
-        }
-    }
-    return XM_OK;
-}
-
-static void describe(const probe_t *probe, char *name, char *conditions, size_t size)
+static void describe(const xm_probe_t *probe, char *name, char *conditions, size_t size)
 {
     char date[32];
     time_t now = time(NULL);
@@ -318,7 +320,7 @@ static void describe(const probe_t *probe, char *name, char *conditions, size_t 
 }
 
 /* Rank 0 makes the profile and sends its text, or the sentence that says why there is none. */
-static xm_status_t agree(probe_t *probe, xm_probe_summary_t *summary,
+static xm_status_t agree(xm_probe_t *probe, xm_probe_summary_t *summary,
                          xm_cluster_profile_t **profile)
 {
     char name[512], conditions[512], *text = NULL;
@@ -359,27 +361,162 @@ static xm_status_t agree(probe_t *probe, xm_probe_summary_t *summary,
     return status;
 }
 
-static xm_status_t measure(probe_t *probe, xm_cluster_profile_t **profile)
+static void take_curve(const xm_probe_t *probe, xm_link_class_t link, xm_probe_curve_t *curve)
+{
+    size_t count = 0;
+    const double *numbers = xm_probe_state_find(probe->state, xm_link_class_name(link), &count);
+
+    curve->count = numbers != NULL ? (int)(count / 2) : 0;
+    for (int i = 0; i < curve->count; ++i) {
+        curve->points[i] = (xm_curve_point_t){probe->sizes[i], numbers[2 * i]};
+        curve->spread[i] = numbers[2 * i + 1];
+    }
+}
+
+/* A rate and its spread; 0 when the step was not done. */
+static double take_rate(const xm_probe_t *probe, const char *step, double *spread)
+{
+    size_t count = 0;
+    const double *numbers = xm_probe_state_find(probe->state, step, &count);
+
+    if (numbers == NULL || count != 2) {
+        return 0;
+    }
+    *spread = fmax(*spread, numbers[1]);
+    return numbers[0];
+}
+
+static xm_status_t make_profile(xm_probe_t *probe, xm_cluster_profile_t **profile)
 {
     xm_probe_summary_t summary = {
         .host_of = probe->host_of, .ranks = probe->ranks, .hosts = probe->hosts};
+    size_t count = 0;
+    const double *numbers = xm_probe_state_find(probe->state, "device", &count);
+    xm_probe_device_t *devices = calloc((size_t)probe->ranks, sizeof(*devices));
+    double *egress = calloc(2 * (size_t)probe->hosts, sizeof(*egress)), other = 0;
+    double *ingress = egress + probe->hosts;
     xm_status_t status;
 
-    if ((status = measure_device(probe)) < 0 || (status = measure_self(probe)) < 0 ||
-        (status = measure_link(probe, XM_LINK_INTRA_HOST, "messages inside a host", 0.3, 0.5)) <
-            0 ||
-        (status = measure_link(probe, XM_LINK_INTER_HOST, "messages between hosts", 0.5, 0.8)) <
-            0 ||
-        (status = enter(probe, "NIC capacity", 0.8, 0.8)) < 0 ||
-        (status = xm_probe_report_share(probe->worker, &probe->own, probe->sizes, probe->size_count,
-                                        &probe->reports)) < 0) {
+    if (devices == NULL || egress == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");
+        goto free_all;
+    }
+    for (int rank = 0; rank < probe->ranks; ++rank) {
+        memcpy(&devices[rank], numbers + (size_t)rank * DEVICE_NUMBERS, sizeof(*devices));
+    }
+    for (int h = 0; h < probe->hosts; ++h) {
+        char step[32];
+
+        egress[h] =
+            take_rate(probe, xm_probe_nic_step(h, true, step, sizeof(step)), &summary.nic_spread);
+        ingress[h] =
+            take_rate(probe, xm_probe_nic_step(h, false, step, sizeof(step)), &summary.nic_spread);
+    }
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        take_curve(probe, (xm_link_class_t)link, &summary.curve[link]);
+    }
+    summary.devices = devices;
+    summary.egress = egress;
+    summary.ingress = ingress;
+    summary.nic_both_ways = take_rate(probe, "nic/both", &other);
+    summary.host_fabric = take_rate(probe, "fabric", &other);
+    status = agree(probe, &summary, profile);
+
+free_all:
+    free(egress);
+    free(devices);
+    return status;
+}
+
+/* For which ranks and sizes the numbers are good. */
+static void describe_job(const xm_probe_t *probe, char *text, size_t size)
+{
+    XXH64_hash_t digest = XXH3_64bits(probe->host_of, (size_t)probe->ranks * sizeof(int));
+
+    for (int h = 0; h < probe->hosts; ++h) {
+        const char *name = xm_worker_host_name(probe->worker, h);
+
+        digest ^= XXH3_64bits_withSeed(name, strlen(name), (XXH64_hash_t)h + 1);
+    }
+    (void)snprintf(text, size, "%d ranks on %d hosts from %s, places %016llx, %d sizes",
+                   probe->ranks, probe->hosts, xm_worker_host_name(probe->worker, 0),
+                   (unsigned long long)digest, probe->size_count);
+}
+
+/* What a probe before has left: rank 0 reads it and all take it over. */
+static xm_status_t take_over(xm_probe_t *probe, const char *job)
+{
+    char *text = NULL;
+    size_t length = 0, *offsets = NULL;
+    void *all = NULL;
+    xm_status_t status = XM_OK;
+
+    if (probe->rank == 0 && probe->params.resume && probe->params.partial != NULL) {
+        status = xm_text_load(probe->params.partial, &text, &length);
+        status = status == XM_ERR_NOT_FOUND ? XM_OK : status;
+    }
+    if (status == XM_OK) {
+        status = xm_bootstrap_allgatherv(xm_worker_bootstrap(probe->worker), text, length, &all,
+                                         &offsets, xm_worker_timeout(probe->worker));
+    }
+    free(text);
+    if (status < 0) {
         return status;
     }
-    summary.reports = probe->reports;
-    status = measure_nic(probe, &summary);
-    if (status == XM_OK) {
-        status = agree(probe, &summary, profile);
+    status = offsets[1] > 0 ? xm_probe_state_from_text(all, offsets[1],
+                                                       probe->params.partial != NULL
+                                                           ? probe->params.partial
+                                                           : "the results so far of rank 0",
+                                                       job, &probe->state)
+                            : xm_probe_state_create(job, &probe->state);
+    free(offsets);
+    free(all);
+    return status;
+}
+
+static bool is_count(const xm_probe_t *probe, const char *step, size_t expected)
+{
+    size_t count = expected;
+
+    return xm_probe_state_find(probe->state, step, &count) == NULL || count == expected;
+}
+
+/* What was taken over has as many numbers as a step gives. */
+static xm_status_t check_state(const xm_probe_t *probe)
+{
+    size_t ranks = (size_t)probe->ranks, points = 2 * (size_t)probe->size_count, count = 0;
+    bool good = is_count(probe, "device", ranks * DEVICE_NUMBERS) &&
+                is_count(probe, "self", points) && is_count(probe, "nic/both", 2) &&
+                is_count(probe, "fabric", 2);
+
+    for (int link = XM_LINK_INTRA_HOST; link < XM_LINK_CLASS_COUNT; ++link) {
+        if (xm_probe_state_find(probe->state, xm_link_class_name((xm_link_class_t)link), &count) !=
+            NULL) {
+            good = good && count % 2 == 0 && count >= 4 && count <= points;
+        }
     }
+    return good ? XM_OK
+                : xm_error_set(XM_ERR_PARSE,
+                               "probe: a step of the results so far has a wrong number of values");
+}
+
+static xm_status_t measure(xm_probe_t *probe, xm_cluster_profile_t **profile)
+{
+    char job[512];
+    xm_status_t status;
+
+    describe_job(probe, job, sizeof(job));
+    if ((status = take_over(probe, job)) < 0 || (status = check_state(probe)) < 0 ||
+        (status = measure_device(probe)) < 0 || (status = measure_self(probe)) < 0 ||
+        (status = measure_link(probe, XM_LINK_INTRA_HOST, "messages inside a host", 0.3, 0.42)) <
+            0 ||
+        (status = measure_link(probe, XM_LINK_INTER_HOST, "messages between hosts", 0.42, 0.55)) <
+            0 ||
+        (status = xm_probe_measure_fabric(probe)) < 0 ||
+        (status = xm_probe_measure_nics(probe)) < 0) {
+        return status;
+    }
+    status = make_profile(probe, profile);
     if (status == XM_OK) {
         probe->phase_start = probe->phase_end = 1;
         probe->phase = "done";
@@ -406,13 +543,17 @@ static xm_status_t check_params(const xm_probe_params_t *params)
                             "probe: %d repetitions; there cannot be fewer than 0",
                             params->repetitions);
     }
+    if (!isfinite(params->budget) || params->budget < 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "probe: a budget of %g seconds; it cannot be negative", params->budget);
+    }
     return XM_OK;
 }
 
 xm_status_t xm_probe_run(xm_worker_t *worker, const xm_probe_params_t *params,
                          xm_cluster_profile_t **profile)
 {
-    probe_t probe = {.worker = worker, .params = *params};
+    xm_probe_t probe = {.worker = worker, .params = *params};
     xm_status_t status = check_params(params);
 
     if (status < 0) {
@@ -424,6 +565,10 @@ xm_status_t xm_probe_run(xm_worker_t *worker, const xm_probe_params_t *params,
     if (probe.params.repetitions == 0) {
         probe.params.repetitions = DEFAULT_REPETITIONS;
     }
+    if (probe.params.budget <= 0) {
+        probe.params.budget = default_budget;
+    }
+    probe.started = xm_probe_clock();
     probe.rank = xm_worker_rank(worker);
     probe.ranks = xm_worker_size(worker);
     probe.hosts = xm_worker_host_count(worker);
@@ -436,7 +581,7 @@ xm_status_t xm_probe_run(xm_worker_t *worker, const xm_probe_params_t *params,
         probe.host_of[rank] = xm_worker_host_of(worker, rank);
     }
     status = measure(&probe, profile);
-    free(probe.reports);
+    xm_probe_state_destroy(probe.state);
     free(probe.host_of);
     return status;
 }

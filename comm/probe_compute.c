@@ -149,11 +149,12 @@ double xm_probe_copy_bandwidth(void *to, const void *from, size_t bytes, double 
     return 2 * copied / elapsed;
 }
 
-double xm_probe_copy_seconds(void *to, const void *from, size_t bytes, int repetitions)
+double xm_probe_copy_seconds(void *to, const void *from, size_t bytes, int repetitions,
+                             double *spread)
 {
     enum { MAX_REPETITIONS = 64 };
     const double shortest = 50e-6; /* a thousand ticks of the clock */
-    double times[MAX_REPETITIONS];
+    double times[MAX_REPETITIONS], median;
     long batch = 1;
     int count = repetitions < MAX_REPETITIONS ? repetitions : MAX_REPETITIONS;
 
@@ -170,5 +171,7 @@ double xm_probe_copy_seconds(void *to, const void *from, size_t bytes, int repet
         }
         times[i++] = elapsed / (double)batch;
     }
-    return xm_probe_median(times, count);
+    median = xm_probe_median(times, count);
+    *spread = xm_probe_spread(times, count);
+    return median;
 }

@@ -24,7 +24,9 @@ const char *xm_probe_flops_kind(void);
  * second. */
 double xm_probe_copy_bandwidth(void *to, const void *from, size_t bytes, double seconds);
 
-/** Seconds of one copy of @p bytes: median of @p repetitions, each long enough for the clock. */
-double xm_probe_copy_seconds(void *to, const void *from, size_t bytes, int repetitions);
+/** Seconds of one copy of @p bytes: median of @p repetitions, each long enough for the clock, and
+ * how well they tell it (xm_probe_spread()). */
+double xm_probe_copy_seconds(void *to, const void *from, size_t bytes, int repetitions,
+                             double *spread);
 
 #endif

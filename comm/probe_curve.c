@@ -1,5 +1,6 @@
 #include "comm/probe_curve.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* Bytes per second. */
@@ -29,12 +30,34 @@ double xm_probe_median(double *values, int count)
     return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }
 
-int xm_probe_smooth(xm_curve_point_t *curve, int points)
+double xm_probe_spread(const double *sorted, int count)
+{
+    double median = (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
+    double part = pow(0.5, count), below = part; /* P(Binomial(count, 1/2) <= skipped) */
+    int skipped = 0;
+
+    if (count < 2 || median <= 0) {
+        return 1;
+    }
+    /* The interval from value `skipped` to its mirror image misses the median with probability
+     * 2 P(Binomial < skipped + 1). */
+    while (skipped + 1 < (count + 1) / 2) {
+        part *= (double)(count - skipped) / (skipped + 1);
+        if (below + part > 0.025) {
+            break;
+        }
+        below += part;
+        ++skipped;
+    }
+    return fmin(1, fmax(median - sorted[skipped], sorted[count - 1 - skipped] - median) / median);
+}
+
+int xm_probe_smooth(xm_curve_point_t *curve, double *spread, int points)
 {
     struct {
         double mean;
         int first, count;
-    } pool[XM_PROBE_MAX_POINTS];
+    } pool[XM_PROBE_MAX_SMOOTH];
     int pools = 0;
 
     for (int i = 0; i < points; ++i) {
@@ -61,9 +84,11 @@ int xm_probe_smooth(xm_curve_point_t *curve, int points)
         /* Noise hides the slope altogether. A curve needs one, so it gets that of the fastest link
          * imaginable. */
         curve[1] = curve[points - 1];
+        spread[1] = spread[points - 1];
         curve[1].seconds += (double)(curve[1].bytes - curve[0].bytes) / FASTEST_LINK;
         return 2;
     }
     curve[pool[pools - 1].first] = curve[points - 1];
+    spread[pool[pools - 1].first] = spread[points - 1];
     return pool[pools - 1].first + 1;
 }

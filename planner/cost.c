@@ -110,6 +110,62 @@ static xm_status_t place_axis(ap_cost_mesh_t *mesh, int axis, int stride)
     return XM_OK;
 }
 
+/* How the groups of an axis lie on the hosts, in the words of collective_curve.h; false when they
+ * do not all lie alike. Members of a group are in the order of their hosts. */
+static bool group_shape(const ap_cost_mesh_t *mesh, int axis, int stride, int *hosts, int *devices,
+                        int *groups)
+{
+    int size = mesh->axis[axis].size, all = mesh->hosts * mesh->devices, parts = 0;
+
+    *hosts = *devices = 0;
+    for (int d = 0; d < all; ++d) {
+        int runs = 0, run = 0;
+
+        if (d / stride % size != 0) {
+            continue;
+        }
+        for (int k = 0; k < size; ++k) {
+            int host = neighbour(d, stride, size, k) / mesh->devices;
+            bool last = k + 1 == size || neighbour(d, stride, size, k + 1) / mesh->devices != host;
+
+            ++run;
+            if (!last) {
+                continue;
+            }
+            if (*devices != 0 && run != *devices) {
+                return false;
+            }
+            *devices = run;
+            run = 0;
+            ++runs;
+        }
+        if (*hosts != 0 && runs != *hosts) {
+            return false;
+        }
+        *hosts = runs;
+        parts += runs;
+    }
+    /* Equal parts fill the hosts evenly. */
+    *groups = parts / mesh->hosts;
+    return true;
+}
+
+/* Finds what the profile has measured of an axis. */
+static void find_measured(ap_cost_mesh_t *mesh, int axis, int stride)
+{
+    const xm_cluster_profile_t *profile = mesh->model->profile;
+    int hosts, devices, groups;
+
+    if (profile == NULL || mesh->axis[axis].size == 1 ||
+        !group_shape(mesh, axis, stride, &hosts, &devices, &groups)) {
+        return;
+    }
+    for (int kind = 0; kind < XM_COLLECTIVE_COUNT; ++kind) {
+        mesh->axis[axis].measured[kind] = xm_cluster_profile_find_collective(
+            profile, (xm_collective_t)kind, hosts, devices, groups);
+    }
+}
+
 static xm_status_t check_mesh(const ap_cost_model_t *model, int hosts, int devices,
                               const int *shape, int rank)
 {
@@ -165,6 +221,7 @@ xm_status_t ap_cost_mesh_create(const ap_cost_model_t *model, int hosts, int dev
             free(made);
             return status;
         }
+        find_measured(made, a, stride);
         stride *= shape[a];
     }
     *mesh = made;
@@ -235,11 +292,37 @@ static double alpa_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t k
     return alpa->alpha[axis] + alpa->beta[axis] * bytes + 0.001;
 }
 
+const xm_collective_curve_t *ap_cost_measured(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,
+                                              int axis)
+{
+    const ap_cost_axis_t *on = &mesh->axis[axis];
+
+    switch (kind) {
+    case AP_ALL_GATHER:
+        return on->measured[XM_ALL_GATHER];
+    case AP_ALL_REDUCE:
+        return on->measured[XM_ALL_REDUCE];
+    case AP_REDUCE_SCATTER:
+        return on->measured[XM_REDUCE_SCATTER];
+    case AP_ALL_TO_ALL:
+        return on->measured[XM_ALL_TO_ALL];
+    case AP_PERMUTE:
+    case AP_COLLECTIVE_COUNT:
+        break;
+    }
+    return NULL;
+}
+
 double ap_cost_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
                           double bytes)
 {
+    const xm_collective_curve_t *measured = ap_cost_measured(mesh, kind, axis);
+
     if (mesh->axis[axis].size == 1) {
         return 0;
+    }
+    if (measured != NULL) {
+        return xm_curve_seconds(measured->points, measured->count, bytes);
     }
     return mesh->model->profile == NULL ? alpa_collective(mesh, kind, axis, bytes)
                                         : ap_cost_ring(mesh, kind, axis, bytes);

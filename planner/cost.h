@@ -3,8 +3,10 @@
  * What compute and communication cost on a logical mesh: two models behind one interface.
  *
  *  - *profile*: seconds, from a measured cluster profile. Compute is a roofline (FLOPs over
- *    device_flops, bytes over device_memory_bandwidth). Collectives are rings over one mesh axis
- *    whose steps come from the measured point-to-point curves; an axis inside a host uses the
+ *    device_flops, bytes over device_memory_bandwidth). A collective over one mesh axis costs what
+ *    the profile has measured of it, on groups that lie on the hosts as the axis' groups do
+ *    (collective_curve.h). What was not measured counts as a ring whose steps come from the
+ *    measured point-to-point curves; an axis inside a host uses the
  *    intra-host curve, one that crosses hosts the inter-host curve, and the rings of a host that
  *    cross at once share its NICs.
  *  - *alpa*: the alpha-beta constants of Alpa (OSDI'22) with its tie-breakers, for golden tests and

@@ -16,6 +16,8 @@ typedef struct ap_cost_axis {
     int ring_flows;       /* ring links that leave one host at once, over all rings of the axis */
     int far_peers;        /* most peers of a device that are on other hosts */
     int all_to_all_flows; /* pairs that leave one host, over all groups of the axis */
+    /* Measured curves of the axis by xm_collective_t, borrowed from the profile; NULL: none. */
+    const xm_collective_curve_t *measured[XM_COLLECTIVE_COUNT];
 } ap_cost_axis_t;
 
 struct ap_cost_mesh {
@@ -25,7 +27,11 @@ struct ap_cost_mesh {
     ap_cost_axis_t axis[AP_MAX_MESH_RANK];
 };
 
-/* Seconds of a collective on the profile, and on Alpa's constants. */
+/* The measured curve of a collective over an axis, or NULL. */
+const xm_collective_curve_t *ap_cost_measured(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,
+                                              int axis);
+
+/* Seconds of a collective as a ring of messages, and where any of a profile's costs comes from. */
 double ap_cost_ring(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis, double bytes);
 char *ap_cost_ring_explain(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
                            double bytes, char *buffer, size_t size);

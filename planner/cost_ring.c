@@ -1,4 +1,5 @@
-/* Collectives on the profile: rings whose steps come from the measured point-to-point curves. */
+/* Collectives on the profile that it has not measured: rings whose steps come from the measured
+ * point-to-point curves. */
 #include <math.h>
 #include <stdio.h>
 
@@ -16,6 +17,20 @@ static double across(const xm_cluster_profile_t *profile, int messages, int flow
     return fmax(alone, shared);
 }
 
+/* Seconds of a message inside a host while all its devices send one. */
+static double inside(const ap_cost_mesh_t *mesh, double bytes)
+{
+    const xm_cluster_profile_t *profile = mesh->model->profile;
+    double alone = xm_cluster_profile_seconds(profile, XM_LINK_INTRA_HOST, bytes);
+    double fabric = xm_cluster_profile_host_fabric(profile);
+
+    if (fabric <= 0) {
+        return alone;
+    }
+    return fmax(alone, xm_cluster_profile_latency(profile, XM_LINK_INTRA_HOST) +
+                           mesh->devices * bytes / fabric);
+}
+
 /* One ring step: every device sends `bytes` to its neighbour. */
 static double ring_step(const ap_cost_mesh_t *mesh, const ap_cost_axis_t *axis, double bytes)
 {
@@ -23,7 +38,7 @@ static double ring_step(const ap_cost_mesh_t *mesh, const ap_cost_axis_t *axis, 
     double seconds = 0;
 
     if (axis->inside) {
-        seconds = xm_cluster_profile_seconds(profile, XM_LINK_INTRA_HOST, bytes);
+        seconds = inside(mesh, bytes);
     }
     if (axis->ring_flows > 0) {
         seconds = fmax(seconds, across(profile, 1, axis->ring_flows, bytes));
@@ -62,8 +77,7 @@ double ap_cost_ring(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int a
     if (kind != AP_ALL_TO_ALL) {
         return steps * ring_step(mesh, on, step_bytes);
     }
-    seconds = (steps - on->far_peers) *
-              xm_cluster_profile_seconds(mesh->model->profile, XM_LINK_INTRA_HOST, step_bytes);
+    seconds = (steps - on->far_peers) * inside(mesh, step_bytes);
     if (on->far_peers > 0) {
         seconds += across(mesh->model->profile, on->far_peers, on->all_to_all_flows, step_bytes);
     }
@@ -71,11 +85,9 @@ double ap_cost_ring(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int a
 }
 
 /* "measured at 1.00 MiB", "between 512 KiB and 1.00 MiB", "beyond 64 MiB". */
-static void explain_point(const xm_cluster_profile_t *profile, xm_link_class_t link, double bytes,
-                          char *buffer, size_t size)
+static void explain_point(const xm_curve_point_t *curve, size_t points, double bytes, char *buffer,
+                          size_t size)
 {
-    size_t points;
-    const xm_curve_point_t *curve = xm_cluster_profile_curve(profile, link, &points);
     char low[32], high[32];
 
     for (size_t i = 0; i < points; ++i) {
@@ -95,6 +107,23 @@ static void explain_point(const xm_cluster_profile_t *profile, xm_link_class_t l
                    xm_text_format_bytes(curve[points - 1].bytes, high, sizeof(high)));
 }
 
+static char *explain_measured(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
+                              double bytes, char *buffer, size_t size)
+{
+    const xm_collective_curve_t *curve = ap_cost_measured(mesh, kind, axis);
+    char whole[32], seconds[32], point[96];
+
+    explain_point(curve->points, curve->count, bytes, point, sizeof(point));
+    (void)snprintf(buffer, size, "%s of %s over axis %d (%d devices): %s, measured with %s, %s",
+                   ap_collective_name(kind),
+                   xm_text_format_bytes((uint64_t)bytes, whole, sizeof(whole)), axis,
+                   mesh->axis[axis].size,
+                   xm_text_format_seconds(ap_cost_collective(mesh, kind, axis, bytes), seconds,
+                                          sizeof(seconds)),
+                   curve->library, point);
+    return buffer;
+}
+
 char *ap_cost_ring_explain(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
                            double bytes, char *buffer, size_t size)
 {
@@ -105,8 +134,14 @@ char *ap_cost_ring_explain(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind
     char whole[32], part[32], seconds[32], step_seconds[32], point[96], shared[64] = "";
     double step_bytes;
     int steps = ring_steps(on, kind, bytes, &step_bytes);
+    const xm_curve_point_t *curve;
+    size_t points;
 
-    explain_point(profile, link, step_bytes, point, sizeof(point));
+    if (ap_cost_measured(mesh, kind, axis) != NULL) {
+        return explain_measured(mesh, kind, axis, bytes, buffer, size);
+    }
+    curve = xm_cluster_profile_curve(profile, link, &points);
+    explain_point(curve, points, step_bytes, point, sizeof(point));
     if (link == XM_LINK_INTER_HOST && on->ring_flows > 1) {
         (void)snprintf(shared, sizeof(shared), ", %d flows share a host's NICs", on->ring_flows);
     }

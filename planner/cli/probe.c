@@ -1,8 +1,9 @@
 /*
  * autopar probe: measures the links of a job and writes a cluster profile. Starts its own local
- * ranks, or joins the job of a launcher.
+ * ranks, or joins the job of a launcher. Also compares profiles, and adds collectives to one that
+ * other programs have measured.
  */
-#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,13 +11,15 @@
 
 #include "cli_support/options.h"
 #include "cli_support/progress.h"
+#include "comm/collective_import.h"
 #include "comm/launcher.h"
 #include "comm/probe.h"
 #include "comm/text.h"
 #include "comm/worker.h"
 #include "planner/cli/command.h"
+#include "planner/cli/probe_print.h"
 
-enum { DEFAULT_HOSTS = 2, DEFAULT_RANKS_PER_HOST = 2, MAX_ARGUMENTS = 128, TEXT = 32 };
+enum { DEFAULT_HOSTS = 2, DEFAULT_RANKS_PER_HOST = 2, MAX_ARGUMENTS = 128, CHANGED = 1 };
 
 static const char program[] = "autopar probe";
 
@@ -24,8 +27,44 @@ typedef struct probe_options {
     const char *output;
     int ranks, hosts, ranks_per_host, repetitions;
     uint64_t max_bytes;
+    double budget;
+    bool resume;
+    const char *before, *after; /* profiles to compare */
+    double threshold;           /* per cent */
+    const char *import, *cluster, *axis, *collective;
     bool json;
 } probe_options_t;
+
+static const double default_threshold = 10;
+
+/* Options that need each other. */
+static xm_status_t check_options(const probe_options_t *o)
+{
+    if (o->after != NULL && o->before == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%s: a profile to compare with is needed: "
+                            "--compare OLD.json",
+                            o->after);
+    }
+    if (o->before != NULL && o->after == NULL && o->output == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--compare without NEW.json measures one, and -o must say where it "
+                            "goes");
+    }
+    if (o->resume && o->output == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--resume needs the -o FILE of the probe that was interrupted");
+    }
+    if (o->import != NULL && (o->cluster == NULL || o->output == NULL || o->before != NULL)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--import needs --cluster FILE and -o FILE, and excludes --compare");
+    }
+    if (o->import == NULL && (o->cluster != NULL || o->axis != NULL || o->collective != NULL)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--cluster, --axis and --collective are for --import");
+    }
+    return XM_OK;
+}
 
 static xm_status_t parse_options(int argc, char *const *argv, probe_options_t *o, xm_cli_t **cli)
 {
@@ -69,7 +108,50 @@ static xm_status_t parse_options(int argc, char *const *argv, probe_options_t *o
          .argument = "COUNT",
          .minimum = 1,
          .maximum = 1000,
-         .help = "Measurements whose median counts (default 5)."},
+         .help = "At least so many measurements whose median counts (default 6)."},
+        {.name = "budget",
+         .kind = XM_CLI_DOUBLE,
+         .target = &o->budget,
+         .argument = "SECONDS",
+         .minimum = 1,
+         .maximum = 86400,
+         .help = "Time to spend, about (default 60); what is not well known then is named."},
+        {.name = "resume",
+         .kind = XM_CLI_FLAG,
+         .target = &o->resume,
+         .help = "Go on where a probe with the same -o FILE was interrupted."},
+        {.name = "compare",
+         .kind = XM_CLI_STRING,
+         .target = &o->before,
+         .argument = "OLD.json",
+         .help = "Compare a profile with NEW.json, or with what this probe measures."},
+        {.name = "threshold",
+         .kind = XM_CLI_DOUBLE,
+         .target = &o->threshold,
+         .argument = "PERCENT",
+         .minimum = 0.1,
+         .maximum = 1000,
+         .help = "A significant change of more makes --compare exit with 1 (default 10)."},
+        {.name = "import",
+         .kind = XM_CLI_STRING,
+         .target = &o->import,
+         .argument = "RESULTS",
+         .help = "Add collectives measured by nccl-tests, OSU or autopar-probe-mpi to a profile."},
+        {.name = "cluster",
+         .kind = XM_CLI_STRING,
+         .target = &o->cluster,
+         .argument = "FILE",
+         .help = "The profile that --import adds to; -o FILE gets the result."},
+        {.name = "axis",
+         .kind = XM_CLI_STRING,
+         .target = &o->axis,
+         .argument = "inside|across|all|HxDxG",
+         .help = "Groups measured: D devices on each of H hosts, G groups to a host."},
+        {.name = "collective",
+         .kind = XM_CLI_STRING,
+         .target = &o->collective,
+         .argument = "NAME",
+         .help = "all-gather, all-reduce, reduce-scatter or all-to-all, if RESULTS do not tell."},
         {.name = "json",
          .kind = XM_CLI_FLAG,
          .target = &o->json,
@@ -82,10 +164,20 @@ static xm_status_t parse_options(int argc, char *const *argv, probe_options_t *o
     command.summary =
         "Measures latency and bandwidth of every link class and the speed of a device.\n"
         "Under mpirun, srun or torchrun it joins the job; -n, --hosts and\n"
-        "--ranks-per-host are for starting local ranks and are not needed then.";
+        "--ranks-per-host are for starting local ranks and are not needed then.\n"
+        "With NEW.json or --import nothing is measured.";
+    command.arguments = "[NEW.json]";
+    command.max_arguments = 1;
     command.options = options;
     command.option_count = sizeof(options) / sizeof(options[0]);
     status = xm_cli_parse(&command, argc, argv, cli);
+    if (status == XM_OK && !xm_cli_finished(*cli)) {
+        size_t count;
+        const char *const *arguments = xm_cli_arguments(*cli, &count);
+
+        o->after = count > 0 ? arguments[0] : NULL;
+        status = check_options(o);
+    }
     if (status == XM_OK && o->ranks > 0 && o->hosts > 0 && o->ranks_per_host > 0 &&
         o->hosts * o->ranks_per_host != o->ranks) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d hosts of %d ranks are not %d ranks",
@@ -148,56 +240,148 @@ static int launch(const probe_options_t *o, int argc, char *const *argv)
     return 0;
 }
 
-static void print_profile(const xm_cluster_profile_t *profile)
+/* Prints what has changed; *changed tells whether it is more than the threshold allows. */
+static xm_status_t compare(const char *old_path, const char *new_path, double threshold,
+                           bool *changed)
 {
-    char text[TEXT];
+    xm_cluster_profile_t *before = NULL, *after = NULL;
+    xm_profile_compare_t *differences = NULL;
+    xm_status_t status = xm_cluster_profile_load(old_path, &before);
 
-    (void)printf("# cluster %s: %d hosts x %d devices\n# %s\n", xm_cluster_profile_name(profile),
-                 xm_cluster_profile_hosts(profile), xm_cluster_profile_devices_per_host(profile),
-                 xm_cluster_profile_provenance(profile));
-    (void)printf("# %-12s %8s %12s %14s\n", "link class", "points", "latency", "bandwidth GB/s");
-    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
-        size_t points;
-
-        (void)xm_cluster_profile_curve(profile, (xm_link_class_t)link, &points);
-        (void)printf(
-            "  %-12s %8zu %12s %14.3f\n", xm_link_class_name((xm_link_class_t)link), points,
-            xm_text_format_seconds(xm_cluster_profile_latency(profile, (xm_link_class_t)link), text,
-                                   sizeof(text)),
-            1e-9 * xm_cluster_profile_bandwidth(profile, (xm_link_class_t)link));
+    threshold = (threshold > 0 ? threshold : default_threshold) / 100;
+    if (status == XM_OK) {
+        status = xm_cluster_profile_load(new_path, &after);
     }
-    (void)printf("  NIC of a host %.3f GB/s, device %.3f GFLOP/s, memory %.3f GB/s, %s\n",
-                 1e-9 * xm_cluster_profile_nic_bandwidth(profile),
-                 1e-9 * xm_cluster_profile_device_flops(profile),
-                 1e-9 * xm_cluster_profile_device_memory_bandwidth(profile),
-                 xm_text_format_bytes((uint64_t)xm_cluster_profile_device_memory_bytes(profile),
-                                      text, sizeof(text)));
+    if (status == XM_OK) {
+        status = xm_profile_compare_create(before, after, &differences);
+    }
+    if (status == XM_OK) {
+        ap_probe_print_compare(differences, threshold);
+        *changed = xm_profile_compare_beyond(differences, threshold) > 0;
+        status = xm_cli_flush();
+    }
+    xm_profile_compare_destroy(differences);
+    xm_cluster_profile_destroy(after);
+    xm_cluster_profile_destroy(before);
+    return status;
 }
 
-/* Prints the file form of a profile, by way of a temporary file. */
-static xm_status_t print_json(const xm_cluster_profile_t *profile)
+/* "2x8" or "4x1x8": two or three numbers. */
+static bool parse_shape(const char *text, int numbers[3])
 {
-    char path[] = "/tmp/autopar-probe-XXXXXX";
-    int fd = mkstemp(path), c;
-    FILE *file;
-    xm_status_t status;
+    numbers[2] = 1;
+    for (int i = 0; i < 3; ++i) {
+        size_t length = strcspn(text, "x");
+        char word[12];
+        int64_t value = 0;
 
-    if (fd < 0) {
-        return xm_error_set(XM_ERR_IO, "cannot make a temporary file in /tmp: %s", strerror(errno));
+        if (length >= sizeof(word)) {
+            return false;
+        }
+        memcpy(word, text, length);
+        word[length] = '\0';
+        if (xm_text_parse_int("--axis", word, 1, INT32_MAX, &value) < 0) {
+            return false;
+        }
+        numbers[i] = (int)value;
+        text += length;
+        if (*text == '\0') {
+            return i > 0;
+        }
+        ++text;
     }
-    (void)close(fd);
-    status = xm_cluster_profile_save(profile, path);
+    return false;
+}
+
+/* "inside", "across", "all" of the profile's cluster, or HxD, HxDxG. */
+static xm_status_t parse_axis(const char *axis, const xm_cluster_profile_t *profile,
+                              xm_collective_hint_t *hint)
+{
+    int hosts = xm_cluster_profile_hosts(profile), numbers[3] = {0};
+    int devices = xm_cluster_profile_devices_per_host(profile);
+
+    if (strcmp(axis, "inside") == 0) {
+        numbers[0] = numbers[2] = 1;
+        numbers[1] = devices;
+    } else if (strcmp(axis, "across") == 0) {
+        numbers[0] = hosts;
+        numbers[1] = 1;
+        numbers[2] = devices;
+    } else if (strcmp(axis, "all") == 0) {
+        numbers[0] = hosts;
+        numbers[1] = devices;
+        numbers[2] = 1;
+    } else if (!parse_shape(axis, numbers)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--axis '%s' is none of inside, across, all, nor HxD or HxDxG such as "
+                            "2x8 or 4x1x8",
+                            axis);
+    }
+    hint->hosts = numbers[0];
+    hint->devices_per_host = numbers[1];
+    hint->groups_per_host = numbers[2];
+    return XM_OK;
+}
+
+static xm_status_t parse_collective(const char *name, xm_collective_hint_t *hint)
+{
+    const char *names[XM_COLLECTIVE_COUNT];
+
+    for (int i = 0; i < XM_COLLECTIVE_COUNT; ++i) {
+        names[i] = xm_collective_name((xm_collective_t)i);
+    }
+    return xm_text_choose("collective", name, names, XM_COLLECTIVE_COUNT, &hint->kind);
+}
+
+static xm_status_t import(const probe_options_t *o)
+{
+    xm_collective_hint_t hint = XM_COLLECTIVE_HINT_INIT;
+    xm_cluster_profile_t *profile = NULL, *extended = NULL;
+    xm_collective_curve_t *curves = NULL;
+    size_t count = 0;
+    char note[PATH_MAX + 32];
+    xm_status_t status = xm_cluster_profile_load(o->cluster, &profile);
+
+    if (status == XM_OK && o->axis != NULL) {
+        status = parse_axis(o->axis, profile, &hint);
+    }
+    if (status == XM_OK && o->collective != NULL) {
+        status = parse_collective(o->collective, &hint);
+    }
     if (status == XM_OK) {
-        file = fopen(path, "rb");
-        while (file != NULL && (c = getc(file)) != EOF) {
-            (void)putchar(c);
-        }
-        if (file == NULL || fclose(file) != 0) {
-            status = xm_error_set(XM_ERR_IO, "cannot read %s: %s", path, strerror(errno));
+        status = xm_collective_import_file(o->import, &hint, &curves, &count);
+    }
+    if (status == XM_OK) {
+        (void)snprintf(note, sizeof(note), "collectives from %s", o->import);
+        status = xm_cluster_profile_add_collectives(profile, curves, count, note, &extended);
+    }
+    if (status == XM_OK) {
+        status = xm_cluster_profile_save(extended, o->output);
+    }
+    if (status == XM_OK) {
+        if (o->json) {
+            status = ap_probe_print_json(extended);
+        } else {
+            ap_probe_print_profile(extended);
         }
     }
-    (void)unlink(path);
+    if (status == XM_OK) {
+        status = xm_cli_flush();
+    }
+    xm_collective_curves_free(curves, count);
+    xm_cluster_profile_destroy(extended);
+    xm_cluster_profile_destroy(profile);
     return status;
+}
+
+/* Where the results so far are kept until the profile is there. */
+static xm_status_t partial_path(const probe_options_t *o, char *path, size_t size)
+{
+    if (snprintf(path, size, "%s.partial", o->output) >= (int)size) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "path of %zu bytes is too long",
+                            strlen(o->output));
+    }
+    return XM_OK;
 }
 
 static xm_status_t measure(xm_worker_t *worker, const probe_options_t *o)
@@ -206,8 +390,15 @@ static xm_status_t measure(xm_worker_t *worker, const probe_options_t *o)
     xm_cli_progress_t *progress = first ? xm_cli_progress_create(program) : NULL;
     xm_probe_params_t params = XM_PROBE_PARAMS_INIT;
     xm_cluster_profile_t *profile;
-    xm_status_t status;
+    char partial[PATH_MAX] = "";
+    xm_status_t status = o->output != NULL ? partial_path(o, partial, sizeof(partial)) : XM_OK;
 
+    if (status != XM_OK) {
+        return status;
+    }
+    params.budget = o->budget;
+    params.partial = o->output != NULL ? partial : NULL;
+    params.resume = o->resume;
     params.max_bytes = o->max_bytes;
     params.repetitions = o->repetitions;
     params.progress = xm_cli_progress_update;
@@ -219,12 +410,15 @@ static xm_status_t measure(xm_worker_t *worker, const probe_options_t *o)
     }
     if (first) {
         if (o->json) {
-            status = print_json(profile);
+            status = ap_probe_print_json(profile);
         } else {
-            print_profile(profile);
+            ap_probe_print_profile(profile);
         }
         if (status == XM_OK && o->output != NULL) {
             status = xm_cluster_profile_save(profile, o->output);
+            if (status == XM_OK) {
+                (void)unlink(partial);
+            }
         }
         if (status == XM_OK) {
             status = xm_cli_flush();
@@ -250,24 +444,49 @@ static xm_status_t join(const xm_job_env_t *env, const probe_options_t *o)
     return status;
 }
 
+static xm_status_t compare_files(const probe_options_t *o, int *code)
+{
+    bool changed = false;
+    xm_status_t status =
+        compare(o->before, o->after != NULL ? o->after : o->output, o->threshold, &changed);
+
+    *code = changed ? CHANGED : 0;
+    return status;
+}
+
+/* Starts local ranks, or is one. The process that started rank 0 compares, if there is one of ours.
+ */
+static xm_status_t probe(const probe_options_t *o, int argc, char *const *argv, int *code)
+{
+    xm_job_env_t env;
+    bool child = xm_launch_listen_fd() >= 0;
+    xm_status_t status = xm_job_env_read(&env);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    if (env.rank < 0) {
+        *code = launch(o, argc, argv);
+        return *code == 0 && o->before != NULL ? compare_files(o, code) : XM_OK;
+    }
+    status = join(&env, o);
+    if (status != XM_OK) {
+        return xm_error_prefix(status, "rank %d", env.rank);
+    }
+    return env.rank == 0 && o->before != NULL && !child ? compare_files(o, code) : XM_OK;
+}
+
 int ap_command_probe(int argc, char *const *argv)
 {
     probe_options_t options = {0};
-    xm_job_env_t env;
     xm_cli_t *cli = NULL;
     xm_status_t status = parse_options(argc, argv, &options, &cli);
     int code = 0;
 
     if (status == XM_OK && !xm_cli_finished(cli)) {
-        status = xm_job_env_read(&env);
-        if (status == XM_OK && env.rank < 0) {
-            code = launch(&options, argc, argv);
-        } else if (status == XM_OK) {
-            status = join(&env, &options);
-            if (status != XM_OK) {
-                (void)xm_error_prefix(status, "rank %d", env.rank);
-            }
-        }
+        status = options.after != NULL    ? compare_files(&options, &code)
+                 : options.import != NULL ? import(&options)
+                                          : probe(&options, argc, argv, &code);
     }
     xm_cli_destroy(cli);
     return status == XM_OK ? code : xm_cli_fail(program, status);

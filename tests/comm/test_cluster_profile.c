@@ -123,7 +123,7 @@ static const struct {
     {"\"hosts\": 2,", "\"hosts\": 2", "lab.json: line 2, column 19: '}' expected near",
      XM_ERR_PARSE},
     {"\"hosts\": 2", "\"hosts\": 2, \"hosts\": 3", "duplicate object key", XM_ERR_PARSE},
-    {"\"version\": 1", "\"version\": 2", "version is 2; this program reads version 1",
+    {"\"version\": 1", "\"version\": 3", "version is 3; this program reads versions 1 to 2",
      XM_ERR_UNSUPPORTED},
     {"\"version\": 1, ", "", "key 'version' is missing", XM_ERR_PARSE},
     {"\"version\": 1", "\"version\": \"1\"", "version is a string; it must be an integer",
@@ -148,7 +148,23 @@ static const struct {
      XM_ERR_PARSE},
     {"[[8, 1e-7], [1024, 2e-7]]", "[[8, 1e-7]]", "curves.self has 1 points; it needs 2",
      XM_ERR_INVALID_ARGUMENT},
-    {"[1000, 2e-5]", "[1000, 2e-5, 3]", "curves.inter_host[1] has 3 elements", XM_ERR_PARSE},
+    {"[1000, 2e-5]", "[1000, 2e-5, 3]",
+     "curves.inter_host[1] has 3 elements and the points before it have 2", XM_ERR_PARSE},
+    {"[1000, 2e-5]", "[1000, 2e-5, 3, 4]", "curves.inter_host[1] has 4 elements", XM_ERR_PARSE},
+    {"[[8, 1e-7], [1024, 2e-7]]", "[[8, 1e-7, \"x\"], [1024, 2e-7, 0]]",
+     "curves.self[0][2] is a string; it must be a number (spread)", XM_ERR_PARSE},
+    {"[[8, 1e-7], [1024, 2e-7]]", "[[8, 1e-7, -1], [1024, 2e-7, 0]]",
+     "curves.self[0]: a spread of -1", XM_ERR_INVALID_ARGUMENT},
+    {"1.25e9}", "1.25e9, \"spread\": -1}", "nic.spread is -1; it must not be negative",
+     XM_ERR_INVALID_ARGUMENT},
+    {" \"nic\"", " \"fabric\": {\"bytes\": 1}, \"nic\"", "unknown key 'fabric.bytes'",
+     XM_ERR_PARSE},
+    {" \"nic\"", " \"collectives\": {}, \"nic\"",
+     "collectives is an object; it must be an array of objects", XM_ERR_PARSE},
+    {" \"nic\"", " \"collectives\": [3], \"nic\"", "collectives[0] is an integer", XM_ERR_PARSE},
+    {" \"nic\"", " \"collectives\": [{\"colective\": 3}], \"nic\"",
+     "unknown key 'collectives[0].colective'; did you mean 'collectives[0].collective'?",
+     XM_ERR_PARSE},
     {"[1000, 2e-5]", "1000", "curves.inter_host[1] is an integer; it must be an array",
      XM_ERR_PARSE},
     {"[1000, 2e-5]", "[1e3, 2e-5]", "curves.inter_host[1][0] is a number; it must be an integer",
@@ -216,6 +232,93 @@ START_TEST(hosts_may_differ_and_share_uplinks)
     xm_cluster_profile_destroy(profile);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); ++i) {
         ck_assert_int_lt(parse(edited(bad[i].from, bad[i].to), &profile), 0);
+        ck_assert_msg(strstr(xm_last_error(), bad[i].sentence) != NULL, "%s", xm_last_error());
+    }
+}
+END_TEST
+
+/* A collective's entry; the curve has a spread. */
+#define COLLECTIVE(kind, hosts, groups, library)                                                   \
+    "{\"collective\": \"" kind "\", \"hosts\": " hosts ", \"devices_per_host\": 4, "               \
+    "\"groups_per_host\": " groups ", \"library\": \"" library "\", "                              \
+    "\"curve\": [[1024, 1e-5, 0.01], [4096, 3e-5, 0.02]]}"
+
+START_TEST(what_version_2_added_arrives)
+{
+    xm_cluster_profile_t *profile, *again, *extended;
+    const xm_collective_curve_t *curve;
+    xm_collective_curve_t added;
+    char *text;
+
+    ck_assert_xm_ok(parse(
+        edited("1.25e9},", "1.25e9, \"spread\": 0.015, \"both_ways_bytes_per_s\": 1.2e9},\n"
+                           " \"fabric\": {\"bytes_per_s\": 7e9},\n \"collectives\": [" COLLECTIVE(
+                               "all-reduce", "2", "1",
+                               "Open MPI 4.1.4") ", " COLLECTIVE("all-to-all", "1", "1", "x") "],"),
+        &profile));
+    ck_assert_xm_ok(xm_cluster_profile_to_text(profile, &text));
+    ck_assert_ptr_nonnull(strstr(text, "\"version\": 2"));
+    ck_assert_xm_ok(parse(text, &again));
+    free(text);
+    ck_assert_double_eq(xm_cluster_profile_nic_spread(again), 0.015);
+    ck_assert_double_eq(xm_cluster_profile_nic_both_ways(again), 1.2e9);
+    ck_assert_double_eq(xm_cluster_profile_host_fabric(again), 7e9);
+    ck_assert_ptr_null(xm_cluster_profile_spread(again, XM_LINK_SELF));
+    ck_assert_uint_eq(xm_cluster_profile_collectives(again), 2);
+    curve = xm_cluster_profile_find_collective(again, XM_ALL_REDUCE, 2, 4, 1);
+    ck_assert_ptr_nonnull(curve);
+    ck_assert_str_eq(curve->library, "Open MPI 4.1.4");
+    ck_assert_uint_eq(curve->count, 2);
+    ck_assert_uint_eq(curve->points[1].bytes, 4096);
+    ck_assert_double_eq(curve->points[1].seconds, 3e-5);
+    ck_assert_double_eq(curve->spread[1], 0.02);
+    ck_assert_double_eq_tol(xm_curve_seconds(curve->points, curve->count, 2560), 2e-5, 1e-12);
+    ck_assert_int_eq(xm_collective_curve_devices(curve), 8);
+    ck_assert_ptr_null(xm_cluster_profile_find_collective(again, XM_ALL_REDUCE, 1, 4, 1));
+    ck_assert_ptr_null(xm_cluster_profile_find_collective(again, XM_ALL_REDUCE, 2, 4, 2));
+    ck_assert_ptr_null(xm_cluster_profile_find_collective(again, XM_ALL_GATHER, 2, 4, 1));
+    /* One that is there already is replaced. */
+    added = *curve;
+    added.library = "NCCL";
+    ck_assert_xm_ok(
+        xm_cluster_profile_add_collectives(again, &added, 1, "collectives from x", &extended));
+    ck_assert_uint_eq(xm_cluster_profile_collectives(extended), 2);
+    curve = xm_cluster_profile_find_collective(extended, XM_ALL_REDUCE, 2, 4, 1);
+    ck_assert_str_eq(curve->library, "NCCL");
+    ck_assert_str_eq(xm_cluster_profile_provenance(extended), "assumed; collectives from x");
+    ck_assert_double_eq(xm_cluster_profile_host_fabric(extended), 7e9);
+    xm_cluster_profile_destroy(extended);
+    xm_cluster_profile_destroy(again);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+START_TEST(bad_collectives_name_the_entry)
+{
+    static const struct {
+        const char *entries, *sentence;
+    } bad[] = {
+        {COLLECTIVE("all-red", "2", "1", "x"), "collectives[0]: unknown collective 'all-red'"},
+        {COLLECTIVE("all-reduce", "0", "1", "x"), "collectives[0].hosts is 0; it must be 1 to"},
+        {COLLECTIVE("all-reduce", "2", "1", ""), "collectives[0].library is empty"},
+        {COLLECTIVE("all-reduce", "2", "0", "x"), "collectives[0].groups_per_host is 0"},
+        {COLLECTIVE("all-reduce", "2", "1", "x") ", " COLLECTIVE("all-reduce", "2", "1", "y"),
+         "collectives[1] is about the same collective and group as collectives[0]"},
+        {"{\"collective\": \"all-reduce\", \"hosts\": 1, \"devices_per_host\": 1, "
+         "\"groups_per_host\": 1, \"library\": \"x\", \"curve\": [[1, 1], [2, 2]]}",
+         "collectives[0] has a group of 1 x 1 devices; a collective has 2 to"},
+        {"{\"collective\": \"all-reduce\", \"hosts\": 1, \"devices_per_host\": 2, "
+         "\"groups_per_host\": 1, \"library\": \"x\", \"curve\": [[1, 1]]}",
+         "collectives[0] has 1 points; it needs 2"},
+    };
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); ++i) {
+        xm_cluster_profile_t *profile = NULL;
+        char inserted[1024];
+
+        (void)snprintf(inserted, sizeof(inserted), " \"collectives\": [%s], \"nic\"",
+                       bad[i].entries);
+        ck_assert_int_lt(parse(edited(" \"nic\"", inserted), &profile), 0);
         ck_assert_msg(strstr(xm_last_error(), bad[i].sentence) != NULL, "%s", xm_last_error());
     }
 }
@@ -418,6 +521,8 @@ int main(void)
     tcase_add_test(tcase, seconds_agree_with_a_scan);
     tcase_add_loop_test(tcase, bad_documents_name_the_place, 0,
                         (int)(sizeof(refused) / sizeof(refused[0])));
+    tcase_add_test(tcase, what_version_2_added_arrives);
+    tcase_add_test(tcase, bad_collectives_name_the_entry);
     tcase_add_test(tcase, other_documents_are_refused);
     tcase_add_test(tcase, hosts_may_differ_and_share_uplinks);
     tcase_add_test(tcase, a_saved_profile_reads_back_equal);

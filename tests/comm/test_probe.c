@@ -1,12 +1,13 @@
 #include "comm/probe.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "local_job.h"
 #include "xm_test.h"
 
-enum { RANKS = 4, DEADLINE_S = 20, TEXT_SIZE = 1 << 15, MAX_BYTES = 1 << 20, STEPS = 256 };
+enum { RANKS = 4, DEADLINE_S = 20, TEXT_SIZE = 1 << 16, MAX_BYTES = 1 << 20, STEPS = 256 };
 
 typedef struct {
     char text[RANKS][TEXT_SIZE]; /* the profile as each rank has it */
@@ -47,6 +48,7 @@ static int probe(const xm_job_env_t *env, int listen_fd, void *arg)
 
     params.max_bytes = MAX_BYTES;
     params.repetitions = 3;
+    params.budget = 4;
     params.progress = note_step;
     params.progress_arg = shared;
     local_expect_ok(xm_probe_run(worker, &params, &profile));
@@ -111,8 +113,14 @@ START_TEST(a_job_on_two_hosts_agrees_on_a_profile)
                         xm_cluster_profile_latency(profile, XM_LINK_INTRA_HOST));
     ck_assert_double_lt(xm_cluster_profile_latency(profile, XM_LINK_SELF),
                         xm_cluster_profile_latency(profile, XM_LINK_INTER_HOST));
-    ck_assert_double_ge(xm_cluster_profile_nic_bandwidth(profile),
-                        0.999 * xm_cluster_profile_bandwidth(profile, XM_LINK_INTER_HOST));
+    ck_assert_double_gt(xm_cluster_profile_nic_bandwidth(profile), 1e6);
+    /* A busy machine may have spent the time on what came before. */
+    ck_assert(xm_cluster_profile_nic_both_ways(profile) > 1e6 ||
+              strstr(xm_cluster_profile_provenance(profile), "no time was left") != NULL);
+    ck_assert_double_gt(xm_cluster_profile_host_fabric(profile), 1e6);
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        ck_assert_ptr_nonnull(xm_cluster_profile_spread(profile, (xm_link_class_t)link));
+    }
     ck_assert_double_gt(xm_cluster_profile_device_flops(profile), 1e7);
     ck_assert_double_lt(xm_cluster_profile_device_flops(profile), 1e13);
     ck_assert_double_gt(xm_cluster_profile_device_memory_bandwidth(profile), 1e7);
@@ -147,6 +155,53 @@ START_TEST(classes_without_a_pair_are_named)
 }
 END_TEST
 
+/* What each rank saw of a probe that starts from the results of another. */
+static int probe_twice(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    shared_t *shared = arg;
+    xm_worker_t *worker = join(env, listen_fd, shared->per_host);
+    xm_probe_params_t params = XM_PROBE_PARAMS_INIT;
+    xm_cluster_profile_t *profiles[2] = {NULL, NULL};
+    char path[64], *text[2];
+    size_t points;
+
+    (void)snprintf(path, sizeof(path), "/tmp/xm-probe-%d.partial", (int)getppid());
+    params.max_bytes = MAX_BYTES;
+    params.budget = 4;
+    params.resume = true;
+    params.partial = env->rank == 0 ? path : NULL;
+    (void)unlink(path);
+    local_expect_ok(xm_worker_barrier(worker));
+    local_expect_ok(xm_probe_run(worker, &params, &profiles[0]));
+    local_expect_ok(xm_probe_run(worker, &params, &profiles[1]));
+    for (int i = 0; i < 2; ++i) {
+        local_expect_ok(xm_cluster_profile_to_text(profiles[i], &text[i]));
+    }
+    /* No two measurements agree in all digits: the second probe made none of these. */
+    local_expect(strcmp(strstr(text[0], "\"curves\""), strstr(text[1], "\"curves\"")) == 0,
+                 "'%s' and '%s'", text[0], text[1]);
+    /* Another job does not take them. */
+    params.max_bytes = MAX_BYTES / 4;
+    local_expect_fails(xm_probe_run(worker, &params, &profiles[1]), XM_ERR_MISMATCH,
+                       "of another job");
+    (void)xm_cluster_profile_curve(profiles[1], XM_LINK_SELF, &points);
+    local_expect(points > 2, "the profile of before is untouched");
+    local_expect_ok(xm_worker_barrier(worker));
+    (void)unlink(path);
+    for (int i = 0; i < 2; ++i) {
+        free(text[i]);
+        xm_cluster_profile_destroy(profiles[i]);
+    }
+    xm_worker_destroy(worker, NULL);
+    return 0;
+}
+
+START_TEST(a_probe_goes_on_from_what_is_left)
+{
+    local_job_run(RANKS, 2 * DEADLINE_S, probe_twice, share(2));
+}
+END_TEST
+
 static int refuse(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     xm_worker_t *worker = join(env, listen_fd, *(int *)arg);
@@ -160,6 +215,10 @@ static int refuse(const xm_job_env_t *env, int listen_fd, void *arg)
     params.repetitions = -1;
     local_expect_fails(xm_probe_run(worker, &params, &profile), XM_ERR_INVALID_ARGUMENT,
                        "-1 repetitions");
+    params.repetitions = 0;
+    params.budget = -1;
+    local_expect_fails(xm_probe_run(worker, &params, &profile), XM_ERR_INVALID_ARGUMENT,
+                       "a budget of -1 seconds");
     params.struct_size = 4;
     local_expect_fails(xm_probe_run(worker, &params, &profile), XM_ERR_INVALID_ARGUMENT,
                        "4 bytes instead of");
@@ -184,6 +243,7 @@ int main(void)
     tcase_set_timeout(tcase, 3 * DEADLINE_S);
     tcase_add_test(tcase, a_job_on_two_hosts_agrees_on_a_profile);
     tcase_add_loop_test(tcase, classes_without_a_pair_are_named, 0, 3);
+    tcase_add_test(tcase, a_probe_goes_on_from_what_is_left);
     tcase_add_test(tcase, bad_parameters_are_refused);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);

@@ -45,11 +45,20 @@ for command in COMMANDS:
     compare(command, "docs/autopar.md",
             set(re.findall(r"^\| (?:`-\w`, )?`--([a-z-]+)", in_page, re.M)), options)
 
+probe_mpi = os.path.join(os.path.dirname(autopar), "autopar-probe-mpi")
+if os.path.exists(probe_mpi):
+    text = subprocess.run([probe_mpi, "--help"], capture_output=True, text=True, check=True).stdout
+    with open(os.path.join(root, "docs/man/autopar-probe-mpi.1"), encoding="utf-8") as file:
+        compare("probe-mpi", "autopar-probe-mpi(1)",
+                set(re.findall(r"^\.It (?:Fl \w , )?Fl Fl ([a-z-]+)", file.read(), re.M)),
+                set(re.findall(r"^ +(?:-\w, )?--([a-z-]+)", text, re.M)))
+
 if shutil.which("mandoc") is None:
     print("mandoc is not installed: the manual page's syntax was not checked")
 else:
     lint = subprocess.run(["mandoc", "-Tlint", "-Wwarning",
-                           os.path.join(root, "docs/man/autopar.1")],
+                           os.path.join(root, "docs/man/autopar.1"),
+                           os.path.join(root, "docs/man/autopar-probe-mpi.1")],
                           capture_output=True, text=True, check=False)
     if lint.returncode != 0:
         failures.append("mandoc: " + lint.stdout + lint.stderr)

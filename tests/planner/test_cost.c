@@ -182,6 +182,123 @@ START_TEST(profile_rings_use_the_link_class_of_their_axis)
 }
 END_TEST
 
+/* The fixture's cluster with collectives measured on one kind of axis each. */
+static xm_cluster_profile_t *measured_profile(void)
+{
+    static const xm_curve_point_t points[] = {{1 << 10, 1e-5}, {1 << 20, 2e-3}};
+    static const xm_curve_point_t slow[] = {{1 << 10, 3e-5}, {1 << 20, 7e-3}};
+    const xm_collective_curve_t curves[] = {
+        {XM_ALL_REDUCE, 1, 4, 1, "Open MPI 4.1.4", points, NULL, 2},  /* inside a host */
+        {XM_ALL_REDUCE, 2, 1, 4, "Open MPI 4.1.4", slow, NULL, 2},    /* across hosts */
+        {XM_ALL_TO_ALL, 2, 4, 1, "NCCL 2.28.7", points, NULL, 2},     /* all devices */
+        {XM_REDUCE_SCATTER, 2, 1, 1, "NCCL 2.28.7", points, NULL, 2}, /* one group alone */
+        {XM_ALL_GATHER, 1, 2, 2, "NCCL 2.28.7", points, NULL, 2},     /* halves of a host */
+    };
+    xm_cluster_profile_t *plain = fixture_profile(), *profile = NULL;
+
+    ck_assert_xm_ok(xm_cluster_profile_add_collectives(
+        plain, curves, sizeof(curves) / sizeof(curves[0]), "curves of a test", &profile));
+    xm_cluster_profile_destroy(plain);
+    return profile;
+}
+
+START_TEST(measured_collectives_count_where_groups_lie_alike)
+{
+    static const struct {
+        ap_collective_kind_t kind;
+        int hosts, devices, d0, d1, d2, axis;
+        double seconds; /* of 1 MiB; 0: not measured, a ring */
+    } rows[] = {
+        {AP_ALL_REDUCE, 2, 4, 2, 4, 1, 1, 2e-3},     {AP_ALL_REDUCE, 2, 4, 2, 4, 1, 0, 7e-3},
+        {AP_ALL_REDUCE, 1, 4, 1, 4, 1, 1, 2e-3},     {AP_ALL_REDUCE, 1, 4, 4, 1, 1, 0, 2e-3},
+        {AP_ALL_REDUCE, 2, 4, 8, 1, 1, 0, 0},        {AP_ALL_TO_ALL, 2, 4, 8, 1, 1, 0, 2e-3},
+        {AP_ALL_TO_ALL, 2, 4, 2, 4, 1, 0, 0},        {AP_REDUCE_SCATTER, 2, 4, 2, 4, 1, 0, 0},
+        {AP_REDUCE_SCATTER, 2, 1, 2, 1, 1, 0, 2e-3}, {AP_ALL_GATHER, 2, 4, 2, 2, 2, 2, 2e-3},
+        {AP_ALL_GATHER, 2, 4, 2, 2, 2, 1, 2e-3},     {AP_ALL_GATHER, 2, 4, 2, 2, 2, 0, 0},
+        {AP_PERMUTE, 2, 4, 2, 4, 1, 1, 0},
+    };
+    xm_cluster_profile_t *plain = fixture_profile(), *profile = measured_profile();
+    ap_cost_model_t *rings, *model;
+
+    ck_assert_xm_ok(ap_cost_model_create_profile(plain, &rings));
+    ck_assert_xm_ok(ap_cost_model_create_profile(profile, &model));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); ++i) {
+        const int shape[] = {rows[i].d0, rows[i].d1, rows[i].d2};
+        ap_cost_mesh_t *mesh, *ring;
+        double cost, expected;
+
+        ck_assert_xm_ok(
+            ap_cost_mesh_create(model, rows[i].hosts, rows[i].devices, shape, 3, &mesh));
+        ck_assert_xm_ok(
+            ap_cost_mesh_create(rings, rows[i].hosts, rows[i].devices, shape, 3, &ring));
+        cost = ap_cost_collective(mesh, rows[i].kind, rows[i].axis, 1 << 20);
+        expected = rows[i].seconds > 0
+                       ? rows[i].seconds
+                       : ap_cost_collective(ring, rows[i].kind, rows[i].axis, 1 << 20);
+        ck_assert_msg(fabs(cost - expected) < 1e-12, "row %zu costs %g instead of %g", i, cost,
+                      expected);
+        ap_cost_mesh_destroy(ring);
+        ap_cost_mesh_destroy(mesh);
+    }
+    ap_cost_model_destroy(model);
+    ap_cost_model_destroy(rings);
+    xm_cluster_profile_destroy(profile);
+    xm_cluster_profile_destroy(plain);
+}
+END_TEST
+
+START_TEST(measured_collectives_say_so)
+{
+    xm_cluster_profile_t *profile = measured_profile();
+    const int shape[] = {2, 4};
+    ap_cost_model_t *model;
+    ap_cost_mesh_t *mesh;
+    char text[512];
+
+    ck_assert_xm_ok(ap_cost_model_create_profile(profile, &model));
+    ck_assert_xm_ok(ap_cost_mesh_create(model, 2, 4, shape, 2, &mesh));
+    (void)ap_cost_explain_collective(mesh, AP_ALL_REDUCE, 0, 1 << 20, text, sizeof(text));
+    ck_assert_str_eq(text, "all-reduce of 1.00 MiB over axis 0 (2 devices): 7.000 ms, measured "
+                           "with Open MPI 4.1.4, the point at 1.00 MiB");
+    (void)ap_cost_explain_collective(mesh, AP_ALL_GATHER, 0, 1 << 20, text, sizeof(text));
+    ck_assert_ptr_nonnull(strstr(text, "inter_host curve"));
+    ap_cost_mesh_destroy(mesh);
+    ap_cost_model_destroy(model);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+START_TEST(devices_of_a_host_share_its_fabric)
+{
+    xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
+    const int shape[] = {2, 4};
+    const double mib = 1 << 20;
+    xm_cluster_profile_t *profile;
+    ap_cost_model_t *model;
+    ap_cost_mesh_t *mesh;
+
+    params.name = "fixture";
+    params.provenance = "assumed for a test";
+    params.hosts = 2;
+    params.devices_per_host = 4;
+    params.device_flops = params.device_memory_bytes = params.device_memory_bandwidth = 1e12;
+    params.nic_bandwidth = 3e9;
+    params.host_fabric = 8e9; /* one device alone has 10 GB/s */
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        params.curve[link] = fixture_intra;
+        params.curve_points[link] = 3;
+    }
+    ck_assert_xm_ok(xm_cluster_profile_create(&params, &profile));
+    ck_assert_xm_ok(ap_cost_model_create_profile(profile, &model));
+    ck_assert_xm_ok(ap_cost_mesh_create(model, 2, 4, shape, 2, &mesh));
+    ck_assert_double_eq_tol(ap_cost_collective(mesh, AP_ALL_GATHER, 1, 4 * mib),
+                            3 * (1e-6 + 4 * mib / 8e9), 1e-12);
+    ap_cost_mesh_destroy(mesh);
+    ap_cost_model_destroy(model);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
 START_TEST(compute_is_a_roofline_and_explains_itself)
 {
     xm_cluster_profile_t *profile = fixture_profile();
@@ -244,6 +361,9 @@ int main(void)
     tcase_add_test(tcase, axis_order_matters);
     tcase_add_test(tcase, resharding_costs_are_a_metric_of_shortest_paths);
     tcase_add_test(tcase, profile_rings_use_the_link_class_of_their_axis);
+    tcase_add_test(tcase, measured_collectives_count_where_groups_lie_alike);
+    tcase_add_test(tcase, measured_collectives_say_so);
+    tcase_add_test(tcase, devices_of_a_host_share_its_fabric);
     tcase_add_test(tcase, compute_is_a_roofline_and_explains_itself);
     tcase_add_test(tcase, bad_meshes_are_refused);
     suite_add_tcase(suite, tcase);

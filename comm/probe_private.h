@@ -1,0 +1,42 @@
+/* The inside of a probe: probe.c (order, sharing, profile), probe_nic.c (streams). */
+#ifndef XM_COMM_PROBE_PRIVATE_H
+#define XM_COMM_PROBE_PRIVATE_H
+
+#include "comm/probe.h"
+#include "comm/probe_curve.h"
+#include "comm/probe_state.h"
+
+typedef struct xm_probe {
+    xm_worker_t *worker;
+    xm_probe_params_t params;
+    int rank, ranks, hosts;
+    int *host_of;
+    uint64_t sizes[XM_PROBE_MAX_POINTS];
+    int size_count;
+    xm_probe_state_t *state;
+    double started; /* this rank's clock */
+    double elapsed; /* seconds since then on rank 0's clock, when all last heard of it */
+    double phase_start, phase_end;
+    const char *phase;
+} xm_probe_t;
+
+/* All ranks begin a phase together, and idle ranks sleep until the next one. */
+xm_status_t xm_probe_enter(xm_probe_t *probe, const char *phase, double start, double end);
+
+/* Whether a step has been done, by this run or one before. */
+bool xm_probe_is_done(const xm_probe_t *probe, const char *step);
+
+/* Ends a step: what the ranks have measured, one after the other, is known to all and saved. */
+xm_status_t xm_probe_finish_step(xm_probe_t *probe, const char *step, const double *own,
+                                 size_t count);
+
+/* NIC rates of every host in both directions, and what the ranks of a host reach among themselves.
+ * Steps "nic/<host>/out", "nic/<host>/in", "nic/both", "fabric": [bytes/s, spread], empty when they
+ * were not measured. */
+xm_status_t xm_probe_measure_fabric(xm_probe_t *probe);
+xm_status_t xm_probe_measure_nics(xm_probe_t *probe);
+
+/* Name of the step of a host's direction. */
+char *xm_probe_nic_step(int host, bool out, char *buffer, size_t size);
+
+#endif

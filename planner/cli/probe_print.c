@@ -1,0 +1,152 @@
+#include "planner/cli/probe_print.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "comm/text.h"
+
+enum { TEXT = 32 };
+
+/* A spread that is wider is worth a word. */
+static const double tight = 0.02;
+
+/* The widest spread of a curve, in per cent; negative: unknown. */
+static double widest(const double *spread, size_t points, size_t *loose)
+{
+    double most = spread != NULL ? 0 : -1;
+
+    *loose = 0;
+    for (size_t i = 0; spread != NULL && i < points; ++i) {
+        most = fmax(most, 100 * spread[i]);
+        *loose += spread[i] > tight;
+    }
+    return most;
+}
+
+static void print_links(const xm_cluster_profile_t *profile)
+{
+    char text[TEXT];
+
+    (void)printf("# %-12s %8s %12s %14s %8s %14s\n", "link class", "points", "latency",
+                 "bandwidth GB/s", "+-%", "beyond +-2 %");
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        size_t points, loose;
+        double most;
+
+        (void)xm_cluster_profile_curve(profile, (xm_link_class_t)link, &points);
+        most = widest(xm_cluster_profile_spread(profile, (xm_link_class_t)link), points, &loose);
+        (void)printf(
+            "  %-12s %8zu %12s %14.3f ", xm_link_class_name((xm_link_class_t)link), points,
+            xm_text_format_seconds(xm_cluster_profile_latency(profile, (xm_link_class_t)link), text,
+                                   sizeof(text)),
+            1e-9 * xm_cluster_profile_bandwidth(profile, (xm_link_class_t)link));
+        if (most < 0) {
+            (void)printf("%8s %14s\n", "-", "-");
+        } else {
+            (void)printf("%8.1f %6zu of %4zu\n", most, loose, points);
+        }
+    }
+}
+
+static void print_nics(const xm_cluster_profile_t *profile)
+{
+    double spread = xm_cluster_profile_nic_spread(profile);
+
+    (void)printf("  NIC of a host %.3f GB/s", 1e-9 * xm_cluster_profile_nic_bandwidth(profile));
+    if (spread > 0) {
+        (void)printf(" +-%.1f %%", 100 * spread);
+    }
+    if (xm_cluster_profile_nic_both_ways(profile) > 0) {
+        (void)printf(", %.3f GB/s with both directions busy",
+                     1e-9 * xm_cluster_profile_nic_both_ways(profile));
+    }
+    (void)printf("\n");
+    for (int h = 0;
+         xm_cluster_profile_hosts_differ(profile) && h < xm_cluster_profile_hosts(profile); ++h) {
+        (void)printf("  NIC of host %d %.3f GB/s\n", h,
+                     1e-9 * xm_cluster_profile_host_nic_bandwidth(profile, h));
+    }
+    if (xm_cluster_profile_host_fabric(profile) > 0) {
+        (void)printf("  fabric of a host %.3f GB/s, all its devices sending\n",
+                     1e-9 * xm_cluster_profile_host_fabric(profile));
+    }
+}
+
+static void print_collectives(const xm_cluster_profile_t *profile)
+{
+    size_t count = xm_cluster_profile_collectives(profile);
+
+    if (count > 0) {
+        (void)printf("# %-14s %5s %8s %7s %8s %12s %14s  %s\n", "collective", "hosts", "devices",
+                     "groups", "points", "smallest", "largest GB/s", "library");
+    }
+    for (size_t i = 0; i < count; ++i) {
+        const xm_collective_curve_t *curve = xm_cluster_profile_collective(profile, i);
+        const xm_curve_point_t *last = &curve->points[curve->count - 1];
+        char text[TEXT];
+
+        (void)printf("  %-14s %5d %8d %7d %8zu %12s %14.3f  %s\n", xm_collective_name(curve->kind),
+                     curve->hosts, curve->devices_per_host, curve->groups_per_host, curve->count,
+                     xm_text_format_seconds(curve->points[0].seconds, text, sizeof(text)),
+                     1e-9 * (double)last->bytes / last->seconds, curve->library);
+    }
+}
+
+void ap_probe_print_profile(const xm_cluster_profile_t *profile)
+{
+    char text[TEXT];
+
+    (void)printf("# cluster %s: %d hosts x %d devices\n# %s\n", xm_cluster_profile_name(profile),
+                 xm_cluster_profile_hosts(profile), xm_cluster_profile_devices_per_host(profile),
+                 xm_cluster_profile_provenance(profile));
+    print_links(profile);
+    print_nics(profile);
+    (void)printf("  device %.3f GFLOP/s, memory %.3f GB/s, %s\n",
+                 1e-9 * xm_cluster_profile_device_flops(profile),
+                 1e-9 * xm_cluster_profile_device_memory_bandwidth(profile),
+                 xm_text_format_bytes((uint64_t)xm_cluster_profile_device_memory_bytes(profile),
+                                      text, sizeof(text)));
+    print_collectives(profile);
+}
+
+xm_status_t ap_probe_print_json(const xm_cluster_profile_t *profile)
+{
+    char *text = NULL;
+    xm_status_t status = xm_cluster_profile_to_text(profile, &text);
+
+    if (status == XM_OK) {
+        (void)printf("%s\n", text);
+    }
+    free(text);
+    return status;
+}
+
+static char *format_value(const xm_profile_change_t *row, double value, char *buffer)
+{
+    if (row->is_time) {
+        return xm_text_format_seconds(value, buffer, TEXT);
+    }
+    (void)snprintf(buffer, TEXT, "%.4g", value);
+    return buffer;
+}
+
+void ap_probe_print_compare(const xm_profile_compare_t *compare, double threshold)
+{
+    (void)printf("# %-32s %12s %12s %9s %8s\n", "number", "before", "after", "change %", "+-%");
+    for (size_t i = 0; i < xm_profile_compare_rows(compare); ++i) {
+        const xm_profile_change_t *row = xm_profile_compare_row(compare, i);
+        char before[TEXT], after[TEXT], spread[TEXT] = "-";
+
+        if (row->spread >= 0) {
+            (void)snprintf(spread, sizeof(spread), "%.1f", 100 * row->spread);
+        }
+        (void)printf("%c %-32s %12s %12s %+9.1f %8s\n",
+                     row->significant && fabs(row->change) > threshold ? '*' : ' ', row->name,
+                     format_value(row, row->before, before), format_value(row, row->after, after),
+                     100 * row->change, spread);
+    }
+    (void)printf("# %zu of %zu numbers changed significantly by more than %g %%\n",
+                 xm_profile_compare_beyond(compare, threshold), xm_profile_compare_rows(compare),
+                 100 * threshold);
+}

@@ -1,0 +1,20 @@
+/**
+ * @file probe_print.h
+ * What autopar probe prints: a profile, and what has changed between two.
+ */
+#ifndef AP_CLI_PROBE_PRINT_H
+#define AP_CLI_PROBE_PRINT_H
+
+#include "comm/profile_compare.h"
+
+/** The profile as a table, and which numbers are not well known. */
+void ap_probe_print_profile(const xm_cluster_profile_t *profile);
+
+/** The profile as its file holds it. */
+xm_status_t ap_probe_print_json(const xm_cluster_profile_t *profile);
+
+/** One line for each number; those that changed significantly by more than @p threshold have a '*'.
+ */
+void ap_probe_print_compare(const xm_profile_compare_t *compare, double threshold);
+
+#endif
