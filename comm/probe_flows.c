@@ -35,7 +35,7 @@ struct run {
     int64_t start, settle, window; /* ns */
     end_t *ends;
     int count;
-    double bytes[XM_PROBE_GROUPS][XM_PROBE_WINDOWS];
+    double bytes[XM_PROBE_GROUPS][XM_PROBE_WINDOWS], messages[XM_PROBE_GROUPS][XM_PROBE_WINDOWS];
 };
 
 /* Spreads the bytes of a message evenly over the time since the last one. */
@@ -48,6 +48,7 @@ static void count_message(end_t *end, int64_t now)
     for (int w = 0; run->start > 0 && span > 0 && w < XM_PROBE_WINDOWS; ++w) {
         int64_t from = run->start + run->settle + w * run->window, to = from + run->window;
 
+        run->messages[end->flow->group][w] += now >= from && now < to;
         from = from > end->previous ? from : end->previous;
         to = to < now ? to : now;
         if (to > from) {
@@ -276,29 +277,32 @@ static double number_of(uint64_t word)
 }
 
 /* Adds up what all ranks received. */
-static xm_status_t share(run_t *run, double rates[XM_PROBE_GROUPS][XM_PROBE_WINDOWS])
+static xm_status_t share(const run_t *run, xm_probe_windows_t *windows)
 {
-    enum { WORDS = XM_PROBE_GROUPS * XM_PROBE_WINDOWS + 1 };
+    enum { CELLS = XM_PROBE_GROUPS * XM_PROBE_WINDOWS, WORDS = 2 * CELLS + 1 };
     size_t ranks = (size_t)xm_worker_size(run->worker);
     uint64_t own[WORDS], *all = malloc(ranks * sizeof(own));
+    double sums[WORDS] = {0};
     xm_status_t status;
 
     if (all == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");
     }
-    for (int i = 0; i < WORDS - 1; ++i) {
+    for (int i = 0; i < CELLS; ++i) {
         own[i] = word_of(run->bytes[i / XM_PROBE_WINDOWS][i % XM_PROBE_WINDOWS]);
+        own[CELLS + i] = word_of(run->messages[i / XM_PROBE_WINDOWS][i % XM_PROBE_WINDOWS]);
     }
     own[WORDS - 1] = word_of(*run->params->elapsed);
     status = xm_worker_allgather(run->worker, own, all, sizeof(own));
+    for (size_t i = 0; status == XM_OK && i < ranks * WORDS; ++i) {
+        sums[i % WORDS] += number_of(all[i]);
+    }
     if (status == XM_OK) {
-        for (int i = 0; i < WORDS - 1; ++i) {
-            double sum = 0;
+        for (int i = 0; i < CELLS; ++i) {
+            int group = i / XM_PROBE_WINDOWS, window = i % XM_PROBE_WINDOWS;
 
-            for (size_t rank = 0; rank < ranks; ++rank) {
-                sum += number_of(all[rank * WORDS + (size_t)i]);
-            }
-            rates[i / XM_PROBE_WINDOWS][i % XM_PROBE_WINDOWS] = sum / run->params->window;
+            windows->rate[group][window] = sums[i] / run->params->window;
+            windows->messages[group][window] = sums[CELLS + i];
         }
         *run->params->elapsed = number_of(all[WORDS - 1]);
     }
@@ -307,7 +311,7 @@ static xm_status_t share(run_t *run, double rates[XM_PROBE_GROUPS][XM_PROBE_WIND
 }
 
 xm_status_t xm_probe_flows_run(xm_worker_t *worker, const xm_probe_flows_t *params,
-                               double rates[XM_PROBE_GROUPS][XM_PROBE_WINDOWS])
+                               xm_probe_windows_t *windows)
 {
     run_t run = {.worker = worker,
                  .params = params,
@@ -325,5 +329,5 @@ xm_status_t xm_probe_flows_run(xm_worker_t *worker, const xm_probe_flows_t *para
         status = check_data(&run);
     }
     free_ends(&run);
-    return status < 0 ? status : share(&run, rates);
+    return status < 0 ? status : share(&run, windows);
 }

@@ -31,12 +31,18 @@ typedef struct xm_probe_flows {
     double *elapsed; /**< in: this rank's clock; out: rank 0's, so that all decide alike */
 } xm_probe_flows_t;
 
+/** What came in each window, of each group. */
+typedef struct xm_probe_windows {
+    double rate[XM_PROBE_GROUPS][XM_PROBE_WINDOWS];     /**< bytes/s */
+    double messages[XM_PROBE_GROUPS][XM_PROBE_WINDOWS]; /**< messages that ended in it */
+} xm_probe_windows_t;
+
 /**
- * Runs the streams; every rank of the job calls it with the same list. @p rates are bytes/s of each
- * group in each window, the same on all ranks. The last messages of every stream are compared with
- * what was sent; a difference is XM_ERR_CORRUPT.
+ * Runs the streams; every rank of the job calls it with the same list. *windows is the same on all
+ * ranks. The last messages of every stream are compared with what was sent; a difference is
+ * XM_ERR_CORRUPT.
  */
 xm_status_t xm_probe_flows_run(xm_worker_t *worker, const xm_probe_flows_t *run,
-                               double rates[XM_PROBE_GROUPS][XM_PROBE_WINDOWS]);
+                               xm_probe_windows_t *windows);
 
 #endif

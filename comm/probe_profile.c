@@ -155,10 +155,11 @@ static double sustained(const xm_probe_curve_t *curve)
     return curve->count > 0 ? (double)longest[-1].bytes / longest[-1].seconds : 0.0;
 }
 
-/* Rates that are further apart than this factor are not noise. */
+/* Rates that are further apart than this factor are not noise, however badly one of them is known.
+ */
 static double noise(const xm_probe_summary_t *summary)
 {
-    return 1.05 + 2 * summary->nic_spread;
+    return 1.05 + 2 * fmin(summary->nic_spread, 0.1);
 }
 
 /* Hosts whose two directions differ, one sentence part for the first of them. */

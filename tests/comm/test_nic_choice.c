@@ -6,7 +6,7 @@
 #include "random_machine.h"
 #include "xm_test.h"
 
-enum { RANDOM_MACHINES = 150, BLOCK = 30, MAX_NICS = 256, MAX_SEATS = 256 };
+enum { RANDOM_MACHINES = 90, BLOCK = 30, MAX_NICS = 256, MAX_SEATS = 256 };
 
 static const char *const machines[] = {"c5n.18xl",
                                        "g5.48xl",
