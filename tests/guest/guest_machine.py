@@ -127,7 +127,8 @@ class Machine:
                           "-device", f"virtio-net-pci,netdev=wire,romfile=,mac=52:54:00:00:00:{self.node + 1:02x}"]
         with open(os.path.join(self.folder, "qemu.log"), "wb") as log:
             try:
-                self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
+                # qemu takes the end of its input for the end of the port that the job prints to.
+                self.process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
                                                 pass_fds=[wire.fileno()] if wire is not None else [],
                                                 preexec_fn=functools.partial(die_with, os.getpid()))
             except OSError as problem:
@@ -145,6 +146,7 @@ class Machine:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+            self.process.stdin.close()
             self.process.stdout.close()
 
     def text_of(self, path):
