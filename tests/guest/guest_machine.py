@@ -165,7 +165,7 @@ class Machine:
         """What a failed machine left behind, on standard error."""
         for title, path in (("qemu", "qemu.log"), ("serial console", "serial.log"), ("kernel log", "share/dmesg")):
             lines = self.text_of(os.path.join(self.folder, path)).replace("\r", "").splitlines()
-            for line in lines[-60:]:
+            for line in lines[-25:]:
                 print(f"guest: {self.name}: {title}: {line}", file=sys.stderr)
 
 

@@ -16,6 +16,7 @@ reshard() {
         >"$out" 2>&1 || fail "$transport, $what: status $?"
     # Only rank 0 prints a report.
     [ "$NODE" -ne 0 ] || all_right || fail "$transport, $what: bytes were not checked, or wrong"
+    ! grep -Eq ' (WARN|ERROR) ' "$out" || fail "$transport, $what: warnings"
     echo "$transport, $what: all right after $(($(date +%s) - started)) s ($(tail -n 1 "$out"))"
 }
 
