@@ -23,7 +23,8 @@ static bool split_port(const char *device, char name[XM_NICS_NAME_SIZE], const c
     return true;
 }
 
-/* Where the kernel describes a device, and the file there that tells its speed. */
+/* Where the kernel describes a device, and the file there that tells its speed. A name without a
+ * port may be that of an RDMA device, and means its first one. */
 static void locate(const char *sysfs, const char *device, char path[PATH_SIZE], const char **file)
 {
     char name[XM_NICS_NAME_SIZE];
@@ -35,6 +36,10 @@ static void locate(const char *sysfs, const char *device, char path[PATH_SIZE], 
     } else {
         (void)snprintf(path, PATH_SIZE, "%s/class/net/%s", sysfs, device);
         *file = "speed";
+        if (access(path, F_OK) != 0) {
+            (void)snprintf(path, PATH_SIZE, "%s/class/infiniband/%s/ports/1", sysfs, device);
+            *file = "rate";
+        }
     }
 }
 
