@@ -13,11 +13,7 @@
 #include "resharding/plan.h"
 
 /** In the order of the choices of --transport; the first ones move bytes between processes. */
-typedef enum rb_transport {
-    RB_TRANSPORT_UCX,
-    RB_TRANSPORT_VERBS,
-    RB_TRANSPORT_SIM
-} rb_transport_t;
+typedef enum rb_transport { RB_TRANSPORT_UCX, RB_TRANSPORT_VERBS, RB_TRANSPORT_SIM } rb_transport_t;
 
 /** Choices of the options, in the order of the enumerations. */
 #define RB_STRATEGY_NAMES  "send_recv|allgather|broadcast|auto"

@@ -17,7 +17,8 @@ static const char program[] = "transport-bench";
 static const char summary[] =
     "Sends messages between two ranks, checks every byte of the last ones, and prints for each\n"
     "size the time that one takes one way (half a round trip, median) and the bandwidth with\n"
-    "--window of them in flight. The ranks are processes of this machine, or the two of a launcher\n"
+    "--window of them in flight. The ranks are processes of this machine, or the two of a "
+    "launcher\n"
     "such as torchrun, mpirun or srun. docs/transport-bench.md explains the columns.";
 
 enum { RANKS = 2, SIZES_MAX = 64, MOST = 10000000, WINDOW_MOST = 1024 };
@@ -227,7 +228,8 @@ static void print_head(const seat_t *seat)
            xm_worker_host_count(seat->worker) > 1 ? "two hosts" : "one host", o->window, o->warmup,
            xm_config_choice(XM_CONFIG_PROGRESS) == 1 ? "spin" : "sleep",
            o->unregistered ? "not " : "");
-    printf("# %10s %11s %12s %12s %10s %8s\n", "size", "iterations", "latency", "bandwidth", "", "");
+    printf("# %10s %11s %12s %12s %10s %8s\n", "size", "iterations", "latency", "bandwidth", "",
+           "");
     printf("# %10s %11s %12s %12s %10s %8s\n", "(B)", "", "(us)", "(MB/s)", "(GB/s)", "#wrong");
 }
 
@@ -250,19 +252,18 @@ static xm_status_t allocate(seat_t *seat)
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d messages of %zu bytes",
                             seat->options->window, longest);
     }
-    return seat->options->unregistered
-               ? XM_OK
-               : xm_transport_memory_register(seat->transport, seat->bytes, seat->length,
-                                              &seat->memory);
+    return seat->options->unregistered ? XM_OK
+                                       : xm_transport_memory_register(seat->transport, seat->bytes,
+                                                                      seat->length, &seat->memory);
 }
 
 static xm_status_t run(seat_t *seat)
 {
-    xm_status_t status = xm_worker_size(seat->worker) == RANKS
-                             ? allocate(seat)
-                             : xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                            "%d ranks were started, two are needed",
-                                            xm_worker_size(seat->worker));
+    xm_status_t status =
+        xm_worker_size(seat->worker) == RANKS
+            ? allocate(seat)
+            : xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d ranks were started, two are needed",
+                           xm_worker_size(seat->worker));
 
     if (status == XM_OK && seat->rank == 0) {
         print_head(seat);
@@ -417,11 +418,8 @@ static xm_status_t parse(int argc, char *const *argv, options_t *o)
 
 int main(int argc, char **argv)
 {
-    options_t options = {.sizes = "8,64KiB,1MiB",
-                         .window = 16,
-                         .iterations = 200,
-                         .warmup = 20,
-                         .hosts = 1};
+    options_t options = {
+        .sizes = "8,64KiB,1MiB", .window = 16, .iterations = 200, .warmup = 20, .hosts = 1};
     xm_job_env_t env;
     xm_status_t status = xm_job_env_read(&env);
     int exit_status = EXIT_SUCCESS;

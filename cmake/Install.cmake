@@ -33,4 +33,5 @@ function(xm_pkg_config name description requires)
 endfunction()
 xm_pkg_config(crossmesh "Cross-mesh resharding transport" "")
 xm_pkg_config(autopar "Planner of inter- and intra-operator parallelism" "crossmesh")
-install(FILES docs/man/autopar.1 docs/man/emulated-cluster.1 docs/man/reshard-bench.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES docs/man/autopar.1 docs/man/emulated-cluster.1 docs/man/reshard-bench.1
+        docs/man/transport-bench.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

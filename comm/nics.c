@@ -23,8 +23,7 @@ static bool split_port(const char *device, char name[XM_NICS_NAME_SIZE], const c
     return true;
 }
 
-/* Where the kernel describes a device, and the file there that tells its speed. A name without a
- * port may be that of an RDMA device, and means its first one. */
+/* Where the kernel describes a device, and the file there that tells its speed. */
 static void locate(const char *sysfs, const char *device, char path[PATH_SIZE], const char **file)
 {
     char name[XM_NICS_NAME_SIZE];
@@ -36,10 +35,19 @@ static void locate(const char *sysfs, const char *device, char path[PATH_SIZE], 
     } else {
         (void)snprintf(path, PATH_SIZE, "%s/class/net/%s", sysfs, device);
         *file = "speed";
-        if (access(path, F_OK) != 0) {
-            (void)snprintf(path, PATH_SIZE, "%s/class/infiniband/%s/ports/1", sysfs, device);
-            *file = "rate";
-        }
+    }
+}
+
+/* The name of an RDMA device without a port means its first one. */
+static void add_port(const char *sysfs, char device[XM_NICS_NAME_SIZE])
+{
+    char path[PATH_SIZE];
+    size_t length = strlen(device);
+
+    (void)snprintf(path, sizeof(path), "%s/class/infiniband/%s/ports/1", sysfs, device);
+    if (device[0] != '.' && strchr(device, ':') == NULL && length + 3 <= XM_NICS_NAME_SIZE &&
+        access(path, F_OK) == 0) {
+        (void)snprintf(device + length, XM_NICS_NAME_SIZE - length, ":1");
     }
 }
 
@@ -134,6 +142,7 @@ static xm_status_t parse_entry(const char *at, size_t length, int rank, const ch
     }
     memcpy(nic->device, at, name_length);
     nic->device[name_length] = '\0';
+    add_port(sysfs, nic->device);
     locate(sysfs, nic->device, path, &file);
     if (nic->device[0] == '.' || access(path, F_OK) != 0) {
         return unknown_device(rank, sysfs, nic->device);

@@ -154,10 +154,9 @@ static xm_status_t make_flow(xm_verbs_transport_t *self, xm_op_t *op, xm_memory_
     op->priv.handle = flow;
     flow->memory = memory;
     flow->borrowed = memory != NULL;
-    return memory != NULL
-               ? XM_OK
-               : xm_verbs_memory_hold(self, op->priv.buffer, op->priv.length,
-                                      op->priv.kind == XM_VERBS_RECEIVE, &flow->memory);
+    return memory != NULL ? XM_OK
+                          : xm_verbs_memory_hold(self, op->priv.buffer, op->priv.length,
+                                                 op->priv.kind == XM_VERBS_RECEIVE, &flow->memory);
 }
 
 static bool is_short(const xm_verbs_peer_t *peer, size_t length)

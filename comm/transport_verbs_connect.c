@@ -24,11 +24,11 @@ static xm_status_t agree_on_rail(const xm_verbs_transport_t *self, xm_verbs_peer
     unsigned common = here->gids & there->gids;
 
     if (here->infiniband != there->infiniband || (!here->infiniband && common == 0)) {
-        return xm_error_set(
-            XM_ERR_UNREACHABLE, "rank %d: %s cannot talk to %s of rank %d: %s", self->base.rank,
-            here->name, there->name, peer->rank,
-            here->infiniband != there->infiniband ? "one is InfiniBand, the other is Ethernet"
-                                                  : "they have no kind of RoCE address in common");
+        return xm_error_set(XM_ERR_UNREACHABLE, "rank %d: %s cannot talk to %s of rank %d: %s",
+                            self->base.rank, here->name, there->name, peer->rank,
+                            here->infiniband != there->infiniband
+                                ? "one is InfiniBand, the other is Ethernet"
+                                : "they have no kind of RoCE address in common");
     }
     peer->gid_kind[rail] = XM_VERBS_GID_IPV4;
     while (!here->infiniband && (common & 1u << peer->gid_kind[rail]) == 0) {
@@ -105,9 +105,8 @@ static void make_queue_pair(xm_verbs_transport_t *self, xm_verbs_lane_t *lane)
                                         .qp_type = IBV_QPT_RC};
 
         lane->qp = ibv_create_qp(port->pd, &attr);
-        lane->max_inline = attr.cap.max_inline_data < XM_VERBS_INLINE_MAX
-                               ? attr.cap.max_inline_data
-                               : XM_VERBS_INLINE_MAX;
+        lane->max_inline = attr.cap.max_inline_data < XM_VERBS_INLINE_MAX ? attr.cap.max_inline_data
+                                                                          : XM_VERBS_INLINE_MAX;
     }
 }
 
@@ -142,8 +141,8 @@ static xm_status_t open_lane(xm_verbs_transport_t *self, xm_verbs_lane_t *lane)
 /* Packet numbers begin somewhere else in every job, so that late packets of another are seen. */
 static uint32_t first_packet(uint32_t seed, int from, int to, int rail)
 {
-    uint64_t mixed = ((uint64_t)seed << 24) ^ ((uint64_t)from << 28) ^ ((uint64_t)to << 8) ^
-                     (uint64_t)rail;
+    uint64_t mixed =
+        ((uint64_t)seed << 24) ^ ((uint64_t)from << 28) ^ ((uint64_t)to << 8) ^ (uint64_t)rail;
 
     return (uint32_t)((mixed * UINT64_C(0x9e3779b97f4a7c15)) >> 40);
 }
@@ -168,14 +167,14 @@ static xm_status_t connect_lane(xm_verbs_transport_t *self, xm_verbs_lane_t *lan
     const xm_verbs_port_offer_t *there = &theirs->port[lane->rail];
     xm_verbs_gid_kind_t kind = lane->peer->gid_kind[lane->rail];
     int us = self->base.rank, them = lane->peer->rank;
-    struct ibv_qp_attr attr = {
-        .qp_state = IBV_QPS_RTR,
-        .path_mtu = port->offer.mtu < there->mtu ? port->offer.mtu : there->mtu,
-        .dest_qp_num = number,
-        .rq_psn = first_packet(theirs->seed, them, us, lane->rail),
-        .max_dest_rd_atomic = 1,
-        .min_rnr_timer = RNR_TIMER,
-        .ah_attr = {.dlid = there->lid, .port_num = port->number}};
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
+                               .path_mtu =
+                                   port->offer.mtu < there->mtu ? port->offer.mtu : there->mtu,
+                               .dest_qp_num = number,
+                               .rq_psn = first_packet(theirs->seed, them, us, lane->rail),
+                               .max_dest_rd_atomic = 1,
+                               .min_rnr_timer = RNR_TIMER,
+                               .ah_attr = {.dlid = there->lid, .port_num = port->number}};
     char address[INET6_ADDRSTRLEN];
     int error;
 
@@ -199,13 +198,12 @@ static xm_status_t connect_lane(xm_verbs_transport_t *self, xm_verbs_lane_t *lan
                               IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
                                   IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
     }
-    return error == 0
-               ? XM_OK
-               : xm_error_set(XM_ERR_UNREACHABLE,
-                              "rank %d: %s cannot be connected to %s of rank %d (%s): %s", us,
-                              port->offer.name, there->name, them,
-                              xm_verbs_format_address(there, kind, address, sizeof(address)),
-                              strerror(error));
+    return error == 0 ? XM_OK
+                      : xm_error_set(XM_ERR_UNREACHABLE,
+                                     "rank %d: %s cannot be connected to %s of rank %d (%s): %s",
+                                     us, port->offer.name, there->name, them,
+                                     xm_verbs_format_address(there, kind, address, sizeof(address)),
+                                     strerror(error));
 }
 
 /* Tells every rank the number of the queue pair for it, rail by rail, and connects. */
@@ -244,9 +242,9 @@ static xm_status_t connect_lanes(xm_verbs_transport_t *self, xm_bootstrap_t *boo
             xm_verbs_lane_t *lane = &self->peers[peer].lanes[rail];
 
             if (lane->qp != NULL) {
-                status = connect_lane(self, lane, &offers[peer],
-                                      (uint32_t)xm_verbs_get(theirs + rail * number_size,
-                                                             number_size));
+                status =
+                    connect_lane(self, lane, &offers[peer],
+                                 (uint32_t)xm_verbs_get(theirs + rail * number_size, number_size));
             }
         }
     }

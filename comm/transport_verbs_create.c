@@ -43,8 +43,7 @@ static void choose_slots(xm_verbs_transport_t *self)
 
 static uint8_t *pages(size_t size)
 {
-    void *memory =
-        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     return memory != MAP_FAILED ? memory : NULL;
 }
@@ -117,8 +116,8 @@ static xm_verbs_transport_t *allocate(int rank, int size)
         free(self);
         return NULL;
     }
-    self->base = (xm_transport_t){
-        .ops = &xm_verbs_ops, .rank = rank, .size = size, .failed_peer = -1};
+    self->base =
+        (xm_transport_t){.ops = &xm_verbs_ops, .rank = rank, .size = size, .failed_peer = -1};
     self->epoll = self->timer = -1;
     self->ended.priv.next = self->ended.priv.previous = &self->ended;
     self->memory.next = self->memory.previous = &self->memory;

@@ -276,11 +276,11 @@ xm_status_t xm_verbs_ports_open(const char *nics, int rank, xm_verbs_port_t port
     errno = 0;
     devices = ibv_get_device_list(&device_count);
     if (devices == NULL || device_count == 0) {
-        status = xm_error_set(XM_ERR_NOT_FOUND,
-                              "rank %d: this machine has no RDMA device%s%s: the verbs transport "
-                              "cannot be used (XM_TRANSPORT=ucx can)",
-                              rank, devices == NULL ? ", " : "",
-                              devices == NULL ? strerror(errno) : "");
+        status =
+            xm_error_set(XM_ERR_NOT_FOUND,
+                         "rank %d: this machine has no RDMA device%s%s: the verbs transport "
+                         "cannot be used (XM_TRANSPORT=ucx can)",
+                         rank, devices == NULL ? ", " : "", devices == NULL ? strerror(errno) : "");
         goto free_list;
     }
     qsort((void *)devices, (size_t)device_count, sizeof(struct ibv_device *), by_name);
@@ -288,8 +288,7 @@ xm_status_t xm_verbs_ports_open(const char *nics, int rank, xm_verbs_port_t port
         status = open_all(devices, device_count, rank, ports, count);
     } else {
         while (*count < list.count && status == XM_OK) {
-            status =
-                open_named(devices, device_count, &list.nic[*count], rank, &ports[*count]);
+            status = open_named(devices, device_count, &list.nic[*count], rank, &ports[*count]);
             *count += status == XM_OK;
         }
     }

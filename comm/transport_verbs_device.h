@@ -31,7 +31,7 @@ typedef struct xm_verbs_port {
     bool armed; /**< the next completion makes the channel readable, or has */
     bool down;  /**< an event said so */
 
-    uint8_t *ring;          /**< receive slots of all connections */
+    uint8_t *ring; /**< receive slots of all connections */
     size_t ring_size;
     struct ibv_mr *ring_mr;
     uint8_t *sends; /**< send slots, shared by all connections */

@@ -8,7 +8,7 @@
 
 #include "comm/transport_verbs_private.h"
 
-static const int writable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+static const unsigned writable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
 /* Most registrations that fail do so because of the limit on locked memory. */
 static xm_status_t pin_error(const xm_verbs_transport_t *self, const xm_verbs_port_t *port,
@@ -30,7 +30,7 @@ static xm_status_t pin_error(const xm_verbs_transport_t *self, const xm_verbs_po
 }
 
 struct ibv_mr *xm_verbs_pin(const xm_verbs_transport_t *self, const xm_verbs_port_t *port,
-                            void *address, size_t length, int access)
+                            void *address, size_t length, unsigned access)
 {
     struct ibv_mr *mr = ibv_reg_mr(port->pd, address, length, access);
 

@@ -116,7 +116,7 @@ struct xm_verbs_peer {
     xm_verbs_transport_t *owner;
     int rank;
     xm_stripe_t stripe;
-    xm_verbs_gid_kind_t gid_kind[XM_NICS_MAX]; /* by rail */
+    xm_verbs_gid_kind_t gid_kind[XM_NICS_MAX];  /* by rail */
     char there[XM_NICS_MAX][XM_NICS_NAME_SIZE]; /* its ports */
     uint32_t slots, slot_size;                  /* what it keeps posted */
     xm_verbs_lane_t lanes[XM_NICS_MAX];
@@ -143,8 +143,8 @@ struct xm_verbs_transport {
     int epoll; /* holds channels, event descriptors and the timer */
     int timer;
     bool spin;
-    bool ticking;  /* the timer runs */
-    bool slept;    /* there may be something in the epoll instance */
+    bool ticking; /* the timer runs */
+    bool slept;   /* there may be something in the epoll instance */
     bool closing;
     unsigned calls;
     int in_flight; /* operations */
@@ -286,7 +286,7 @@ void xm_verbs_memory_release(xm_verbs_transport_t *self, xm_memory_t *memory);
 
 /** One registration with one port, or NULL with the sentence set. */
 struct ibv_mr *xm_verbs_pin(const xm_verbs_transport_t *self, const xm_verbs_port_t *port,
-                            void *address, size_t length, int access);
+                            void *address, size_t length, unsigned access);
 void xm_verbs_memory_forget(xm_verbs_transport_t *self);
 
 /* transport_verbs_connect.c */

@@ -78,8 +78,8 @@ typedef struct xm_verbs_port_offer {
     uint64_t rate;                /**< bit/s, 0: unknown */
     uint16_t lid;                 /**< InfiniBand */
     bool infiniband;
-    uint8_t mtu;                                          /**< an enum ibv_mtu */
-    unsigned gids;                                        /**< bit of each kind it has */
+    uint8_t mtu;                                        /**< an enum ibv_mtu */
+    unsigned gids;                                      /**< bit of each kind it has */
     uint8_t gid[XM_VERBS_GID_KINDS][XM_VERBS_GID_SIZE]; /**< zero where it has none */
 } xm_verbs_port_offer_t;
 

@@ -231,8 +231,9 @@ static void finish(conformance_seat_t *seat, const request_t *requests, int coun
 
 static uint8_t pattern(size_t i, uint64_t seed)
 {
-    return (uint8_t)(((i + 1) * UINT64_C(0x9e3779b97f4a7c15) + seed * UINT64_C(0xbf58476d1ce4e5b9)) >>
-                     56);
+    return (
+        uint8_t)(((i + 1) * UINT64_C(0x9e3779b97f4a7c15) + seed * UINT64_C(0xbf58476d1ce4e5b9)) >>
+                 56);
 }
 
 static void fill(uint8_t *bytes, size_t length, uint64_t seed)
@@ -390,10 +391,10 @@ END_TEST
 /* How a connection is broken, and what the survivors say of it. */
 typedef struct {
     const char *name;
-    const char *break_it;  /* command for the shell; NULL: see below */
+    const char *break_it; /* command for the shell; NULL: see below */
     const char *mend_it;
-    const char *sentence;  /* of rank 0 */
-    bool dies;             /* rank 1 is killed */
+    const char *sentence; /* of rank 0 */
+    bool dies;            /* rank 1 is killed */
 } breakage_t;
 
 /* Brings a link down and up again, with the routes that it loses meanwhile. */
@@ -473,13 +474,13 @@ static int survive(const xm_job_env_t *env, int listen_fd, void *arg)
 
             (void)snprintf(who, sizeof(who), "rank %d is gone", other);
             (void)snprintf(device, sizeof(device), "over %s:1", devices[rank]);
-            local_expect(requests[i].status == XM_ERR_PEER_DIED &&
-                             strstr(requests[i].sentence, who) != NULL &&
-                             strstr(requests[i].sentence, device) != NULL &&
-                             (rank != 0 ||
-                              strstr(requests[i].sentence, breakage->sentence) != NULL),
-                         "rank %d: operation %d: %s, %s", rank, i,
-                         xm_status_string(requests[i].status), requests[i].sentence);
+            local_expect(
+                requests[i].status == XM_ERR_PEER_DIED &&
+                    strstr(requests[i].sentence, who) != NULL &&
+                    strstr(requests[i].sentence, device) != NULL &&
+                    (rank != 0 || strstr(requests[i].sentence, breakage->sentence) != NULL),
+                "rank %d: operation %d: %s, %s", rank, i, xm_status_string(requests[i].status),
+                requests[i].sentence);
         }
         local_expect(seat.transport->failed_peer == other, "failed peer is %d",
                      seat.transport->failed_peer);
@@ -626,8 +627,7 @@ static int look_around(const xm_job_env_t *env, int listen_fd, void *arg)
     local_expect_ok(xm_transport_verbs_create(bootstrap, &params, &seat.transport));
     local_expect(xm_transport_event_fd(seat.transport) == -1, "a descriptor");
     local_expect(xm_transport_arm(seat.transport) == XM_IN_PROGRESS, "allowed to sleep");
-    local_expect_ok(
-        xm_transport_memory_register(seat.transport, bytes, sizeof(bytes), &memory));
+    local_expect_ok(xm_transport_memory_register(seat.transport, bytes, sizeof(bytes), &memory));
     if (env->size > 1) {
         (void)snprintf(expected, sizeof(expected), "%s:1 > %s:1", devices[0], devices[0]);
         local_expect_ok(
@@ -649,10 +649,20 @@ START_TEST(ports_are_found)
 }
 END_TEST
 
+/* A case of tests that one can ask for by name (CK_RUN_CASE). */
+static TCase *add_case(Suite *suite, const char *name)
+{
+    TCase *tcase = tcase_create(name);
+
+    tcase_set_timeout(tcase, JOB_LIMIT_S + 10);
+    suite_add_tcase(suite, tcase);
+    return tcase;
+}
+
 int main(void)
 {
     Suite *suite = suite_create("transport_verbs");
-    TCase *tcase = tcase_create("jobs");
+    TCase *tcase;
     long received;
     int result;
 
@@ -661,21 +671,26 @@ int main(void)
         return SKIP;
     }
     received = counter("rcvd_pkts");
-    tcase_set_timeout(tcase, JOB_LIMIT_S + 10);
+    tcase = add_case(suite, "ports");
     tcase_add_loop_test(tcase, ports_are_found, 1, 3);
     tcase_add_loop_test(tcase, unusable_ports_are_refused, 0,
                         (int)(sizeof(refused) / sizeof(refused[0])));
+    tcase = add_case(suite, "across");
     tcase_add_loop_test(tcase, conforms_across_the_wire, 0, conformance_case_count);
+    tcase = add_case(suite, "rails");
     tcase_add_loop_test(tcase, conforms_over_two_rails, 0, conformance_case_count);
+    tcase = add_case(suite, "unlike");
     tcase_add_loop_test(tcase, conforms_over_unlike_rails, 0, conformance_case_count);
+    tcase = add_case(suite, "one");
     tcase_add_loop_test(tcase, conforms_on_one_port, 0, conformance_case_count);
+    tcase = add_case(suite, "messages");
     tcase_add_loop_test(tcase, credits_are_kept, 0, PLACEMENTS);
     tcase_add_test(tcase, freed_memory_is_not_remembered);
     tcase_add_loop_test(tcase, long_messages_are_several_writes, 0, 2);
     tcase_add_test(tcase, too_little_memory_may_be_locked);
+    tcase = add_case(suite, "breakages");
     tcase_add_loop_test(tcase, broken_connections_are_noticed, 0,
                         (int)(sizeof(breakages) / sizeof(breakages[0])));
-    suite_add_tcase(suite, tcase);
     result = xm_test_run(suite);
     /* The kernel's driver counts; hardware may not have this counter. */
     if (result == 0 && strncmp(devices[0], "rxe", 3) == 0 && counter("rcvd_pkts") == received) {

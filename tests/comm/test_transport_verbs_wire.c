@@ -1,5 +1,7 @@
 #include "comm/transport_verbs_wire.h"
 
+#include <stdio.h>
+
 #include "xm_test.h"
 
 static const xm_verbs_header_t headers[] = {
@@ -85,20 +87,20 @@ static const struct {
     int message, at;
     uint8_t value;
 } damages[] = {
-    {0, 0, 0},    /* no such kind */
-    {0, 0, 6},    /* nor that one */
-    {0, 1, 1},    /* rails of a message that grants nothing */
-    {0, 14, 1},   /* a tag of 2^48 */
-    {0, 16, 6},   /* a length that is not that of the bytes */
-    {0, 24, 1},   /* a number of a message that has none */
-    {0, 28, 1},   /* likewise */
-    {1, 21, 0},   /* a request for nothing: its length was 2^40 */
-    {2, 1, 0},    /* a grant without keys */
-    {2, 1, 9},    /* with too many */
-    {2, 8, 1},    /* a grant with a tag */
-    {2, 16, 0},   /* of nothing */
-    {3, 16, 1},   /* a length where none belongs */
-    {4, 24, 1},   /* a number where none belongs */
+    {0, 0, 0},  /* no such kind */
+    {0, 0, 6},  /* nor that one */
+    {0, 1, 1},  /* rails of a message that grants nothing */
+    {0, 14, 1}, /* a tag of 2^48 */
+    {0, 16, 6}, /* a length that is not that of the bytes */
+    {0, 24, 1}, /* a number of a message that has none */
+    {0, 28, 1}, /* likewise */
+    {1, 21, 0}, /* a request for nothing: its length was 2^40 */
+    {2, 1, 0},  /* a grant without keys */
+    {2, 1, 9},  /* with too many */
+    {2, 8, 1},  /* a grant with a tag */
+    {2, 16, 0}, /* of nothing */
+    {3, 16, 1}, /* a length where none belongs */
+    {4, 24, 1}, /* a number where none belongs */
 };
 
 START_TEST(damaged_messages_are_refused)
