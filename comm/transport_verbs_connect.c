@@ -8,11 +8,11 @@
 #include "comm/transport_verbs_private.h"
 
 /*
- * ACK_TIMEOUT: 4.096 us * 2^16 = 0.27 s until a packet is sent again, RETRIES times. Seven would
- * mean for ever on some devices. RNR_TIMER: 0.64 ms until a packet that found no receive is sent
- * again; that cannot be, because of the credits.
+ * ACK_TIMEOUT: 4.096 us * 2^15 = 0.13 s until a packet is sent again, RETRIES times; devices may
+ * take up to four times as long. Seven would mean for ever on some of them. RNR_TIMER: 0.64 ms
+ * until a packet that found no receive is sent again; that cannot be, because of the credits.
  */
-enum { ACK_TIMEOUT = 16, RETRIES = 6, RNR_TIMER = 12, HOP_LIMIT = 64 };
+enum { ACK_TIMEOUT = 15, RETRIES = 6, RNR_TIMER = 12, HOP_LIMIT = 64 };
 
 static const int number_size = 4; /* of a queue pair's number on the wire */
 
