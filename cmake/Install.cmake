@@ -3,7 +3,7 @@ include(CMakePackageConfigHelpers)
 set_target_properties(autopar_lib PROPERTIES EXPORT_NAME autopar)
 install(TARGETS crossmesh autopar_lib EXPORT crossmeshTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(TARGETS autopar reshard-bench emulated-cluster RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS autopar reshard-bench transport-bench emulated-cluster RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 # Each room lists its public headers in the property PUBLIC_HEADERS of its object library.
 foreach(room xm_comm xm_resharding ap_planner)
     get_target_property(headers ${room} PUBLIC_HEADERS)
@@ -33,4 +33,5 @@ function(xm_pkg_config name description requires)
 endfunction()
 xm_pkg_config(crossmesh "Cross-mesh resharding transport" "")
 xm_pkg_config(autopar "Planner of inter- and intra-operator parallelism" "crossmesh")
-install(FILES docs/man/autopar.1 docs/man/emulated-cluster.1 docs/man/reshard-bench.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES docs/man/autopar.1 docs/man/emulated-cluster.1 docs/man/reshard-bench.1
+        docs/man/transport-bench.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

@@ -30,10 +30,13 @@
     ROW(HOST, STRING, "", false, \
         "Name of the host this rank counts as being on. Ranks of one machine with different names are " \
         "treated as different hosts and talk over TCP; empty means the machine's own identity.") \
+    ROW(TRANSPORT, CHOICE("ucx|verbs"), "ucx", true, \
+        "What moves the bytes: UCX, or RDMA verbs (InfiniBand, RoCE) used directly.") \
     ROW(NICS, STRING, "", false, \
         "Network devices used towards other machines, with optional rates in bit/s: " \
         "nic0=1000000000,nic1=500000000 or mlx5_0:1,mlx5_1:1. Without a rate: the device's own speed where " \
-        "the driver tells one, else equal shares; empty means one connection, and UCX chooses the devices.") \
+        "the driver tells one, else equal shares; empty means one connection, and UCX chooses the devices; " \
+        "with XM_TRANSPORT=verbs: all RDMA ports that are active.") \
     ROW(CHUNK_SIZE, BYTES, "512KiB", true, \
         "Size of the pieces a transfer is pipelined in, in bytes.") \
     ROW(WINDOW, COUNT, "2", true, \
