@@ -3,6 +3,7 @@
 # shellcheck shell=sh
 : "${RESHARD_BENCH:?}" "${OUT:?}"
 out=$OUT/output
+export XM_TIMEOUT="${XM_TIMEOUT:-120}" # the machine under the guest may be busy with other things
 
 fail() {
     echo "FAILED: $*"

@@ -4,10 +4,6 @@
 set -eu
 . "$(dirname "$0")/common.sh"
 transport=$1
-if [ "$transport" = ucx ]; then
-    # A lost packet costs UCX this long instead of 1 s; Soft-RoCE takes UCX's 7 attempts for endlessly many.
-    export UCX_RC_VERBS_TIMEOUT=50ms UCX_RC_VERBS_RETRY_COUNT=6
-fi
 
 # start ITERATIONS: a job that moves 1 MiB both ways in each iteration, in the background.
 start() {
@@ -47,13 +43,8 @@ port_down_and_up() {
     echo "$transport: every byte is right after a port went down and up"
 }
 
-# A transport that notices by itself names the rank that it cannot reach. UCX does not where the bootstrap reports deaths
-# (docs/transport.md): there the deadline ends the job.
 cut() {
-    case $transport in
-    ucx) sentence='deadline passed' && export XM_TIMEOUT=3 ;;
-    *) sentence='reshard-bench: .*rank [0-3]' ;;
-    esac
+    sentence='reshard-bench: .*rank [0-3] .* is gone'
     start 100000
     moving
     wire noise loss 100%
