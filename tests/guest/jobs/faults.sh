@@ -1,6 +1,6 @@
 #!/bin/sh
-# faults.sh TRANSPORT: what a job does when the cable between its hosts loses packets, is pulled out and put in again, or
-# is cut. The ranks' bootstrap does not use the cable, so nobody but the transport can notice.
+# faults.sh TRANSPORT: what a job does when the cable between its hosts loses packets, or is
+# cut. The ranks' bootstrap does not use the cable, so nobody but the transport can notice.
 set -eu
 . "$(dirname "$0")/common.sh"
 transport=$1
@@ -32,17 +32,6 @@ loss_and_delay() {
     echo "$transport: every byte is right with 1 % of the packets lost, after 2 ms"
 }
 
-# What is on its way then is lost, and the device tells that its port went down and came back.
-port_down_and_up() {
-    start 40
-    moving
-    wire blink veth1
-    wait "$job" || fail "$transport, a port that goes down and up: status $?"
-    all_right || fail "$transport, a port that goes down and up: bytes were not checked, or wrong"
-    [ "$(dmesg | grep -c 'rxe1: set down')" -ge 1 ] || fail "$transport: the port was not down"
-    echo "$transport: every byte is right after a port went down and up"
-}
-
 cut() {
     sentence='reshard-bench: .*rank [0-3] .* is gone'
     start 100000
@@ -60,5 +49,4 @@ cut() {
 }
 
 loss_and_delay
-port_down_and_up
 cut
