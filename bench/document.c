@@ -107,7 +107,7 @@ static json_t *config_json(const rb_job_info_t *job)
             (void)json_object_set_new(config, "protocol", json_string("paper"));
         }
         (void)json_object_set_new(config, "validate", json_boolean(o->validate));
-        if (o->transport == RB_TRANSPORT_UCX) {
+        if (o->transport != RB_TRANSPORT_SIM) {
             (void)json_object_set_new(config, "window",
                                       json_integer(xm_config_count(XM_CONFIG_WINDOW)));
         }

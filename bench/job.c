@@ -283,6 +283,7 @@ int rb_job_run(const rb_options_t *options, xm_status_t parsed, const xm_job_env
     /* Joining may set another sentence. */
     (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
     params.listen_fd = xm_launch_listen_fd();
+    params.transport = parsed == XM_OK ? rb_transport_name(options->transport) : NULL;
     status = xm_worker_create(env, &params, &job.worker);
     if (status < 0) {
         (void)snprintf(reason, sizeof(reason), "%s", xm_last_error());

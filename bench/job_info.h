@@ -26,7 +26,7 @@ typedef struct rb_job_info {
     const rb_rank_info_t *ranks; /**< by rank; NULL when no process was started for a rank */
 } rb_job_info_t;
 
-/** "ucx", "sim", or "none" under --dry-run. */
+/** "ucx", "verbs", "sim", or "none" under --dry-run. */
 const char *rb_job_transport(const rb_job_info_t *job);
 
 #endif

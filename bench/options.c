@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "bench/case.h"
+#include "comm/config.h"
 #include "comm/text.h"
 #include "comm/version.h"
 
@@ -70,8 +71,9 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
          "with commas, or all: each in turn, run by run."},
         {"scheduler", 0, XM_CLI_STRING, &raw->schedulers, RB_SCHEDULER_NAMES, 0, 0,
          "Who sends, in which order (default: the case's own, else balance). Several likewise."},
-        {"transport", 0, XM_CLI_CHOICE, &raw->transport, "ucx|sim", 0, 0,
-         "Move bytes by UCX, or in a simulated network with a virtual clock (default ucx)."},
+        {"transport", 0, XM_CLI_CHOICE, &raw->transport, "ucx|verbs|sim", 0, 0,
+         "Move bytes by UCX, by RDMA verbs, or in a simulated network with a virtual clock "
+         "(default: XM_TRANSPORT, else ucx)."},
         {"nic-gbps", 0, XM_CLI_STRING, &raw->nic_gbps, "LIST", 0, 0,
          "Gbit/s of a host's NICs for plan, bound and simulated network; several: of the hosts in "
          "turn."},
@@ -391,7 +393,8 @@ static xm_status_t check(rb_options_t *o, const raw_t *raw)
 
 xm_status_t rb_options_parse(int argc, char *const *argv, rb_options_t *options)
 {
-    raw_t raw = {.partition = xm_partition_name(XM_PARTITION_EVEN)};
+    raw_t raw = {.partition = xm_partition_name(XM_PARTITION_EVEN),
+                 .transport = xm_config_choice(XM_CONFIG_TRANSPORT)};
     xm_cli_command_t *command = &options->command;
     xm_status_t status;
 
@@ -415,6 +418,13 @@ xm_status_t rb_options_parse(int argc, char *const *argv, rb_options_t *options)
         rb_options_clear(options);
     }
     return status;
+}
+
+const char *rb_transport_name(rb_transport_t transport)
+{
+    static const char *const names[] = {"ucx", "verbs", "sim"};
+
+    return names[transport];
 }
 
 bool rb_options_emulate(const rb_options_t *options)

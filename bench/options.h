@@ -12,7 +12,8 @@
 #include "cli_support/options.h"
 #include "resharding/plan.h"
 
-typedef enum rb_transport { RB_TRANSPORT_UCX, RB_TRANSPORT_SIM } rb_transport_t;
+/** In the order of the choices of --transport; the first ones move bytes between processes. */
+typedef enum rb_transport { RB_TRANSPORT_UCX, RB_TRANSPORT_VERBS, RB_TRANSPORT_SIM } rb_transport_t;
 
 /** Choices of the options, in the order of the enumerations. */
 #define RB_STRATEGY_NAMES  "send_recv|allgather|broadcast|auto"
@@ -62,6 +63,9 @@ typedef struct rb_options {
  * object holds nothing.
  */
 xm_status_t rb_options_parse(int argc, char *const *argv, rb_options_t *options);
+
+/** "ucx", "verbs" or "sim". */
+const char *rb_transport_name(rb_transport_t transport);
 
 /** True when the command line describes an emulated cluster that ranks run in: hosts and rates. */
 bool rb_options_emulate(const rb_options_t *options);

@@ -18,7 +18,7 @@ const char *rb_job_transport(const rb_job_info_t *job)
     if (job->options->dry_run) {
         return "none";
     }
-    return job->options->transport == RB_TRANSPORT_SIM ? "sim" : "ucx";
+    return rb_transport_name(job->options->transport);
 }
 
 static void print_command(FILE *file, const rb_options_t *options)
@@ -58,7 +58,7 @@ static void print_settings(FILE *file, const rb_job_info_t *job)
                   xm_partition_name(o->partition), o->scale_divisor,
                   xm_config_bytes(XM_CONFIG_CHUNK_SIZE), o->seed);
     if (!o->dry_run) {
-        if (o->transport == RB_TRANSPORT_UCX) {
+        if (o->transport != RB_TRANSPORT_SIM) {
             (void)fprintf(file, ", window %d", xm_config_count(XM_CONFIG_WINDOW));
         }
         (void)fprintf(file, ", warm-up %d, runs %d%s, validate %s, verify %s", o->warmup,

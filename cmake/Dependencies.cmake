@@ -2,6 +2,7 @@
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 pkg_check_modules(UCX REQUIRED IMPORTED_TARGET ucx>=1.13)
+pkg_check_modules(IBVERBS REQUIRED IMPORTED_TARGET libibverbs>=1.11)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc>=2.7)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson>=2.13)
 pkg_check_modules(POPT REQUIRED IMPORTED_TARGET popt)
@@ -12,5 +13,5 @@ pkg_check_modules(NETTLE REQUIRED IMPORTED_TARGET nettle>=3.7)
 pkg_check_modules(PMIX pmix>=3.0)
 
 add_library(xm_dependencies INTERFACE)
-target_link_libraries(xm_dependencies INTERFACE PkgConfig::UCX PkgConfig::HWLOC PkgConfig::JANSSON
+target_link_libraries(xm_dependencies INTERFACE PkgConfig::UCX PkgConfig::IBVERBS PkgConfig::HWLOC PkgConfig::JANSSON
                       PkgConfig::XXHASH PkgConfig::YAJL PkgConfig::ZLIB PkgConfig::NETTLE Threads::Threads m dl)

@@ -30,6 +30,8 @@
     ROW(HOST, STRING, "", false, \
         "Name of the host this rank counts as being on. Ranks of one machine with different names are " \
         "treated as different hosts and talk over TCP; empty means the machine's own identity.") \
+    ROW(TRANSPORT, CHOICE("ucx|verbs"), "ucx", true, \
+        "What moves the bytes: UCX, or RDMA verbs (InfiniBand, RoCE) used directly.") \
     ROW(JOB_SECRET, STRING, "", false, \
         "Secret of 16 to 1024 characters that the ranks of the job share: whoever does not know it cannot join " \
         "the rendezvous. It is never sent, printed or compared as text; empty means none.") \
@@ -42,7 +44,8 @@
         "Network devices used towards other machines, with optional rates in bit/s: " \
         "nic0=1000000000,nic1=500000000 or mlx5_0:1,mlx5_1:1. Without a rate: the device's own speed where " \
         "the driver tells one, else equal shares. Empty: chosen by distance and speed where hosts have several, " \
-        "else by UCX; ^mlx5_4,eth1: the same, but never these.") \
+        "else by UCX; ^mlx5_4,eth1: the same, but never these. With XM_TRANSPORT=verbs, empty means all RDMA ports " \
+        "that are active.") \
     ROW(CHUNK_SIZE, BYTES, "512KiB", true, \
         "Size of the pieces a transfer is pipelined in, in bytes.") \
     ROW(WINDOW, COUNT, "2", true, \

@@ -38,6 +38,19 @@ static void locate(const char *sysfs, const char *device, char path[PATH_SIZE], 
     }
 }
 
+/* The name of an RDMA device without a port means its first one. */
+static void add_port(const char *sysfs, char device[XM_NICS_NAME_SIZE])
+{
+    char path[PATH_SIZE];
+    size_t length = strlen(device);
+
+    (void)snprintf(path, sizeof(path), "%s/class/infiniband/%s/ports/1", sysfs, device);
+    if (device[0] != '.' && strchr(device, ':') == NULL && length + 3 <= XM_NICS_NAME_SIZE &&
+        access(path, F_OK) == 0) {
+        (void)snprintf(device + length, XM_NICS_NAME_SIZE - length, ":1");
+    }
+}
+
 static uint64_t speed_of(const char *path, const char *file)
 {
     char name[PATH_SIZE + 8], text[64] = "";
@@ -129,6 +142,7 @@ static xm_status_t parse_entry(const char *at, size_t length, int rank, const ch
     }
     memcpy(nic->device, at, name_length);
     nic->device[name_length] = '\0';
+    add_port(sysfs, nic->device);
     locate(sysfs, nic->device, path, &file);
     if (nic->device[0] == '.' || access(path, F_OK) != 0) {
         return unknown_device(rank, sysfs, nic->device);

@@ -3,8 +3,8 @@
  * The network devices that a rank uses towards other machines (XM_NICS). Internal.
  *
  * The text is `DEVICE[=RATE]{,DEVICE[=RATE]}`: devices as UCX names them, `eth0` for a network
- * interface and `mlx5_0:1` for a port of an RDMA device; rates in bit/s. A device may be named
- * twice: two connections over one NIC.
+ * interface and `mlx5_0:1` for a port of an RDMA device (`mlx5_0`: its first); rates in bit/s. A
+ * device may be named twice: two connections over one NIC.
  */
 #ifndef XM_COMM_NICS_H
 #define XM_COMM_NICS_H

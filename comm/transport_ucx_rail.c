@@ -74,9 +74,19 @@ static bool share_a_word(const char *list, const char *words)
     return false;
 }
 
-/* UCX warns about settings that no transport reads, so those are left out. */
-static bool is_used(const setting_t *setting, const char *tls)
+/* Ports of RDMA devices are called e.g. mlx5_0:1. */
+static bool is_rdma_port(const char *device)
 {
+    return strchr(device, ':') != NULL;
+}
+
+/* UCX warns about settings that no transport reads, so those are left out. TCP does not use the
+ * ports of RDMA devices. */
+static bool is_used(const setting_t *setting, const char *device, const char *tls)
+{
+    if (setting->users != NULL && is_rdma_port(device) && strcmp(setting->users, TCP) == 0) {
+        return false;
+    }
     if (setting->users == NULL || tls == NULL) {
         return true;
     }
@@ -85,12 +95,13 @@ static bool is_used(const setting_t *setting, const char *tls)
 }
 
 /* Sets what the environment leaves open. */
-static xm_status_t apply(ucp_config_t *config, const setting_t *list, size_t count, const char *tls)
+static xm_status_t apply(ucp_config_t *config, const setting_t *list, size_t count,
+                         const char *device, const char *tls)
 {
     xm_status_t status = XM_OK;
 
     for (size_t i = 0; i < count && status == XM_OK; ++i) {
-        if (getenv(list[i].variable) == NULL && is_used(&list[i], tls)) {
+        if (getenv(list[i].variable) == NULL && is_used(&list[i], device, tls)) {
             status = modify(config, list[i].name, list[i].value);
         }
     }
@@ -125,8 +136,7 @@ static bool has_only(const char *tls, const char *words)
     return true;
 }
 
-/* True when nothing but TCP can carry the rail's messages: verbs devices are called e.g.
- * mlx5_0:1. */
+/* True when nothing but TCP can carry the rail's messages. */
 static bool is_tcp_only(xm_ucx_rail_kind_t kind, const char *device, const char *tls)
 {
     if (kind == XM_UCX_RAIL_TCP || (tls != NULL && has_only(tls, "tcp,self"))) {
@@ -138,7 +148,7 @@ static bool is_tcp_only(xm_ucx_rail_kind_t kind, const char *device, const char 
     if (tls != NULL && has_only(tls, "tcp,self,cma,knem," SHARED_MEMORY_WORDS)) {
         return true;
     }
-    return device[0] != '\0' ? strchr(device, ':') == NULL : !machine_has_verbs();
+    return device[0] != '\0' ? !is_rdma_port(device) : !machine_has_verbs();
 }
 
 static xm_status_t configure(xm_ucx_rail_kind_t kind, const char *device, ucp_config_t **config)
@@ -151,10 +161,10 @@ static xm_status_t configure(xm_ucx_rail_kind_t kind, const char *device, ucp_co
         return xm_error_set(XM_ERR_PARSE, "UCX refuses its UCX_ variables: %s",
                             ucs_status_string(ucs_status));
     }
-    status = apply(*config, settings, sizeof(settings) / sizeof(settings[0]), tls);
+    status = apply(*config, settings, sizeof(settings) / sizeof(settings[0]), device, tls);
     if (status == XM_OK && is_tcp_only(kind, device, tls)) {
         status = apply(*config, tcp_only_settings,
-                       sizeof(tcp_only_settings) / sizeof(tcp_only_settings[0]), tls);
+                       sizeof(tcp_only_settings) / sizeof(tcp_only_settings[0]), device, tls);
     }
     if (kind == XM_UCX_RAIL_TCP && status == XM_OK) {
         status = modify(*config, "TLS", tls);

@@ -14,6 +14,7 @@
 #include "comm/log.h"
 #include "comm/transport_ucx.h"
 #include "comm/worker_nics.h"
+#include "comm/transport_verbs.h"
 #include "comm/worker_seats.h"
 
 /*
@@ -268,7 +269,17 @@ xm_status_t xm_worker_allgather(xm_worker_t *worker, const void *send, void *rec
     return allgather_until(worker, send, receive, length, worker->timeout);
 }
 
-static xm_status_t open_transport(xm_worker_t *worker)
+static xm_status_t open_verbs(xm_worker_t *worker)
+{
+    xm_transport_verbs_params_t params = XM_TRANSPORT_VERBS_PARAMS_INIT;
+
+    params.spin = worker->spin;
+    params.timeout = worker->timeout;
+    params.nics = xm_config_string(XM_CONFIG_NICS);
+    return xm_transport_verbs_create(worker->bootstrap, &params, &worker->transport);
+}
+
+static xm_status_t open_ucx(xm_worker_t *worker)
 {
     xm_transport_ucx_params_t params = XM_TRANSPORT_UCX_PARAMS_INIT;
     const char *given = xm_config_string(XM_CONFIG_NICS);
@@ -308,6 +319,9 @@ static xm_status_t join(const xm_job_env_t *env, const xm_worker_params_t *param
 xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *params,
                              xm_worker_t **worker)
 {
+    const char *transport =
+        params->transport != NULL ? params->transport : xm_config_string(XM_CONFIG_TRANSPORT);
+    bool verbs = strcmp(transport, "verbs") == 0;
     xm_worker_t *self;
     xm_status_t status;
 
@@ -315,12 +329,12 @@ xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "xm_worker_params_t: struct_size %zu",
                             params->struct_size);
     }
-    if (params->transport != NULL && strcmp(params->transport, "ucx") != 0) {
+    if (!verbs && strcmp(transport, "ucx") != 0) {
         if (params->listen_fd >= 0) {
             (void)close(params->listen_fd);
         }
-        return xm_error_set(XM_ERR_UNSUPPORTED, "no transport '%s'; this build has ucx",
-                            params->transport);
+        return xm_error_set(XM_ERR_UNSUPPORTED, "no transport '%s'; this build has ucx and verbs",
+                            transport);
     }
     self = calloc(1, sizeof(*self));
     if (self == NULL) {
@@ -338,7 +352,7 @@ xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *
     }
     status = xm_worker_seats_exchange(&self->seats, self->bootstrap, params->host, self->timeout);
     if (status == XM_OK) {
-        status = open_transport(self);
+        status = verbs ? open_verbs(self) : open_ucx(self);
     }
     if (status < 0) {
         xm_bootstrap_abort(self->bootstrap, xm_last_error());

@@ -27,7 +27,7 @@ typedef struct xm_worker xm_worker_t;
 
 typedef struct xm_worker_params {
     size_t struct_size;
-    const char *transport; /**< "ucx"; NULL means "ucx" */
+    const char *transport; /**< "ucx" or "verbs"; NULL means XM_TRANSPORT */
     const char *host;      /**< host identity; NULL means XM_HOST, else the machine's own */
     int listen_fd;  /**< rank 0: socket already listening at the master port (taken over), or -1 */
     double timeout; /**< seconds for every blocking step; 0 means XM_TIMEOUT */

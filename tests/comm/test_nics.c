@@ -78,9 +78,12 @@ START_TEST(rates_are_given_or_read)
 {
     xm_nics_t nics;
 
-    ck_assert_xm_ok(xm_nics_parse("eth0=1000000000,veth1=5,eth0,veth1,mlx5_0:1,mlx5_0:2=7,mlx5_0:2",
+    ck_assert_xm_ok(xm_nics_parse("eth0=1000000000,veth1=5,eth0,veth1,mlx5_0:1,mlx5_0:2=7,mlx5_0:2,"
+                                  "mlx5_0",
                                   0, root, &nics));
-    ck_assert_int_eq(nics.count, 7);
+    ck_assert_int_eq(nics.count, 8);
+    ck_assert_str_eq(nics.nic[7].device, "mlx5_0:1");
+    ck_assert_uint_eq(nics.nic[7].rate, UINT64_C(100000000000));
     ck_assert_str_eq(nics.nic[0].device, "eth0");
     ck_assert_uint_eq(nics.nic[0].rate, UINT64_C(1000000000));
     ck_assert_uint_eq(nics.nic[1].rate, 5);
@@ -106,7 +109,7 @@ static const struct {
     {"../net/eth0", XM_ERR_PARSE, "is not DEVICE"},
     {"..", XM_ERR_NOT_FOUND, "no network device '..'"},
     {".", XM_ERR_NOT_FOUND, "no network device '.'"},
-    {"mlx5_0", XM_ERR_NOT_FOUND, "mlx5_0:1"},
+    {"mlx5_1", XM_ERR_NOT_FOUND, "mlx5_0:1"},
     {"mlx5_0:3", XM_ERR_NOT_FOUND, "no network device 'mlx5_0:3'"},
     {"mlx5_0:", XM_ERR_NOT_FOUND, "no network device 'mlx5_0:'"},
     {"eth0:1", XM_ERR_NOT_FOUND, "no network device 'eth0:1'"},

@@ -15,7 +15,8 @@ static const double wait_limit_s = 15.0;
  * How the ranks are placed: all on one host, each on an emulated one of its own, or (they are told)
  * each on a machine of its own, which UCX reaches over TCP here. Then with several NICs: the
  * loopback interface named twice, or lists that differ in length and rates; and those with somebody
- * else who reports deaths.
+ * else who reports deaths. Last, where the machine has them (tests/guest), over its two RDMA
+ * devices, told: each rank takes one of them, or both.
  */
 typedef enum {
     ONE_HOST,
@@ -24,11 +25,26 @@ typedef enum {
     TWO_NICS,
     UNLIKE_NICS,
     UNLIKE_NICS_TOLD,
-    PLACEMENTS
+    RDMA_DEVICE,
+    RDMA_DEVICES
 } placement_t;
 
-static const char *const placement_names[] = {"one host", "emulated hosts", "other machines",
-                                              "two NICs", "unlike NICs",    "unlike NICs, told"};
+static const char *const placement_names[] = {"one host",    "emulated hosts", "other machines",
+                                              "two NICs",    "unlike NICs",    "unlike NICs, told",
+                                              "RDMA device", "RDMA devices"};
+
+/* The list of two devices that $RDMA_DEVICES is; rank by rank one of them, or all. */
+static const char *rdma_devices_of(placement_t placement, int rank)
+{
+    const char *list = getenv("RDMA_DEVICES"), *second = strchr(list, ',');
+    static char device[64];
+
+    if (placement != RDMA_DEVICE) {
+        return list;
+    }
+    (void)snprintf(device, sizeof(device), "%.*s", (int)strcspn(list, ","), list);
+    return rank % 2 == 1 && second != NULL ? second + 1 : device;
+}
 
 /* Rails 0 and 1 join ranks 0 and 1 in the proportion 5 : 2; a third one joins ranks 1 and 2, too
  * slow to be used. */
@@ -37,10 +53,19 @@ static const char *nics_of(placement_t placement, int rank)
     if (placement < TWO_NICS) {
         return NULL;
     }
+    if (placement >= RDMA_DEVICE) {
+        return rdma_devices_of(placement, rank);
+    }
     if (placement == TWO_NICS) {
         return "lo,lo";
     }
     return rank == 0 ? "lo=1000000000,lo=240000000" : "lo=600000000,lo=900000000,lo=1000";
+}
+
+/* Somebody else reports deaths. */
+static bool is_told(placement_t placement)
+{
+    return placement >= UNLIKE_NICS_TOLD;
 }
 
 typedef struct {
@@ -86,14 +111,16 @@ static xm_transport_t *open_transport(xm_bootstrap_t *bootstrap, placement_t pla
         machine[rank] = placement >= OTHER_MACHINES ? rank : 0;
     }
     if (placement >= OTHER_MACHINES) {
-        local_expect(setenv("UCX_TLS", "tcp", 1) == 0, "setenv");
+        const char *tls = placement < RDMA_DEVICE ? "tcp" : "rc_verbs,ud_verbs";
+
+        local_expect(setenv("UCX_TLS", tls, 1) == 0, "setenv");
     }
     params.host = host;
     params.machine = machine;
     params.spin = spin;
     params.timeout = wait_limit_s;
     params.nics = nics_of(placement, xm_bootstrap_rank(bootstrap));
-    params.fault_channel = placement == UNLIKE_NICS_TOLD;
+    params.fault_channel = is_told(placement);
     local_expect_ok(xm_transport_ucx_create(bootstrap, &params, &transport));
     return transport;
 }
@@ -122,8 +149,7 @@ static void conform(int index, placement_t placement)
     local_job_t job;
     double started = local_now();
 
-    if (run.which->needs_detection &&
-        (placement < OTHER_MACHINES || placement == UNLIKE_NICS_TOLD)) {
+    if (run.which->needs_detection && (placement < OTHER_MACHINES || is_told(placement))) {
         return; /* UCX's error handling is off; test_worker shows the fault channel instead */
     }
     local_job_start(&job, run.which->ranks, 0, JOB_LIMIT_S, run_case, &run);
@@ -166,6 +192,12 @@ END_TEST
 START_TEST(conforms_over_unlike_nics_told)
 {
     conform(_i, UNLIKE_NICS_TOLD);
+}
+END_TEST
+
+START_TEST(conforms_over_an_rdma_device)
+{
+    conform(_i, RDMA_DEVICE);
 }
 END_TEST
 
@@ -308,6 +340,45 @@ START_TEST(forgotten_registrations)
 }
 END_TEST
 
+/* The bytes did take the devices. */
+static int look_at_rdma_lanes(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    xm_bootstrap_t *bootstrap;
+    conformance_seat_t seat = {.barrier = barrier};
+    char lanes[256];
+
+    (void)arg;
+    local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, wait_limit_s, &bootstrap));
+    seat.arg = bootstrap;
+    seat.transport = open_transport(bootstrap, RDMA_DEVICES, false);
+    local_expect_ok(xm_transport_ucx_lanes(seat.transport, 1 - env->rank, lanes, sizeof(lanes)));
+    /* There may be one of ud_verbs on each as well, which sets the connection up. */
+    local_expect(strstr(lanes, "rc_verbs/rxe0:1") != NULL, "lanes are '%s'", lanes);
+    local_expect(strstr(lanes, " + rc_verbs/rxe1:1") != NULL, "lanes are '%s'", lanes);
+    local_expect(strstr(lanes, "tcp") == NULL && strstr(lanes, "memory") == NULL, "lanes are '%s'",
+                 lanes);
+    barrier(&seat);
+    xm_transport_destroy(seat.transport);
+    xm_bootstrap_destroy(bootstrap);
+    return 0;
+}
+
+START_TEST(lanes_are_rdma)
+{
+    local_job_run(2, JOB_LIMIT_S, look_at_rdma_lanes, NULL);
+}
+END_TEST
+
+static TCase *make_rdma_case(void)
+{
+    TCase *tcase = tcase_create("rdma");
+
+    tcase_set_timeout(tcase, JOB_LIMIT_S + 10);
+    tcase_add_test(tcase, lanes_are_rdma);
+    tcase_add_loop_test(tcase, conforms_over_an_rdma_device, 0, conformance_case_count);
+    return tcase;
+}
+
 int main(void)
 {
     Suite *suite = suite_create("transport_ucx");
@@ -322,9 +393,12 @@ int main(void)
     tcase_add_loop_test(tcase, conforms_over_unlike_nics_told, 0, conformance_case_count);
     tcase_add_loop_test(tcase, unusable_nics_are_refused, 0,
                         (int)(sizeof(refused) / sizeof(refused[0])));
-    tcase_add_loop_test(tcase, lanes_differ, 0, PLACEMENTS);
+    tcase_add_loop_test(tcase, lanes_differ, 0, RDMA_DEVICE);
     tcase_add_test(tcase, spinning_works);
     tcase_add_test(tcase, forgotten_registrations);
     suite_add_tcase(suite, tcase);
+    if (getenv("RDMA_DEVICES") != NULL) {
+        suite_add_tcase(suite, make_rdma_case());
+    }
     return xm_test_run(suite);
 }

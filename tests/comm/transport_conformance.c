@@ -640,7 +640,8 @@ static void case_sleep(conformance_seat_t *seat)
     used = local_cpu() - used;
     local_expect(local_now() - started < pause + local_patience(2.0), "woke after %g s",
                  local_now() - started);
-    local_expect(used < 0.1 * pause, "idle for %g s, yet %g s of CPU were used", pause, used);
+    /* Polling would use all of it; a virtual processor is charged for what its host takes. */
+    local_expect(used < 0.5 * pause, "idle for %g s, yet %g s of CPU were used", pause, used);
     local_expect(wakes < 100, "%d wake-ups", wakes);
     seat->barrier(seat);
 }

@@ -1,0 +1,46 @@
+/* Any bytes a peer may send: each decoder refuses them, or makes a value that encodes to the same
+ * bytes again. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/transport_verbs_wire.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void expect(bool condition)
+{
+    if (!condition) {
+        abort();
+    }
+}
+
+/* The decoders see an allocation of exactly the length, so that reading past it is found. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    uint8_t *exact = malloc(size > 0 ? size : 1), again[XM_VERBS_OFFER_SIZE];
+    xm_verbs_header_t header;
+    xm_verbs_grant_t grant;
+    xm_verbs_offer_t offer;
+
+    expect(exact != NULL);
+    if (size > 0) {
+        memcpy(exact, data, size);
+    }
+    if (xm_verbs_header_decode(exact, size, &header, &grant)) {
+        size_t encoded = xm_verbs_header_encode(&header, &grant, again);
+
+        expect(encoded + (header.kind == XM_VERBS_EAGER ? header.length : 0) == size);
+        expect(memcmp(again, exact, encoded) == 0);
+        expect(header.kind != XM_VERBS_GRANT || grant.address + header.length >= grant.address);
+    }
+    if (xm_verbs_offer_decode(exact, size, &offer)) {
+        expect(xm_verbs_offer_encode(&offer, again) == size);
+        expect(memcmp(again, exact, size) == 0);
+        for (int i = 0; i < offer.ports; ++i) {
+            expect(strnlen(offer.port[i].name, XM_NICS_NAME_SIZE) < XM_NICS_NAME_SIZE);
+        }
+    }
+    free(exact);
+    return 0;
+}
