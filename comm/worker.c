@@ -13,8 +13,8 @@
 #include "comm/config.h"
 #include "comm/log.h"
 #include "comm/transport_ucx.h"
-#include "comm/worker_nics.h"
 #include "comm/transport_verbs.h"
+#include "comm/worker_nics.h"
 #include "comm/worker_seats.h"
 
 /*
