@@ -184,6 +184,10 @@ static xm_status_t serve_stranger(reception_t *reception, int slot)
     if (status == XM_OK) {
         return admit(reception, link);
     }
+    if (status == XM_ERR_MISMATCH) {
+        link->frame_read = true; /* it is told as well */
+        return xm_error_prefix(status, "rank 0 was called by another version of crossmesh");
+    }
     if (status < 0) {
         /* A port scanner, or another job's rank: none of ours, so no reason to fail. */
         xm_log_debug("rendezvous: dropped a connection that is not a rank's");
@@ -482,7 +486,10 @@ static xm_status_t await_answer(xm_bootstrap_tcp_t *self, double timeout, double
                             "rank 0 closed the connection of rank %d during the rendezvous",
                             self->base.rank);
     }
-    return xm_error_prefix(status, "what listens at the master port is not rank 0 of crossmesh");
+    return xm_error_prefix(status, status == XM_ERR_MISMATCH
+                                       ? "rank 0 runs another version of crossmesh"
+                                       : "what listens at the master port is not rank 0 of "
+                                         "crossmesh");
 }
 
 xm_status_t xm_bootstrap_rendezvous_connect(xm_bootstrap_tcp_t *self, const xm_job_env_t *env,

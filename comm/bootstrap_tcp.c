@@ -1,6 +1,7 @@
 #include "comm/bootstrap_tcp.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -400,6 +401,11 @@ static void tcp_abort(xm_bootstrap_t *bootstrap, const char *sentence)
     settle(self, &fault);
 }
 
+static void tcp_condemn(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault)
+{
+    settle((xm_bootstrap_tcp_t *)bootstrap, fault);
+}
+
 /* Waits a little until the kernel has taken what is queued: the goodbye must not be lost. */
 static void farewell(xm_bootstrap_link_t *link, double deadline)
 {
@@ -448,6 +454,7 @@ static const xm_bootstrap_ops_t tcp_ops = {.post = tcp_post,
                                            .poll = tcp_poll,
                                            .fd = tcp_fd,
                                            .abort = tcp_abort,
+                                           .condemn = tcp_condemn,
                                            .destroy = tcp_destroy};
 
 /* The name this rank goes by in sentences. */
@@ -479,6 +486,106 @@ static xm_status_t check_env(const xm_job_env_t *env)
     return XM_OK;
 }
 
+static xm_status_t allocate(int rank, int size, xm_bootstrap_tcp_t **bootstrap)
+{
+    xm_bootstrap_tcp_t *self = calloc(1, sizeof(*self));
+
+    if (self == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bootstrap");
+    }
+    self->base.ops = &tcp_ops;
+    self->base.rank = rank;
+    self->base.size = size;
+    own_host(self->host, sizeof(self->host));
+    self->peers = calloc((size_t)size, sizeof(*self->peers));
+    self->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (self->peers == NULL || self->epoll < 0) {
+        xm_status_t status = xm_error_set(XM_ERR_NO_MEMORY, "cannot make a bootstrap of %d ranks: %s",
+                                          size, strerror(errno));
+
+        if (self->epoll >= 0) {
+            (void)close(self->epoll);
+        }
+        free(self->peers);
+        free(self);
+        return status;
+    }
+    for (int other = 0; other < size; ++other) {
+        self->peers[other].link.fd = -1;
+    }
+    self->peers[rank].host = strdup(self->host);
+    self->peers[rank].pid = (int)getpid();
+    *bootstrap = self;
+    return XM_OK;
+}
+
+xm_status_t xm_bootstrap_adopt(int rank, int size, const xm_bootstrap_seat_t *seats,
+                               xm_bootstrap_t **bootstrap)
+{
+    xm_bootstrap_tcp_t *self = NULL;
+    xm_status_t status = allocate(rank, size, &self);
+
+    for (int other = 0; other < size; ++other) {
+        xm_bootstrap_peer_t *peer = status == XM_OK ? &self->peers[other] : NULL;
+
+        if (peer != NULL && other != rank) {
+            peer->host = strdup(seats[other].host);
+            peer->pid = seats[other].pid;
+        }
+        if (peer != NULL && seats[other].fd >= 0) {
+            status = xm_bootstrap_link_open(&peer->link, seats[other].fd, self->epoll,
+                                            (uint64_t)other);
+            peer->link.stranger = false;
+        } else if (seats[other].fd >= 0) {
+            (void)close(seats[other].fd);
+        }
+    }
+    if (status < 0) {
+        if (self != NULL) {
+            tcp_destroy(&self->base);
+        }
+        return status;
+    }
+    *bootstrap = &self->base;
+    return XM_OK;
+}
+
+static bool is_loopback(const struct sockaddr_storage *address)
+{
+    if (address->ss_family == AF_INET) {
+        return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
+    }
+    return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
+}
+
+xm_status_t xm_bootstrap_own_address(const xm_bootstrap_t *bootstrap,
+                                     struct sockaddr_storage *address)
+{
+    const xm_bootstrap_tcp_t *self = (const xm_bootstrap_tcp_t *)bootstrap;
+    bool found = false;
+
+    for (int rank = 0; bootstrap->ops == &tcp_ops && rank < bootstrap->size; ++rank) {
+        struct sockaddr_storage here = {0};
+        socklen_t length = sizeof(here);
+
+        if (self->peers[rank].link.fd >= 0 &&
+            getsockname(self->peers[rank].link.fd, (struct sockaddr *)&here, &length) == 0 &&
+            (!found || is_loopback(address))) {
+            *address = here;
+            found = true;
+        }
+    }
+    return found ? XM_OK
+                 : xm_error_set(XM_ERR_UNSUPPORTED,
+                                "rank %d has no connection that tells its address",
+                                bootstrap->rank);
+}
+
+const char *xm_bootstrap_own_host(const xm_bootstrap_t *bootstrap)
+{
+    return ((const xm_bootstrap_tcp_t *)bootstrap)->host;
+}
+
 xm_status_t xm_bootstrap_create_tcp(const xm_job_env_t *env, int listen_fd, double timeout,
                                     xm_bootstrap_t **bootstrap)
 {
@@ -486,28 +593,14 @@ xm_status_t xm_bootstrap_create_tcp(const xm_job_env_t *env, int listen_fd, doub
     xm_status_t status = check_env(env);
 
     if (status == XM_OK) {
-        self = calloc(1, sizeof(*self));
-        status = self != NULL ? XM_OK : xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bootstrap");
+        status = allocate(env->rank, env->size, &self);
     }
     if (status < 0) {
-        goto close_listener;
+        if (listen_fd >= 0) {
+            (void)close(listen_fd);
+        }
+        return status;
     }
-    self->base.ops = &tcp_ops;
-    self->base.rank = env->rank;
-    self->base.size = env->size;
-    own_host(self->host, sizeof(self->host));
-    self->peers = calloc((size_t)env->size, sizeof(*self->peers));
-    self->epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (self->peers == NULL || self->epoll < 0) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "cannot make a bootstrap of %d ranks: %s",
-                              env->size, strerror(errno));
-        goto free_self;
-    }
-    for (int rank = 0; rank < env->size; ++rank) {
-        self->peers[rank].link.fd = -1;
-    }
-    self->peers[env->rank].host = strdup(self->host);
-    self->peers[env->rank].pid = (int)getpid();
     if (env->size == 1) {
         if (listen_fd >= 0) {
             (void)close(listen_fd);
@@ -523,16 +616,4 @@ xm_status_t xm_bootstrap_create_tcp(const xm_job_env_t *env, int listen_fd, doub
     }
     *bootstrap = &self->base;
     return XM_OK;
-
-free_self:
-    if (self->epoll >= 0) {
-        (void)close(self->epoll);
-    }
-    free(self->peers);
-    free(self);
-close_listener:
-    if (listen_fd >= 0) {
-        (void)close(listen_fd);
-    }
-    return status;
 }

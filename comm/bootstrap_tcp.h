@@ -9,6 +9,8 @@
 #ifndef XM_COMM_BOOTSTRAP_TCP_H
 #define XM_COMM_BOOTSTRAP_TCP_H
 
+#include <sys/socket.h>
+
 #include "comm/bootstrap_link.h"
 #include "comm/bootstrap_private.h"
 
@@ -47,6 +49,26 @@ xm_status_t xm_bootstrap_rendezvous_accept(xm_bootstrap_tcp_t *self, const xm_jo
 /** Other ranks: connects to rank 0 and waits for its welcome. */
 xm_status_t xm_bootstrap_rendezvous_connect(xm_bootstrap_tcp_t *self, const xm_job_env_t *env,
                                             double timeout);
+
+/** Another rank, for xm_bootstrap_adopt(). */
+typedef struct xm_bootstrap_seat {
+    int fd; /**< a connection to it, or -1 */
+    int pid;
+    const char *host;
+} xm_bootstrap_seat_t;
+
+/** A bootstrap of ranks that are connected already, in a star around rank 0. Takes the connections
+ *  over, also when it fails. */
+xm_status_t xm_bootstrap_adopt(int rank, int size, const xm_bootstrap_seat_t *seats,
+                               xm_bootstrap_t **bootstrap);
+
+/** The address that others reach this rank at, as its connections know it; of several one that is
+ *  not the loopback interface's. */
+xm_status_t xm_bootstrap_own_address(const xm_bootstrap_t *bootstrap,
+                                     struct sockaddr_storage *address);
+
+/** The host of this rank, as sentences name it. */
+const char *xm_bootstrap_own_host(const xm_bootstrap_t *bootstrap);
 
 /** Writes "rank 3 (host vm, pid 1234)" and returns the buffer. */
 char *xm_bootstrap_peer_name(const xm_bootstrap_tcp_t *self, int rank, char *buffer, size_t size);

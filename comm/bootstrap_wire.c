@@ -110,7 +110,7 @@ xm_status_t xm_bootstrap_header_decode(const uint8_t bytes[XM_BOOTSTRAP_HEADER_S
         return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: not one of crossmesh's");
     }
     if (version != VERSION) {
-        return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: version %u, this build speaks %d",
+        return xm_error_set(XM_ERR_MISMATCH, "bootstrap frame: version %u, this build speaks %d",
                             version, VERSION);
     }
     if (!length_allowed(type, length)) {

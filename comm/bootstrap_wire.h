@@ -64,7 +64,8 @@ typedef struct xm_bootstrap_fault {
 void xm_bootstrap_header_encode(const xm_bootstrap_header_t *header,
                                 uint8_t bytes[XM_BOOTSTRAP_HEADER_SIZE]);
 
-/** XM_ERR_CORRUPT when the bytes are not a header, or its length is not one its type may have. */
+/** XM_ERR_CORRUPT when the bytes are not a header, or its length is not one its type may have;
+ *  XM_ERR_MISMATCH when they are one of another version. */
 xm_status_t xm_bootstrap_header_decode(const uint8_t bytes[XM_BOOTSTRAP_HEADER_SIZE],
                                        xm_bootstrap_header_t *header);
 

@@ -538,6 +538,69 @@ START_TEST(differing_sizes_are_named)
 }
 END_TEST
 
+/* A header of version 2 from the one of the two ranks that is not a real one. */
+static const char other_version[] = "XMB1\2\0\1\0\0\0\0\0\x10\0\0";
+
+/* Rank 1 speaks another version; it is told which rank 0 does. */
+static int called_by_another_version(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)env->master_port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    char answer[2048] = "";
+    xm_bootstrap_t *bootstrap;
+    size_t length = 0;
+    ssize_t got = 1;
+    int fd;
+
+    (void)arg;
+    if (env->rank == 0) {
+        local_expect_fails(xm_bootstrap_create_tcp(env, listen_fd, limit_s, &bootstrap),
+                           XM_ERR_MISMATCH, "version 2, this build speaks 1");
+        return 0;
+    }
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    local_expect(connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0, "connect");
+    local_expect(send(fd, other_version, sizeof(other_version), 0) == sizeof(other_version), "send");
+    while (got > 0 && length < sizeof(answer) - 1) {
+        got = recv(fd, answer + length, sizeof(answer) - 1 - length, 0);
+        length += got > 0 ? (size_t)got : 0;
+    }
+    local_expect(length > 26 && memcmp(answer, "XMB1\1\0\3\0", 8) == 0, "%zu bytes", length);
+    local_expect(strstr(answer + 26, "version 2, this build speaks 1") != NULL, "%s", answer + 26);
+    (void)close(fd);
+    return 0;
+}
+
+/* Rank 0 speaks another version. */
+static int answered_by_another_version(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    xm_bootstrap_t *bootstrap;
+    char hello[512];
+    int fd;
+
+    (void)arg;
+    if (env->rank == 1) {
+        local_expect_fails(xm_bootstrap_create_tcp(env, -1, limit_s, &bootstrap), XM_ERR_MISMATCH,
+                           "rank 0 runs another version of crossmesh: bootstrap frame: version 2, "
+                           "this build speaks 1");
+        return 0;
+    }
+    fd = accept(listen_fd, NULL, NULL);
+    local_expect(fd >= 0 && recv(fd, hello, sizeof(hello), 0) > 16, "no hello");
+    local_expect(send(fd, other_version, sizeof(other_version), 0) == sizeof(other_version), "send");
+    local_sleep(0.2);
+    (void)close(fd);
+    return 0;
+}
+
+START_TEST(another_version_is_named)
+{
+    local_job_run(2, JOB_LIMIT_S, _i == 0 ? called_by_another_version : answered_by_another_version,
+                  NULL);
+}
+END_TEST
+
 static int same_rank(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     xm_job_env_t mine = *env;
@@ -934,6 +997,7 @@ int main(void)
     tcase_add_test(tcase, differing_sizes_are_named);
     tcase_add_test(tcase, a_duplicate_rank_is_named);
     tcase_add_test(tcase, a_death_during_the_rendezvous_is_named);
+    tcase_add_loop_test(tcase, another_version_is_named, 0, 2);
     tcase_add_loop_test(tcase, strangers_do_no_harm, 0, 2);
     tcase_add_test(tcase, a_flood_does_not_push_out_a_rank);
     tcase_add_test(tcase, a_dropped_connection_is_made_again);

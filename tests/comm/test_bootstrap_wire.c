@@ -31,11 +31,13 @@ START_TEST(bad_headers_are_refused)
     xm_bootstrap_header_encode(&header, bytes);
     for (size_t i = 0; i < sizeof(bytes); ++i) {
         uint8_t good = bytes[i];
-        bool is_sequence = i >= 8 && i < 12;
+        bool is_sequence = i >= 8 && i < 12, is_version = i == 4 || i == 5;
 
         bytes[i] ^= 0x80;
         ck_assert_int_eq(xm_bootstrap_header_decode(bytes, &decoded),
-                         is_sequence ? XM_OK : XM_ERR_CORRUPT);
+                         is_sequence  ? XM_OK
+                         : is_version ? XM_ERR_MISMATCH
+                                      : XM_ERR_CORRUPT);
         bytes[i] = good;
     }
     bytes[0] = 'G';
@@ -43,7 +45,8 @@ START_TEST(bad_headers_are_refused)
                        "not one of crossmesh's");
     bytes[0] = 'X';
     bytes[4] = 2;
-    ck_assert_xm_fails(xm_bootstrap_header_decode(bytes, &decoded), XM_ERR_CORRUPT, "version 2");
+    ck_assert_xm_fails(xm_bootstrap_header_decode(bytes, &decoded), XM_ERR_MISMATCH,
+                       "version 2, this build speaks 1");
 }
 END_TEST
 
