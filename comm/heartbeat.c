@@ -18,8 +18,8 @@
 #include "comm/log.h"
 
 /* REPEATS: how often a verdict is sent, half an interval apart. BATCH: datagrams read before the
- * clock is looked at. */
-enum { REPEATS = 5, BATCH = 256, RECEIVE_BUFFER = 4 << 20, STACK_SIZE = 256 * 1024 };
+ * clock is looked at. AWAIT_MS: longest wait for a first sign of all. */
+enum { REPEATS = 5, AWAIT_MS = 2000, BATCH = 256, RECEIVE_BUFFER = 4 << 20, STACK_SIZE = 256 * 1024 };
 
 typedef struct {
     int group_rank;  /* -1: no member */
@@ -180,6 +180,15 @@ static void on_silence(void *arg, int rank, int64_t silent_ns)
     announce(self);
 }
 
+/* Datagrams of this rank come through. */
+static void on_sign(xm_heartbeat_t *self, int rank)
+{
+    if (!self->seats[rank].heard) {
+        self->seats[rank].heard = true;
+        announce(self);
+    }
+}
+
 static void on_ping(xm_heartbeat_t *self, const xm_heartbeat_frame_t *ping)
 {
     seat_t *seat = &self->seats[ping->sender];
@@ -190,6 +199,7 @@ static void on_ping(xm_heartbeat_t *self, const xm_heartbeat_frame_t *ping)
         seat->wanted = true;
         announce(self);
     }
+    on_sign(self, ping->sender);
     answer(self, ping->sender, ping->question);
 }
 
@@ -207,7 +217,7 @@ static void on_pong(xm_heartbeat_t *self, const xm_heartbeat_frame_t *pong)
         announce(self);
     }
     if (fresh) {
-        seat->heard = true;
+        on_sign(self, pong->sender);
         seat->signs += pong->activity > seat->activity;
         seat->activity = pong->activity;
     }
@@ -411,6 +421,36 @@ void xm_heartbeat_begin(xm_heartbeat_t *heartbeat, uint32_t generation, const in
         xm_liveness_watch(heartbeat->liveness, rank, seat->centre, now_ns());
     }
     unlock(heartbeat, true);
+}
+
+static bool has_heard_all(xm_heartbeat_t *self)
+{
+    bool all = true;
+
+    lock(self);
+    for (int rank = 0; rank < self->contacts->size && all; ++rank) {
+        all = !self->seats[rank].centre || self->seats[rank].heard;
+    }
+    unlock(self, false);
+    return all;
+}
+
+void xm_heartbeat_await(xm_heartbeat_t *heartbeat)
+{
+    int64_t deadline = now_ns() + AWAIT_MS * INT64_C(1000000);
+
+    while (!has_heard_all(heartbeat) && now_ns() < deadline) {
+        struct pollfd entry = {.fd = heartbeat->news_fd, .events = POLLIN};
+
+        (void)poll(&entry, 1, (int)((deadline - now_ns()) / 1000000) + 1);
+        lock(heartbeat);
+        drain_fd(heartbeat->news_fd);
+        unlock(heartbeat, false);
+    }
+    /* What came meanwhile is news for the next to look. */
+    lock(heartbeat);
+    announce(heartbeat);
+    unlock(heartbeat, false);
 }
 
 void xm_heartbeat_mute(xm_heartbeat_t *heartbeat)

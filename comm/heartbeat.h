@@ -34,6 +34,13 @@ void xm_heartbeat_destroy(xm_heartbeat_t *heartbeat);
  */
 void xm_heartbeat_begin(xm_heartbeat_t *heartbeat, uint32_t generation, const int *rank_of);
 
+/**
+ * Waits, for a moment at most, until all that are watched have been heard once: from then on silence
+ * means something. Of whom nothing comes, datagrams may be blocked; he is not blamed later (there is
+ * one warning).
+ */
+void xm_heartbeat_await(xm_heartbeat_t *heartbeat);
+
 /** The group is no more: from now on silence is only noted, and nobody is watched who is not named
  *  to xm_heartbeat_watch(). */
 void xm_heartbeat_mute(xm_heartbeat_t *heartbeat);

@@ -396,6 +396,7 @@ xm_status_t xm_worker_enter(xm_worker_t *worker)
     }
     if (status == XM_OK && worker->heartbeat != NULL) {
         xm_heartbeat_begin(worker->heartbeat, (uint32_t)worker->generation, worker->group_rank);
+        xm_heartbeat_await(worker->heartbeat);
     }
     return status;
 }

@@ -95,7 +95,7 @@ START_TEST(loss_is_no_silence)
     xm_liveness_watch(lab.liveness, 1, true, 0);
     for (int64_t round = 0; round < 20; ++round) {
         lab.stops_at[1] = 0;
-        run_until(&lab, lab.now + 5 * second / 2);
+        run_until(&lab, lab.now + 19 * second / 10);
         lab.stops_at[1] = INT64_MAX;
         run_until(&lab, lab.now + 3 * second / 2);
     }
