@@ -500,8 +500,8 @@ static xm_status_t allocate(int rank, int size, xm_bootstrap_tcp_t **bootstrap)
     self->peers = calloc((size_t)size, sizeof(*self->peers));
     self->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (self->peers == NULL || self->epoll < 0) {
-        xm_status_t status = xm_error_set(XM_ERR_NO_MEMORY, "cannot make a bootstrap of %d ranks: %s",
-                                          size, strerror(errno));
+        xm_status_t status = xm_error_set(
+            XM_ERR_NO_MEMORY, "cannot make a bootstrap of %d ranks: %s", size, strerror(errno));
 
         if (self->epoll >= 0) {
             (void)close(self->epoll);
@@ -533,8 +533,8 @@ xm_status_t xm_bootstrap_adopt(int rank, int size, const xm_bootstrap_seat_t *se
             peer->pid = seats[other].pid;
         }
         if (peer != NULL && seats[other].fd >= 0) {
-            status = xm_bootstrap_link_open(&peer->link, seats[other].fd, self->epoll,
-                                            (uint64_t)other);
+            status =
+                xm_bootstrap_link_open(&peer->link, seats[other].fd, self->epoll, (uint64_t)other);
             peer->link.stranger = false;
         } else if (seats[other].fd >= 0) {
             (void)close(seats[other].fd);
@@ -575,10 +575,10 @@ xm_status_t xm_bootstrap_own_address(const xm_bootstrap_t *bootstrap,
             found = true;
         }
     }
-    return found ? XM_OK
-                 : xm_error_set(XM_ERR_UNSUPPORTED,
-                                "rank %d has no connection that tells its address",
-                                bootstrap->rank);
+    return found
+               ? XM_OK
+               : xm_error_set(XM_ERR_UNSUPPORTED,
+                              "rank %d has no connection that tells its address", bootstrap->rank);
 }
 
 const char *xm_bootstrap_own_host(const xm_bootstrap_t *bootstrap)

@@ -58,8 +58,8 @@ typedef enum xm_config_id {
 
 /** One row of the table, for help texts and tests. */
 typedef struct xm_config_row {
-    const char *name;          /**< environment variable, e.g. "XM_TIMEOUT" */
-    const char *type;          /**< "seconds", "seconds or 0", "bytes", "count", "string" or "a|b|c" */
+    const char *name; /**< environment variable, e.g. "XM_TIMEOUT" */
+    const char *type; /**< "seconds", "seconds or 0", "bytes", "count", "string" or "a|b|c" */
     const char *default_value; /**< as it would be written in the environment */
     bool uniform;              /**< must be equal on all ranks; compared at start */
     const char *doc;
@@ -75,7 +75,8 @@ XM_API xm_status_t xm_config_check(void);
 /** Value of a row as text: the environment's, else the default. Never NULL. */
 XM_API const char *xm_config_string(xm_config_id_t id);
 
-/** Value of a SECONDS or PERIOD row. A malformed value gives the default (xm_config_check() reports it). */
+/** Value of a SECONDS or PERIOD row. A malformed value gives the default (xm_config_check() reports
+ * it). */
 XM_API double xm_config_seconds(xm_config_id_t id);
 
 /** Value of a BYTES row. A malformed value gives the default. */

@@ -105,8 +105,7 @@ static xm_status_t exchange_addresses(xm_contacts_t *contacts, xm_bootstrap_t *b
         status = xm_bootstrap_allgather(bootstrap, own, all, ADDRESS_SIZE, timeout);
     }
     for (int rank = 0; rank < contacts->size && status == XM_OK; ++rank) {
-        status =
-            get_address(all + (size_t)rank * ADDRESS_SIZE, rank, &contacts->of[rank]);
+        status = get_address(all + (size_t)rank * ADDRESS_SIZE, rank, &contacts->of[rank]);
     }
     for (int rank = 1; rank < contacts->size && status == XM_OK; ++rank) {
         if (is_loopback(&contacts->of[rank].address)) {
@@ -166,9 +165,8 @@ static xm_status_t exchange_cards(xm_contacts_t *contacts, xm_bootstrap_t *boots
     xm_status_t status;
 
     write_card(contacts, xm_bootstrap_own_host(bootstrap), own);
-    status = xm_bootstrap_allgatherv(bootstrap, own,
-                                     CARD_HEAD + strlen((char *)own + CARD_HEAD), (void **)&all,
-                                     &offsets, timeout);
+    status = xm_bootstrap_allgatherv(bootstrap, own, CARD_HEAD + strlen((char *)own + CARD_HEAD),
+                                     (void **)&all, &offsets, timeout);
     for (int rank = 0; rank < contacts->size && status == XM_OK; ++rank) {
         const uint8_t *card = all + offsets[rank];
         size_t length = offsets[rank + 1] - offsets[rank];

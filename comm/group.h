@@ -4,10 +4,10 @@
  * with the ranks that are left.
  *
  * A worker (worker.h) begins as the seat in a group of all ranks of the job. When a wait fails
- * because a rank is gone, the group is of no use any more. Shrinking makes a group of the survivors:
- * the same worker object, with new ranks 0 … m-1 in the order of the old ones, a bootstrap around
- * the new rank 0, a new transport, and a *generation* one higher or more. Nothing of a former
- * generation can reach the new one: it has other endpoints.
+ * because a rank is gone, the group is of no use any more. Shrinking makes a group of the
+ * survivors: the same worker object, with new ranks 0 … m-1 in the order of the old ones, a
+ * bootstrap around the new rank 0, a new transport, and a *generation* one higher or more. Nothing
+ * of a former generation can reach the new one: it has other endpoints.
  *
  * @code
  *     status = xm_reshard_run(worker, executor, deadline);
@@ -15,7 +15,8 @@
  *         xm_group_abort(worker, xm_last_error());   // for ranks that have not noticed
  *         xm_executor_destroy(executor);             // it belongs to the old transport
  *         status = xm_group_shrink(worker, 30.0);    // all survivors
- *         …                                          // new meshes of xm_worker_size() ranks, new plan
+ *         …                                          // new meshes of xm_worker_size() ranks, new
+ * plan
  *     }
  * @endcode
  *
@@ -42,10 +43,10 @@ XM_API xm_status_t xm_group_abort(xm_worker_t *worker, const char *sentence);
 
 /**
  * Makes a group of the ranks that are alive. Collective among them: returns when all have called it
- * and their new transport stands, or after @p timeout seconds (0: XM_TIMEOUT). Ranks that die in the
- * meantime, rank 0 included, are left out. Before: destroy the executors, checksums and registered
- * memory of the old transport (xm_worker_transport() gives a new one afterwards). Ends what is in
- * flight as xm_group_abort() does, but does not wake the others.
+ * and their new transport stands, or after @p timeout seconds (0: XM_TIMEOUT). Ranks that die in
+ * the meantime, rank 0 included, are left out. Before: destroy the executors, checksums and
+ * registered memory of the old transport (xm_worker_transport() gives a new one afterwards). Ends
+ * what is in flight as xm_group_abort() does, but does not wake the others.
  *
  * Without a failure it makes a new group of the same ranks, for instance after an abort.
  *

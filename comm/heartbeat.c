@@ -19,11 +19,17 @@
 
 /* REPEATS: how often a verdict is sent, half an interval apart. BATCH: datagrams read before the
  * clock is looked at. AWAIT_MS: longest wait for a first sign of all. */
-enum { REPEATS = 5, AWAIT_MS = 2000, BATCH = 256, RECEIVE_BUFFER = 4 << 20, STACK_SIZE = 256 * 1024 };
+enum {
+    REPEATS = 5,
+    AWAIT_MS = 2000,
+    BATCH = 256,
+    RECEIVE_BUFFER = 4 << 20,
+    STACK_SIZE = 256 * 1024
+};
 
 typedef struct {
-    int group_rank;  /* -1: no member */
-    bool centre;     /* watched as long as the group lives */
+    int group_rank; /* -1: no member */
+    bool centre;    /* watched as long as the group lives */
     bool silent;
     uint32_t asked_probe;  /* what we want from it */
     uint32_t wanted_probe; /* what it wants from us … */
@@ -47,7 +53,7 @@ struct xm_heartbeat {
     xm_bootstrap_fault_t verdict; /* status XM_OK while there is none */
     int repeats;                  /* of the verdict, still to be sent */
     int64_t repeat_at;
-    bool warned;                  /* that nothing is heard of a rank */
+    bool warned; /* that nothing is heard of a rank */
     int wake_fd, news_fd;
     atomic_bool news, stop;
     atomic_uint_fast64_t activity;
@@ -126,18 +132,16 @@ static void settle(xm_heartbeat_t *self, const xm_bootstrap_fault_t *fault, bool
 static void ask(void *arg, int rank, uint64_t question)
 {
     xm_heartbeat_t *self = arg;
-    xm_heartbeat_frame_t frame = {.type = XM_HEARTBEAT_PING,
-                                  .question = question,
-                                  .probe = self->seats[rank].asked_probe};
+    xm_heartbeat_frame_t frame = {
+        .type = XM_HEARTBEAT_PING, .question = question, .probe = self->seats[rank].asked_probe};
 
     send_frame(self, rank, &frame);
 }
 
 static void answer(xm_heartbeat_t *self, int rank, uint64_t question)
 {
-    xm_heartbeat_frame_t frame = {.type = XM_HEARTBEAT_PONG,
-                                  .question = question,
-                                  .probe = self->seats[rank].ready_probe};
+    xm_heartbeat_frame_t frame = {
+        .type = XM_HEARTBEAT_PONG, .question = question, .probe = self->seats[rank].ready_probe};
 
     send_frame(self, rank, &frame);
 }
@@ -206,8 +210,7 @@ static void on_ping(xm_heartbeat_t *self, const xm_heartbeat_frame_t *ping)
 static void on_pong(xm_heartbeat_t *self, const xm_heartbeat_frame_t *pong)
 {
     seat_t *seat = &self->seats[pong->sender];
-    bool fresh =
-        xm_liveness_answered(self->liveness, pong->sender, pong->question, now_ns());
+    bool fresh = xm_liveness_answered(self->liveness, pong->sender, pong->question, now_ns());
 
     if (pong->generation != self->generation) {
         return;
@@ -311,9 +314,9 @@ static xm_status_t start_thread(xm_heartbeat_t *self)
     error = pthread_create(&self->thread, &attributes, run, self);
     (void)pthread_attr_destroy(&attributes);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error == 0 ? XM_OK
-                      : xm_error_set(XM_ERR_NO_MEMORY, "cannot start the heartbeat: %s",
-                                     strerror(error));
+    return error == 0
+               ? XM_OK
+               : xm_error_set(XM_ERR_NO_MEMORY, "cannot start the heartbeat: %s", strerror(error));
 }
 
 static void free_heartbeat(xm_heartbeat_t *self)

@@ -4,12 +4,13 @@
  * not taken for a dead one, and one that hangs (SIGSTOP, a lost host, a lost link) not for a living
  * one. Internal; worker.h says what users see of it.
  *
- * The lowest rank of the group asks everybody, everybody asks the lowest rank, and a rank that waits
- * for another one asks that one as well (a link may be down between two hosts only). Questions and
- * answers are datagrams (heartbeat_wire.h), one each per pair and interval; liveness.h says when
- * silence becomes a verdict. A verdict is sent to all members by the thread itself, several times,
- * because datagrams get lost; so they learn of it even while the application computes everywhere.
- * The first verdict stays. Verdicts carry the group's generation; those of another one are ignored.
+ * The lowest rank of the group asks everybody, everybody asks the lowest rank, and a rank that
+ * waits for another one asks that one as well (a link may be down between two hosts only).
+ * Questions and answers are datagrams (heartbeat_wire.h), one each per pair and interval;
+ * liveness.h says when silence becomes a verdict. A verdict is sent to all members by the thread
+ * itself, several times, because datagrams get lost; so they learn of it even while the application
+ * computes everywhere. The first verdict stays. Verdicts carry the group's generation; those of
+ * another one are ignored.
  *
  * The thread also passes on who wants a *probe*: a message through the transport, see vigil.h.
  *
@@ -35,9 +36,9 @@ void xm_heartbeat_destroy(xm_heartbeat_t *heartbeat);
 void xm_heartbeat_begin(xm_heartbeat_t *heartbeat, uint32_t generation, const int *rank_of);
 
 /**
- * Waits, for a moment at most, until all that are watched have been heard once: from then on silence
- * means something. Of whom nothing comes, datagrams may be blocked; he is not blamed later (there is
- * one warning).
+ * Waits, for a moment at most, until all that are watched have been heard once: from then on
+ * silence means something. Of whom nothing comes, datagrams may be blocked; he is not blamed later
+ * (there is one warning).
  */
 void xm_heartbeat_await(xm_heartbeat_t *heartbeat);
 

@@ -8,11 +8,11 @@
  *     offset 4   u16 version (1)         offset 32  u32 generation of the group
  *     offset 6   u16 type                offset 36  u32 probe
  *     offset 8   u32 sender              VERDICT only: u32 rank, i32 status, u16 length, sentence
- *     offset 12  u32 receiver            end        u64 SipHash of everything before, by the job's key
- *     offset 16  u64 question
+ *     offset 12  u32 receiver            end        u64 SipHash of everything before, by the job's
+ * key offset 16  u64 question
  * @endcode
- * Ranks are those of the job as it began. PING asks with a number, PONG answers it. Anybody can send
- * datagrams to an open port, so nothing is looked at before the hash is found right.
+ * Ranks are those of the job as it began. PING asks with a number, PONG answers it. Anybody can
+ * send datagrams to an open port, so nothing is looked at before the hash is found right.
  */
 #ifndef XM_COMM_HEARTBEAT_WIRE_H
 #define XM_COMM_HEARTBEAT_WIRE_H
@@ -42,8 +42,8 @@ typedef struct xm_heartbeat_frame {
     uint64_t question;
     uint64_t activity;   /**< how often the sender's own thread has looked after the transport */
     uint32_t generation; /**< of the group, see group.h */
-    uint32_t probe; /**< PING: number of the probe that is wanted; PONG: that the sender is
-                        ready for; 0: none */
+    uint32_t probe;      /**< PING: number of the probe that is wanted; PONG: that the sender is
+                             ready for; 0: none */
     xm_bootstrap_fault_t fault; /**< VERDICT */
 } xm_heartbeat_frame_t;
 

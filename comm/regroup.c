@@ -118,8 +118,8 @@ static xm_status_t hear(meeting_t *meeting, line_t *line, xm_regroup_frame_t *fr
     }
     line->have += got > 0 ? (size_t)got : 0;
     frame->set = meeting->set;
-    return xm_regroup_decode(line->bytes, line->have, meeting->size,
-                             meeting->params->contacts->key, frame, &used);
+    return xm_regroup_decode(line->bytes, line->have, meeting->size, meeting->params->contacts->key,
+                             frame, &used);
 }
 
 static void name_rank(const meeting_t *meeting, int rank, char *text, size_t size)
@@ -187,9 +187,8 @@ static xm_status_t call(meeting_t *meeting, int rank, line_t *line)
     struct sockaddr_storage address;
 
     xm_contact_gathering(contact, &address);
-    *line = (line_t){
-        .fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
-        .since = xm_bootstrap_clock()};
+    *line = (line_t){.fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+                     .since = xm_bootstrap_clock()};
     if (line->fd < 0) {
         return xm_error_set(XM_ERR_IO, "no socket to call rank %d: %s", rank, strerror(errno));
     }
@@ -312,8 +311,8 @@ static xm_status_t listen_around(meeting_t *meeting)
 
     polls[count++] =
         (struct pollfd){.fd = meeting->params->contacts->gathering_fd, .events = POLLIN};
-    polls[count++] = (struct pollfd){.fd = meeting->up_said ? meeting->up.fd : -1,
-                                     .events = POLLIN};
+    polls[count++] =
+        (struct pollfd){.fd = meeting->up_said ? meeting->up.fd : -1, .events = POLLIN};
     for (int i = 0; i < STRANGERS; ++i) {
         polls[count++] = (struct pollfd){.fd = meeting->strangers[i].fd, .events = POLLIN};
     }
@@ -378,9 +377,8 @@ static bool is_complete(meeting_t *meeting)
 
 static void welcome_all(meeting_t *meeting)
 {
-    xm_regroup_frame_t frame = {.type = XM_REGROUP_WELCOME,
-                                .generation = ++meeting->generation,
-                                .set = meeting->set};
+    xm_regroup_frame_t frame = {
+        .type = XM_REGROUP_WELCOME, .generation = ++meeting->generation, .set = meeting->set};
 
     for (int rank = 0; rank < meeting->size; ++rank) {
         meeting->set[rank] = !meeting->dead[rank];
@@ -422,10 +420,9 @@ static xm_status_t give_up(meeting_t *meeting, int centre)
                                      rank);
         }
     }
-    status = xm_error_set(XM_ERR_TIMEOUT,
-                          "shrink timed out after %g s: %d ranks live but have not called it: %s%s",
-                          meeting->params->timeout, missing, list,
-                          missing > LISTED_RANKS ? " …" : "");
+    status = xm_error_set(
+        XM_ERR_TIMEOUT, "shrink timed out after %g s: %d ranks live but have not called it: %s%s",
+        meeting->params->timeout, missing, list, missing > LISTED_RANKS ? " …" : "");
     for (int rank = 0; rank < meeting->size; ++rank) {
         if (meeting->members[rank].fd >= 0) {
             refuse(meeting, &meeting->members[rank], status, -1, xm_last_error());

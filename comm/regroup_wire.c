@@ -65,8 +65,7 @@ size_t xm_regroup_encode(const xm_regroup_frame_t *frame, int ranks,
 
 static xm_status_t decode_set(const uint8_t *payload, size_t length, int ranks, bool *set)
 {
-    if (length != set_size(ranks) ||
-        (ranks % 8 != 0 && payload[length - 1] >> (ranks % 8) != 0)) {
+    if (length != set_size(ranks) || (ranks % 8 != 0 && payload[length - 1] >> (ranks % 8) != 0)) {
         return xm_error_set(XM_ERR_CORRUPT, "regrouping: %zu bytes are no set of %d ranks", length,
                             ranks);
     }

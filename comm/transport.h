@@ -4,9 +4,10 @@
  * fabric).
  *
  * A message goes from one rank to one peer, matches a receive posted for that peer with the same
- * tag (below 2^48; a worker keeps those from ::XM_TRANSPORT_TAG_OWN for itself), and has exactly the length of the receive (a shorter or longer one is an error
- * of the receive). Messages between two ranks may overtake each other; tags, not order, identify
- * them. Large messages do not complete at the sender before the receive is posted.
+ * tag (below 2^48; a worker keeps those from ::XM_TRANSPORT_TAG_OWN for itself), and has exactly
+ * the length of the receive (a shorter or longer one is an error of the receive). Messages between
+ * two ranks may overtake each other; tags, not order, identify them. Large messages do not complete
+ * at the sender before the receive is posted.
  *
  * Operations are described by a caller-owned ::xm_op_t, so posting allocates nothing. Posting
  * returns
@@ -189,8 +190,9 @@ static inline int64_t xm_transport_now(const xm_transport_t *transport)
 }
 
 /**
- * True while operations with @p peer are in flight; @p moved counts those that have ended, so that a
- * caller sees whether anything moves. Operations with tags of ::XM_TRANSPORT_TAG_OWN do not count.
+ * True while operations with @p peer are in flight; @p moved counts those that have ended, so that
+ * a caller sees whether anything moves. Operations with tags of ::XM_TRANSPORT_TAG_OWN do not
+ * count.
  */
 static inline bool xm_transport_waits(const xm_transport_t *transport, int peer, uint64_t *moved)
 {

@@ -29,8 +29,8 @@
  * @endcode
  *
  * Faults: xm_sim_fabric_kill(), xm_sim_fabric_cut(), and ranks that the loop leaves out for a while
- * (stopped or slow ones). A rank that was fenced (xm_transport_fence()) can have a new transport once
- * the old one is destroyed; ranks exchange messages only with those that were fenced as often.
+ * (stopped or slow ones). A rank that was fenced (xm_transport_fence()) can have a new transport
+ * once the old one is destroyed; ranks exchange messages only with those that were fenced as often.
  */
 #ifndef XM_COMM_TRANSPORT_SIM_H
 #define XM_COMM_TRANSPORT_SIM_H

@@ -191,11 +191,9 @@ static size_t end_messages(xm_sim_fabric_t *fabric, xm_sim_message_t *list, size
     return kept;
 }
 
-static void end_all_messages(xm_sim_fabric_t *fabric, int rank, xm_status_t own,
-                             end_message_t *end)
+static void end_all_messages(xm_sim_fabric_t *fabric, int rank, xm_status_t own, end_message_t *end)
 {
-    fabric->heap_count =
-        end_messages(fabric, fabric->heap, fabric->heap_count, rank, own, end);
+    fabric->heap_count = end_messages(fabric, fabric->heap, fabric->heap_count, rank, own, end);
     for (size_t i = fabric->heap_count; i-- > 0;) {
         heap_sink(fabric, i, fabric->heap[i]);
     }
@@ -224,8 +222,7 @@ xm_status_t xm_sim_fabric_cut(xm_sim_fabric_t *fabric, int host, int other, bool
                             host, other, fabric->hosts);
     }
     if (fabric->cut == NULL) {
-        fabric->cut =
-            calloc((size_t)fabric->hosts * (size_t)fabric->hosts, sizeof(*fabric->cut));
+        fabric->cut = calloc((size_t)fabric->hosts * (size_t)fabric->hosts, sizeof(*fabric->cut));
         if (fabric->cut == NULL) {
             return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the links of %d hosts",
                                 fabric->hosts);

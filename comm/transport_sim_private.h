@@ -69,8 +69,8 @@ struct xm_sim_fabric {
     size_t heap_count, heap_capacity;
     xm_sim_bucket_t *bucket; /* 2^bucket_bits */
     int bucket_bits;
-    size_t waiting;        /* operations in the buckets */
-    bool *cut;                /* by host * hosts + host; NULL: no link was ever down */
+    size_t waiting;            /* operations in the buckets */
+    bool *cut;                 /* by host * hosts + host; NULL: no link was ever down */
     xm_sim_message_t *stalled; /* messages over links that are down */
     size_t stalled_count, stalled_capacity;
     xm_sim_order_t *order; /* NULL: none */

@@ -56,9 +56,9 @@ static void post_byte(const xm_vigil_t *self, int rank, byte_t *byte, uint64_t t
     byte->op.done = on_byte;
     byte->op.arg = byte;
     byte->busy = true;
-    status = send ? xm_transport_send(self->transport, rank, tag, &byte->byte, 1, NULL, &byte->op)
-                  : xm_transport_receive(self->transport, rank, tag, &byte->byte, 1, NULL,
-                                         &byte->op);
+    status =
+        send ? xm_transport_send(self->transport, rank, tag, &byte->byte, 1, NULL, &byte->op)
+             : xm_transport_receive(self->transport, rank, tag, &byte->byte, 1, NULL, &byte->op);
     if (status != XM_IN_PROGRESS) {
         on_byte(&byte->op, status);
     }

@@ -5,16 +5,17 @@
  *
  * Whom a rank has waited for during half an interval of the heartbeat without anything moving it
  * *doubts*. Two things happen then.
- *  - The heartbeat asks after that rank directly, so a lost path between two hosts is found although
- *    both answer the lowest rank.
+ *  - The heartbeat asks after that rank directly, so a lost path between two hosts is found
+ * although both answer the lowest rank.
  *  - A *probe* is made, because the transport may use other wires than the heartbeat, and
  *    connections can break on their own: by heartbeat the doubted rank is asked to get ready; its
  *    own thread posts a receive for a message of one byte and says so; the message is sent, and is
  *    answered by another one. When both have passed, the doubt is over for an interval: the peer is
  *    just slow. When the answer does not come, the reason may still be that the peer's thread
  *    computes. So only the time counts in which it looks after its transport: it tells how often it
- *    has done so in its heartbeats, and after ::XM_VIGIL_SIGNS of those that show new activity, with
- *    the probe ready but not answered, the peer is unreachable.
+ *    has done so in its heartbeats, and after ::XM_VIGIL_SIGNS of those that show new activity (the
+ *    first may come at once, the others an interval apart each), with the probe sent but not
+ *    answered, the peer is unreachable. Of two who blame each other the lower rank speaks first.
  *
  * So a peer that computes is never blamed, whatever it takes; a waiting peer that cannot be reached
  * is, after half an interval for the doubt and about three more. The path has to carry two messages
@@ -29,7 +30,7 @@
 #include "comm/heartbeat.h"
 #include "comm/transport.h"
 
-enum { XM_VIGIL_SIGNS = 3 };
+enum { XM_VIGIL_SIGNS = 4 };
 
 typedef struct xm_vigil xm_vigil_t;
 
@@ -39,8 +40,8 @@ xm_status_t xm_vigil_create(xm_transport_t *transport, xm_heartbeat_t *heartbeat
                             const xm_contacts_t *contacts, const int *job_rank, double interval,
                             xm_vigil_t **vigil);
 
-/** Does what is due at @p now (the transport's clock). @p fault gets a status below 0 when a peer is
- *  unreachable (its rank is the transport's). Returns when to call again. */
+/** Does what is due at @p now (the transport's clock). @p fault gets a status below 0 when a peer
+ * is unreachable (its rank is the transport's). Returns when to call again. */
 int64_t xm_vigil_look(xm_vigil_t *vigil, int64_t now, xm_bootstrap_fault_t *fault);
 
 /** Takes up the heartbeat's news: probes that others want, or are ready for. */

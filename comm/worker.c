@@ -171,8 +171,9 @@ static xm_status_t judge_lost_peer(xm_worker_t *worker)
     }
     return xm_worker_condemn(
         worker,
-        xm_error_set(XM_ERR_PEER_DIED, "rank %d (host %s) is gone: the connection to it failed",
-                     lost, worker->seats.host_name[worker->seats.host_of[lost]]),
+        xm_error_set(XM_ERR_PEER_DIED,
+                     "rank %d (host %s) is gone: rank %d lost the connection to it", lost,
+                     worker->seats.host_name[worker->seats.host_of[lost]], xm_worker_rank(worker)),
         lost);
 }
 
@@ -221,8 +222,7 @@ static xm_status_t too_late(const xm_worker_t *worker)
     for (int rank = 0; rank < xm_worker_size(worker); ++rank) {
         uint64_t moved;
 
-        if (rank != xm_worker_rank(worker) &&
-            xm_transport_waits(worker->transport, rank, &moved)) {
+        if (rank != xm_worker_rank(worker) && xm_transport_waits(worker->transport, rank, &moved)) {
             return xm_error_set(XM_ERR_TIMEOUT,
                                 "rank %d: the deadline passed (XM_TIMEOUT is %g s) with operations "
                                 "in flight with rank %d (host %s)",
@@ -372,8 +372,7 @@ static xm_status_t make_contacts(xm_worker_t *worker)
     if (worker->contacts.of == NULL && xm_bootstrap_size(worker->bootstrap) > 1) {
         status = xm_contacts_open(&worker->contacts, worker->bootstrap, worker->timeout);
         if (status == XM_OK && worker->interval > 0.0) {
-            status =
-                xm_heartbeat_create(&worker->contacts, worker->interval, &worker->heartbeat);
+            status = xm_heartbeat_create(&worker->contacts, worker->interval, &worker->heartbeat);
         }
     }
     return status;
@@ -381,8 +380,8 @@ static xm_status_t make_contacts(xm_worker_t *worker)
 
 xm_status_t xm_worker_enter(xm_worker_t *worker)
 {
-    xm_status_t status = xm_worker_seats_exchange(&worker->seats, worker->bootstrap, worker->host,
-                                                  worker->timeout);
+    xm_status_t status =
+        xm_worker_seats_exchange(&worker->seats, worker->bootstrap, worker->host, worker->timeout);
 
     if (status == XM_OK) {
         status = open_transport(worker);

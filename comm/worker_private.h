@@ -1,6 +1,7 @@
 /**
  * @file worker_private.h
- * A worker's state, shared by its waits (worker.c) and the changes of its group (group.c). Internal.
+ * A worker's state, shared by its waits (worker.c) and the changes of its group (group.c).
+ * Internal.
  */
 #ifndef XM_COMM_WORKER_PRIVATE_H
 #define XM_COMM_WORKER_PRIVATE_H

@@ -133,9 +133,9 @@ XM_API void xm_executor_cancel(xm_executor_t *executor);
 XM_API void xm_executor_span(const xm_executor_t *executor, int64_t hop, xm_span_t *span);
 
 /**
- * Describes what a run in flight waits for, one call of @p line for each: peer, tensor, transfer and
- * hop, chunk, since when, bytes moved, and what carries them; at most about two dozen. @p worker
- * knows the names of hosts; NULL: none. XM_WATCHDOG has xm_reshard_run() log this.
+ * Describes what a run in flight waits for, one call of @p line for each: peer, tensor, transfer
+ * and hop, chunk, since when, bytes moved, and what carries them; at most about two dozen. @p
+ * worker knows the names of hosts; NULL: none. XM_WATCHDOG has xm_reshard_run() log this.
  */
 XM_API void xm_executor_describe(const xm_executor_t *executor, const xm_worker_t *worker,
                                  void (*line)(void *arg, const char *text), void *arg);

@@ -7,7 +7,7 @@
 
 enum {
     MAX_WINDOW = 64,
-    MAX_CHANNEL = 254, /* the tags of 255 are the worker's own (transport.h) */
+    MAX_CHANNEL = 254,     /* the tags of 255 are the worker's own (transport.h) */
     DRAIN_ROUNDS = 1000000 /* progress calls a destroyed executor grants its cancelled operations */
 };
 

@@ -30,8 +30,9 @@ static char *name_peer(const report_t *report, int peer, char *buffer, size_t si
     if (report->worker == NULL) {
         (void)snprintf(buffer, size, "rank %d", peer);
     } else {
-        (void)snprintf(buffer, size, "rank %d (host %.64s)", peer,
-                       xm_worker_host_name(report->worker, xm_worker_host_of(report->worker, peer)));
+        (void)snprintf(
+            buffer, size, "rank %d (host %.64s)", peer,
+            xm_worker_host_name(report->worker, xm_worker_host_of(report->worker, peer)));
     }
     return buffer;
 }
@@ -82,7 +83,8 @@ static void describe_halt(report_t *report, const lane_t *lane)
                executor->hops[hop->feed].arrived < hop->first + lane->next_chunk * hop->chunk + 1) {
         reason = "what it passes on to arrive here";
     }
-    (void)snprintf(text, sizeof(text), "has not begun chunk %" PRId64 " of %" PRId64 " %s %s: %s; it waits for %s",
+    (void)snprintf(text, sizeof(text),
+                   "has not begun chunk %" PRId64 " of %" PRId64 " %s %s: %s; it waits for %s",
                    lane->next_chunk + 1, hop->chunks, lane_sends(lane) ? "to" : "from",
                    name_peer(report, lane->peer, peer, sizeof(peer)),
                    name_hop(executor, hop, name, sizeof(name)), reason);
@@ -112,7 +114,8 @@ void xm_executor_describe(const xm_executor_t *executor, const xm_worker_t *work
     report_t report = {.executor = executor, .worker = worker, .line = line, .arg = arg};
     char text[128];
 
-    for (int sends = 0; sends < 2; ++sends) { /* missing arrivals say more than blocked departures */
+    for (int sends = 0; sends < 2;
+         ++sends) { /* missing arrivals say more than blocked departures */
         for (int l = 0; l < executor->lane_count; ++l) {
             const lane_t *lane = &executor->lanes[l];
 

@@ -561,7 +561,8 @@ static int called_by_another_version(const xm_job_env_t *env, int listen_fd, voi
     }
     fd = socket(AF_INET, SOCK_STREAM, 0);
     local_expect(connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0, "connect");
-    local_expect(send(fd, other_version, sizeof(other_version), 0) == sizeof(other_version), "send");
+    local_expect(send(fd, other_version, sizeof(other_version), 0) == sizeof(other_version),
+                 "send");
     while (got > 0 && length < sizeof(answer) - 1) {
         got = recv(fd, answer + length, sizeof(answer) - 1 - length, 0);
         length += got > 0 ? (size_t)got : 0;
@@ -588,7 +589,8 @@ static int answered_by_another_version(const xm_job_env_t *env, int listen_fd, v
     }
     fd = accept(listen_fd, NULL, NULL);
     local_expect(fd >= 0 && recv(fd, hello, sizeof(hello), 0) > 16, "no hello");
-    local_expect(send(fd, other_version, sizeof(other_version), 0) == sizeof(other_version), "send");
+    local_expect(send(fd, other_version, sizeof(other_version), 0) == sizeof(other_version),
+                 "send");
     local_sleep(0.2);
     (void)close(fd);
     return 0;

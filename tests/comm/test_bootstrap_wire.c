@@ -34,10 +34,10 @@ START_TEST(bad_headers_are_refused)
         bool is_sequence = i >= 8 && i < 12, is_version = i == 4 || i == 5;
 
         bytes[i] ^= 0x80;
-        ck_assert_int_eq(xm_bootstrap_header_decode(bytes, &decoded),
-                         is_sequence  ? XM_OK
-                         : is_version ? XM_ERR_MISMATCH
-                                      : XM_ERR_CORRUPT);
+        ck_assert_int_eq(xm_bootstrap_header_decode(bytes, &decoded), is_sequence ? XM_OK
+                                                                      : is_version
+                                                                          ? XM_ERR_MISMATCH
+                                                                          : XM_ERR_CORRUPT);
         bytes[i] = good;
     }
     bytes[0] = 'G';

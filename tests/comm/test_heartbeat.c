@@ -1,4 +1,5 @@
-/* Faults that no connection tells of: stopped ranks, busy ranks, slow ranks; with real processes. */
+/* Faults that no connection tells of: stopped ranks, busy ranks, slow ranks; with real processes.
+ */
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -217,8 +218,8 @@ static int be_slow(const xm_job_env_t *env, int listen_fd, void *arg)
         status = xm_worker_wait(worker, deadline);
     }
     local_expect(status == XM_ERR_TIMEOUT, "%s (%s)", xm_status_string(status), xm_last_error());
-    local_expect(strstr(xm_last_error(), env->rank == 0 ? "with rank 1 (host " : "with rank 0 (host ") !=
-                     NULL,
+    local_expect(strstr(xm_last_error(),
+                        env->rank == 0 ? "with rank 1 (host " : "with rank 0 (host ") != NULL,
                  "'%s'", xm_last_error());
     local_expect(local_now() - started > 6.0, "after %.1f s", local_now() - started);
     xm_transport_cancel(xm_worker_transport(worker), &byte.op);
@@ -253,8 +254,8 @@ static int reset_connections(int master_port)
         int type = 0;
 
         if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_length) == 0 && type == SOCK_STREAM &&
-            getpeername(fd, (struct sockaddr *)&peer, &length) == 0 &&
-            peer.ss_family == AF_INET && port_of(&peer) != master_port) {
+            getpeername(fd, (struct sockaddr *)&peer, &length) == 0 && peer.ss_family == AF_INET &&
+            port_of(&peer) != master_port) {
             count += shutdown(fd, SHUT_RDWR) == 0;
         }
     }

@@ -51,7 +51,7 @@ END_TEST
 START_TEST(the_layout_is_fixed)
 {
     static const uint8_t expected[XM_HEARTBEAT_HEAD_SIZE] = {
-        'X',  'M',  'H',  '1',  1, 0, 1, 0, 3, 2, 1, 0, 7,  0, 0, 0, 0x88, 0x77, 0x66, 0x55,
+        'X',  'M',  'H',  '1',  1,  0, 1, 0, 3, 2, 1, 0, 7, 0, 0, 0, 0x88, 0x77, 0x66, 0x55,
         0x44, 0x33, 0x22, 0x11, 99, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 17,   0,    0,    0};
     xm_heartbeat_frame_t frame = example(XM_HEARTBEAT_PING);
     uint8_t bytes[XM_HEARTBEAT_MAX_SIZE];

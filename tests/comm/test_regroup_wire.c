@@ -63,8 +63,7 @@ START_TEST(forged_frames_are_refused)
             bytes[i] ^= 0x40;
             status = xm_regroup_decode(bytes, length, RANKS, key, &frame, &used);
             /* A larger length only waits for more, which then is wrong. */
-            ck_assert(status == XM_ERR_CORRUPT ||
-                      (i >= 16 && i < 20 && status == XM_IN_PROGRESS));
+            ck_assert(status == XM_ERR_CORRUPT || (i >= 16 && i < 20 && status == XM_IN_PROGRESS));
             bytes[i] ^= 0x40;
         }
         /* A frame of a job of another size. */

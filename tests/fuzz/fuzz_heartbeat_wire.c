@@ -1,5 +1,5 @@
-/* Any datagram that a stranger may send, and any that a member with the key may: refused, or a value
- * that encodes to the same bytes again. */
+/* Any datagram that a stranger may send, and any that a member with the key may: refused, or a
+ * value that encodes to the same bytes again. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

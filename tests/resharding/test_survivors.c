@@ -141,8 +141,8 @@ static int reshard_on(const xm_job_env_t *env, int listen_fd, void *arg)
         (void)raise(disaster->stop ? SIGSTOP : SIGKILL); /* another one was faster */
     }
     local_expect_ok(xm_group_shrink(worker, 0));
-    local_expect(xm_worker_size(worker) == RANKS - __builtin_popcount(disaster->doomed),
-                 "%d ranks", xm_worker_size(worker));
+    local_expect(xm_worker_size(worker) == RANKS - __builtin_popcount(disaster->doomed), "%d ranks",
+                 xm_worker_size(worker));
     prepare(worker, 1000000, &reshard);
     for (int round = 0; round < 10; ++round) {
         local_expect_ok(xm_reshard_run(worker, reshard.executor, xm_worker_deadline(worker)));
@@ -187,8 +187,7 @@ int main(void)
     TCase *tcase = tcase_create("reshards");
 
     tcase_set_timeout(tcase, 2 * DEADLINE_S);
-    tcase_add_loop_test(tcase, survivors_reshard, 0,
-                        (int)(sizeof(disasters) / sizeof(*disasters)));
+    tcase_add_loop_test(tcase, survivors_reshard, 0, (int)(sizeof(disasters) / sizeof(*disasters)));
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }
