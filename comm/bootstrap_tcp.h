@@ -42,6 +42,9 @@ typedef struct xm_bootstrap_tcp {
     uint8_t *bulk; /**< rank 0: the result as a frame, until every link has sent it */
 } xm_bootstrap_tcp_t;
 
+/** A bootstrap without connections; xm_bootstrap_destroy() frees it. */
+xm_status_t xm_bootstrap_tcp_allocate(int rank, int size, xm_bootstrap_tcp_t **bootstrap);
+
 /** Rank 0: accepts the others and welcomes them. Takes over @p listen_fd (-1: makes its own). */
 xm_status_t xm_bootstrap_rendezvous_accept(xm_bootstrap_tcp_t *self, const xm_job_env_t *env,
                                            int listen_fd, double timeout);
@@ -62,8 +65,8 @@ typedef struct xm_bootstrap_seat {
 xm_status_t xm_bootstrap_adopt(int rank, int size, const xm_bootstrap_seat_t *seats,
                                xm_bootstrap_t **bootstrap);
 
-/** The address that others reach this rank at, as its connections know it; of several one that is
- *  not the loopback interface's. */
+/** The address that others reach this rank at, as the connections of a TCP bootstrap know it; of
+ *  several one that is not the loopback interface's. */
 xm_status_t xm_bootstrap_own_address(const xm_bootstrap_t *bootstrap,
                                      struct sockaddr_storage *address);
 

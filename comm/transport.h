@@ -190,9 +190,9 @@ static inline int64_t xm_transport_now(const xm_transport_t *transport)
 }
 
 /**
- * True while operations with @p peer are in flight; @p moved counts those that have ended, so that
- * a caller sees whether anything moves. Operations with tags of ::XM_TRANSPORT_TAG_OWN do not
- * count.
+ * True while operations with @p peer are in flight, those with tags of ::XM_TRANSPORT_TAG_OWN left
+ * out. @p moved gets a count that grows when one of them ends (and may grow with others, too), so
+ * that a caller sees whether anything moves.
  */
 static inline bool xm_transport_waits(const xm_transport_t *transport, int peer, uint64_t *moved)
 {
