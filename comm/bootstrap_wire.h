@@ -38,7 +38,7 @@ typedef enum xm_bootstrap_type {
     XM_BOOTSTRAP_GATHER,    /**< rank → 0: my block */
     XM_BOOTSTRAP_GATHERED,  /**< 0 → rank: all blocks */
     XM_BOOTSTRAP_GOODBYE,   /**< both: leaving in order */
-    XM_BOOTSTRAP_ABORT,     /**< rank → 0: I give up */
+    XM_BOOTSTRAP_ABORT,     /**< rank → 0: I give up, or another one is gone */
     XM_BOOTSTRAP_FAULT      /**< 0 → rank: a rank is gone */
 } xm_bootstrap_type_t;
 

@@ -20,7 +20,7 @@ def start_job(source, target, *words):
     for rank in range(3):
         environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="3", MASTER_ADDR="10.77.0.1", MASTER_PORT=PORT)
         processes.append(lab.start_on(rank, *words, RESHARD_BENCH, "--src-mesh", "1", "--dst-mesh", "1", "--src-ranks", source,
-                                      "--dst-ranks", target, "--src-spec", "R", "--dst-spec", "R", "--shape", "8000000",
+                                      "--dst-ranks", target, "--src-spec", "R", "--dst-spec", "R", "--shape", "8000000", "--nic-gbps", "0.2",
                                       "-w", "1", "-i", "100000", env=environment, stdout=subprocess.PIPE,
                                       stderr=subprocess.PIPE))
     for line in processes[0].stdout:
@@ -97,9 +97,11 @@ def two_hosts_that_lose_only_each_other():
 
 
 def a_nic_of_the_transport_alone_goes_down():
-    """Heartbeats pass over nic0 all the time: only a probe through the transport can tell."""
+    """Heartbeats pass over nic0 all the time: only a probe can tell, where TCP is as patient as it usually is."""
     lab.up("--hosts", 3, "--nic", "200mbit", "--nics-per-host", 2)
-    processes = start_job("1", "2", "env", "XM_NICS=nic1")
+    for host in range(3):
+        lab.on(host, "sh", "-c", "echo 15 >/proc/sys/net/ipv4/tcp_retries2")
+    processes = start_job("1", "2", "env", "XM_NICS=nic1", "UCX_TCP_KEEPIDLE=60s")
     since = time.monotonic()
     expect(lab.on(2, "ip", "link", "set", "nic1", "down").returncode == 0, "link down")
     sentences = expect_found("the transport's NIC of host 2 down", processes, since, None, [1, 2])
