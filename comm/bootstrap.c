@@ -295,6 +295,11 @@ void xm_bootstrap_abort(xm_bootstrap_t *bootstrap, const char *sentence)
     bootstrap->ops->abort(bootstrap, sentence);
 }
 
+void xm_bootstrap_condemn(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault)
+{
+    bootstrap->ops->condemn(bootstrap, fault);
+}
+
 xm_status_t xm_bootstrap_poll(xm_bootstrap_t *bootstrap, int *failed_rank)
 {
     xm_status_t status = bootstrap->ops->poll(bootstrap);

@@ -53,7 +53,8 @@ bool xm_bootstrap_link_idle(const xm_bootstrap_link_t *link);
 
 /**
  * XM_OK: link->frame and link->payload hold a frame, until the next call. XM_IN_PROGRESS: nothing
- * complete yet. XM_ERR_IO: closed by the other side. XM_ERR_CORRUPT: not our protocol. The owner
+ * complete yet. XM_ERR_IO: closed by the other side. XM_ERR_CORRUPT: not our protocol;
+ * XM_ERR_MISMATCH: another version of it. The owner
  * may take the payload by setting link->payload to NULL.
  */
 xm_status_t xm_bootstrap_link_receive(xm_bootstrap_link_t *link);

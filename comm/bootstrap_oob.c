@@ -78,6 +78,13 @@ static void oob_abort(xm_bootstrap_t *bootstrap, const char *sentence)
     (void)sentence;
 }
 
+static void oob_condemn(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault)
+{
+    if (bootstrap->fault.status == XM_OK) {
+        bootstrap->fault = *fault;
+    }
+}
+
 static void oob_destroy(xm_bootstrap_t *bootstrap)
 {
     oob_bootstrap_t *self = (oob_bootstrap_t *)bootstrap;
@@ -95,6 +102,7 @@ static const xm_bootstrap_ops_t oob_ops = {.post = oob_post,
                                            .poll = oob_poll,
                                            .fd = oob_fd,
                                            .abort = oob_abort,
+                                           .condemn = oob_condemn,
                                            .destroy = oob_destroy};
 
 xm_status_t xm_bootstrap_create_oob(const xm_oob_t *oob, xm_bootstrap_t **bootstrap)

@@ -19,6 +19,7 @@ typedef struct xm_bootstrap_ops {
     xm_status_t (*poll)(xm_bootstrap_t *bootstrap);
     int (*fd)(const xm_bootstrap_t *bootstrap);
     void (*abort)(xm_bootstrap_t *bootstrap, const char *sentence);
+    void (*condemn)(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault);
     void (*destroy)(xm_bootstrap_t *bootstrap);
 } xm_bootstrap_ops_t;
 
@@ -33,6 +34,10 @@ struct xm_bootstrap {
 
 /** The verdict as a status with its sentence, XM_OK when there is none. */
 xm_status_t xm_bootstrap_verdict(const xm_bootstrap_t *bootstrap);
+
+/** Makes a fault that was learnt elsewhere the verdict, unless there is one; over TCP rank 0 passes
+ *  it on. */
+void xm_bootstrap_condemn(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault);
 
 /** Monotonic seconds, for deadlines. */
 double xm_bootstrap_clock(void);

@@ -85,6 +85,9 @@ static void serve_frame(xm_bootstrap_tcp_t *self, int rank, xm_bootstrap_fault_t
         if (xm_bootstrap_fault_decode(link->payload, link->frame.length, &found) == XM_OK) {
             char sentence[XM_BOOTSTRAP_SENTENCE_SIZE + 16];
 
+            if (found.rank >= 0 && found.rank != rank && found.rank < self->base.size) {
+                break; /* it has learnt elsewhere that somebody else is gone */
+            }
             (void)snprintf(sentence, sizeof(sentence), "gave up: %s", found.sentence);
             fault_of(self, rank, XM_ERR_CANCELED, sentence, &found);
             break;
@@ -481,6 +484,16 @@ static void tcp_abort(xm_bootstrap_t *bootstrap, const char *sentence)
     settle(self, &fault);
 }
 
+static void tcp_condemn(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault)
+{
+    xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
+
+    if (bootstrap->fault.status == XM_OK && bootstrap->rank != 0) {
+        send_fault(&self->peers[0].link, XM_BOOTSTRAP_ABORT, fault);
+    }
+    settle(self, fault);
+}
+
 /* Waits a little until the kernel has taken what is queued: the goodbye must not be lost. */
 static void farewell(xm_bootstrap_link_t *link, double deadline)
 {
@@ -539,6 +552,7 @@ static const xm_bootstrap_ops_t tcp_ops = {.post = tcp_post,
                                            .poll = tcp_poll,
                                            .fd = tcp_fd,
                                            .abort = tcp_abort,
+                                           .condemn = tcp_condemn,
                                            .destroy = tcp_destroy};
 
 xm_status_t xm_bootstrap_tcp_create(int rank, int size, const xm_job_secret_t *secret,

@@ -9,6 +9,8 @@
 #ifndef XM_COMM_BOOTSTRAP_TCP_H
 #define XM_COMM_BOOTSTRAP_TCP_H
 
+#include <sys/socket.h>
+
 #include "comm/bootstrap_link.h"
 #include "comm/bootstrap_private.h"
 #include "comm/job_secret.h"
@@ -79,6 +81,23 @@ void xm_bootstrap_prove(const xm_job_secret_t *secret, const char *role,
 
 /** This rank, as it introduces itself. */
 void xm_bootstrap_identify(const xm_bootstrap_tcp_t *self, xm_bootstrap_identity_t *identity);
+
+/** Another rank, for xm_bootstrap_adopt(). */
+typedef struct xm_bootstrap_seat {
+    int fd; /**< a connection to it, or -1 */
+    int pid;
+    const char *host;
+} xm_bootstrap_seat_t;
+
+/** A bootstrap of ranks that are connected already, in a star around rank 0. Takes the connections
+ *  over, also when it fails. */
+xm_status_t xm_bootstrap_adopt(int rank, int size, const xm_bootstrap_seat_t *seats,
+                               xm_bootstrap_t **bootstrap);
+
+/** The address that others reach this rank at, as the connections of a TCP bootstrap know it; of
+ *  several one that is not the loopback interface's. */
+xm_status_t xm_bootstrap_own_address(const xm_bootstrap_t *bootstrap,
+                                     struct sockaddr_storage *address);
 
 /** Writes "rank 3 (host vm, pid 1234)" and returns the buffer. */
 char *xm_bootstrap_peer_name(const xm_bootstrap_tcp_t *self, int rank, char *buffer, size_t size);

@@ -48,7 +48,7 @@ typedef enum xm_bootstrap_type {
     XM_BOOTSTRAP_GATHER,    /**< rank → 0: my block */
     XM_BOOTSTRAP_GATHERED,  /**< 0 → rank: all blocks */
     XM_BOOTSTRAP_GOODBYE,   /**< both: leaving in order */
-    XM_BOOTSTRAP_ABORT,     /**< rank → 0: I give up */
+    XM_BOOTSTRAP_ABORT,     /**< rank → 0: I give up, or another one is gone */
     XM_BOOTSTRAP_FAULT,     /**< 0 → rank: a rank is gone */
     XM_BOOTSTRAP_CHALLENGE, /**< 0 → who has connected: prove that you belong here */
     XM_BOOTSTRAP_GATHERV,   /**< rank → 0: my block, of whatever length */

@@ -10,6 +10,7 @@ extern char **environ;
 
 /* The type column of the table, as text that also serves the documentation. */
 #define SECONDS         "seconds"
+#define PERIOD          "seconds or 0"
 #define BYTES           "bytes"
 #define COUNT           "count"
 #define STRING          "string"
@@ -66,6 +67,12 @@ static xm_status_t parse(const xm_config_row_t *row, const char *text, value_t *
 {
     if (strcmp(row->type, SECONDS) == 0) {
         return xm_text_parse_double(row->name, text, 0.001, MAX_SECONDS, &value->seconds);
+    }
+    if (strcmp(row->type, PERIOD) == 0) {
+        /* Below a hundredth of a second a sleeping processor would count as dead. */
+        return strcmp(text, "0") == 0
+                   ? XM_OK
+                   : xm_text_parse_double(row->name, text, 0.01, MAX_SECONDS, &value->seconds);
     }
     if (strcmp(row->type, BYTES) == 0) {
         return xm_text_parse_bytes(row->name, text, &value->bytes);

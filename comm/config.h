@@ -23,6 +23,11 @@
 #define XM_CONFIG_TABLE(ROW) \
     ROW(TIMEOUT, SECONDS, "30", true, \
         "Deadline in seconds of every wait: rendezvous, a reshard, a peer that stopped answering.") \
+    ROW(HEARTBEAT, PERIOD, "1", true, \
+        "Seconds between two questions whether a rank is alive; one that has not answered for 3.5 times as long " \
+        "is gone. 0: hanging ranks and lost links end in deadlines only.") \
+    ROW(WATCHDOG, PERIOD, "0", false, \
+        "Seconds after which a reshard that does not move is described in the log, once per stall; 0: never.") \
     ROW(LOG_LEVEL, CHOICE("error|warn|info|debug"), "warn", false, \
         "Least severe message that is logged.") \
     ROW(LOG_FILE, STRING, "", false, \
@@ -65,8 +70,8 @@ typedef enum xm_config_id {
 
 /** One row of the table, for help texts and tests. */
 typedef struct xm_config_row {
-    const char *name;          /**< environment variable, e.g. "XM_TIMEOUT" */
-    const char *type;          /**< "seconds", "bytes", "count", "string" or "a|b|c" */
+    const char *name; /**< environment variable, e.g. "XM_TIMEOUT" */
+    const char *type; /**< "seconds", "seconds or 0", "bytes", "count", "string" or "a|b|c" */
     const char *default_value; /**< as it would be written in the environment */
     bool uniform;              /**< must be equal on all ranks; compared at start */
     const char *doc;
@@ -82,7 +87,8 @@ XM_API xm_status_t xm_config_check(void);
 /** Value of a row as text: the environment's, else the default. Never NULL. */
 XM_API const char *xm_config_string(xm_config_id_t id);
 
-/** Value of a SECONDS row. A malformed value gives the default (xm_config_check() reports it). */
+/** Value of a SECONDS or PERIOD row. A malformed value gives the default (xm_config_check() reports
+ * it). */
 XM_API double xm_config_seconds(xm_config_id_t id);
 
 /** Value of a BYTES row. A malformed value gives the default. */

@@ -4,9 +4,10 @@
  * fabric).
  *
  * A message goes from one rank to one peer, matches a receive posted for that peer with the same
- * tag (below 2^48), and has exactly the length of the receive (a shorter or longer one is an error
- * of the receive). Messages between two ranks may overtake each other; tags, not order, identify
- * them. Large messages do not complete at the sender before the receive is posted.
+ * tag (below 2^48; a worker keeps those from ::XM_TRANSPORT_TAG_OWN for itself), and has exactly
+ * the length of the receive (a shorter or longer one is an error of the receive). Messages between
+ * two ranks may overtake each other; tags, not order, identify them. Large messages do not complete
+ * at the sender before the receive is posted.
  *
  * Operations are described by a caller-owned ::xm_op_t, so posting allocates nothing. Posting
  * returns
@@ -25,10 +26,14 @@
 #ifndef XM_COMM_TRANSPORT_H
 #define XM_COMM_TRANSPORT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "comm/status.h"
+
+/** Tags from here to 2^48 belong to the worker. */
+#define XM_TRANSPORT_TAG_OWN (UINT64_C(0xff) << 40)
 
 typedef struct xm_transport xm_transport_t;
 typedef struct xm_memory xm_memory_t;
@@ -77,6 +82,9 @@ typedef struct xm_transport_ops {
     int (*event_fd)(const xm_transport_t *transport);
     void (*peer_failed)(xm_transport_t *transport, int peer);
     int64_t (*now)(const xm_transport_t *transport);
+    bool (*waits)(const xm_transport_t *transport, int peer, uint64_t *moved);
+    void (*fence)(xm_transport_t *transport);
+    void (*path)(xm_transport_t *transport, int peer, char *buffer, size_t size);
     void (*destroy)(xm_transport_t *transport);
 } xm_transport_ops_t;
 
@@ -88,7 +96,20 @@ struct xm_transport {
     /** First peer whose failure the transport noticed by ending an operation with
      *  XM_ERR_PEER_DIED; -1 (implementations set it) while there is none. */
     int failed_peer;
+    /** Channels (tag >> 40) that something failed on: messages of it may still come, so nobody else
+     *  may use their tags on this transport any more. A group's next transport has all of them. */
+    uint64_t spent_channels[4];
 };
+
+static inline void xm_transport_spend_channel(xm_transport_t *transport, int channel)
+{
+    transport->spent_channels[channel / 64] |= UINT64_C(1) << (channel % 64);
+}
+
+static inline bool xm_transport_channel_is_spent(const xm_transport_t *transport, int channel)
+{
+    return (transport->spent_channels[channel / 64] >> (channel % 64) & 1) != 0;
+}
 
 static inline const char *xm_transport_name(const xm_transport_t *transport)
 {
@@ -166,6 +187,32 @@ static inline void xm_transport_peer_failed(xm_transport_t *transport, int peer)
 static inline int64_t xm_transport_now(const xm_transport_t *transport)
 {
     return transport->ops->now(transport);
+}
+
+/**
+ * True while operations with @p peer are in flight, those with tags of ::XM_TRANSPORT_TAG_OWN left
+ * out. @p moved gets a count that grows when one of them ends (and may grow with others, too), so
+ * that a caller sees whether anything moves.
+ */
+static inline bool xm_transport_waits(const xm_transport_t *transport, int peer, uint64_t *moved)
+{
+    return transport->ops->waits(transport, peer, moved);
+}
+
+/**
+ * Ends everything in flight with XM_ERR_CANCELED, calling `done` before this returns, and refuses
+ * later posts with the same. From then on the transport touches no memory of its users any more,
+ * whatever is still on the way to it. What is left to do is to destroy it.
+ */
+static inline void xm_transport_fence(xm_transport_t *transport)
+{
+    transport->ops->fence(transport);
+}
+
+/** What carries messages to @p peer, for people: "tcp/eth0"; empty when that is not known. */
+static inline void xm_transport_path(xm_transport_t *transport, int peer, char *buffer, size_t size)
+{
+    transport->ops->path(transport, peer, buffer, size);
 }
 
 /** Ends what is in flight with XM_ERR_CANCELED and frees the object. NULL is accepted. */

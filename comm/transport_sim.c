@@ -88,7 +88,7 @@ static void grow_buckets(xm_sim_fabric_t *fabric)
     free(old);
 }
 
-static void wait_for_match(xm_sim_fabric_t *fabric, xm_op_t *op)
+void xm_sim_wait_for_match(xm_sim_fabric_t *fabric, xm_op_t *op)
 {
     if (fabric->waiting >> fabric->bucket_bits != 0) {
         grow_buckets(fabric);
@@ -135,7 +135,8 @@ static xm_op_t *find_match(const xm_sim_fabric_t *fabric, const xm_op_t *op)
     xm_op_t *other = bucket_of(fabric, op)->first;
 
     while (other != NULL && (other->priv.kind == op->priv.kind || other->priv.tag != op->priv.tag ||
-                             other->priv.peer != rank || xm_sim_rank(other) != op->priv.peer)) {
+                             other->priv.peer != rank || xm_sim_rank(other) != op->priv.peer ||
+                             xm_sim_owner(other)->generation != xm_sim_owner(op)->generation)) {
         other = other->priv.next;
     }
     return other;
@@ -182,6 +183,11 @@ static xm_status_t post(xm_transport_t *transport, int kind, int peer, uint64_t 
                             "cannot move %zu bytes between rank %d and rank %d", length,
                             transport->rank, peer);
     }
+    if (sim->fenced) {
+        return xm_error_set(XM_ERR_CANCELED,
+                            "rank %d: the transport is closed: the group was aborted or shrunk",
+                            transport->rank);
+    }
     if (fabric->dead[peer]) {
         note_failed(sim, peer);
         return xm_error_set(XM_ERR_PEER_DIED, "rank %d died", peer);
@@ -194,7 +200,7 @@ static xm_status_t post(xm_transport_t *transport, int kind, int peer, uint64_t 
     op->priv.handle = sim;
     match = find_match(fabric, op);
     if (match == NULL) {
-        wait_for_match(fabric, op);
+        xm_sim_wait_for_match(fabric, op);
         return XM_IN_PROGRESS;
     }
     stop_waiting(fabric, match);
@@ -250,7 +256,7 @@ static void sim_cancel(xm_transport_t *transport, xm_op_t *op)
         stop_waiting(fabric, op);
     } else {
         xm_sim_order_leave(fabric, op->priv.kind == XM_SIM_SEND ? op : other);
-        wait_for_match(fabric, other);
+        xm_sim_wait_for_match(fabric, other);
     }
     xm_sim_finish(op, XM_ERR_CANCELED);
 }
@@ -290,6 +296,7 @@ static int sim_progress(xm_transport_t *transport)
         xm_status_t status = op->priv.status;
 
         list_remove(op);
+        ++sim->ended;
         op->priv.kind = XM_SIM_IDLE;
         if (status < 0) {
             explain(sim, op);
@@ -325,12 +332,73 @@ static void sim_peer_failed(xm_transport_t *transport, int peer)
     xm_sim_fabric_kill(sim->fabric, peer);
 }
 
+/* Searches: it is for the few who ask. */
+static bool sim_waits(const xm_transport_t *transport, int peer, uint64_t *moved)
+{
+    const xm_sim_transport_t *sim = (const xm_sim_transport_t *)transport;
+    const xm_sim_fabric_t *fabric = sim->fabric;
+    bool waits = false;
+
+    *moved = sim->ended;
+    for (size_t b = 0; b < (size_t)1 << fabric->bucket_bits && !waits; ++b) {
+        for (const xm_op_t *op = fabric->bucket[b].first; op != NULL && !waits;
+             op = op->priv.next) {
+            waits = xm_sim_owner(op) == sim && op->priv.peer == peer &&
+                    op->priv.tag < XM_TRANSPORT_TAG_OWN;
+        }
+    }
+    for (size_t i = 0; i < fabric->heap_count && !waits; ++i) {
+        int from = xm_sim_rank(fabric->heap[i].send), to = xm_sim_rank(fabric->heap[i].receive);
+
+        waits = (from == transport->rank && to == peer) || (to == transport->rank && from == peer);
+    }
+    for (size_t i = 0; i < fabric->stalled_count && !waits; ++i) {
+        int from = xm_sim_rank(fabric->stalled[i].send);
+        int to = xm_sim_rank(fabric->stalled[i].receive);
+
+        waits = (from == transport->rank && to == peer) || (to == transport->rank && from == peer);
+    }
+    return waits;
+}
+
+static void sim_fence(xm_transport_t *transport)
+{
+    xm_sim_transport_t *sim = (xm_sim_transport_t *)transport;
+
+    if (sim->fenced) {
+        return;
+    }
+    sim->fenced = true;
+    ++sim->fabric->fences[transport->rank];
+    xm_sim_recall_messages(sim->fabric, transport->rank);
+    for (size_t b = 0; b < (size_t)1 << sim->fabric->bucket_bits; ++b) {
+        for (xm_op_t *op = sim->fabric->bucket[b].first, *next; op != NULL; op = next) {
+            next = op->priv.next;
+            if (xm_sim_owner(op) == sim) {
+                stop_waiting(sim->fabric, op);
+                xm_sim_finish(op, XM_ERR_CANCELED);
+            }
+        }
+    }
+    (void)sim_progress(transport);
+}
+
+static void sim_path(xm_transport_t *transport, int peer, char *buffer, size_t size)
+{
+    const xm_sim_fabric_t *fabric = ((const xm_sim_transport_t *)transport)->fabric;
+
+    (void)snprintf(buffer, size, "sim/host%d-host%d", fabric->host_of_rank[transport->rank],
+                   fabric->host_of_rank[peer]);
+}
+
 static void sim_destroy(xm_transport_t *transport)
 {
     xm_sim_transport_t *sim = (xm_sim_transport_t *)transport;
 
-    xm_sim_drop_messages(sim->fabric, transport->rank, XM_ERR_CANCELED);
-    xm_sim_end_waiting(sim->fabric, transport->rank, XM_ERR_CANCELED);
+    if (!sim->fenced) { /* else nothing of it is left, and the others have not been told */
+        xm_sim_drop_messages(sim->fabric, transport->rank, XM_ERR_CANCELED);
+        xm_sim_end_waiting(sim->fabric, transport->rank, XM_ERR_CANCELED);
+    }
     (void)sim_progress(transport);
     sim->fabric->transport[transport->rank] = NULL;
     free(sim);
@@ -348,6 +416,9 @@ static const xm_transport_ops_t sim_ops = {
     .event_fd = sim_event_fd,
     .peer_failed = sim_peer_failed,
     .now = sim_now,
+    .waits = sim_waits,
+    .fence = sim_fence,
+    .path = sim_path,
     .destroy = sim_destroy,
 };
 
@@ -368,6 +439,7 @@ xm_status_t xm_transport_sim_create(xm_sim_fabric_t *fabric, int rank, xm_transp
     created->base.size = fabric->ranks;
     created->base.failed_peer = -1;
     created->fabric = fabric;
+    created->generation = fabric->fences[rank];
     list_init(&created->finished);
     fabric->transport[rank] = created;
     *transport = &created->base;

@@ -27,6 +27,10 @@
  *         for (int r = 0; r < n; ++r) { xm_transport_progress(transport[r]); … }
  *     } while (!finished && xm_sim_fabric_step(fabric));
  * @endcode
+ *
+ * Faults: xm_sim_fabric_kill(), xm_sim_fabric_cut(), and ranks that the loop leaves out for a while
+ * (stopped or slow ones). A rank that was fenced (xm_transport_fence()) can have a new transport
+ * once the old one is destroyed; ranks exchange messages only with those that were fenced as often.
  */
 #ifndef XM_COMM_TRANSPORT_SIM_H
 #define XM_COMM_TRANSPORT_SIM_H
@@ -98,6 +102,13 @@ XM_API int64_t xm_sim_fabric_now(const xm_sim_fabric_t *fabric);
 
 /** Kills a rank: its operations vanish, its peers' operations with it end with XM_ERR_PEER_DIED. */
 XM_API void xm_sim_fabric_kill(xm_sim_fabric_t *fabric, int rank);
+
+/**
+ * Takes the link between two hosts down, or up again. While it is down, messages between them stand
+ * still, those on the wire included; when it is up again they start anew. Nobody is told, as on a
+ * real network: operations with the other host just do not end.
+ */
+XM_API xm_status_t xm_sim_fabric_cut(xm_sim_fabric_t *fabric, int host, int other, bool down);
 
 XM_API void xm_sim_fabric_destroy(xm_sim_fabric_t *fabric);
 

@@ -9,21 +9,31 @@ static bool earlier(const xm_sim_message_t *a, const xm_sim_message_t *b)
     return a->end_ns < b->end_ns || (a->end_ns == b->end_ns && a->sequence < b->sequence);
 }
 
+/* Appends to a list of messages. */
+static xm_status_t append(xm_sim_message_t **list, size_t *count, size_t *capacity,
+                          xm_sim_message_t message)
+{
+    if (*count == *capacity) {
+        size_t grown = *capacity > 0 ? *capacity * 2 : 64;
+        xm_sim_message_t *larger = realloc(*list, grown * sizeof(*larger));
+
+        if (larger == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu simulated messages", grown);
+        }
+        *list = larger;
+        *capacity = grown;
+    }
+    (*list)[(*count)++] = message;
+    return XM_OK;
+}
+
 static xm_status_t heap_push(xm_sim_fabric_t *fabric, xm_sim_message_t message)
 {
     size_t i = fabric->heap_count;
 
-    if (fabric->heap_count == fabric->heap_capacity) {
-        size_t grown = fabric->heap_capacity > 0 ? fabric->heap_capacity * 2 : 64;
-        xm_sim_message_t *heap = realloc(fabric->heap, grown * sizeof(*heap));
-
-        if (heap == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu simulated messages", grown);
-        }
-        fabric->heap = heap;
-        fabric->heap_capacity = grown;
+    if (append(&fabric->heap, &fabric->heap_count, &fabric->heap_capacity, message) < 0) {
+        return XM_ERR_NO_MEMORY;
     }
-    ++fabric->heap_count;
     while (i > 0 && earlier(&message, &fabric->heap[(i - 1) / 2])) {
         fabric->heap[i] = fabric->heap[(i - 1) / 2];
         i = (i - 1) / 2;
@@ -86,6 +96,25 @@ void xm_sim_route(const xm_sim_fabric_t *fabric, int sender, int receiver, xm_si
     }
 }
 
+static bool is_cut(const xm_sim_fabric_t *fabric, const xm_sim_message_t *message)
+{
+    int from = fabric->host_of_rank[xm_sim_rank(message->send)];
+    int to = fabric->host_of_rank[xm_sim_rank(message->receive)];
+
+    return fabric->cut != NULL && fabric->cut[from * fabric->hosts + to];
+}
+
+/* A link is down: the message stands still. */
+static void stall(xm_sim_fabric_t *fabric, xm_sim_message_t message)
+{
+    if (append(&fabric->stalled, &fabric->stalled_count, &fabric->stalled_capacity, message) < 0) {
+        xm_sim_finish(message.send, XM_ERR_NO_MEMORY);
+        xm_sim_finish(message.receive, XM_ERR_NO_MEMORY);
+        return;
+    }
+    message.send->priv.kind = message.receive->priv.kind = XM_SIM_ON_WIRE;
+}
+
 void xm_sim_start(xm_sim_fabric_t *fabric, xm_op_t *send, xm_op_t *receive)
 {
     double bytes = (double)send->priv.length;
@@ -93,6 +122,10 @@ void xm_sim_start(xm_sim_fabric_t *fabric, xm_op_t *send, xm_op_t *receive)
     xm_sim_route_t route;
     xm_sim_message_t message = {.sequence = fabric->sequence++, .send = send, .receive = receive};
 
+    if (is_cut(fabric, &message)) {
+        stall(fabric, message);
+        return;
+    }
     xm_sim_route(fabric, xm_sim_rank(send), xm_sim_rank(receive), &route);
     for (int i = 0; i < route.count; ++i) {
         int64_t free_at = fabric->resource[route.resource[i]].free_at;
@@ -115,24 +148,106 @@ void xm_sim_start(xm_sim_fabric_t *fabric, xm_op_t *send, xm_op_t *receive)
     send->priv.kind = receive->priv.kind = XM_SIM_ON_WIRE;
 }
 
-void xm_sim_drop_messages(xm_sim_fabric_t *fabric, int rank, xm_status_t own)
+/* What becomes of a message of a rank that is gone or fenced. */
+typedef void end_message_t(xm_sim_fabric_t *fabric, const xm_sim_message_t *message, int rank,
+                           xm_status_t own);
+
+static void drop(xm_sim_fabric_t *fabric, const xm_sim_message_t *message, int rank,
+                 xm_status_t own)
 {
-    xm_sim_message_t *old = fabric->heap;
-    size_t count = fabric->heap_count, kept = 0;
+    (void)fabric;
+    xm_sim_end_own(message->send, rank, own);
+    xm_sim_end_own(message->receive, rank, own);
+}
+
+static void recall(xm_sim_fabric_t *fabric, const xm_sim_message_t *message, int rank,
+                   xm_status_t own)
+{
+    xm_op_t *halves[2] = {message->send, message->receive};
+
+    for (int h = 0; h < 2; ++h) {
+        if (xm_sim_rank(halves[h]) == rank) {
+            xm_sim_finish(halves[h], own);
+        } else {
+            halves[h]->priv.kind = h == 0 ? XM_SIM_SEND : XM_SIM_RECEIVE;
+            xm_sim_wait_for_match(fabric, halves[h]);
+        }
+    }
+}
+
+/* Takes a rank's messages out of a list; returns how many are left. */
+static size_t end_messages(xm_sim_fabric_t *fabric, xm_sim_message_t *list, size_t count, int rank,
+                           xm_status_t own, end_message_t *end)
+{
+    size_t kept = 0;
 
     for (size_t i = 0; i < count; ++i) {
-        if (xm_sim_rank(old[i].send) != rank && xm_sim_rank(old[i].receive) != rank) {
-            old[kept++] = old[i];
-            continue;
+        if (xm_sim_rank(list[i].send) != rank && xm_sim_rank(list[i].receive) != rank) {
+            list[kept++] = list[i];
+        } else {
+            end(fabric, &list[i], rank, own);
         }
-        xm_sim_end_own(old[i].send, rank, own);
-        xm_sim_end_own(old[i].receive, rank, own);
+    }
+    return kept;
+}
+
+static void end_all_messages(xm_sim_fabric_t *fabric, int rank, xm_status_t own, end_message_t *end)
+{
+    fabric->heap_count = end_messages(fabric, fabric->heap, fabric->heap_count, rank, own, end);
+    for (size_t i = fabric->heap_count; i-- > 0;) {
+        heap_sink(fabric, i, fabric->heap[i]);
+    }
+    fabric->stalled_count =
+        end_messages(fabric, fabric->stalled, fabric->stalled_count, rank, own, end);
+}
+
+void xm_sim_drop_messages(xm_sim_fabric_t *fabric, int rank, xm_status_t own)
+{
+    end_all_messages(fabric, rank, own, drop);
+    xm_sim_order_drop(fabric, rank, own);
+}
+
+void xm_sim_recall_messages(xm_sim_fabric_t *fabric, int rank)
+{
+    end_all_messages(fabric, rank, XM_ERR_CANCELED, recall);
+    xm_sim_order_recall(fabric, rank);
+}
+
+xm_status_t xm_sim_fabric_cut(xm_sim_fabric_t *fabric, int host, int other, bool down)
+{
+    size_t count = fabric->heap_count, kept = 0;
+
+    if (host < 0 || other < 0 || host >= fabric->hosts || other >= fabric->hosts) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "no link between host %d and host %d of %d",
+                            host, other, fabric->hosts);
+    }
+    if (fabric->cut == NULL) {
+        fabric->cut = calloc((size_t)fabric->hosts * (size_t)fabric->hosts, sizeof(*fabric->cut));
+        if (fabric->cut == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the links of %d hosts",
+                                fabric->hosts);
+        }
+    }
+    fabric->cut[host * fabric->hosts + other] = fabric->cut[other * fabric->hosts + host] = down;
+    for (size_t i = 0; i < count; ++i) {
+        if (is_cut(fabric, &fabric->heap[i])) {
+            stall(fabric, fabric->heap[i]);
+        } else {
+            fabric->heap[kept++] = fabric->heap[i];
+        }
     }
     fabric->heap_count = kept;
     for (size_t i = kept; i-- > 0;) {
         heap_sink(fabric, i, fabric->heap[i]);
     }
-    xm_sim_order_drop(fabric, rank, own);
+    count = fabric->stalled_count;
+    fabric->stalled_count = 0; /* those that still are stalled come back */
+    for (size_t i = 0; i < count; ++i) {
+        xm_sim_message_t message = fabric->stalled[i];
+
+        xm_sim_start(fabric, message.send, message.receive);
+    }
+    return XM_OK;
 }
 
 bool xm_sim_fabric_step(xm_sim_fabric_t *fabric)
@@ -235,9 +350,11 @@ static xm_status_t fill_fabric(xm_sim_fabric_t *fabric, const xm_sim_fabric_para
     fabric->no_copy = params->no_copy;
     fabric->transport = calloc(ranks, sizeof(*fabric->transport));
     fabric->dead = calloc(ranks, sizeof(*fabric->dead));
+    fabric->fences = calloc(ranks, sizeof(*fabric->fences));
     fabric->bucket_bits = 6;
     fabric->bucket = calloc((size_t)1 << fabric->bucket_bits, sizeof(*fabric->bucket));
-    if (fabric->transport == NULL || fabric->dead == NULL || fabric->bucket == NULL) {
+    if (fabric->transport == NULL || fabric->dead == NULL || fabric->fences == NULL ||
+        fabric->bucket == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a fabric of %d ranks", fabric->ranks);
     }
     status = copy_groups("rank", "host", params->host_of_rank, fabric->ranks, true,
@@ -278,6 +395,9 @@ void xm_sim_fabric_destroy(xm_sim_fabric_t *fabric)
         free(fabric->bucket);
         free(fabric->heap);
         free(fabric->resource);
+        free(fabric->stalled);
+        free(fabric->cut);
+        free(fabric->fences);
         free(fabric->dead);
         free(fabric->transport);
         free(fabric->rack_of_host);

@@ -165,6 +165,29 @@ void xm_sim_order_drop(xm_sim_fabric_t *fabric, int rank, xm_status_t own)
     }
 }
 
+void xm_sim_order_recall(xm_sim_fabric_t *fabric, int rank)
+{
+    xm_sim_order_t *order = fabric->order;
+
+    for (size_t s = 0; order != NULL && order->waiting > 0 && s < order->count; ++s) {
+        slot_t *slot = &order->slot[s];
+        xm_op_t *halves[2] = {slot->send, slot->receive};
+
+        if (slot->send == NULL || (slot->name.sender != rank && slot->name.receiver != rank)) {
+            continue;
+        }
+        slot->send = slot->receive = NULL;
+        --order->waiting;
+        for (int h = 0; h < 2; ++h) {
+            if (xm_sim_rank(halves[h]) == rank) {
+                xm_sim_finish(halves[h], XM_ERR_CANCELED);
+            } else {
+                xm_sim_wait_for_match(fabric, halves[h]);
+            }
+        }
+    }
+}
+
 void xm_sim_order_pass_dead(xm_sim_fabric_t *fabric)
 {
     xm_sim_order_t *order = fabric->order;

@@ -22,6 +22,9 @@ typedef struct xm_sim_transport {
     xm_transport_t base;
     xm_sim_fabric_t *fabric;
     xm_op_t finished; /* list head: operations whose `done` is due */
+    uint64_t ended;   /* operations so far */
+    int generation;   /* fences of this rank before: only equal ones exchange messages */
+    bool fenced;
 } xm_sim_transport_t;
 
 /* A NIC direction, uplink direction or port direction. */
@@ -59,13 +62,17 @@ struct xm_sim_fabric {
     int64_t now, sequence;
     xm_sim_transport_t **transport; /* by rank; NULL while there is none */
     bool *dead;                     /* by rank */
+    int *fences;                    /* by rank: so far */
     xm_sim_resource_t *resource;    /* egress, ingress by host; up, down by rack; ports out, in */
     int resources;
     xm_sim_message_t *heap; /* by end time */
     size_t heap_count, heap_capacity;
     xm_sim_bucket_t *bucket; /* 2^bucket_bits */
     int bucket_bits;
-    size_t waiting;        /* operations in the buckets */
+    size_t waiting;            /* operations in the buckets */
+    bool *cut;                 /* by host * hosts + host; NULL: no link was ever down */
+    xm_sim_message_t *stalled; /* messages over links that are down */
+    size_t stalled_count, stalled_capacity;
     xm_sim_order_t *order; /* NULL: none */
     char refusal[200];     /* why a message with an order was refused last */
 };
@@ -96,6 +103,13 @@ void xm_sim_start(xm_sim_fabric_t *fabric, xm_op_t *send, xm_op_t *receive);
 /* Takes what a dead or leaving rank has on the wire and in the order away. */
 void xm_sim_drop_messages(xm_sim_fabric_t *fabric, int rank, xm_status_t own);
 
+/* Takes what a rank has on the wire and in the order away: its own operations end, the others wait
+ * for their other half again. */
+void xm_sim_recall_messages(xm_sim_fabric_t *fabric, int rank);
+
+/* An operation waits for its other half (again). */
+void xm_sim_wait_for_match(xm_sim_fabric_t *fabric, xm_op_t *op);
+
 /* Ends what waits for its other half. */
 void xm_sim_end_waiting(xm_sim_fabric_t *fabric, int rank, xm_status_t own);
 
@@ -107,6 +121,9 @@ void xm_sim_order_leave(xm_sim_fabric_t *fabric, const xm_op_t *send);
 
 /* The same for all messages of a rank, whose operations are ended. */
 void xm_sim_order_drop(xm_sim_fabric_t *fabric, int rank, xm_status_t own);
+
+/* Takes all messages of a rank away: its operations end, the other halves wait again. */
+void xm_sim_order_recall(xm_sim_fabric_t *fabric, int rank);
 
 /* After a death: nobody waits for the slots of the dead any more. */
 void xm_sim_order_pass_dead(xm_sim_fabric_t *fabric);

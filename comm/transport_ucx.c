@@ -139,6 +139,9 @@ static int ucx_progress(xm_transport_t *transport)
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
     unsigned count = 0;
 
+    if (self->fenced && !self->closing) {
+        return xm_ucx_deliver(self);
+    }
     for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
         /* What was abandoned may name memory that its owner has freed since: a peer that answers
          * late would have it sent or written to. */
@@ -162,7 +165,7 @@ static xm_status_t ucx_arm(xm_transport_t *transport)
     for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
         ucs_status_t status = UCS_OK;
 
-        if (self->rails[rail].open) {
+        if (self->rails[rail].open && !self->fenced) {
             status = ucp_worker_arm(self->rails[rail].worker);
         }
         if (status == UCS_ERR_BUSY) {
@@ -179,6 +182,36 @@ static xm_status_t ucx_arm(xm_transport_t *transport)
 static int ucx_event_fd(const xm_transport_t *transport)
 {
     return ((const xm_ucx_transport_t *)transport)->epoll;
+}
+
+static bool ucx_waits(const xm_transport_t *transport, int peer, uint64_t *moved)
+{
+    const xm_ucx_peer_t *other = &((const xm_ucx_transport_t *)transport)->peers[peer];
+
+    *moved = other->moved;
+    return other->users > 0;
+}
+
+/* UCX writes to the user's memory from inside its progress only, so none is made any more. */
+static void ucx_fence(xm_transport_t *transport)
+{
+    xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
+
+    self->fenced = true;
+    for (int rank = 0; rank < self->base.size; ++rank) {
+        xm_ucx_abandon_ops(&self->peers[rank]);
+    }
+    (void)xm_ucx_deliver(self);
+}
+
+static void ucx_path(xm_transport_t *transport, int peer, char *buffer, size_t size)
+{
+    const xm_ucx_transport_t *self = (const xm_ucx_transport_t *)transport;
+
+    buffer[0] = '\0';
+    if (self->peers[peer].connected) {
+        (void)xm_transport_ucx_lanes(transport, peer, buffer, size);
+    }
 }
 
 static int64_t ucx_now(const xm_transport_t *transport)
@@ -201,4 +234,7 @@ const xm_transport_ops_t xm_ucx_ops = {.name = "ucx",
                                        .event_fd = ucx_event_fd,
                                        .peer_failed = ucx_peer_failed,
                                        .now = ucx_now,
+                                       .waits = ucx_waits,
+                                       .fence = ucx_fence,
+                                       .path = ucx_path,
                                        .destroy = xm_ucx_destroy};

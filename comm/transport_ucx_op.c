@@ -30,6 +30,19 @@ static void ring_remove(xm_op_t *op)
     op->priv.next->priv.previous = op->priv.previous;
 }
 
+/* The operation leaves its peer's ring. */
+static void leave_ring(xm_op_t *op)
+{
+    xm_ucx_transport_t *self = op->priv.owner;
+    xm_ucx_peer_t *peer = &self->peers[op->priv.peer];
+
+    ring_remove(op);
+    if (op->priv.tag < XM_TRANSPORT_TAG_OWN) {
+        --peer->users;
+        ++peer->moved;
+    }
+}
+
 /* UCX is done with the operation. `done` is called later, outside of UCX and of posting calls. */
 static void throw_rest_away(const xm_op_t *op);
 
@@ -37,7 +50,7 @@ void xm_ucx_end_op(xm_op_t *op, xm_status_t status)
 {
     xm_ucx_transport_t *self = op->priv.owner;
 
-    ring_remove(op);
+    leave_ring(op);
     if (op->priv.status == XM_IN_PROGRESS) {
         op->priv.status = status;
     }
@@ -309,7 +322,7 @@ static void throw_rest_away(const xm_op_t *op)
     xm_ucx_peer_t *peer = &self->peers[op->priv.peer];
     unsigned left = lanes_left(peer, op);
 
-    if (peer->failed || peer->reported || self->closing) {
+    if (peer->failed || peer->reported || self->closing || self->fenced) {
         return;
     }
     for (int lane = 0; lane < peer->stripe.rails; ++lane) {
@@ -359,9 +372,10 @@ static xm_status_t prepare(xm_ucx_transport_t *self, int rank, uint64_t tag, con
                             self->base.rank, op->priv.tag);
     }
     peer = &self->peers[rank];
-    if (self->closing) {
-        return xm_error_set(XM_ERR_CANCELED, "rank %d: the transport is being destroyed",
-                            self->base.rank);
+    if (self->closing || self->fenced) {
+        return xm_error_set(XM_ERR_CANCELED, "rank %d: the transport %s", self->base.rank,
+                            self->closing ? "is being destroyed"
+                                          : "is closed: the group was aborted or shrunk");
     }
     if (peer->failed || peer->reported) {
         if (self->base.failed_peer < 0) {
@@ -388,6 +402,7 @@ static void start_op(xm_ucx_transport_t *self, xm_op_t *op, int peer, uint64_t t
     op->priv.pending = 0;
     op->priv.flags = 0;
     op->priv.status = XM_IN_PROGRESS;
+    self->peers[peer].users += tag < XM_TRANSPORT_TAG_OWN;
     ring_append(&self->peers[peer].in_flight, op);
 }
 
@@ -488,7 +503,7 @@ static xm_status_t post(xm_ucx_transport_t *self, const message_t *message, xm_o
         xm_ucx_end_op(op, XM_OK);
         return XM_IN_PROGRESS;
     }
-    ring_remove(op);
+    leave_ring(op);
     op->priv.kind = XM_UCX_IDLE;
     return op->priv.status == XM_IN_PROGRESS ? XM_OK : op->priv.status;
 }

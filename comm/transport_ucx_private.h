@@ -61,6 +61,8 @@ struct xm_ucx_peer {
     ucs_status_t reason;    /**< what UCX reported; UCS_OK when the caller told us */
     xm_op_t in_flight;      /**< head of a ring of operations */
     xm_ucx_piece_t *strays; /**< pieces without an operation */
+    int users;              /**< operations in flight that are not the worker's own */
+    uint64_t moved;         /**< those that have ended */
 };
 
 struct xm_memory {
@@ -76,6 +78,7 @@ struct xm_ucx_transport {
     int epoll;       /**< holds the rails' descriptors; -1 when spinning */
     int reports;     /**< peers with `reported` */
     bool closing;
+    bool fenced;
     bool fault_channel; /**< the caller reports deaths */
     xm_nics_t nics;
     xm_op_t ended;               /**< head of the ring of operations whose `done` is due */

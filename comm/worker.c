@@ -15,7 +15,7 @@
 #include "comm/transport_ucx.h"
 #include "comm/transport_verbs.h"
 #include "comm/worker_nics.h"
-#include "comm/worker_seats.h"
+#include "comm/worker_private.h"
 
 /*
  * FAULT_POLL_EVERY: busy progress calls between two looks at the fault channel.
@@ -27,17 +27,6 @@ enum { FAULT_POLL_EVERY = 256, DRAIN_CALLS = 1000 };
 static const int64_t verdict_grace_ns = 250000000;
 /* Longest sleep while an allgather runs over a bootstrap that has no descriptor. */
 static const int64_t oob_nap_ns = 1000000;
-
-struct xm_worker {
-    xm_bootstrap_t *bootstrap;
-    xm_transport_t *transport;
-    xm_worker_seats_t seats;
-    double timeout;
-    bool spin;
-    unsigned calls;
-    xm_status_t verdict; /* sticky failure of the job; XM_OK while there is none */
-    char sentence[1024];
-};
 
 int xm_worker_rank(const xm_worker_t *worker)
 {
@@ -99,12 +88,22 @@ static xm_status_t verdict(const xm_worker_t *worker)
     return worker->verdict == XM_OK ? XM_OK : xm_error_set(worker->verdict, "%s", worker->sentence);
 }
 
-/* The job has failed: ends the operations with the rank that is gone, and remembers. */
-static xm_status_t condemn(xm_worker_t *worker, xm_status_t status, int failed_rank)
+xm_status_t xm_worker_condemn(xm_worker_t *worker, xm_status_t status, int failed_rank)
 {
+    xm_bootstrap_fault_t fault = {.rank = failed_rank, .status = status};
+
     worker->verdict = status;
+    worker->failed_rank = failed_rank;
     (void)snprintf(worker->sentence, sizeof(worker->sentence), "%s", xm_last_error());
-    if (failed_rank >= 0) {
+    (void)snprintf(fault.sentence, sizeof(fault.sentence), "%s", worker->sentence);
+    xm_bootstrap_condemn(worker->bootstrap, &fault);
+    if (worker->heartbeat != NULL) {
+        fault.rank = failed_rank >= 0 ? worker->job_rank[failed_rank] : -1;
+        xm_heartbeat_tell(worker->heartbeat, &fault);
+    }
+    if (status == XM_ERR_CANCELED) {
+        xm_transport_fence(worker->transport);
+    } else if (failed_rank >= 0) {
         xm_transport_peer_failed(worker->transport, failed_rank);
         for (int i = 0; i < DRAIN_CALLS && xm_transport_progress(worker->transport) > 0; ++i) {
             continue;
@@ -113,12 +112,48 @@ static xm_status_t condemn(xm_worker_t *worker, xm_status_t status, int failed_r
     return verdict(worker);
 }
 
-static xm_status_t poll_faults(xm_worker_t *worker)
+/* What the heartbeat has found or heard. */
+static xm_status_t hear(xm_worker_t *worker)
+{
+    xm_bootstrap_fault_t fault;
+    int rank;
+
+    if (worker->vigil != NULL) {
+        xm_vigil_on_news(worker->vigil);
+    }
+    if (!xm_heartbeat_verdict(worker->heartbeat, &fault)) {
+        return XM_OK;
+    }
+    rank = fault.rank >= 0 ? worker->group_rank[fault.rank] : -1;
+    return xm_worker_condemn(worker, xm_error_set(fault.status, "%s", fault.sentence), rank);
+}
+
+xm_status_t xm_worker_poll_faults(xm_worker_t *worker)
 {
     int failed_rank = -1;
     xm_status_t status = xm_bootstrap_poll(worker->bootstrap, &failed_rank);
 
-    return status < 0 ? condemn(worker, status, failed_rank) : XM_OK;
+    if (status < 0) {
+        return xm_worker_condemn(worker, status, failed_rank);
+    }
+    return worker->heartbeat != NULL && xm_heartbeat_take_news(worker->heartbeat) ? hear(worker)
+                                                                                  : XM_OK;
+}
+
+/* Looks after peers that are waited for; *next tells when to do so again. */
+static xm_status_t look_around(xm_worker_t *worker, int64_t *next)
+{
+    xm_bootstrap_fault_t fault;
+
+    *next = INT64_MAX;
+    if (worker->vigil == NULL) {
+        return XM_OK;
+    }
+    *next = xm_vigil_look(worker->vigil, xm_worker_now(worker), &fault);
+    return fault.status == XM_OK
+               ? XM_OK
+               : xm_worker_condemn(worker, xm_error_set(fault.status, "%s", fault.sentence),
+                                   fault.rank);
 }
 
 /* The transport lost a peer. The fault channel knows better who died first, so it is asked. */
@@ -129,18 +164,19 @@ static xm_status_t judge_lost_peer(xm_worker_t *worker)
     int lost = worker->transport->failed_peer;
 
     while (entry.fd >= 0 && xm_worker_now(worker) < deadline) {
-        xm_status_t status = poll_faults(worker);
+        xm_status_t status = xm_worker_poll_faults(worker);
 
         if (status < 0) {
             return status;
         }
         (void)poll(&entry, 1, 10);
     }
-    return condemn(worker,
-                   xm_error_set(XM_ERR_PEER_DIED,
-                                "rank %d (host %s) is gone: the connection to it failed", lost,
-                                worker->seats.host_name[worker->seats.host_of[lost]]),
-                   lost);
+    return xm_worker_condemn(
+        worker,
+        xm_error_set(XM_ERR_PEER_DIED,
+                     "rank %d (host %s) is gone: rank %d lost the connection to it", lost,
+                     worker->seats.host_name[worker->seats.host_of[lost]], xm_worker_rank(worker)),
+        lost);
 }
 
 /* Progress and the checks that go with it; *moved tells whether anything happened. */
@@ -151,27 +187,53 @@ static xm_status_t advance(xm_worker_t *worker, bool *moved)
         return judge_lost_peer(worker);
     }
     if (++worker->calls % FAULT_POLL_EVERY == 0) {
+        int64_t next;
+        xm_status_t status = xm_worker_poll_faults(worker);
+
         *moved = true; /* what was read may be the end of an allgather: the caller must look */
-        return poll_faults(worker);
+        return status < 0 ? status : look_around(worker, &next);
     }
-    return XM_OK;
+    return worker->heartbeat != NULL && xm_heartbeat_take_news(worker->heartbeat) ? hear(worker)
+                                                                                  : XM_OK;
 }
 
-/* Sleeps on transport and fault channel for at most `duration` nanoseconds. */
+/* Sleeps on transport, fault channel and heartbeat for at most `duration` nanoseconds. */
 static xm_status_t sleep_until_event(xm_worker_t *worker, int64_t duration)
 {
     struct pollfd entries[] = {
         {.fd = xm_bootstrap_fd(worker->bootstrap), .events = POLLIN},
         {.fd = xm_transport_event_fd(worker->transport), .events = POLLIN},
+        {.fd = worker->heartbeat != NULL ? xm_heartbeat_fd(worker->heartbeat) : -1,
+         .events = POLLIN},
     };
     struct timespec limit = {.tv_sec = duration / 1000000000, .tv_nsec = duration % 1000000000};
-    int ready = ppoll(entries, 2, &limit, NULL);
+    int ready = ppoll(entries, 3, &limit, NULL);
 
     if (ready < 0 && errno != EINTR) {
         return xm_error_set(XM_ERR_IO, "ppoll: %s", strerror(errno));
     }
     /* The fault channel first: a dead peer shows up on both, and only this one names it. */
-    return ready > 0 && entries[0].revents != 0 ? poll_faults(worker) : XM_OK;
+    return ready > 0 && (entries[0].revents != 0 || entries[2].revents != 0)
+               ? xm_worker_poll_faults(worker)
+               : XM_OK;
+}
+
+/* The deadline passed: names whom this rank waited for. */
+static xm_status_t too_late(const xm_worker_t *worker)
+{
+    for (int rank = 0; rank < xm_worker_size(worker); ++rank) {
+        uint64_t moved;
+
+        if (rank != xm_worker_rank(worker) && xm_transport_waits(worker->transport, rank, &moved)) {
+            return xm_error_set(XM_ERR_TIMEOUT,
+                                "rank %d: the deadline passed (XM_TIMEOUT is %g s) with operations "
+                                "in flight with rank %d (host %s)",
+                                xm_worker_rank(worker), worker->timeout, rank,
+                                worker->seats.host_name[worker->seats.host_of[rank]]);
+        }
+    }
+    return xm_error_set(XM_ERR_TIMEOUT, "rank %d: the deadline passed (XM_TIMEOUT is %g s)",
+                        xm_worker_rank(worker), worker->timeout);
 }
 
 static xm_status_t wait_at_most(xm_worker_t *worker, int64_t deadline, int64_t longest_sleep)
@@ -181,31 +243,33 @@ static xm_status_t wait_at_most(xm_worker_t *worker, int64_t deadline, int64_t l
 
     /* A fault that an allgather read already makes no descriptor readable any more. */
     if (status == XM_OK && xm_bootstrap_verdict(worker->bootstrap) < 0) {
-        status = poll_faults(worker);
+        status = xm_worker_poll_faults(worker);
     }
     while (status == XM_OK) {
-        int64_t remaining;
+        int64_t now, next = INT64_MAX, sleep = longest_sleep;
 
         status = advance(worker, &moved);
         if (status < 0 || moved) {
             return status;
         }
-        remaining = deadline - xm_worker_now(worker);
-        if (remaining <= 0) {
+        status = look_around(worker, &next);
+        now = xm_worker_now(worker);
+        if (status < 0) {
+            return status;
+        }
+        if (now >= deadline) {
             /* The last word belongs to the fault channel: a death is a better reason. */
-            status = poll_faults(worker);
-            return status < 0 ? status
-                              : xm_error_set(XM_ERR_TIMEOUT,
-                                             "rank %d: the deadline passed (XM_TIMEOUT is %g s)",
-                                             xm_worker_rank(worker), worker->timeout);
+            status = xm_worker_poll_faults(worker);
+            return status < 0 ? status : too_late(worker);
         }
         if (worker->spin) {
             continue;
         }
         status = xm_transport_arm(worker->transport);
         if (status == XM_OK) {
-            status =
-                sleep_until_event(worker, remaining < longest_sleep ? remaining : longest_sleep);
+            sleep = deadline - now < sleep ? deadline - now : sleep;
+            sleep = next - now < sleep ? next - now : sleep;
+            status = sleep_until_event(worker, sleep > 0 ? sleep : 0);
             if (status < 0 || xm_worker_now(worker) < deadline) {
                 return status;
             }
@@ -224,13 +288,17 @@ xm_status_t xm_worker_wait(xm_worker_t *worker, int64_t deadline)
 xm_status_t xm_worker_progress(xm_worker_t *worker)
 {
     bool moved;
+    int64_t next;
     xm_status_t status = verdict(worker);
 
     if (status == XM_OK) {
         status = advance(worker, &moved);
     }
     /* Callers come here rarely, and rank 0 passes on what it reads: so it reads every time. */
-    return status < 0 ? status : poll_faults(worker);
+    if (status == XM_OK) {
+        status = xm_worker_poll_faults(worker);
+    }
+    return status < 0 ? status : look_around(worker, &next);
 }
 
 static xm_status_t allgather_until(xm_worker_t *worker, const void *send, void *receive,
@@ -316,6 +384,96 @@ static xm_status_t join(const xm_job_env_t *env, const xm_worker_params_t *param
                             : xm_bootstrap_create_star(params->oob, timeout, bootstrap);
 }
 
+/* The ranks of a job that begins are those of its group. */
+static xm_status_t number_ranks(xm_worker_t *worker)
+{
+    int size = xm_bootstrap_size(worker->bootstrap);
+
+    worker->job_rank = calloc((size_t)size, sizeof(*worker->job_rank));
+    worker->group_rank = calloc((size_t)size, sizeof(*worker->group_rank));
+    if (worker->job_rank == NULL || worker->group_rank == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a group of %d ranks", size);
+    }
+    for (int rank = 0; rank < size; ++rank) {
+        worker->job_rank[rank] = worker->group_rank[rank] = rank;
+    }
+    return XM_OK;
+}
+
+/* Once, and last of what all ranks do together: nobody is asked after before he can answer. */
+static xm_status_t make_contacts(xm_worker_t *worker)
+{
+    xm_status_t status = XM_OK;
+
+    /* A caller's table alone knows nobody's address. */
+    if (worker->contacts.of == NULL && xm_bootstrap_size(worker->bootstrap) > 1 &&
+        xm_bootstrap_fd(worker->bootstrap) >= 0) {
+        status = xm_contacts_open(&worker->contacts, worker->bootstrap, worker->timeout);
+        if (status == XM_OK && worker->interval > 0.0) {
+            status = xm_heartbeat_create(&worker->contacts, worker->interval, &worker->heartbeat);
+        }
+    }
+    return status;
+}
+
+xm_status_t xm_worker_enter(xm_worker_t *worker)
+{
+    xm_status_t status =
+        xm_worker_seats_exchange(&worker->seats, worker->bootstrap, worker->host, worker->timeout);
+
+    if (status == XM_OK) {
+        status = worker->verbs ? open_verbs(worker) : open_ucx(worker);
+    }
+    if (status == XM_OK) {
+        status = make_contacts(worker);
+    }
+    if (status == XM_OK && worker->heartbeat != NULL) {
+        status = xm_vigil_create(worker->transport, worker->heartbeat, &worker->contacts,
+                                 worker->job_rank, worker->interval, &worker->vigil);
+    }
+    if (status == XM_OK && worker->heartbeat != NULL) {
+        xm_heartbeat_begin(worker->heartbeat, (uint32_t)worker->generation, worker->group_rank);
+        xm_heartbeat_await(worker->heartbeat);
+    }
+    return status;
+}
+
+void xm_worker_leave(xm_worker_t *worker)
+{
+    xm_transport_destroy(worker->transport);
+    worker->transport = NULL;
+    xm_vigil_destroy(worker->vigil);
+    worker->vigil = NULL;
+    xm_bootstrap_destroy(worker->bootstrap);
+    worker->bootstrap = NULL;
+    xm_worker_seats_free(&worker->seats);
+    worker->seats = (xm_worker_seats_t){0};
+}
+
+static void free_worker(xm_worker_t *worker)
+{
+    xm_heartbeat_destroy(worker->heartbeat);
+    xm_contacts_close(&worker->contacts);
+    free(worker->group_rank);
+    free(worker->job_rank);
+    free(worker->host);
+    free(worker);
+}
+
+void xm_worker_give_up(xm_worker_t *worker, const char *sentence)
+{
+    int rank = xm_worker_rank(worker);
+    xm_bootstrap_fault_t fault = {.rank = worker->job_rank[rank], .status = XM_ERR_CANCELED};
+
+    xm_bootstrap_abort(worker->bootstrap, sentence);
+    if (worker->heartbeat != NULL && worker->verdict == XM_OK) {
+        (void)snprintf(fault.sentence, sizeof(fault.sentence),
+                       "rank %d (host %s, pid %d) gave up: %s", rank,
+                       worker->contacts.of[fault.rank].host, (int)getpid(), sentence);
+        xm_heartbeat_tell(worker->heartbeat, &fault);
+    }
+}
+
 xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *params,
                              xm_worker_t **worker)
 {
@@ -345,20 +503,23 @@ xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *
     }
     self->timeout = params->timeout > 0.0 ? params->timeout : xm_config_seconds(XM_CONFIG_TIMEOUT);
     self->spin = strcmp(xm_config_string(XM_CONFIG_PROGRESS), "spin") == 0;
+    self->interval = xm_config_seconds(XM_CONFIG_HEARTBEAT);
+    self->failed_rank = -1;
+    self->verbs = verbs;
+    self->host = params->host != NULL ? strdup(params->host) : NULL;
     status = join(env, params, self->timeout, &self->bootstrap);
     if (status < 0) {
-        free(self);
+        free_worker(self);
         return status;
     }
-    status = xm_worker_seats_exchange(&self->seats, self->bootstrap, params->host, self->timeout);
+    status = number_ranks(self);
     if (status == XM_OK) {
-        status = verbs ? open_verbs(self) : open_ucx(self);
+        status = xm_worker_enter(self);
     }
     if (status < 0) {
         xm_bootstrap_abort(self->bootstrap, xm_last_error());
-        xm_bootstrap_destroy(self->bootstrap);
-        xm_worker_seats_free(&self->seats);
-        free(self);
+        xm_worker_leave(self);
+        free_worker(self);
         return status;
     }
     *worker = self;
@@ -370,15 +531,13 @@ void xm_worker_destroy(xm_worker_t *worker, const char *reason)
     if (worker == NULL) {
         return;
     }
-    if (reason != NULL) {
-        xm_bootstrap_abort(worker->bootstrap, reason);
+    if (reason != NULL && worker->bootstrap != NULL) {
+        xm_worker_give_up(worker, reason);
     } else if (worker->verdict == XM_OK) {
         /* Nobody closes his connections while another still needs them. A failure here is the
          * failure of somebody who will report it himself. */
         (void)xm_worker_barrier(worker);
     }
-    xm_transport_destroy(worker->transport);
-    xm_bootstrap_destroy(worker->bootstrap);
-    xm_worker_seats_free(&worker->seats);
-    free(worker);
+    xm_worker_leave(worker);
+    free_worker(worker);
 }

@@ -11,8 +11,9 @@
  * Waiting: xm_worker_wait() is called in a loop `while (!finished) status = xm_worker_wait(worker,
  * deadline)`. It makes progress and, when there is none to be made, sleeps until the transport or
  * the fault channel has something to say or the deadline passes (idle ranks use no CPU;
- * XM_PROGRESS=spin changes that). It is the only blocking point, so a dead rank or a passed
- * deadline ends every wait.
+ * XM_PROGRESS=spin changes that). It is the only blocking point, so a rank that died, hangs or
+ * cannot be reached any more (XM_HEARTBEAT; docs/failures.md says what is found how soon) and a
+ * passed deadline end every wait. What then can be done with the other ranks: group.h.
  *
  * Threads: one thread at a time per worker.
  */

@@ -89,6 +89,7 @@ static void fail(xm_executor_t *executor, xm_status_t status)
 {
     if (executor->result == XM_OK) {
         executor->result = status;
+        xm_transport_spend_channel(executor->transport, executor->channel);
         (void)snprintf(executor->reason, sizeof(executor->reason), "%s", xm_last_error());
     }
 }
@@ -159,6 +160,7 @@ void xm_executor_note_done(xm_op_t *op, xm_status_t status)
     xm_executor_t *executor = note->executor;
 
     note->busy = false;
+    ++executor->steps;
     --executor->notes_in_flight;
     if (status < 0) {
         fail(executor, status);
@@ -317,8 +319,9 @@ static void post_chunk(lane_t *lane)
     chunk_range(hop, slot->chunk, &first, &count);
     buffer = chunk_memory(lane, slot, first, count, &memory);
     length = (size_t)(count * executor->tensors[hop->tensor].element_size);
+    slot->posted_ns = xm_transport_now(executor->transport);
     if (slot->chunk == 0) {
-        hop->span.start_ns = xm_transport_now(executor->transport);
+        hop->span.start_ns = slot->posted_ns;
     }
     slot->op.order = executor->ordered && lane_sends(lane) ? (uint64_t)slot_message(slot) + 1 : 0;
     ++lane->in_flight;
@@ -360,6 +363,7 @@ static void retire(lane_t *lane)
         }
         lane->oldest = (lane->oldest + 1) % lane->slot_count;
         --lane->in_flight;
+        ++executor->steps;
         --executor->in_flight;
         executor->crossing -= lane->kind == LANE_CROSSING;
         if (executor->result == XM_OK) {
@@ -440,6 +444,7 @@ static void copy_some(xm_executor_t *executor)
                          tensor->dst, first, count);
         }
         executor->next_copy_element += count;
+        ++executor->steps;
         budget -= count * tensor->element_size;
         if (count == left) {
             ++executor->next_copy;

@@ -70,8 +70,10 @@ typedef struct xm_executor_params {
     void *dst;
     uint64_t dst_bytes;
     int window;  /**< chunks in flight per peer, at most 64; 0: XM_WINDOW, or 64 if ordered */
-    int channel; /**< 0 … 255, equal on all ranks, different for executors alive together, and
-                    never that of an executor whose run failed: its messages may still come */
+    int channel; /**< 0 … 254, equal on all ranks, different for executors alive together.
+                    After a run has failed on it, a channel takes no new executor on the same
+                    transport, because messages of the failed run may still come: another channel
+                    does, or the transport after xm_group_shrink() */
     uint64_t memory_limit; /**< bytes of pack buffers on this rank; 0: no limit beyond that per peer
                             */
     bool turns;            /**< keep the plan's order on the NICs, see above; equal on all ranks */
@@ -129,6 +131,14 @@ XM_API void xm_executor_cancel(xm_executor_t *executor);
  * transfer is xm_plan_first_hop() plus i. Hops of other ranks give zeros.
  */
 XM_API void xm_executor_span(const xm_executor_t *executor, int64_t hop, xm_span_t *span);
+
+/**
+ * Describes what a run in flight waits for, one call of @p line for each: peer, tensor, transfer
+ * and hop, chunk, since when, bytes moved, and what carries them; at most about two dozen. @p
+ * worker knows the names of hosts; NULL: none. XM_WATCHDOG has xm_reshard_run() log this.
+ */
+XM_API void xm_executor_describe(const xm_executor_t *executor, const xm_worker_t *worker,
+                                 void (*line)(void *arg, const char *text), void *arg);
 
 /** Bytes of pack buffers that this executor has allocated. */
 XM_API uint64_t xm_executor_staging_bytes(const xm_executor_t *executor);

@@ -7,7 +7,7 @@
 
 enum {
     MAX_WINDOW = 64,
-    MAX_CHANNEL = 255,
+    MAX_CHANNEL = 254,     /* the tags of 255 are the worker's own (transport.h) */
     DRAIN_ROUNDS = 1000000 /* progress calls a destroyed executor grants its cancelled operations */
 };
 
@@ -30,6 +30,12 @@ static xm_status_t check_params(const xm_executor_params_t *params)
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "the plan names rank %d, the job has ranks 0 … %d", ranks - 1,
                             params->transport->size - 1);
+    }
+    if (xm_transport_channel_is_spent(params->transport, params->channel)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "rank %d: a run failed on channel %d, and messages of it may still "
+                            "come: use another channel, or shrink the group",
+                            params->transport->rank, params->channel);
     }
     return XM_OK;
 }

@@ -68,6 +68,7 @@ typedef struct {
     char *packed; /* its pack buffer, or NULL */
     bool busy;
     xm_status_t status;
+    int64_t posted_ns;
 } slot_t;
 
 /* What may hold a lane back, beside its window. */
@@ -146,7 +147,8 @@ struct xm_executor {
     lane_t *ended; /* list */
     int crossing;  /* chunks of ours on the NIC */
     int64_t in_flight;
-    int64_t left; /* hops that have not ended */
+    int64_t left;   /* hops that have not ended */
+    uint64_t steps; /* chunks, copies and turns so far: it grows as long as anything moves */
     bool idle_announced;
     bool gave_up; /* on a peer that may live: operations with it may still touch the buffers */
     bool canceled;

@@ -3,6 +3,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "comm/config.h"
+#include "comm/log.h"
+
 char *xm_executor_describe_wait(const xm_executor_t *executor, char *buffer, size_t size)
 {
     (void)snprintf(buffer, size, "has nothing in flight");
@@ -24,12 +27,16 @@ char *xm_executor_describe_wait(const xm_executor_t *executor, char *buffer, siz
         const slot_t *slot = &lane->slots[lane->oldest];
 
         if (lane->in_flight > 0) {
+            char path[128];
+
+            xm_transport_path(executor->transport, lane->peer, path, sizeof(path));
             (void)snprintf(buffer, size,
                            "waits for chunk %" PRId64 " of %" PRId64 " of transfer %" PRId64
-                           " (tensor %.100s) %s rank %d",
+                           " (tensor %.100s) %s rank %d%s%s",
                            slot->chunk + 1, slot->hop->chunks, slot->hop->transfer,
                            xm_plan_tensor_name(executor->plan, slot->hop->tensor),
-                           lane_sends(lane) ? "to" : "from", lane->peer);
+                           lane_sends(lane) ? "to" : "from", lane->peer,
+                           path[0] != '\0' ? " over " : "", path);
             if (!lane_sends(lane)) {
                 break; /* a missing arrival says more than a blocked departure */
             }
@@ -54,21 +61,76 @@ xm_status_t xm_reshard_name_culprit(xm_worker_t *worker, xm_status_t status)
     return verdict;
 }
 
+/* Notices that nothing moves, and says so once per stall. */
+typedef struct {
+    int64_t limit; /* ns; 0: off */
+    int64_t since;
+    uint64_t steps;
+    bool told;
+} watchdog_t;
+
+static void log_line(void *arg, const char *text)
+{
+    xm_log_warn("watchdog: rank %d %s", *(const int *)arg, text);
+}
+
+static void look_for_stall(watchdog_t *watchdog, const xm_worker_t *worker,
+                           const xm_executor_t *executor)
+{
+    int64_t now = xm_worker_now(worker);
+    int rank = xm_worker_rank(worker);
+
+    if (watchdog->limit == 0) {
+        return;
+    }
+    if (watchdog->steps != executor->steps) {
+        watchdog->steps = executor->steps;
+        watchdog->since = now;
+        watchdog->told = false;
+    } else if (!watchdog->told && now - watchdog->since >= watchdog->limit) {
+        watchdog->told = true;
+        xm_log_warn("watchdog: rank %d: nothing of a reshard has moved for %.1f s", rank,
+                    (double)(now - watchdog->since) * 1e-9);
+        xm_executor_describe(executor, worker, log_line, &rank);
+    }
+}
+
+/* Sleeps until something happens, at most until the deadline. */
+static xm_status_t wait_watched(xm_worker_t *worker, const xm_executor_t *executor,
+                                watchdog_t *watchdog, int64_t deadline)
+{
+    int64_t until = deadline;
+    xm_status_t status;
+
+    if (!xm_executor_may_sleep(executor)) {
+        status = xm_worker_progress(worker);
+    } else {
+        if (watchdog->limit > 0 && !watchdog->told && watchdog->since + watchdog->limit < until) {
+            until = watchdog->since + watchdog->limit;
+        }
+        status = xm_worker_wait(worker, until);
+    }
+    look_for_stall(watchdog, worker, executor);
+    if (status == XM_ERR_TIMEOUT && xm_worker_now(worker) <= deadline) {
+        return XM_OK;
+    }
+    return status == XM_OK && xm_worker_now(worker) > deadline ? XM_ERR_TIMEOUT : status;
+}
+
 xm_status_t xm_reshard_run(xm_worker_t *worker, xm_executor_t *executor, int64_t deadline)
 {
     xm_status_t status = xm_executor_post(executor), waited = XM_OK;
     int64_t start = xm_worker_now(worker);
-    char sentence[1024], waits[256];
+    char sentence[1024], waits[512];
+    watchdog_t watchdog = {.limit = (int64_t)(xm_config_seconds(XM_CONFIG_WATCHDOG) * 1e9),
+                           .since = start,
+                           .steps = executor->steps};
 
     if (status < 0) {
         return status;
     }
     while ((status = xm_executor_advance(executor)) == XM_IN_PROGRESS) {
-        waited = xm_executor_may_sleep(executor) ? xm_worker_wait(worker, deadline)
-                                                 : xm_worker_progress(worker);
-        if (waited == XM_OK && xm_worker_now(worker) > deadline) {
-            waited = XM_ERR_TIMEOUT;
-        }
+        waited = wait_watched(worker, executor, &watchdog, deadline);
         if (waited == XM_OK) {
             continue;
         }

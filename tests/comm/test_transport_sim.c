@@ -182,6 +182,92 @@ START_TEST(death_ends_what_others_wait_for)
 }
 END_TEST
 
+/* Messages over a link that is down stand still, others do not; when it is up, they start anew. */
+START_TEST(a_cut_link_stands_still)
+{
+    xm_transport_t *t[4];
+    xm_sim_fabric_t *fabric = make(t);
+    static char from[1000000], to[1000000];
+    request_t send = fresh(&send), receive = fresh(&receive);
+    request_t near_send = fresh(&near_send), near_receive = fresh(&near_receive);
+    char a = 5, b = 0;
+    uint64_t moved;
+
+    memset(from, 9, sizeof(from));
+    (void)xm_transport_send(t[0], 2, 1, from, sizeof(from), NULL, &send.op);
+    (void)xm_transport_receive(t[2], 0, 1, to, sizeof(to), NULL, &receive.op);
+    ck_assert_xm_ok(xm_sim_fabric_cut(fabric, 0, 1, true));
+    ck_assert(!xm_sim_fabric_step(fabric));
+    ck_assert(xm_transport_waits(t[0], 2, &moved) && !xm_transport_waits(t[0], 1, &moved));
+    (void)xm_transport_send(t[0], 1, 1, &a, 1, NULL, &near_send.op);
+    (void)xm_transport_receive(t[1], 0, 1, &b, 1, NULL, &near_receive.op);
+    ck_assert(xm_sim_fabric_step(fabric));
+    ck_assert(xm_transport_progress(t[1]) == 1 && b == 5);
+    ck_assert_xm_ok(xm_sim_fabric_cut(fabric, 1, 0, false));
+    ck_assert(xm_sim_fabric_step(fabric));
+    (void)xm_transport_progress(t[0]);
+    (void)xm_transport_progress(t[2]);
+    ck_assert(send.ended == 1 && receive.ended == 1 && receive.status == XM_OK);
+    ck_assert_mem_eq(from, to, sizeof(from));
+    ck_assert(!xm_transport_waits(t[0], 2, &moved));
+    ck_assert_uint_eq(moved, 2);
+    /* Who dies behind a cut link takes his messages along. */
+    ck_assert_xm_ok(xm_sim_fabric_cut(fabric, 0, 1, true));
+    send = fresh(&send);
+    receive = fresh(&receive);
+    (void)xm_transport_send(t[0], 2, 1, from, sizeof(from), NULL, &send.op);
+    (void)xm_transport_receive(t[2], 0, 1, to, sizeof(to), NULL, &receive.op);
+    xm_sim_fabric_kill(fabric, 0);
+    ck_assert_int_eq(xm_transport_progress(t[2]), 1);
+    ck_assert_int_eq(receive.status, XM_ERR_PEER_DIED);
+    ck_assert_xm_fails(xm_sim_fabric_cut(fabric, 0, 2, true), XM_ERR_INVALID_ARGUMENT,
+                       "between host 0 and host 2 of 2");
+    end(fabric, t);
+}
+END_TEST
+
+/* After a fence nothing lands, and what others have left of the old times never meets the new. */
+START_TEST(a_fence_ends_everything_and_lets_nothing_in)
+{
+    xm_transport_t *t[4];
+    xm_sim_fabric_t *fabric = make(t);
+    static char old[1000000], fresh_bytes[1000000], to[1000000];
+    request_t send = fresh(&send), receive = fresh(&receive), lonely = fresh(&lonely);
+    request_t again = fresh(&again), late = fresh(&late);
+
+    memset(old, 1, sizeof(old));
+    memset(fresh_bytes, 2, sizeof(fresh_bytes));
+    (void)xm_transport_send(t[0], 2, 1, old, sizeof(old), NULL, &send.op);
+    (void)xm_transport_receive(t[2], 0, 1, to, sizeof(to), NULL, &receive.op);
+    (void)xm_transport_receive(t[2], 3, 1, to, sizeof(to), NULL, &lonely.op);
+    xm_transport_fence(t[2]);
+    ck_assert(receive.ended == 1 && receive.status == XM_ERR_CANCELED);
+    ck_assert(lonely.ended == 1 && lonely.status == XM_ERR_CANCELED);
+    ck_assert_int_eq(send.ended, 0); /* rank 0 has not heard of it */
+    ck_assert(!xm_sim_fabric_step(fabric));
+    ck_assert_int_eq(to[0], 0);
+    ck_assert_xm_fails(xm_transport_receive(t[2], 0, 2, to, 1, NULL, &late.op), XM_ERR_CANCELED,
+                       "closed");
+    /* The new transport of rank 2 does not get what rank 0's old one still sends. */
+    xm_transport_destroy(t[2]);
+    ck_assert_xm_ok(xm_transport_sim_create(fabric, 2, &t[2]));
+    receive = fresh(&receive);
+    (void)xm_transport_receive(t[2], 0, 1, to, sizeof(to), NULL, &receive.op);
+    ck_assert(!xm_sim_fabric_step(fabric));
+    xm_transport_fence(t[0]);
+    ck_assert(send.ended == 1 && send.status == XM_ERR_CANCELED);
+    xm_transport_destroy(t[0]);
+    ck_assert_xm_ok(xm_transport_sim_create(fabric, 0, &t[0]));
+    (void)xm_transport_send(t[0], 2, 1, fresh_bytes, sizeof(fresh_bytes), NULL, &again.op);
+    ck_assert(xm_sim_fabric_step(fabric));
+    (void)xm_transport_progress(t[2]);
+    (void)xm_transport_progress(t[0]);
+    ck_assert(receive.ended == 1 && receive.status == XM_OK && again.ended == 1);
+    ck_assert_mem_eq(to, fresh_bytes, sizeof(to));
+    end(fabric, t);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("transport_sim");
@@ -192,6 +278,8 @@ int main(void)
     tcase_add_test(tcase, wrong_lengths_and_cancels);
     tcase_add_test(tcase, cancelling_what_is_not_in_flight_does_nothing);
     tcase_add_test(tcase, death_ends_what_others_wait_for);
+    tcase_add_test(tcase, a_cut_link_stands_still);
+    tcase_add_test(tcase, a_fence_ends_everything_and_lets_nothing_in);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }

@@ -1,0 +1,137 @@
+/* What a run is doing, for people: the watchdog's lines (execute.h). */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "resharding/execute_private.h"
+
+enum { MOST_LINES = 24 };
+
+typedef struct {
+    const xm_executor_t *executor;
+    const xm_worker_t *worker;
+    void (*line)(void *arg, const char *text);
+    void *arg;
+    int lines, left_out;
+} report_t;
+
+static void write_line(report_t *report, const char *text)
+{
+    if (report->lines < MOST_LINES) {
+        ++report->lines;
+        report->line(report->arg, text);
+    } else {
+        ++report->left_out;
+    }
+}
+
+/* "rank 3 (host b)" */
+static char *name_peer(const report_t *report, int peer, char *buffer, size_t size)
+{
+    if (report->worker == NULL) {
+        (void)snprintf(buffer, size, "rank %d", peer);
+    } else {
+        (void)snprintf(
+            buffer, size, "rank %d (host %.64s)", peer,
+            xm_worker_host_name(report->worker, xm_worker_host_of(report->worker, peer)));
+    }
+    return buffer;
+}
+
+/* "tensor W, transfer 17, hop 42" */
+static char *name_hop(const xm_executor_t *executor, const hop_t *hop, char *buffer, size_t size)
+{
+    (void)snprintf(buffer, size, "tensor %.100s, transfer %" PRId64 ", hop %" PRId64,
+                   xm_plan_tensor_name(executor->plan, hop->tensor), hop->transfer, hop->number);
+    return buffer;
+}
+
+/* The chunks of a lane that are under way; the oldest one's hop and age are given. */
+static void describe_flight(report_t *report, const lane_t *lane)
+{
+    const xm_executor_t *executor = report->executor;
+    const slot_t *slot = &lane->slots[lane->oldest];
+    const hop_t *hop = slot->hop;
+    int64_t element = executor->tensors[hop->tensor].element_size;
+    int64_t bytes = (hop->end - hop->first) * element;
+    int64_t moved = min_of(slot->chunk * hop->chunk * element, bytes);
+    double age = (double)(xm_transport_now(executor->transport) - slot->posted_ns) * 1e-9;
+    char peer[128], name[256], path[128], text[1024];
+
+    xm_transport_path(executor->transport, lane->peer, path, sizeof(path));
+    (void)snprintf(text, sizeof(text),
+                   "waits for %s: %s, chunk %" PRId64 " of %" PRId64
+                   " %s it, posted %.1f s ago, %d in flight, %" PRId64 " of %" PRId64
+                   " bytes moved%s%s",
+                   name_peer(report, lane->peer, peer, sizeof(peer)),
+                   name_hop(executor, hop, name, sizeof(name)), slot->chunk + 1, hop->chunks,
+                   lane_sends(lane) ? "to" : "from", age, lane->in_flight, moved, bytes,
+                   path[0] != '\0' ? ", over " : "", path);
+    write_line(report, text);
+}
+
+/* A lane that has nothing under way although it is not at its end. */
+static void describe_halt(report_t *report, const lane_t *lane)
+{
+    const xm_executor_t *executor = report->executor;
+    const hop_t *hop = &executor->hops[lane->items[lane->next_item]];
+    char peer[128], name[256], text[1024];
+    const char *reason = "a free pack buffer, or others that leave the host";
+
+    if (hop->turns_left > 0) {
+        reason = "its turn on the NIC";
+    } else if (hop->feed >= 0 &&
+               executor->hops[hop->feed].arrived < hop->first + lane->next_chunk * hop->chunk + 1) {
+        reason = "what it passes on to arrive here";
+    }
+    (void)snprintf(text, sizeof(text),
+                   "has not begun chunk %" PRId64 " of %" PRId64 " %s %s: %s; it waits for %s",
+                   lane->next_chunk + 1, hop->chunks, lane_sends(lane) ? "to" : "from",
+                   name_peer(report, lane->peer, peer, sizeof(peer)),
+                   name_hop(executor, hop, name, sizeof(name)), reason);
+    write_line(report, text);
+}
+
+static void describe_notes(report_t *report)
+{
+    const xm_executor_t *executor = report->executor;
+
+    for (int64_t n = 0; executor->notes_in_flight > 0 && n < executor->note_count; ++n) {
+        const note_t *note = &executor->notes[n];
+        char peer[128], name[256], text[512];
+
+        if (note->busy && note->awaited) {
+            (void)snprintf(text, sizeof(text), "waits for %s to pass the turn for %s",
+                           name_peer(report, note->peer, peer, sizeof(peer)),
+                           name_hop(executor, &executor->hops[note->hop], name, sizeof(name)));
+            write_line(report, text);
+        }
+    }
+}
+
+void xm_executor_describe(const xm_executor_t *executor, const xm_worker_t *worker,
+                          void (*line)(void *arg, const char *text), void *arg)
+{
+    report_t report = {.executor = executor, .worker = worker, .line = line, .arg = arg};
+    char text[128];
+
+    for (int sends = 0; sends < 2;
+         ++sends) { /* missing arrivals say more than blocked departures */
+        for (int l = 0; l < executor->lane_count; ++l) {
+            const lane_t *lane = &executor->lanes[l];
+
+            if (lane_sends(lane) != (sends != 0)) {
+                continue;
+            }
+            if (lane->in_flight > 0) {
+                describe_flight(&report, lane);
+            } else if (lane->next_item < lane->item_count) {
+                describe_halt(&report, lane);
+            }
+        }
+    }
+    describe_notes(&report);
+    if (report.left_out > 0) {
+        (void)snprintf(text, sizeof(text), "and %d more", report.left_out);
+        report.line(report.arg, text);
+    }
+}
