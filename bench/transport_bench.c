@@ -212,7 +212,7 @@ static xm_status_t measure(seat_t *seat, uint64_t seed)
 
         memcpy(wrong, seat->samples, sizeof(wrong));
         seat->wrong = wrong[1];
-        printf("%12zu %11d %12.2f %12.1f %10.4f %8" PRIu64 "\n", length, o->iterations,
+        printf("%12zu %11d %12.2f %12.3f %10.6f %8" PRIu64 "\n", length, o->iterations,
                latency * 1e6, rate * 1e-6, rate * 1e-9, wrong[1]);
         (void)fflush(stdout);
     }

@@ -1,7 +1,7 @@
 /**
  * @file transport.h
- * Moves tagged messages between ranks. One ops table, several implementations (UCX, a simulated
- * fabric).
+ * Moves tagged messages between ranks. One ops table, several implementations (UCX, RDMA verbs, a
+ * simulated fabric).
  *
  * A message goes from one rank to one peer, matches a receive posted for that peer with the same
  * tag (below 2^48; a worker keeps those from ::XM_TRANSPORT_TAG_OWN for itself), and has exactly
