@@ -460,6 +460,7 @@ static const xm_bootstrap_ops_t tcp_ops = {.post = tcp_post,
                                            .abandon = tcp_abandon,
                                            .poll = tcp_poll,
                                            .fd = tcp_fd,
+                                           .connected = true,
                                            .abort = tcp_abort,
                                            .condemn = tcp_condemn,
                                            .destroy = tcp_destroy};
