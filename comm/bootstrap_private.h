@@ -18,6 +18,7 @@ typedef struct xm_bootstrap_ops {
     xm_status_t (*abandon)(xm_bootstrap_t *bootstrap, double waited);
     xm_status_t (*poll)(xm_bootstrap_t *bootstrap);
     int (*fd)(const xm_bootstrap_t *bootstrap);
+    bool connected; /**< over TCP: bootstrap_tcp.h's functions may be used */
     void (*abort)(xm_bootstrap_t *bootstrap, const char *sentence);
     void (*condemn)(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault);
     void (*destroy)(xm_bootstrap_t *bootstrap);

@@ -154,6 +154,10 @@ xm_status_t xm_group_shrink(xm_worker_t *worker, double timeout)
     bool *dead;
     xm_status_t status;
 
+    if (worker->contacts.of == NULL && xm_worker_size(worker) > 1) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "a group over the caller's own allgather cannot be shrunk");
+    }
     if (worker->verdict == XM_ERR_PEER_DIED && worker->failed_rank == xm_worker_rank(worker)) {
         char sentence[sizeof(worker->sentence)];
 

@@ -31,6 +31,8 @@ void xm_verbs_end_op(xm_op_t *op, xm_status_t status)
     }
     op->priv.status = status;
     --self->in_flight;
+    self->peers[op->priv.peer].users -= op->priv.tag < XM_TRANSPORT_TAG_OWN;
+    ++self->peers[op->priv.peer].moved;
     xm_verbs_ring_append(&self->ended, op);
 }
 
@@ -100,9 +102,9 @@ static xm_status_t check(xm_verbs_transport_t *self, int rank, uint64_t tag, con
                             "rank %d: operation with tag %" PRIu64 " is posted while in flight",
                             self->base.rank, op->priv.tag);
     }
-    if (self->closing) {
-        return xm_error_set(XM_ERR_CANCELED, "rank %d: the transport is being destroyed",
-                            self->base.rank);
+    if (self->closing || self->fenced) {
+        return xm_error_set(XM_ERR_CANCELED, "rank %d: the transport %s", self->base.rank,
+                            self->closing ? "is being destroyed" : "was closed for good");
     }
     return XM_OK;
 }
@@ -129,6 +131,7 @@ static void start(xm_verbs_transport_t *self, xm_op_t *ring, xm_op_t *op, int pe
     op->priv.status = XM_IN_PROGRESS;
     xm_verbs_ring_append(ring, op);
     ++self->in_flight;
+    self->peers[peer].users += tag < XM_TRANSPORT_TAG_OWN;
 }
 
 /* Takes back what start() did, for an operation that is not in flight after all. */
@@ -304,6 +307,26 @@ static int64_t verbs_now(const xm_transport_t *transport)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+static bool verbs_waits(const xm_transport_t *transport, int rank, uint64_t *moved)
+{
+    const xm_verbs_peer_t *peer = &((const xm_verbs_transport_t *)transport)->peers[rank];
+
+    *moved = peer->moved;
+    return peer->users > 0;
+}
+
+/* Devices write to the user's memory by themselves, so the connections go. */
+static void verbs_fence(xm_transport_t *transport)
+{
+    xm_verbs_transport_t *self = (xm_verbs_transport_t *)transport;
+
+    if (!self->fenced) {
+        self->fenced = true;
+        xm_verbs_sever(self);
+        (void)xm_verbs_deliver(self);
+    }
+}
+
 const xm_transport_ops_t xm_verbs_ops = {.name = "verbs",
                                          .memory_register = xm_verbs_memory_register,
                                          .memory_deregister = xm_verbs_memory_deregister,
@@ -315,4 +338,7 @@ const xm_transport_ops_t xm_verbs_ops = {.name = "verbs",
                                          .event_fd = verbs_event_fd,
                                          .peer_failed = xm_verbs_peer_failed,
                                          .now = verbs_now,
+                                         .waits = verbs_waits,
+                                         .fence = verbs_fence,
+                                         .path = xm_verbs_path,
                                          .destroy = xm_verbs_destroy};

@@ -219,6 +219,13 @@ xm_status_t xm_transport_verbs_lanes(xm_transport_t *transport, int rank, char *
     return XM_OK;
 }
 
+void xm_verbs_path(xm_transport_t *transport, int rank, char *buffer, size_t size)
+{
+    if (xm_transport_verbs_lanes(transport, rank, buffer, size) < 0 && size > 0) {
+        buffer[0] = '\0';
+    }
+}
+
 static bool all_sent(const xm_verbs_transport_t *self)
 {
     for (int i = 0; i < self->base.size * XM_NICS_MAX; ++i) {
@@ -238,15 +245,8 @@ static void end_ring(const xm_op_t *head)
     }
 }
 
-void xm_verbs_destroy(xm_transport_t *transport)
+void xm_verbs_sever(xm_verbs_transport_t *self)
 {
-    xm_verbs_transport_t *self = (xm_verbs_transport_t *)transport;
-    int64_t deadline = xm_transport_now(transport) + settle_ns;
-
-    self->closing = true;
-    while (!all_sent(self) && xm_transport_now(transport) < deadline) {
-        (void)transport->ops->progress(transport);
-    }
     /* From here on nothing that comes is looked at. */
     for (int rank = 0; rank < self->base.size; ++rank) {
         self->peers[rank].failed = self->peers[rank].closed = true;
@@ -258,6 +258,18 @@ void xm_verbs_destroy(xm_transport_t *transport)
         end_ring(&self->peers[rank].busy);
         xm_verbs_forget_stored(&self->peers[rank]);
     }
+}
+
+void xm_verbs_destroy(xm_transport_t *transport)
+{
+    xm_verbs_transport_t *self = (xm_verbs_transport_t *)transport;
+    int64_t deadline = xm_transport_now(transport) + settle_ns;
+
+    self->closing = true;
+    while (!self->fenced && !all_sent(self) && xm_transport_now(transport) < deadline) {
+        (void)transport->ops->progress(transport);
+    }
+    xm_verbs_sever(self);
     (void)xm_verbs_deliver(self);
     xm_verbs_memory_forget(self);
     for (int i = 0; i < self->port_count; ++i) {

@@ -130,6 +130,8 @@ struct xm_verbs_peer {
     bool heard;           /* something came since the last tick */
     bool failed;          /* nothing can be posted any more */
     bool closed;          /* its lanes are, too */
+    int users;            /* operations in flight of the transport's users */
+    uint64_t moved;       /* operations that have ended */
     char reason[XM_VERBS_REASON_SIZE];
 };
 
@@ -146,6 +148,7 @@ struct xm_verbs_transport {
     bool ticking; /* the timer runs */
     bool slept;   /* there may be something in the epoll instance */
     bool closing;
+    bool fenced; /* nothing is done any more */
     unsigned calls;
     int in_flight; /* operations */
     int failures;  /* peers that failed and are not closed */
@@ -297,6 +300,12 @@ const char *xm_verbs_format_address(const xm_verbs_port_offer_t *port, xm_verbs_
                                     char *text, size_t size);
 
 /* transport_verbs_create.c */
+
+/** Closes all connections and ends what is in flight; from then on no peer can be reached. */
+void xm_verbs_sever(xm_verbs_transport_t *self);
+
+/** What carries messages to a peer, see xm_transport_verbs_lanes(). */
+void xm_verbs_path(xm_transport_t *transport, int rank, char *buffer, size_t size);
 
 /** Gives a port its completion queue and slots; those to send from hold @p send_size bytes. */
 xm_status_t xm_verbs_equip_port(xm_verbs_transport_t *self, xm_verbs_port_t *port,

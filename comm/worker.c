@@ -400,14 +400,15 @@ static xm_status_t number_ranks(xm_worker_t *worker)
     return XM_OK;
 }
 
-/* Once, and last of what all ranks do together: nobody is asked after before he can answer. */
+/* Once, and last of what all ranks do together: nobody is asked after before he can answer. Without
+ * connections of the bootstrap there is no address to be reached at: no heartbeat then. */
 static xm_status_t make_contacts(xm_worker_t *worker)
 {
     xm_status_t status = XM_OK;
 
     /* A caller's table alone knows nobody's address. */
     if (worker->contacts.of == NULL && xm_bootstrap_size(worker->bootstrap) > 1 &&
-        xm_bootstrap_fd(worker->bootstrap) >= 0) {
+        worker->bootstrap->ops->connected) {
         status = xm_contacts_open(&worker->contacts, worker->bootstrap, worker->timeout);
         if (status == XM_OK && worker->interval > 0.0) {
             status = xm_heartbeat_create(&worker->contacts, worker->interval, &worker->heartbeat);
