@@ -88,6 +88,9 @@ struct xm_transport {
     /** First peer whose failure the transport noticed by ending an operation with
      *  XM_ERR_PEER_DIED; -1 (implementations set it) while there is none. */
     int failed_peer;
+    /** Ranks of one host are processes of one machine, which may map each other's memory
+     *  (shared_memory.h); false for a simulated fabric. Equal on all ranks. */
+    bool real_hosts;
 };
 
 static inline const char *xm_transport_name(const xm_transport_t *transport)
