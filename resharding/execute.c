@@ -506,7 +506,9 @@ xm_status_t xm_executor_advance(xm_executor_t *executor)
     move_messages(executor);
     if (executor->result == XM_OK) {
         xm_executor_copy_some(executor);
-        move_messages(executor); /* what has been copied is passed on at once */
+        if (executor->ended != NULL) {
+            move_messages(executor); /* what has been copied is passed on at once */
+        }
     }
     if (executor->result < 0) {
         xm_executor_give_notice(executor);

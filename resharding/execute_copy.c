@@ -2,8 +2,25 @@
  * holds and needs. */
 #include "resharding/execute_private.h"
 
-/* Bytes copied between two looks at the network. */
-enum { COPY_SLICE = 1024 * 1024 };
+enum {
+    COPY_SLICE = 1024 * 1024,       /* bytes copied between two looks at the network */
+    STREAM_LEAST = 16 * 1024 * 1024 /* when a run copies so much, its beginning has left a core's
+                                       share of the caches by its end */
+};
+
+void xm_executor_choose_copy(xm_executor_t *executor)
+{
+    int64_t bytes = 0;
+
+    for (int64_t i = 0; i < executor->hop_count; ++i) {
+        const hop_t *hop = &executor->hops[i];
+
+        if (hop->lane < 0 || (hop->direct != NULL && !lane_sends(&executor->lanes[hop->lane]))) {
+            bytes += (hop->end - hop->first) * executor->tensors[hop->tensor].element_size;
+        }
+    }
+    executor->copy = bytes >= STREAM_LEAST ? xm_view_stream : xm_view_copy;
+}
 
 /* Elements of that size that the budget is good for: at least one. */
 static int64_t affordable(int64_t budget, int64_t element_size)
@@ -44,8 +61,8 @@ static int64_t copy_chunk(lane_t *lane, int64_t budget, bool *ended)
 
     chunk_range(hop, slot->chunk, &first, &count);
     part = min_of(count - slot->copied, affordable(budget, tensor->element_size));
-    xm_view_copy(&hop->direct->view, hop->direct->from, &hop->view, tensor->dst,
-                 first + slot->copied, part);
+    lane->executor->copy(&hop->direct->view, hop->direct->from, &hop->view, tensor->dst,
+                         first + slot->copied, part);
     slot->copied += part;
     *ended = slot->copied == count;
     return part * tensor->element_size;
@@ -85,8 +102,8 @@ static void copy_local(xm_executor_t *executor, int64_t budget)
             hop->span.start_ns = xm_transport_now(executor->transport);
         }
         if (!executor->no_copy) {
-            xm_view_copy(&executor->copy_views[executor->next_copy], tensor->src, &hop->view,
-                         tensor->dst, first, count);
+            executor->copy(&executor->copy_views[executor->next_copy], tensor->src, &hop->view,
+                           tensor->dst, first, count);
         }
         executor->next_copy_element += count;
         budget -= count * tensor->element_size;

@@ -97,6 +97,7 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
     }
     if (status == XM_OK) {
         status = xm_executor_list_directs(created);
+        xm_executor_choose_copy(created);
     }
     if (status == XM_OK) {
         status = xm_executor_make_staging(created, params->memory_limit);

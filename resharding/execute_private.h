@@ -170,6 +170,8 @@ struct xm_executor {
     int64_t *copies; /* hops that are copies, and their source views */
     xm_view_t *copy_views;
     int64_t copy_count, next_copy, next_copy_element;
+    void (*copy)(const xm_view_t *from, const void *from_buffer, const xm_view_t *to,
+                 void *to_buffer, int64_t first, int64_t count); /* how a slice is copied */
     lane_t *lanes;
     int lane_count;
     int64_t *items; /* of all lanes */
@@ -277,6 +279,7 @@ void xm_executor_free_directs(xm_executor_t *executor);
 
 /* Copies a slice of what this rank moves itself: direct hops, and what it holds and needs
  * (execute_copy.c). */
+void xm_executor_choose_copy(xm_executor_t *executor);
 void xm_executor_copy_some(xm_executor_t *executor);
 bool xm_executor_has_copies(const xm_executor_t *executor);
 /* The lane's oldest chunk waits to be copied. */
