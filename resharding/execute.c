@@ -467,6 +467,9 @@ static void cancel_all(xm_executor_t *executor)
                 xm_transport_cancel(executor->transport, &slot->op);
             }
         }
+        if (lane->copies) {
+            xm_executor_list_ended(lane); /* what would have been copied next ends here */
+        }
     }
     xm_executor_cancel_turns(executor);
     xm_executor_cancel_directs(executor);

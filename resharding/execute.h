@@ -22,9 +22,10 @@
  * end.
  *
  * Direct hops: inside a host a receiver copies straight out of the sender's tile, if that tile lies
- * in shared memory (comm/shared_memory.h) that it can map, and the hop has at least 64 KiB: one
- * copy, no packing. Nothing need be asked for or agreed on; the two ends settle it in each run.
- * Both kinds of memory may be mixed freely. XM_DIRECT_COPY=off turns it off on a rank.
+ * in shared memory (comm/shared_memory.h) that it can map, the hop has at least 64 KiB, and such
+ * hops between the two ranks have 1 MiB: one copy, no packing. Nothing need be asked for or agreed
+ * on; the two ends settle it in each run. Both kinds of memory may be mixed freely.
+ * XM_DIRECT_COPY=off turns it off on a rank.
  *
  * Turns (params.turns): schedulers order transfers for NICs that serve one at a time. A network
  * with congestion control lets all that are ready share a NIC, so a relay's chunks and the sends it

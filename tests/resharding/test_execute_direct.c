@@ -12,7 +12,7 @@
 #include "resharding/execute_direct.h"
 #include "xm_test.h"
 
-enum { RANKS = 5, DEADLINE_S = 60, ROUNDS = 4, ELEMENT = 4 };
+enum { RANKS = 5, DEADLINE_S = 60, ROUNDS = 3, ELEMENT = 4 };
 
 #define ALL_RANKS 0x1fu
 
@@ -213,7 +213,7 @@ static const scene_t fan_out = {.name = "fan-out",
                                 .dst_mesh = "4",
                                 .dst_first = 1,
                                 .dst_spec = "RR",
-                                .rows = 256,
+                                .rows = 1040,
                                 .columns = 1023,
                                 .strategy = XM_STRATEGY_BROADCAST,
                                 .chunk_bytes = 65536,
@@ -249,8 +249,7 @@ START_TEST(strided_tiles)
     scene.dst_mesh = "2";
     scene.dst_first = 2;
     scene.dst_spec = "RS0";
-    scene.rows = 512;
-    scene.columns = 512;
+    scene.rows = scene.columns = 1024;
     run(scene, "rows to columns");
     scene.dst_first = 1;
     run(scene, "rows to columns, one rank in both");
@@ -258,6 +257,7 @@ START_TEST(strided_tiles)
     scene.dst_mesh = "2x2";
     scene.dst_spec = "RS1";
     run(scene, "columns to columns, twice");
+    scene.rows = 2048;
     scene.dst_spec = "S10R";
     run(scene, "columns to rows");
 }
@@ -284,7 +284,7 @@ START_TEST(some_share_and_some_do_not)
     scene.src_spec = "S0R";
     scene.dst_first = 2;
     scene.dst_spec = "RS0";
-    scene.columns = 512;
+    scene.rows = scene.columns = 1024;
     scene.off = 0;
     scene.shared[0] = 1u << 1;
     run(scene, "one of two sources");
