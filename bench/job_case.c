@@ -64,7 +64,7 @@ static xm_status_t prepare_seat(seat_t *seat, const rb_prepared_t *prepared)
 {
     size_t size = (size_t)xm_worker_size(seat->worker);
     xm_status_t status =
-        rb_tile_buffers_create(prepared, xm_worker_rank(seat->worker), &seat->buffers);
+        rb_tile_buffers_create(prepared, xm_worker_rank(seat->worker), true, &seat->buffers);
 
     if (status < 0) {
         return status;

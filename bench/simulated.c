@@ -45,7 +45,7 @@ static xm_status_t open_seat(stage_t *stage, int rank)
     xm_status_t status = xm_transport_sim_create(stage->fabric, rank, &seat->transport);
 
     if (status == XM_OK) {
-        status = rb_tile_buffers_create(stage->prepared, rank, &seat->buffers);
+        status = rb_tile_buffers_create(stage->prepared, rank, false, &seat->buffers);
     }
     if (status < 0) {
         return status;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "bench/pattern.h"
+#include "comm/log.h"
 
 enum { ALIGNMENT = 64 };
 
@@ -16,10 +17,20 @@ static uint64_t place(uint64_t bytes, uint64_t *end)
     return start;
 }
 
-static xm_status_t allocate(int rank, const char *what, uint64_t bytes, unsigned char **buffer)
+/* `memory` is where shared memory goes; NULL: none is wanted. */
+static xm_status_t allocate(int rank, const char *what, uint64_t bytes, xm_shared_memory_t **memory,
+                            unsigned char **buffer)
 {
     if (bytes == 0) {
         return XM_OK;
+    }
+    if (memory != NULL) {
+        if (xm_shared_memory_create(bytes, memory) == XM_OK) {
+            *buffer = xm_shared_memory_address(*memory);
+            return XM_OK;
+        }
+        xm_log_debug("rank %d has its %s tiles in ordinary memory: %s", rank, what,
+                     xm_last_error());
     }
     *buffer = aligned_alloc(ALIGNMENT, bytes);
     return *buffer != NULL
@@ -66,7 +77,7 @@ static void measure(rb_tile_buffers_t *made)
     }
 }
 
-xm_status_t rb_tile_buffers_create(const rb_prepared_t *prepared, int rank,
+xm_status_t rb_tile_buffers_create(const rb_prepared_t *prepared, int rank, bool shared,
                                    rb_tile_buffers_t *buffers)
 {
     rb_tile_buffers_t made = {.plan = prepared->plan, .rank = rank};
@@ -82,14 +93,15 @@ xm_status_t rb_tile_buffers_create(const rb_prepared_t *prepared, int rank,
     measure(&made);
     status = place_dst(prepared, &made, offsets, &dst_bytes);
     if (status == XM_OK) {
-        status = allocate(rank, "destination", dst_bytes, &made.dst);
+        status =
+            allocate(rank, "destination", dst_bytes, shared ? &made.dst_shared : NULL, &made.dst);
     }
     for (size_t i = 0; status == XM_OK && i < count; ++i) {
         made.tensors[i].dst = made.tensors[i].dst_bytes > 0 ? made.dst + offsets[i] : NULL;
         offsets[i] = place(made.tensors[i].src_bytes, &src_bytes);
     }
     if (status == XM_OK) {
-        status = allocate(rank, "source", src_bytes, &made.src);
+        status = allocate(rank, "source", src_bytes, shared ? &made.src_shared : NULL, &made.src);
     }
     for (size_t i = 0; status == XM_OK && i < count; ++i) {
         made.tensors[i].src = made.tensors[i].src_bytes > 0 ? made.src + offsets[i] : NULL;
@@ -151,10 +163,19 @@ uint64_t rb_tile_buffers_check(const rb_tile_buffers_t *buffers, uint64_t salt)
     return wrong;
 }
 
+static void release(xm_shared_memory_t *memory, unsigned char *buffer)
+{
+    if (memory != NULL) {
+        xm_shared_memory_destroy(memory);
+    } else {
+        free(buffer);
+    }
+}
+
 void rb_tile_buffers_clear(rb_tile_buffers_t *buffers)
 {
     free(buffers->tensors);
-    free(buffers->src);
-    free(buffers->dst);
+    release(buffers->src_shared, buffers->src);
+    release(buffers->dst_shared, buffers->dst);
     *buffers = (rb_tile_buffers_t){0};
 }

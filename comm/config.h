@@ -55,6 +55,9 @@
         "Size of the pieces a transfer is pipelined in, in bytes.") \
     ROW(WINDOW, COUNT, "2", true, \
         "Chunks in flight from one rank to one peer, 1 to 64.") \
+    ROW(DIRECT_COPY, CHOICE("on|off"), "on", false, \
+        "Whether ranks of one host copy large pieces straight from each other's memory, where that was allocated to be " \
+        "shared (comm/shared_memory.h); off: everything goes through UCX.") \
     ROW(PROGRESS, CHOICE("sleep|spin"), "sleep", false, \
         "What an idle rank does: sleep until an event arrives, or poll (only with a core per rank).") \
     ROW(TOPOLOGY, STRING, "", false, \

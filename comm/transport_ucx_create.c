@@ -209,6 +209,7 @@ static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_p
     self->base.rank = rank;
     self->base.size = size;
     self->base.failed_peer = -1;
+    self->base.real_hosts = true;
     self->epoll = -1;
     self->ended.priv.next = self->ended.priv.previous = &self->ended;
     self->memory.next = self->memory.previous = &self->memory;

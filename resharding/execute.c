@@ -2,19 +2,11 @@
 
 #include <stdio.h>
 
-/* Bytes of local copies between two looks at the network. */
-enum { COPY_SLICE = 1024 * 1024 };
-
 static int64_t next_message(const lane_t *lane)
 {
     const hop_t *hop = &lane->executor->hops[lane->items[lane->next_item]];
 
     return hop->message + lane->next_chunk * hop->stride;
-}
-
-static int64_t slot_message(const slot_t *slot)
-{
-    return slot->hop->message + slot->chunk * slot->hop->stride;
 }
 
 static void heap_push(heap_t *heap, lane_t *lane)
@@ -57,12 +49,6 @@ static void heap_pop(heap_t *heap)
     heap->lanes[i] = last;
 }
 
-static void chunk_range(const hop_t *hop, int64_t chunk, int64_t *first, int64_t *count)
-{
-    *first = hop->first + chunk * hop->chunk;
-    *count = min_of(hop->chunk, hop->end - *first);
-}
-
 /* Puts a lane into its heap if its next chunk is there and has a slot. */
 static void consider(lane_t *lane)
 {
@@ -74,6 +60,9 @@ static void consider(lane_t *lane)
         lane->in_flight == lane->slot_count) {
         return; /* after a failure nothing new may be posted, notes neither */
     }
+    if (lane->pact != NULL && !xm_executor_has_pact(lane)) {
+        return;
+    }
     hop = &executor->hops[lane->items[lane->next_item]];
     chunk_range(hop, lane->next_chunk, &first, &count);
     if (executor->notes != NULL && !xm_executor_has_turn(executor, hop)) {
@@ -84,8 +73,8 @@ static void consider(lane_t *lane)
     }
 }
 
-/* Keeps the first failure and its sentence: what is cancelled after it sets others. */
-static void fail(xm_executor_t *executor, xm_status_t status)
+/* What is cancelled after the first failure sets other sentences. */
+void xm_executor_fail(xm_executor_t *executor, xm_status_t status)
 {
     if (executor->result == XM_OK) {
         executor->result = status;
@@ -115,7 +104,7 @@ static void tell_tensor_done(xm_executor_t *executor, int tensor)
     }
 }
 
-static void end_hop(xm_executor_t *executor, hop_t *hop)
+void xm_executor_end_hop(xm_executor_t *executor, hop_t *hop)
 {
     hop->span.end_ns = xm_transport_now(executor->transport);
     --executor->left;
@@ -124,7 +113,7 @@ static void end_hop(xm_executor_t *executor, hop_t *hop)
     }
 }
 
-static void list_ended(lane_t *lane)
+void xm_executor_list_ended(lane_t *lane)
 {
     if (!lane->ended) {
         lane->ended = true;
@@ -140,9 +129,9 @@ void xm_executor_chunk_done(xm_op_t *op, xm_status_t status)
     slot->busy = false;
     slot->status = status;
     if (status < 0) {
-        fail(slot->lane->executor, status);
+        xm_executor_fail(slot->lane->executor, status);
     }
-    list_ended(slot->lane);
+    xm_executor_list_ended(slot->lane);
 }
 
 /* One thing less that the hop waits for. Its lane is looked at with those that have ended chunks.
@@ -150,7 +139,7 @@ void xm_executor_chunk_done(xm_op_t *op, xm_status_t status)
 void xm_executor_take_turn(xm_executor_t *executor, hop_t *hop)
 {
     if (--hop->turns_left == 0) {
-        list_ended(&executor->lanes[hop->lane]);
+        xm_executor_list_ended(&executor->lanes[hop->lane]);
     }
 }
 
@@ -161,9 +150,9 @@ void xm_executor_note_done(xm_op_t *op, xm_status_t status)
 
     note->busy = false;
     ++executor->steps;
-    --executor->notes_in_flight;
+    --executor->signals;
     if (status < 0) {
-        fail(executor, status);
+        xm_executor_fail(executor, status);
     } else if (note->awaited) {
         xm_executor_take_turn(executor, &executor->hops[note->hop]);
     }
@@ -271,7 +260,7 @@ static bool may_post(const lane_t *lane)
     if (lane->kind == LANE_CROSSING && !may_cross(lane)) {
         return false;
     }
-    if (!hop->packs) {
+    if (!hop->packs || is_direct(hop)) {
         return true;
     }
     chunk_range(hop, lane->next_chunk, &first, &count);
@@ -289,6 +278,10 @@ static char *chunk_memory(const lane_t *lane, slot_t *slot, int64_t first, int64
     int64_t offset;
 
     slot->packed = NULL;
+    if (is_direct(hop)) {
+        *memory = NULL;
+        return &slot->byte;
+    }
     if (xm_view_contiguous(&hop->view, first, count, &offset)) {
         *memory = in_dst ? tensor->dst_memory : tensor->src_memory;
         return base + offset;
@@ -318,8 +311,9 @@ static void post_chunk(lane_t *lane)
     slot->chunk = lane->next_chunk;
     chunk_range(hop, slot->chunk, &first, &count);
     buffer = chunk_memory(lane, slot, first, count, &memory);
-    length = (size_t)(count * executor->tensors[hop->tensor].element_size);
+    length = is_direct(hop) ? 1 : (size_t)(count * executor->tensors[hop->tensor].element_size);
     slot->posted_ns = xm_transport_now(executor->transport);
+    slot->copied = 0;
     if (slot->chunk == 0) {
         hop->span.start_ns = slot->posted_ns;
     }
@@ -342,17 +336,52 @@ static void post_chunk(lane_t *lane)
     consider(lane);
 }
 
+/* The last chunk of the hop has ended here. The sender of a direct one waits for its receiver. */
+static void finish_hop(const lane_t *lane, hop_t *hop)
+{
+    if (is_direct(hop)) {
+        xm_executor_finish_direct(lane->executor, hop);
+    }
+    if (!is_direct(hop) || !lane_sends(lane)) {
+        xm_executor_end_hop(lane->executor, hop);
+    }
+}
+
+static void end_copied_hops(lane_t *lane)
+{
+    while (lane->copied != NULL) {
+        direct_t *direct = lane->copied;
+
+        lane->copied = direct->next;
+        if (lane->executor->result == XM_OK) {
+            xm_executor_end_hop(lane->executor, direct->hop);
+        }
+    }
+}
+
+/* True when the slot's chunk has been announced, but not been copied. */
+static bool must_copy(const lane_t *lane, const slot_t *slot, int64_t count)
+{
+    return lane->executor->result == XM_OK && !lane_sends(lane) && is_direct(slot->hop) &&
+           slot->copied < count;
+}
+
 /* Takes finished chunks off the old end of a lane, in order. */
 static void retire(lane_t *lane)
 {
     xm_executor_t *executor = lane->executor;
 
+    end_copied_hops(lane);
     while (lane->in_flight > 0 && !lane->slots[lane->oldest].busy) {
         slot_t *slot = &lane->slots[lane->oldest];
         hop_t *hop = slot->hop;
         int64_t first, count;
 
         chunk_range(hop, slot->chunk, &first, &count);
+        if (must_copy(lane, slot, count)) {
+            xm_executor_queue_copy(lane);
+            break;
+        }
         if (slot->status == XM_OK && !lane_sends(lane) && slot->packed != NULL &&
             !executor->no_copy) {
             xm_view_unpack(&hop->view, executor->tensors[hop->tensor].dst, first, count,
@@ -374,7 +403,7 @@ static void retire(lane_t *lane)
                 xm_executor_pass_turn(executor, hop, slot->chunk);
             }
             if (slot->chunk + 1 == hop->chunks) {
-                end_hop(executor, hop);
+                finish_hop(lane, hop);
             }
         }
     }
@@ -425,35 +454,6 @@ static void post_all(xm_executor_t *executor)
     }
 }
 
-/* Copies at most COPY_SLICE bytes of what this rank holds and needs itself. */
-static void copy_some(xm_executor_t *executor)
-{
-    int64_t budget = COPY_SLICE;
-
-    while (budget > 0 && executor->next_copy < executor->copy_count) {
-        hop_t *hop = &executor->hops[executor->copies[executor->next_copy]];
-        const tensor_t *tensor = &executor->tensors[hop->tensor];
-        int64_t first = hop->first + executor->next_copy_element, left = hop->end - first;
-        int64_t count = min_of(left, (budget + tensor->element_size - 1) / tensor->element_size);
-
-        if (executor->next_copy_element == 0) {
-            hop->span.start_ns = xm_transport_now(executor->transport);
-        }
-        if (!executor->no_copy) {
-            xm_view_copy(&executor->copy_views[executor->next_copy], tensor->src, &hop->view,
-                         tensor->dst, first, count);
-        }
-        executor->next_copy_element += count;
-        ++executor->steps;
-        budget -= count * tensor->element_size;
-        if (count == left) {
-            ++executor->next_copy;
-            executor->next_copy_element = 0;
-            end_hop(executor, hop);
-        }
-    }
-}
-
 /* Cancels what is in flight, each operation once. */
 static void cancel_all(xm_executor_t *executor)
 {
@@ -471,8 +471,12 @@ static void cancel_all(xm_executor_t *executor)
                 xm_transport_cancel(executor->transport, &slot->op);
             }
         }
+        if (lane->copies) {
+            xm_executor_list_ended(lane); /* what would have been copied next ends here */
+        }
     }
     xm_executor_cancel_turns(executor);
+    xm_executor_cancel_directs(executor);
 }
 
 static void announce_idle_tensors(xm_executor_t *executor)
@@ -488,12 +492,8 @@ static void announce_idle_tensors(xm_executor_t *executor)
     }
 }
 
-xm_status_t xm_executor_advance(xm_executor_t *executor)
+static void move_messages(xm_executor_t *executor)
 {
-    if (!executor->running) {
-        return executor->result;
-    }
-    announce_idle_tensors(executor);
     do {
         retire_ended(executor);
         if (executor->result < 0) {
@@ -502,10 +502,25 @@ xm_status_t xm_executor_advance(xm_executor_t *executor)
             post_all(executor);
         }
     } while (executor->ended != NULL);
-    if (executor->result == XM_OK) {
-        copy_some(executor);
+}
+
+xm_status_t xm_executor_advance(xm_executor_t *executor)
+{
+    if (!executor->running) {
+        return executor->result;
     }
-    if (executor->notes_in_flight > 0 ||
+    announce_idle_tensors(executor);
+    move_messages(executor);
+    if (executor->result == XM_OK) {
+        xm_executor_copy_some(executor);
+        if (executor->ended != NULL) {
+            move_messages(executor); /* what has been copied is passed on at once */
+        }
+    }
+    if (executor->result < 0) {
+        xm_executor_give_notice(executor);
+    }
+    if (executor->signals > 0 ||
         (executor->result < 0 ? executor->in_flight > 0 : executor->left > 0)) {
         return XM_IN_PROGRESS;
     }
@@ -521,14 +536,14 @@ bool xm_executor_may_sleep(const xm_executor_t *executor)
     if (executor->ended != NULL || (executor->result < 0 && !executor->canceled)) {
         return false;
     }
-    return executor->result < 0 || executor->next_copy == executor->copy_count;
+    return executor->result < 0 || !xm_executor_has_copies(executor);
 }
 
 void xm_executor_cancel(xm_executor_t *executor)
 {
     if (executor->running) {
-        fail(executor, xm_error_set(XM_ERR_CANCELED, "rank %d: the run was cancelled",
-                                    executor->transport->rank));
+        xm_executor_fail(executor, xm_error_set(XM_ERR_CANCELED, "rank %d: the run was cancelled",
+                                                executor->transport->rank));
     }
 }
 
@@ -568,6 +583,7 @@ xm_status_t xm_executor_post(xm_executor_t *executor)
                             "the previous run of this executor has not ended");
     }
     ++executor->generation;
+    ++executor->runs;
     executor->posted = true;
     executor->checksums = 0;
     executor->result = XM_OK;
@@ -586,13 +602,15 @@ xm_status_t xm_executor_post(xm_executor_t *executor)
     for (int k = 0; k < LANE_KINDS; ++k) {
         executor->heaps[k].count = 0;
     }
+    executor->copiers = NULL;
+    xm_executor_make_pacts(executor);
     for (int i = 0; i < executor->lane_count; ++i) {
         lane_t *lane = &executor->lanes[i];
 
         lane->next_item = lane->next_chunk = 0;
         lane->sequence = 0;
         lane->oldest = 0;
-        lane->ready = false;
+        lane->ready = lane->copies = false;
         consider(lane);
     }
     return XM_OK;

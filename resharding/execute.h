@@ -21,6 +21,12 @@
  * destination may not overlap any other buffer. The user may not touch them between post and the
  * end.
  *
+ * Direct hops: inside a host a receiver copies straight out of the sender's tile, if that tile lies
+ * in shared memory (comm/shared_memory.h) that it can map, the hop has at least 64 KiB, and such
+ * hops between the two ranks have 1 MiB: one copy, no packing. Nothing need be asked for or agreed
+ * on; the two ends settle it in each run. Both kinds of memory may be mixed freely.
+ * XM_DIRECT_COPY=off turns it off on a rank.
+ *
  * Turns (params.turns): schedulers order transfers for NICs that serve one at a time. A network
  * with congestion control lets all that are ready share a NIC, so a relay's chunks and the sends it
  * was to overlap with slow each other down. With turns, a hop between hosts begins when those
@@ -31,6 +37,7 @@
  *
  * Failure: the first failed operation makes the run fail with its status; the rest is cancelled.
  * The contents of `dst` are then undefined, `src` is never written. Every run ends exactly once.
+ * A rank that copies directly from one whose run has failed fails with XM_ERR_UNREACHABLE.
  *
  * Progress: no limit here can block a run for ever. Take the earliest message in plan order that
  * has not ended at both ends. What it passes on came by an earlier one, so its sender has it; the
@@ -117,8 +124,8 @@ XM_API xm_status_t xm_executor_post(xm_executor_t *executor);
 XM_API xm_status_t xm_executor_advance(xm_executor_t *executor);
 
 /**
- * False while the rank has local copies left to do, or the end of one to pass on, which no event of
- * the transport will announce: then call xm_executor_advance() again without sleeping.
+ * False while the rank has copies of its own left to do, or the end of one to pass on, which no
+ * event of the transport will announce: then call xm_executor_advance() again without sleeping.
  */
 XM_API bool xm_executor_may_sleep(const xm_executor_t *executor);
 

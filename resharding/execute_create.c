@@ -102,6 +102,10 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
         status = xm_executor_take_buffers(created, buffers);
     }
     if (status == XM_OK) {
+        status = xm_executor_list_directs(created);
+        xm_executor_choose_copy(created);
+    }
+    if (status == XM_OK) {
         status = xm_executor_make_staging(created, params->memory_limit);
     }
     if (status < 0) {
@@ -135,11 +139,12 @@ void xm_executor_abandon(xm_executor_t *executor)
             xm_transport_peer_failed(executor->transport, executor->lanes[l].peer);
         }
     }
-    for (int64_t i = 0; executor->notes_in_flight > 0 && i < executor->note_count; ++i) {
+    for (int64_t i = 0; executor->signals > 0 && i < executor->note_count; ++i) {
         if (executor->notes[i].busy) {
             xm_transport_peer_failed(executor->transport, executor->notes[i].peer);
         }
     }
+    xm_executor_give_up_directs(executor);
     (void)drain(executor);
 }
 
@@ -150,6 +155,7 @@ void xm_executor_destroy(xm_executor_t *executor)
     }
     xm_executor_abandon(executor);
     xm_executor_release_memory(executor);
+    xm_executor_free_directs(executor);
     free(executor->notes);
     free(executor->ready);
     free(executor->slots);

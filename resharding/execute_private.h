@@ -5,8 +5,19 @@
 #ifndef XM_RESHARDING_EXECUTE_PRIVATE_H
 #define XM_RESHARDING_EXECUTE_PRIVATE_H
 
+#include "comm/shared_memory.h"
 #include "resharding/execute.h"
 #include "resharding/view.h"
+
+typedef struct lane lane_t;
+typedef struct direct direct_t;
+typedef struct pact pact_t;
+typedef struct direct_tile direct_tile_t;
+
+/* Marks in the tags of messages that are not chunks, whose sequence numbers stay below them:
+ * turns, and what is said about direct hops. The bit above belongs to checksums. */
+#define XM_NOTE_BIT   UINT64_C(0x40000000)
+#define XM_DIRECT_BIT UINT64_C(0x60000000)
 
 /* One tensor of the batch on this rank. */
 typedef struct {
@@ -37,13 +48,12 @@ typedef struct {
     int64_t turns_left;          /* of both, in this run */
     bool asked;                  /* its notes are expected */
     int tensor;
-    int lane;       /* −1: a copy */
-    bool packs;     /* some chunk is not contiguous in the tile */
-    xm_view_t view; /* outgoing: where it is read; incoming or copy: where it is written */
+    int lane;         /* −1: a copy */
+    bool packs;       /* some chunk is not contiguous in the tile */
+    direct_t *direct; /* NULL: its chunks always travel as messages */
+    xm_view_t view;   /* outgoing: where it is read; incoming or copy: where it is written */
     xm_span_t span;
 } hop_t;
-
-typedef struct lane lane_t;
 
 /* "Your turn", from one rank to another of its host; or, with this rank as the peer, from hop to
  * hop. */
@@ -65,11 +75,32 @@ typedef struct {
     lane_t *lane;
     hop_t *hop;
     int64_t chunk;
-    char *packed; /* its pack buffer, or NULL */
+    char *packed;   /* its pack buffer, or NULL */
+    int64_t copied; /* of a direct hop: elements that the receiver has copied so far */
     bool busy;
+    char byte; /* of a direct hop: what travels */
     xm_status_t status;
     int64_t posted_ns;
 } slot_t;
+
+/*
+ * A hop inside a host that may go directly: the receiver copies it out of the sender's memory. Its
+ * chunks' messages then have one byte, "it is there", and one more message at the end says that all
+ * has been copied.
+ */
+struct direct {
+    xm_op_t op; /* of that last message */
+    hop_t *hop;
+    lane_t *lane;
+    direct_t *next;   /* of the sender's that have been copied */
+    uint32_t number;  /* in its lane */
+    int64_t tile;     /* which tile of the sender's it reads: index in the lane's pact */
+    bool agreed;      /* in this run */
+    const char *from; /* incoming: that tile, mapped here … */
+    xm_view_t view;   /* … and where the box lies in it */
+    bool busy;
+    char byte;
+};
 
 /* What may hold a lane back, beside its window. */
 typedef enum { LANE_INCOMING, LANE_OUTGOING, LANE_CROSSING, LANE_KINDS } lane_kind_t;
@@ -87,9 +118,13 @@ struct lane {
     slot_t *slots;
     int slot_count, oldest, in_flight;
     int packed;   /* pack buffers held */
-    bool ready;   /* in the heap of its kind */
-    bool ended;   /* in the list of lanes with ended operations */
-    lane_t *next; /* in that list */
+    pact_t *pact; /* NULL: none of its hops may go directly */
+    bool copies;  /* in the list of lanes with chunks to copy */
+    lane_t *next_copy;
+    direct_t *copied; /* list: outgoing hops that have just been copied */
+    bool ready;       /* in the heap of its kind */
+    bool ended;       /* in the list of lanes with ended operations */
+    lane_t *next;     /* in that list */
 };
 
 /* Lanes whose next chunk could go, but for the limits they share; the earliest in plan order on
@@ -123,6 +158,7 @@ struct xm_executor {
     void (*tensor_done)(void *arg, int tensor);
     void *arg;
     uint8_t generation;
+    uint64_t runs;      /* posted so far */
     bool posted;        /* at least once */
     uint32_t checksums; /* of the last run, so far */
     tensor_t *tensors;
@@ -135,6 +171,8 @@ struct xm_executor {
     int64_t *copies; /* hops that are copies, and their source views */
     xm_view_t *copy_views;
     int64_t copy_count, next_copy, next_copy_element;
+    void (*copy)(const xm_view_t *from, const void *from_buffer, const xm_view_t *to,
+                 void *to_buffer, int64_t first, int64_t count); /* how a slice is copied */
     lane_t *lanes;
     int lane_count;
     int64_t *items; /* of all lanes */
@@ -143,9 +181,19 @@ struct xm_executor {
     heap_t heaps[LANE_KINDS];
     staging_t staging;
     note_t *notes; /* NULL: no turns are kept */
-    int64_t note_count, notes_in_flight;
-    lane_t *ended; /* list */
-    int crossing;  /* chunks of ours on the NIC */
+    int64_t note_count;
+    int64_t signals; /* messages in flight that are not chunks */
+    direct_t *directs;
+    int64_t direct_count;
+    pact_t *pacts;
+    int pact_count;
+    direct_tile_t *direct_tiles; /* of all pacts */
+    unsigned char *pact_bytes;   /* their messages */
+    xm_shared_view_t *views;     /* their views of others' memory */
+    xm_shared_memory_t *notice;  /* the last run this rank gave up, for those who copy from it */
+    lane_t *copiers;             /* list: lanes with chunks to copy */
+    lane_t *ended;               /* list */
+    int crossing;                /* chunks of ours on the NIC */
     int64_t in_flight;
     int64_t left;   /* hops that have not ended */
     uint64_t steps; /* chunks, copies and turns so far: it grows as long as anything moves */
@@ -162,6 +210,24 @@ static inline bool lane_sends(const lane_t *lane)
     return lane->kind != LANE_INCOMING;
 }
 
+/* Place of a chunk in flight in the order of all messages. */
+static inline int64_t slot_message(const slot_t *slot)
+{
+    return slot->hop->message + slot->chunk * slot->hop->stride;
+}
+
+static inline void chunk_range(const hop_t *hop, int64_t chunk, int64_t *first, int64_t *count)
+{
+    *first = hop->first + chunk * hop->chunk;
+    *count = hop->chunk < hop->end - *first ? hop->chunk : hop->end - *first;
+}
+
+/* True when the hop goes directly in this run. */
+static inline bool is_direct(const hop_t *hop)
+{
+    return hop->direct != NULL && hop->direct->agreed;
+}
+
 static inline int64_t min_of(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -170,6 +236,13 @@ static inline int64_t min_of(int64_t a, int64_t b)
 /* Lists this rank's hops and its lanes (execute_hops.c). Needs the tensors' element sizes. */
 xm_status_t xm_executor_list_hops(xm_executor_t *executor);
 xm_status_t xm_executor_make_lanes(xm_executor_t *executor);
+
+/* Where the box of a transfer lies in the source tile, and in the destination tile of any of its
+ * receivers. */
+void xm_executor_source_view(const xm_executor_t *executor, const xm_transfer_t *transfer,
+                             xm_view_t *view);
+void xm_executor_destination_view(const xm_executor_t *executor, const xm_transfer_t *transfer,
+                                  xm_view_t *view);
 
 /* This rank's hop with that number in the plan; −1: it has no part in it. */
 int64_t xm_executor_find_hop(const xm_executor_t *executor, int64_t number);
@@ -186,6 +259,39 @@ void xm_executor_pass_turn(xm_executor_t *executor, const hop_t *hop, int64_t ch
 void xm_executor_take_turn(xm_executor_t *executor, hop_t *hop);
 void xm_executor_note_done(xm_op_t *op, xm_status_t status);
 void xm_executor_cancel_turns(xm_executor_t *executor);
+
+/*
+ * Direct hops (execute_direct.c). Ends of a lane agree anew in every run which hops go directly:
+ * nothing of the lane is posted before that.
+ */
+xm_status_t xm_executor_list_directs(xm_executor_t *executor);
+void xm_executor_make_pacts(xm_executor_t *executor);
+bool xm_executor_has_pact(const lane_t *lane);
+/* The last chunk of a direct hop has been sent, or has been copied. */
+void xm_executor_finish_direct(xm_executor_t *executor, hop_t *hop);
+/* XM_OK while what was copied out of the lane's peer is what it had when it said so. */
+xm_status_t xm_executor_check_notice(const lane_t *lane);
+/* This run has failed: whoever copies from this rank learns it. */
+void xm_executor_give_notice(xm_executor_t *executor);
+void xm_executor_cancel_directs(xm_executor_t *executor);
+void xm_executor_give_up_directs(xm_executor_t *executor);
+/* What a rank waits for, if it is something about direct hops. */
+bool xm_executor_describe_directs(const xm_executor_t *executor, char *buffer, size_t size);
+void xm_executor_free_directs(xm_executor_t *executor);
+
+/* Copies a slice of what this rank moves itself: direct hops, and what it holds and needs
+ * (execute_copy.c). */
+void xm_executor_choose_copy(xm_executor_t *executor);
+void xm_executor_copy_some(xm_executor_t *executor);
+bool xm_executor_has_copies(const xm_executor_t *executor);
+/* The lane's oldest chunk waits to be copied. */
+void xm_executor_queue_copy(lane_t *lane);
+
+/* Keeps the first failure of a run and its sentence. */
+void xm_executor_fail(xm_executor_t *executor, xm_status_t status);
+/* Something of the lane has ended: the next advance looks at it. */
+void xm_executor_list_ended(lane_t *lane);
+void xm_executor_end_hop(xm_executor_t *executor, hop_t *hop);
 
 /* Checks and registers the user's buffers; makes the pack buffers (execute_memory.c). */
 xm_status_t xm_executor_check_buffers(const xm_executor_params_t *params,

@@ -95,7 +95,7 @@ static void describe_notes(report_t *report)
 {
     const xm_executor_t *executor = report->executor;
 
-    for (int64_t n = 0; executor->notes_in_flight > 0 && n < executor->note_count; ++n) {
+    for (int64_t n = 0; executor->signals > 0 && n < executor->note_count; ++n) {
         const note_t *note = &executor->notes[n];
         char peer[128], name[256], text[512];
 

@@ -12,9 +12,6 @@ enum { RECENT = 16 };
  * chunk, take about a millisecond on a busy host with NICs of 1 Gbit/s. */
 static const uint64_t DEFAULT_AHEAD = 1 << 20;
 
-/* Set in the tag of a note; sequence numbers of lanes stay below it. */
-#define NOTE_BIT UINT64_C(0x40000000)
-
 /* The directions of a host's NICs. */
 typedef enum { EGRESS, INGRESS, DIRECTIONS } direction_t;
 
@@ -287,12 +284,12 @@ free_survey:
 static void post_note(note_t *note)
 {
     xm_executor_t *executor = note->executor;
-    uint64_t tag = xm_executor_tag(executor) | NOTE_BIT | note->sequence;
+    uint64_t tag = xm_executor_tag(executor) | XM_NOTE_BIT | note->sequence;
     xm_status_t status;
 
     note->op.arg = note;
     note->busy = true;
-    ++executor->notes_in_flight;
+    ++executor->signals;
     status = note->awaited ? xm_transport_receive(executor->transport, note->peer, tag, &note->byte,
                                                   1, NULL, &note->op)
                            : xm_transport_send(executor->transport, note->peer, tag, &note->byte, 1,
@@ -341,7 +338,7 @@ void xm_executor_pass_turn(xm_executor_t *executor, const hop_t *hop, int64_t ch
 
 void xm_executor_cancel_turns(xm_executor_t *executor)
 {
-    for (int64_t i = 0; executor->notes_in_flight > 0 && i < executor->note_count; ++i) {
+    for (int64_t i = 0; executor->signals > 0 && i < executor->note_count; ++i) {
         if (executor->notes[i].busy) {
             xm_transport_cancel(executor->transport, &executor->notes[i].op);
         }

@@ -2,6 +2,11 @@
 
 #include <string.h>
 
+#include "resharding/stream_copy.h"
+
+/* Shorter runs have too many ends for their length to be streamed. */
+enum { STREAM_LEAST = 4096 };
+
 void xm_view_init(xm_view_t *view, const xm_box_t *tile, const xm_box_t *box, int64_t element_size)
 {
     int64_t extent[XM_MAX_DIMS], stride[XM_MAX_DIMS], step = element_size;
@@ -161,8 +166,8 @@ void xm_view_unpack(const xm_view_t *view, void *buffer, int64_t first, int64_t 
     }
 }
 
-void xm_view_copy(const xm_view_t *from, const void *from_buffer, const xm_view_t *to,
-                  void *to_buffer, int64_t first, int64_t count)
+static inline void copy_range(const xm_view_t *from, const void *from_buffer, const xm_view_t *to,
+                              void *to_buffer, int64_t first, int64_t count, bool stream)
 {
     cursor_t source, target;
 
@@ -170,11 +175,29 @@ void xm_view_copy(const xm_view_t *from, const void *from_buffer, const xm_view_
     cursor_set(&target, to, first);
     while (count > 0) {
         int64_t run = min2(min2(cursor_run(&source), cursor_run(&target)), count);
+        int64_t bytes = run * from->element_size;
+        char *into = (char *)to_buffer + target.offset;
+        const char *out_of = (const char *)from_buffer + source.offset;
 
-        copy_run((char *)to_buffer + target.offset, (const char *)from_buffer + source.offset,
-                 run * from->element_size);
+        if (stream && bytes >= STREAM_LEAST) {
+            xm_stream_copy(into, out_of, (size_t)bytes);
+        } else {
+            copy_run(into, out_of, bytes);
+        }
         count -= run;
         cursor_advance(&source, run);
         cursor_advance(&target, run);
     }
+}
+
+void xm_view_copy(const xm_view_t *from, const void *from_buffer, const xm_view_t *to,
+                  void *to_buffer, int64_t first, int64_t count)
+{
+    copy_range(from, from_buffer, to, to_buffer, first, count, false);
+}
+
+void xm_view_stream(const xm_view_t *from, const void *from_buffer, const xm_view_t *to,
+                    void *to_buffer, int64_t first, int64_t count)
+{
+    copy_range(from, from_buffer, to, to_buffer, first, count, true);
 }

@@ -50,4 +50,8 @@ void xm_view_unpack(const xm_view_t *view, void *buffer, int64_t first, int64_t 
 void xm_view_copy(const xm_view_t *from, const void *from_buffer, const xm_view_t *to,
                   void *to_buffer, int64_t first, int64_t count);
 
+/** The same for a part of what is too long for any cache (stream_copy.h). */
+void xm_view_stream(const xm_view_t *from, const void *from_buffer, const xm_view_t *to,
+                    void *to_buffer, int64_t first, int64_t count);
+
 #endif

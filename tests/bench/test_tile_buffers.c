@@ -30,7 +30,7 @@ START_TEST(tiles_are_aligned_and_packed)
 
     open_model(&fixture);
     model = fixture.one.model;
-    ck_assert_xm_ok(rb_tile_buffers_create(&fixture.prepared, 16, &buffers));
+    ck_assert_xm_ok(rb_tile_buffers_create(&fixture.prepared, 16, false, &buffers));
     ck_assert_ptr_null(buffers.src);
     for (int i = 0; i < model->count; ++i) {
         const xm_tensor_buffers_t *tensor = &buffers.tensors[i];
@@ -78,8 +78,10 @@ START_TEST(every_tensor_has_its_own_data)
                                             xm_plan_tensor_element_size(fixture.prepared.plan, i));
     }
     ck_assert_int_ge(other, 0);
-    ck_assert_xm_ok(rb_tile_buffers_create(&fixture.prepared, 0, &src));
-    ck_assert_xm_ok(rb_tile_buffers_create(&fixture.prepared, 16, &dst));
+    ck_assert_xm_ok(rb_tile_buffers_create(&fixture.prepared, 0, true, &src));
+    ck_assert_ptr_nonnull(src.src_shared);
+    ck_assert_ptr_null(src.dst_shared);
+    ck_assert_xm_ok(rb_tile_buffers_create(&fixture.prepared, 16, false, &dst));
     rb_tile_buffers_fill(&src, 7);
     rb_tile_buffers_fill(&dst, 7);
     wrong = rb_tile_buffers_check(&dst, 7);

@@ -1,0 +1,250 @@
+/* Which hops go directly in a run: offers, answers, and the mapping of what was offered
+ * (execute_direct.c has the picture). */
+#include <endian.h>
+#include <string.h>
+
+#include "comm/config.h"
+#include "comm/log.h"
+#include "resharding/execute_direct.h"
+
+static uint64_t get_u64(const unsigned char *bytes)
+{
+    uint64_t value;
+
+    memcpy(&value, bytes, sizeof(value));
+    return le64toh(value);
+}
+
+static void put_u64(unsigned char *bytes, uint64_t value)
+{
+    value = htole64(value);
+    memcpy(bytes, &value, sizeof(value));
+}
+
+static bool is_allowed(void)
+{
+    return strcmp(xm_config_string(XM_CONFIG_DIRECT_COPY), "on") == 0;
+}
+
+static unsigned char *tile_offer(const pact_t *pact, int64_t tile)
+{
+    return pact->offer + OFFER_HEADER + OFFER_TILE * tile;
+}
+
+/* Bytes of the sender's tile. */
+static uint64_t tile_bytes(const pact_t *pact, const direct_tile_t *tile)
+{
+    const xm_executor_t *executor = pact->lane->executor;
+    const xm_plan_t *plan = executor->plan;
+
+    return xm_layout_buffer_bytes(tile->is_dst ? xm_plan_tensor_dst(plan, tile->tensor)
+                                               : xm_plan_tensor_src(plan, tile->tensor),
+                                  lane_sends(pact->lane) ? executor->transport->rank
+                                                         : pact->lane->peer,
+                                  executor->tensors[tile->tensor].element_size);
+}
+
+/* Writes down which of this rank's tiles the lane's receiver may map; returns how many. */
+static uint64_t write_offer(const pact_t *pact)
+{
+    uint64_t offered = 0;
+
+    for (int64_t i = 0; i < pact->tile_count; ++i) {
+        const tensor_t *tensor = &pact->lane->executor->tensors[pact->tiles[i].tensor];
+        unsigned char *place = tile_offer(pact, i);
+        uint64_t offset;
+
+        if (xm_shared_memory_find(pact->tiles[i].is_dst ? tensor->dst : tensor->src,
+                                  tile_bytes(pact, &pact->tiles[i]), place + 8, &offset)) {
+            put_u64(place, offset);
+            ++offered;
+        }
+    }
+    put_u64(pact->offer, offered);
+    return offered;
+}
+
+/* Without a place for its notice a rank can offer nothing. */
+void xm_executor_write_offers(xm_executor_t *executor)
+{
+    bool any = false;
+    xm_status_t status;
+
+    for (int p = 0; p < executor->pact_count; ++p) {
+        pact_t *pact = &executor->pacts[p];
+
+        pact->offers = lane_sends(pact->lane) && is_allowed() && write_offer(pact) > 0;
+        any = any || pact->offers;
+    }
+    status = any ? xm_shared_memory_create(sizeof(notice_t), &executor->notice) : XM_OK;
+    if (status < 0) {
+        xm_log_debug("rank %d shares no tiles: %s", executor->transport->rank, xm_last_error());
+    }
+    for (int p = 0; p < executor->pact_count; ++p) {
+        pact_t *pact = &executor->pacts[p];
+
+        if (pact->offers && status == XM_OK) {
+            xm_shared_memory_key(executor->notice, pact->offer + 8);
+        } else if (pact->offers) {
+            pact->offers = false;
+            put_u64(pact->offer, 0);
+        }
+    }
+}
+
+bool xm_executor_has_pact(const lane_t *lane)
+{
+    return lane->pact->settled;
+}
+
+static void settle(pact_t *pact, bool agreed)
+{
+    for (int64_t i = 0; i < pact->direct_count; ++i) {
+        direct_t *direct = &pact->directs[i];
+
+        direct->agreed = agreed && pact->answer[direct->tile] == 1;
+        direct->from = pact->tiles[direct->tile].from;
+    }
+    pact->settled = true;
+    xm_executor_list_ended(pact->lane);
+}
+
+static void answer_done(xm_op_t *op, xm_status_t status)
+{
+    pact_t *pact = op->arg;
+    xm_executor_t *executor = pact->lane->executor;
+
+    pact->answer_busy = false;
+    --executor->signals;
+    ++executor->steps;
+    if (status < 0) {
+        xm_executor_fail(executor, status);
+    } else if (lane_sends(pact->lane) && executor->result == XM_OK) {
+        settle(pact, true);
+    }
+}
+
+static void detach_all(pact_t *pact)
+{
+    while (pact->view_count > 0) {
+        xm_shared_memory_detach(&pact->views[--pact->view_count]);
+    }
+}
+
+/* Maps what a key names, unless an earlier tile of the offer lies in the same memory. */
+static const xm_shared_view_t *map_tile(pact_t *pact, int64_t tile)
+{
+    const unsigned char *key = tile_offer(pact, tile) + 8;
+    xm_shared_view_t *view = &pact->views[pact->view_count];
+
+    for (int64_t i = 0; i < tile; ++i) {
+        if (pact->answer[i] == 1 &&
+            memcmp(tile_offer(pact, i) + 8, key, XM_SHARED_MEMORY_KEY_SIZE) == 0) {
+            return &pact->views[pact->tiles[i].view];
+        }
+    }
+    if (xm_shared_memory_attach(key, view) < 0) {
+        xm_log_debug("rank %d does not copy directly from rank %d: %s",
+                     pact->lane->executor->transport->rank, pact->lane->peer, xm_last_error());
+        return NULL;
+    }
+    ++pact->view_count;
+    return view;
+}
+
+static void take_tile(pact_t *pact, int64_t index)
+{
+    static const unsigned char nothing[XM_SHARED_MEMORY_KEY_SIZE];
+    const unsigned char *place = tile_offer(pact, index);
+    direct_tile_t *tile = &pact->tiles[index];
+    uint64_t offset = get_u64(place), bytes = tile_bytes(pact, tile);
+    const xm_shared_view_t *view;
+
+    if (memcmp(place + 8, nothing, sizeof(nothing)) == 0) {
+        return;
+    }
+    view = map_tile(pact, index);
+    if (view != NULL && offset <= view->length && bytes <= view->length - offset) {
+        tile->from = (const char *)view->address + offset;
+        tile->view = view - pact->views;
+        pact->answer[index] = 1;
+    }
+}
+
+/* Maps what has been offered and writes the answer. */
+static void take_offer(pact_t *pact)
+{
+    if (memcmp(pact->known, pact->offer, offer_bytes(pact)) == 0) {
+        return; /* as in the last run */
+    }
+    memset(pact->answer, 0, (size_t)pact->tile_count);
+    detach_all(pact);
+    memcpy(pact->known, pact->offer, offer_bytes(pact));
+    if (!is_allowed()) {
+        return;
+    }
+    if (xm_shared_memory_attach(pact->offer + 8, &pact->views[0]) < 0) {
+        xm_log_debug("rank %d does not copy directly from rank %d: %s",
+                     pact->lane->executor->transport->rank, pact->lane->peer, xm_last_error());
+        return;
+    }
+    pact->view_count = 1;
+    for (int64_t i = 0; i < pact->tile_count && pact->views[0].length >= sizeof(notice_t); ++i) {
+        take_tile(pact, i);
+    }
+}
+
+static void offer_done(xm_op_t *op, xm_status_t status)
+{
+    pact_t *pact = op->arg;
+    xm_executor_t *executor = pact->lane->executor;
+    bool offered;
+
+    pact->offer_busy = false;
+    --executor->signals;
+    ++executor->steps;
+    if (status < 0) {
+        xm_executor_fail(executor, status);
+    }
+    if (status < 0 || lane_sends(pact->lane) || executor->result < 0) {
+        return;
+    }
+    offered = get_u64(pact->offer) > 0;
+    if (offered) {
+        take_offer(pact);
+        pact->answer_busy = true;
+        xm_direct_post(pact->lane, true, NUMBER_ANSWER, pact->answer, (size_t)pact->tile_count,
+                       &pact->answer_op);
+    }
+    settle(pact, offered);
+}
+
+void xm_executor_make_pacts(xm_executor_t *executor)
+{
+    for (int p = 0; p < executor->pact_count; ++p) {
+        pact_t *pact = &executor->pacts[p];
+        bool sends = lane_sends(pact->lane);
+
+        for (int64_t i = 0; i < pact->direct_count; ++i) {
+            pact->directs[i].agreed = false;
+        }
+        pact->lane->copied = NULL;
+        pact->settled = false;
+        pact->offer_op.done = offer_done;
+        pact->answer_op.done = answer_done;
+        pact->offer_op.arg = pact->answer_op.arg = pact;
+        if (executor->result < 0) {
+            continue;
+        }
+        pact->offer_busy = true;
+        xm_direct_post(pact->lane, sends, NUMBER_OFFER, pact->offer, offer_bytes(pact),
+                       &pact->offer_op);
+        if (sends && !pact->offers) {
+            settle(pact, false);
+        } else if (sends && executor->result == XM_OK) {
+            pact->answer_busy = true;
+            xm_direct_post(pact->lane, false, NUMBER_ANSWER, pact->answer, (size_t)pact->tile_count,
+                           &pact->answer_op);
+        }
+    }
+}
