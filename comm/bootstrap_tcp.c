@@ -544,8 +544,7 @@ static void tcp_destroy(xm_bootstrap_t *bootstrap)
     xm_bootstrap_tcp_destroy((xm_bootstrap_tcp_t *)bootstrap);
 }
 
-static const xm_bootstrap_ops_t tcp_ops = {.connected = true,
-                                           .post = tcp_post,
+static const xm_bootstrap_ops_t tcp_ops = {.post = tcp_post,
                                            .post_blobs = tcp_post_blobs,
                                            .take_blobs = tcp_take_blobs,
                                            .test = tcp_test,
