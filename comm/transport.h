@@ -25,6 +25,7 @@
 #ifndef XM_COMM_TRANSPORT_H
 #define XM_COMM_TRANSPORT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -88,6 +89,8 @@ struct xm_transport {
     /** First peer whose failure the transport noticed by ending an operation with
      *  XM_ERR_PEER_DIED; -1 (implementations set it) while there is none. */
     int failed_peer;
+    /** Buffers of messages may be CUDA memory. */
+    bool cuda;
 };
 
 static inline const char *xm_transport_name(const xm_transport_t *transport)

@@ -264,6 +264,15 @@ static xm_status_t open_context(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, co
     return status;
 }
 
+/* Debian's UCX has no CUDA modules, others may. */
+static bool takes_cuda(ucp_context_h context)
+{
+    ucp_context_attr_t attributes = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
+
+    return ucp_context_query(context, &attributes) == UCS_OK &&
+           (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
+}
+
 xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const char *device,
                              int rank, int ranks, bool wakeup)
 {
@@ -294,6 +303,7 @@ xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const
             goto release_address;
         }
     }
+    rail->cuda = takes_cuda(rail->context);
     rail->open = true;
     return XM_OK;
 

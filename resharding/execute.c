@@ -57,12 +57,6 @@ static void heap_pop(heap_t *heap)
     heap->lanes[i] = last;
 }
 
-static void chunk_range(const hop_t *hop, int64_t chunk, int64_t *first, int64_t *count)
-{
-    *first = hop->first + chunk * hop->chunk;
-    *count = min_of(hop->chunk, hop->end - *first);
-}
-
 /* Puts a lane into its heap if its next chunk is there and has a slot. */
 static void consider(lane_t *lane)
 {
@@ -84,8 +78,8 @@ static void consider(lane_t *lane)
     }
 }
 
-/* Keeps the first failure and its sentence: what is cancelled after it sets others. */
-static void fail(xm_executor_t *executor, xm_status_t status)
+/* What is cancelled after the first failure sets other sentences. */
+void xm_executor_fail(xm_executor_t *executor, xm_status_t status)
 {
     if (executor->result == XM_OK) {
         executor->result = status;
@@ -114,7 +108,7 @@ static void tell_tensor_done(xm_executor_t *executor, int tensor)
     }
 }
 
-static void end_hop(xm_executor_t *executor, hop_t *hop)
+void xm_executor_end_hop(xm_executor_t *executor, hop_t *hop)
 {
     hop->span.end_ns = xm_transport_now(executor->transport);
     --executor->left;
@@ -123,7 +117,7 @@ static void end_hop(xm_executor_t *executor, hop_t *hop)
     }
 }
 
-static void list_ended(lane_t *lane)
+void xm_executor_list_ended(lane_t *lane)
 {
     if (!lane->ended) {
         lane->ended = true;
@@ -136,12 +130,19 @@ void xm_executor_chunk_done(xm_op_t *op, xm_status_t status)
 {
     slot_t *slot = op->arg;
 
+    if (status == XM_OK && slot->hop->on_device && slot->packed != NULL &&
+        !lane_sends(slot->lane) && slot->lane->executor->result == XM_OK) {
+        status = xm_executor_unpack_on_device(slot);
+        if (status == XM_IN_PROGRESS) {
+            return;
+        }
+    }
     slot->busy = false;
     slot->status = status;
     if (status < 0) {
-        fail(slot->lane->executor, status);
+        xm_executor_fail(slot->lane->executor, status);
     }
-    list_ended(slot->lane);
+    xm_executor_list_ended(slot->lane);
 }
 
 /* One thing less that the hop waits for. Its lane is looked at with those that have ended chunks.
@@ -149,7 +150,7 @@ void xm_executor_chunk_done(xm_op_t *op, xm_status_t status)
 void xm_executor_take_turn(xm_executor_t *executor, hop_t *hop)
 {
     if (--hop->turns_left == 0) {
-        list_ended(&executor->lanes[hop->lane]);
+        xm_executor_list_ended(&executor->lanes[hop->lane]);
     }
 }
 
@@ -161,7 +162,7 @@ void xm_executor_note_done(xm_op_t *op, xm_status_t status)
     note->busy = false;
     --executor->notes_in_flight;
     if (status < 0) {
-        fail(executor, status);
+        xm_executor_fail(executor, status);
     } else if (note->awaited) {
         xm_executor_take_turn(executor, &executor->hops[note->hop]);
     }
@@ -273,12 +274,13 @@ static bool may_post(const lane_t *lane)
         return true;
     }
     chunk_range(hop, lane->next_chunk, &first, &count);
-    return xm_view_contiguous(&hop->view, first, count, &offset) || has_pack_buffer(lane);
+    return (!hop->staged && xm_view_contiguous(&hop->view, first, count, &offset)) ||
+           has_pack_buffer(lane);
 }
 
-/* The memory that the slot's chunk is sent from or received into; packs it first if need be. */
-static char *chunk_memory(const lane_t *lane, slot_t *slot, int64_t first, int64_t count,
-                          xm_memory_t **memory)
+/* Finds the memory that the slot's chunk is sent from or received into; packs it first if the host
+ * does that. */
+static void find_memory(const lane_t *lane, slot_t *slot, int64_t first, int64_t count)
 {
     const hop_t *hop = slot->hop;
     const tensor_t *tensor = &lane->executor->tensors[hop->tensor];
@@ -287,16 +289,31 @@ static char *chunk_memory(const lane_t *lane, slot_t *slot, int64_t first, int64
     int64_t offset;
 
     slot->packed = NULL;
-    if (xm_view_contiguous(&hop->view, first, count, &offset)) {
-        *memory = in_dst ? tensor->dst_memory : tensor->src_memory;
-        return base + offset;
+    if (!hop->staged && xm_view_contiguous(&hop->view, first, count, &offset)) {
+        slot->memory = in_dst ? tensor->dst_memory : tensor->src_memory;
+        slot->buffer = base + offset;
+        return;
     }
-    slot->packed = take_pack_buffer(slot->lane);
-    if (lane_sends(lane) && !lane->executor->no_copy) {
+    slot->packed = slot->buffer = take_pack_buffer(slot->lane);
+    slot->memory = lane->executor->staging.registration;
+    if (lane_sends(lane) && !lane->executor->no_copy && !hop->on_device) {
         xm_view_pack(&hop->view, base, first, count, slot->packed);
     }
-    *memory = lane->executor->staging.registration;
-    return slot->packed;
+}
+
+void xm_executor_transmit(slot_t *slot)
+{
+    const lane_t *lane = slot->lane;
+    xm_transport_t *transport = lane->executor->transport;
+
+    slot->status = lane_sends(lane)
+                       ? xm_transport_send(transport, lane->peer, slot->tag, slot->buffer,
+                                           slot->length, slot->memory, &slot->op)
+                       : xm_transport_receive(transport, lane->peer, slot->tag, slot->buffer,
+                                              slot->length, slot->memory, &slot->op);
+    if (slot->status != XM_IN_PROGRESS) {
+        xm_executor_chunk_done(&slot->op, slot->status);
+    }
 }
 
 /* Posts the next chunk of the lane, which is on top of its heap, into a free slot. */
@@ -305,18 +322,15 @@ static void post_chunk(lane_t *lane)
     xm_executor_t *executor = lane->executor;
     slot_t *slot = &lane->slots[(lane->oldest + lane->in_flight) % lane->slot_count];
     hop_t *hop = &executor->hops[lane->items[lane->next_item]];
-    uint64_t tag = xm_executor_tag(executor) | lane->sequence++;
     int64_t first, count;
-    xm_memory_t *memory;
-    size_t length;
-    char *buffer;
 
     heap_pop(&executor->heaps[lane->kind]);
     slot->hop = hop;
     slot->chunk = lane->next_chunk;
     chunk_range(hop, slot->chunk, &first, &count);
-    buffer = chunk_memory(lane, slot, first, count, &memory);
-    length = (size_t)(count * executor->tensors[hop->tensor].element_size);
+    slot->tag = xm_executor_tag(executor) | lane->sequence++;
+    slot->length = (size_t)(count * executor->tensors[hop->tensor].element_size);
+    find_memory(lane, slot, first, count);
     if (slot->chunk == 0) {
         hop->span.start_ns = xm_transport_now(executor->transport);
     }
@@ -329,12 +343,13 @@ static void post_chunk(lane_t *lane)
         ++lane->next_item;
     }
     slot->busy = true;
-    slot->status = lane_sends(lane) ? xm_transport_send(executor->transport, lane->peer, tag,
-                                                        buffer, length, memory, &slot->op)
-                                    : xm_transport_receive(executor->transport, lane->peer, tag,
-                                                           buffer, length, memory, &slot->op);
-    if (slot->status != XM_IN_PROGRESS) {
-        xm_executor_chunk_done(&slot->op, slot->status);
+    if (lane_sends(lane) && hop->on_device && slot->packed != NULL) {
+        slot->status = xm_executor_pack_on_device(slot);
+        if (slot->status < 0) {
+            xm_executor_chunk_done(&slot->op, slot->status);
+        }
+    } else {
+        xm_executor_transmit(slot);
     }
     consider(lane);
 }
@@ -351,7 +366,7 @@ static void retire(lane_t *lane)
 
         chunk_range(hop, slot->chunk, &first, &count);
         if (slot->status == XM_OK && !lane_sends(lane) && slot->packed != NULL &&
-            !executor->no_copy) {
+            !hop->on_device && !executor->no_copy) {
             xm_view_unpack(&hop->view, executor->tensors[hop->tensor].dst, first, count,
                            slot->packed);
         }
@@ -370,7 +385,7 @@ static void retire(lane_t *lane)
                 xm_executor_pass_turn(executor, hop, slot->chunk);
             }
             if (slot->chunk + 1 == hop->chunks) {
-                end_hop(executor, hop);
+                xm_executor_end_hop(executor, hop);
             }
         }
     }
@@ -416,7 +431,8 @@ static void post_all(xm_executor_t *executor)
 {
     lane_t *lane;
 
-    while (executor->result == XM_OK && (lane = next_to_post(executor)) != NULL) {
+    while (executor->result == XM_OK && xm_executor_device_ready(executor) &&
+           (lane = next_to_post(executor)) != NULL) {
         post_chunk(lane);
     }
 }
@@ -444,7 +460,7 @@ static void copy_some(xm_executor_t *executor)
         if (count == left) {
             ++executor->next_copy;
             executor->next_copy_element = 0;
-            end_hop(executor, hop);
+            xm_executor_end_hop(executor, hop);
         }
     }
 }
@@ -489,6 +505,7 @@ xm_status_t xm_executor_advance(xm_executor_t *executor)
         return executor->result;
     }
     announce_idle_tensors(executor);
+    xm_executor_poll_device(executor);
     do {
         retire_ended(executor);
         if (executor->result < 0) {
@@ -501,7 +518,8 @@ xm_status_t xm_executor_advance(xm_executor_t *executor)
         copy_some(executor);
     }
     if (executor->notes_in_flight > 0 ||
-        (executor->result < 0 ? executor->in_flight > 0 : executor->left > 0)) {
+        (executor->result < 0 ? executor->in_flight > 0 || xm_executor_device_is_busy(executor)
+                              : executor->left > 0)) {
         return XM_IN_PROGRESS;
     }
     executor->running = false;
@@ -516,13 +534,16 @@ bool xm_executor_may_sleep(const xm_executor_t *executor)
     if (executor->ended != NULL || (executor->result < 0 && !executor->canceled)) {
         return false;
     }
+    if (xm_executor_device_is_busy(executor)) {
+        return false;
+    }
     return executor->result < 0 || executor->next_copy == executor->copy_count;
 }
 
 void xm_executor_cancel(xm_executor_t *executor)
 {
     if (executor->running) {
-        fail(executor, xm_error_set(XM_ERR_CANCELED, "rank %d: the run was cancelled",
+        xm_executor_fail(executor, xm_error_set(XM_ERR_CANCELED, "rank %d: the run was cancelled",
                                     executor->transport->rank));
     }
 }
@@ -556,11 +577,17 @@ uint64_t xm_executor_tag(const xm_executor_t *executor)
     return (uint64_t)executor->channel << 40 | (uint64_t)executor->generation << 32;
 }
 
-xm_status_t xm_executor_post(xm_executor_t *executor)
+static xm_status_t post(xm_executor_t *executor, bool follows, void *stream)
 {
+    xm_status_t status;
+
     if (executor->running) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "the previous run of this executor has not ended");
+    }
+    status = xm_executor_post_device(executor, follows, stream);
+    if (status < 0) {
+        return status;
     }
     ++executor->generation;
     executor->posted = true;
@@ -591,4 +618,14 @@ xm_status_t xm_executor_post(xm_executor_t *executor)
         consider(lane);
     }
     return XM_OK;
+}
+
+xm_status_t xm_executor_post(xm_executor_t *executor)
+{
+    return post(executor, false, NULL);
+}
+
+xm_status_t xm_executor_post_after(xm_executor_t *executor, void *stream)
+{
+    return post(executor, true, stream);
 }

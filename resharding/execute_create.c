@@ -93,7 +93,11 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
         status = xm_executor_list_turns(created, params->turn_ahead);
     }
     if (status == XM_OK) {
-        status = xm_executor_take_buffers(created, buffers);
+        xm_executor_take_buffers(created, buffers);
+        status = xm_executor_find_device(created);
+    }
+    if (status == XM_OK) {
+        status = xm_executor_register_buffers(created, buffers);
     }
     if (status == XM_OK) {
         status = xm_executor_make_staging(created, params->memory_limit);

@@ -5,14 +5,18 @@
 #ifndef XM_RESHARDING_EXECUTE_PRIVATE_H
 #define XM_RESHARDING_EXECUTE_PRIVATE_H
 
+#include "comm/memory.h"
 #include "resharding/execute.h"
 #include "resharding/view.h"
+
+typedef struct device device_t;
 
 /* One tensor of the batch on this rank. */
 typedef struct {
     const char *src;
     char *dst;
-    xm_memory_t *src_memory, *dst_memory; /* registrations that cover them */
+    xm_memory_t *src_memory, *dst_memory; /* registrations that cover them; NULL: none needed */
+    bool src_on_device, dst_on_device;
     int64_t element_size;
     int64_t hops; /* of this rank */
     int64_t left; /* of them in this run */
@@ -38,7 +42,9 @@ typedef struct {
     bool asked;                  /* its notes are expected */
     int tensor;
     int lane;       /* −1: a copy */
-    bool packs;     /* some chunk is not contiguous in the tile */
+    bool packs;     /* some chunk is not contiguous in the tile, or may not be moved from there */
+    bool on_device; /* the tile of the view is */
+    bool staged;    /* … and the transport cannot reach it: every chunk goes by a pack buffer */
     xm_view_t view; /* outgoing: where it is read; incoming or copy: where it is written */
     xm_span_t span;
 } hop_t;
@@ -60,12 +66,18 @@ typedef struct {
 } note_t;
 
 /* A chunk in flight. */
-typedef struct {
+typedef struct slot {
     xm_op_t op;
     lane_t *lane;
     hop_t *hop;
     int64_t chunk;
     char *packed; /* its pack buffer, or NULL */
+    uint64_t tag;
+    char *buffer; /* what is sent from or received into */
+    size_t length;
+    xm_memory_t *memory;
+    xm_memory_mark_t *mark; /* on a device: behind its packing or unpacking */
+    struct slot *pending;   /* in the list of those */
     bool busy;
     xm_status_t status;
 } slot_t;
@@ -141,6 +153,7 @@ struct xm_executor {
     lane_t **ready; /* of all heaps */
     heap_t heaps[LANE_KINDS];
     staging_t staging;
+    device_t *device; /* NULL: all tiles are in host memory */
     note_t *notes; /* NULL: no turns are kept */
     int64_t note_count, notes_in_flight;
     lane_t *ended; /* list */
@@ -158,6 +171,12 @@ struct xm_executor {
 static inline bool lane_sends(const lane_t *lane)
 {
     return lane->kind != LANE_INCOMING;
+}
+
+static inline void chunk_range(const hop_t *hop, int64_t chunk, int64_t *first, int64_t *count)
+{
+    *first = hop->first + chunk * hop->chunk;
+    *count = hop->chunk < hop->end - *first ? hop->chunk : hop->end - *first;
 }
 
 static inline int64_t min_of(int64_t a, int64_t b)
@@ -188,7 +207,9 @@ void xm_executor_cancel_turns(xm_executor_t *executor);
 /* Checks and registers the user's buffers; makes the pack buffers (execute_memory.c). */
 xm_status_t xm_executor_check_buffers(const xm_executor_params_t *params,
                                       const xm_tensor_buffers_t *buffers);
-xm_status_t xm_executor_take_buffers(xm_executor_t *executor, const xm_tensor_buffers_t *buffers);
+void xm_executor_take_buffers(xm_executor_t *executor, const xm_tensor_buffers_t *buffers);
+xm_status_t xm_executor_register_buffers(xm_executor_t *executor,
+                                         const xm_tensor_buffers_t *buffers);
 xm_status_t xm_executor_make_staging(xm_executor_t *executor, uint64_t memory_limit);
 void xm_executor_release_memory(xm_executor_t *executor);
 
@@ -200,6 +221,40 @@ void xm_keep_for_ever(void *memory);
 
 /* `done` of every slot's operation. */
 void xm_executor_chunk_done(xm_op_t *op, xm_status_t status);
+
+/* Hands the slot's chunk to the transport. */
+void xm_executor_transmit(slot_t *slot);
+
+/* Keeps the first failure of a run and its sentence. */
+void xm_executor_fail(xm_executor_t *executor, xm_status_t status);
+/* Something of the lane has ended: the next advance looks at it. */
+void xm_executor_list_ended(lane_t *lane);
+void xm_executor_end_hop(xm_executor_t *executor, hop_t *hop);
+
+/*
+ * Tiles in the memory of a CUDA device (execute_device.c). xm_executor_find_device() recognises
+ * them and takes the copies that concern them out of the executor's list. The others do nothing, or
+ * say so, where all memory is the host's.
+ */
+xm_status_t xm_executor_find_device(xm_executor_t *executor);
+/* Makes what packing needs, for pack buffers of that many bytes; NULL memory: the caller's task. */
+xm_status_t xm_executor_device_staging(xm_executor_t *executor, size_t bytes, char **memory);
+/* A run begins. Its work on the device follows what is in the stream now, if @p follows. */
+xm_status_t xm_executor_post_device(xm_executor_t *executor, bool follows, void *stream);
+/* False while the transport may not touch the tiles yet. */
+bool xm_executor_device_ready(const xm_executor_t *executor);
+/* Starts packing or unpacking the slot's chunk: XM_IN_PROGRESS, or a failure. */
+xm_status_t xm_executor_pack_on_device(slot_t *slot);
+xm_status_t xm_executor_unpack_on_device(slot_t *slot);
+/* Looks at what has ended there and goes on with it; starts copies. */
+void xm_executor_poll_device(xm_executor_t *executor);
+bool xm_executor_device_is_busy(const xm_executor_t *executor);
+/* Waits for a range of a tile there and lends its bytes: at most *count elements, which it says. */
+xm_status_t xm_executor_read_device(xm_executor_t *executor, const xm_view_t *view,
+                                    const void *tile, int64_t first, int64_t *count,
+                                    const char **bytes);
+/* @p keeps: pack buffers must stay, because others may still write to them. */
+void xm_executor_free_device(xm_executor_t *executor, bool keeps);
 
 /* Tag of the run's messages; a lane's sequence numbers stay below 2^31. */
 uint64_t xm_executor_tag(const xm_executor_t *executor);
