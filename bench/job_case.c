@@ -58,6 +58,7 @@ static xm_status_t create_executor(seat_t *seat, int index)
     params.turns = true;
     params.buffers =
         seat->device.space != NULL ? seat->device.tensors : seat->buffers.tensors;
+    params.device_peers = seat->options->memory == XM_MEMORY_CUDA;
     params.memory_limit = seat->options->memory_limit;
     params.channel = (seat->first + index) % CHANNELS;
     return xm_executor_create(&params, &seat->variants[index].executor);

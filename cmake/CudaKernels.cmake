@@ -25,7 +25,7 @@ function(xm_cuda_kernels source output)
         list(APPEND targets -gencode arch=compute_${oldest},code=compute_${oldest})
         message(STATUS "CUDA kernels: ${XM_NVCC}")
         add_custom_command(OUTPUT ${output}
-            COMMAND ${XM_NVCC} -fatbin -O3 -std=c++17 ${targets} -I ${PROJECT_SOURCE_DIR}
+            COMMAND ${XM_NVCC} -fatbin -Xfatbin=-compress-all -O3 -std=c++17 ${targets} -I ${PROJECT_SOURCE_DIR}
                     -o ${output}.fatbin ${source}
             COMMAND ${CMAKE_COMMAND} -DINPUT=${output}.fatbin ${embed}
             DEPENDS ${source} ${PROJECT_SOURCE_DIR}/comm/memory_cuda_kernel.h ${PROJECT_SOURCE_DIR}/cmake/EmbedFile.cmake

@@ -68,6 +68,9 @@ static void consider(lane_t *lane)
         lane->in_flight == lane->slot_count) {
         return; /* after a failure nothing new may be posted, notes neither */
     }
+    if (lane->share != NULL && !xm_executor_has_settled(lane)) {
+        return;
+    }
     hop = &executor->hops[lane->items[lane->next_item]];
     chunk_range(hop, lane->next_chunk, &first, &count);
     if (executor->notes != NULL && !xm_executor_has_turn(executor, hop)) {
@@ -126,23 +129,65 @@ void xm_executor_list_ended(lane_t *lane)
     }
 }
 
-void xm_executor_chunk_done(xm_op_t *op, xm_status_t status)
+/* Nothing of the slot's chunk is under way any more. */
+static void free_slot(slot_t *slot, xm_status_t status)
 {
-    slot_t *slot = op->arg;
-
-    if (status == XM_OK && slot->hop->on_device && slot->packed != NULL &&
-        !lane_sends(slot->lane) && slot->lane->executor->result == XM_OK) {
-        status = xm_executor_unpack_on_device(slot);
-        if (status == XM_IN_PROGRESS) {
-            return;
-        }
-    }
     slot->busy = false;
     slot->status = status;
     if (status < 0) {
         xm_executor_fail(slot->lane->executor, status);
     }
     xm_executor_list_ended(slot->lane);
+}
+
+/* What the device has to do with a chunk that has come: XM_IN_PROGRESS, nothing (XM_OK), or a
+ * failure. */
+static xm_status_t take_in(slot_t *slot)
+{
+    if (slot->lane->executor->result != XM_OK) {
+        return XM_OK;
+    }
+    if (slot->hop->mapped) {
+        return xm_executor_copy_from_peer(slot);
+    }
+    return slot->hop->on_device && slot->packed != NULL ? xm_executor_unpack_on_device(slot)
+                                                        : XM_OK;
+}
+
+void xm_executor_chunk_done(xm_op_t *op, xm_status_t status)
+{
+    slot_t *slot = op->arg;
+
+    slot->op_busy = false;
+    if (status == XM_OK && !lane_sends(slot->lane)) {
+        status = take_in(slot);
+        if (status == XM_IN_PROGRESS) {
+            return;
+        }
+    }
+    if (slot->ack_busy) {
+        /* The receiver has the announcement, and its acknowledgement ends the chunk; or it never
+         * gets it. */
+        if (status < 0) {
+            xm_executor_fail(slot->lane->executor, status);
+            xm_transport_cancel(slot->lane->executor->transport, &slot->ack);
+        }
+        return;
+    }
+    free_slot(slot, status);
+}
+
+void xm_executor_ack_done(xm_op_t *op, xm_status_t status)
+{
+    slot_t *slot = op->arg;
+
+    slot->ack_busy = false;
+    if (status < 0) {
+        xm_executor_fail(slot->lane->executor, status);
+    }
+    if (!slot->op_busy) {
+        free_slot(slot, status);
+    }
 }
 
 /* One thing less that the hop waits for. Its lane is looked at with those that have ended chunks.
@@ -270,7 +315,7 @@ static bool may_post(const lane_t *lane)
     if (lane->kind == LANE_CROSSING && !may_cross(lane)) {
         return false;
     }
-    if (!hop->packs) {
+    if (!hop->packs || hop->mapped) {
         return true;
     }
     chunk_range(hop, lane->next_chunk, &first, &count);
@@ -289,6 +334,12 @@ static void find_memory(const lane_t *lane, slot_t *slot, int64_t first, int64_t
     int64_t offset;
 
     slot->packed = NULL;
+    if (hop->mapped) { /* the message only says that the chunk is there */
+        slot->memory = NULL;
+        slot->buffer = &slot->byte;
+        slot->length = 1;
+        return;
+    }
     if (!hop->staged && xm_view_contiguous(&hop->view, first, count, &offset)) {
         slot->memory = in_dst ? tensor->dst_memory : tensor->src_memory;
         slot->buffer = base + offset;
@@ -306,6 +357,7 @@ void xm_executor_transmit(slot_t *slot)
     const lane_t *lane = slot->lane;
     xm_transport_t *transport = lane->executor->transport;
 
+    slot->op_busy = true;
     slot->status = lane_sends(lane)
                        ? xm_transport_send(transport, lane->peer, slot->tag, slot->buffer,
                                            slot->length, slot->memory, &slot->op)
@@ -343,6 +395,10 @@ static void post_chunk(lane_t *lane)
         ++lane->next_item;
     }
     slot->busy = true;
+    slot->op_busy = slot->ack_busy = slot->copying = false;
+    if (lane_sends(lane) && hop->mapped) {
+        xm_executor_post_ack(slot);
+    }
     if (lane_sends(lane) && hop->on_device && slot->packed != NULL) {
         slot->status = xm_executor_pack_on_device(slot);
         if (slot->status < 0) {
@@ -484,6 +540,7 @@ static void cancel_all(xm_executor_t *executor)
         }
     }
     xm_executor_cancel_turns(executor);
+    xm_executor_cancel_shares(executor);
 }
 
 static void announce_idle_tensors(xm_executor_t *executor)
@@ -517,7 +574,8 @@ xm_status_t xm_executor_advance(xm_executor_t *executor)
     if (executor->result == XM_OK) {
         copy_some(executor);
     }
-    if (executor->notes_in_flight > 0 ||
+    xm_executor_end_shares(executor);
+    if (executor->notes_in_flight > 0 || executor->signals > 0 ||
         (executor->result < 0 ? executor->in_flight > 0 || xm_executor_device_is_busy(executor)
                               : executor->left > 0)) {
         return XM_IN_PROGRESS;
@@ -603,8 +661,10 @@ static xm_status_t post(xm_executor_t *executor, bool follows, void *stream)
     for (int64_t i = 0; i < executor->hop_count; ++i) {
         executor->hops[i].arrived = executor->hops[i].first;
         executor->hops[i].span = (xm_span_t){0, 0};
+        executor->hops[i].mapped = false;
     }
     xm_executor_reset_turns(executor);
+    xm_executor_start_shares(executor);
     for (int k = 0; k < LANE_KINDS; ++k) {
         executor->heaps[k].count = 0;
     }

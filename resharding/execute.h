@@ -25,7 +25,8 @@
  * creation. All device tiles of a rank are on one device. Strided boxes are packed there by
  * kernels, and what the rank needs of its own is copied there. Where the transport takes device
  * memory (transport.h), contiguous chunks are sent from and received into it; otherwise chunks pass
- * through pinned pack buffers, and while one is sent the next is being fetched. Neither the
+ * through pinned pack buffers, and while one is sent the next is being fetched. With
+ * params.device_peers, ranks of one host copy out of each other's device tiles instead. Neither the
  * device nor the user's streams are waited for: xm_executor_post_after() lets the device's part of
  * a run follow a stream, and when a run has ended well its work on the device has too, so whatever
  * is put into any stream afterwards finds the data.
@@ -86,6 +87,9 @@ typedef struct xm_executor_params {
     bool turns;            /**< keep the plan's order on the NICs, see above; equal on all ranks */
     uint64_t turn_ahead;   /**< with turns: bytes of other transfers that a NIC may still have to
                               carry when a hop begins; 0 means 1 MiB; equal on all ranks */
+    /** Ranks of one host copy out of each other's device tiles (CUDA IPC) where they can; where they
+     *  cannot, messages carry the data. Equal on all ranks, those without a device included. */
+    bool device_peers;
     /** Number the sends for a simulated fabric that serves the plan's order (order.h). The run then
      *  takes xm_simulate()'s time to the nanosecond, as long as the window covers the latency. */
     bool ordered;

@@ -381,12 +381,12 @@ xm_status_t xm_executor_post_device(xm_executor_t *executor, bool follows, void 
     return on_rank(executor, status);
 }
 
-/* Work in queues follows the stream by itself; the transport must be held back. */
+/* Work in queues follows the stream by itself; the transport and neighbours must be held back. */
 bool xm_executor_device_ready(const xm_executor_t *executor)
 {
     const device_t *device = executor->device;
 
-    return device == NULL || !device->direct || device->started;
+    return device == NULL || device->started || (!device->direct && executor->share_count == 0);
 }
 
 static xm_status_t enqueue(device_t *device, queue_t queue, const xm_strided_copy_t *copy,
@@ -437,14 +437,42 @@ xm_status_t xm_executor_unpack_on_device(slot_t *slot)
     return begin(slot, QUEUE_IN, &copy);
 }
 
-/* The chunk is packed or unpacked. After a failure it goes no further. */
+xm_status_t xm_executor_copy_from_peer(slot_t *slot)
+{
+    const hop_t *hop = slot->hop;
+    int64_t first, count;
+    xm_strided_copy_t copy;
+    xm_status_t status;
+
+    chunk_range(hop, slot->chunk, &first, &count);
+    xm_view_tile_copy(&hop->peer_view, number_of(hop->peer_tile), &hop->view,
+                      number_of(slot->lane->executor->tensors[hop->tensor].dst), first, count,
+                      &copy);
+    status = begin(slot, QUEUE_IN, &copy);
+    slot->copying = status == XM_IN_PROGRESS;
+    return status;
+}
+
+xm_memory_space_t *xm_executor_space(const xm_executor_t *executor)
+{
+    return executor->device != NULL ? executor->device->space : NULL;
+}
+
+/* The chunk is packed, unpacked, or copied. After a failure it goes no further. */
 static void continue_slot(xm_executor_t *executor, slot_t *slot, xm_status_t status)
 {
+    bool copied = slot->copying;
+
+    slot->copying = false;
     if (status < 0) {
         xm_executor_fail(executor, on_rank(executor, status));
     }
     if (executor->result == XM_OK && lane_sends(slot->lane)) {
         xm_executor_transmit(slot);
+        return;
+    }
+    if (executor->result == XM_OK && copied) {
+        xm_executor_post_ack(slot);
         return;
     }
     slot->busy = false;

@@ -6,7 +6,7 @@
 
 enum {
     RECEIVE_AHEAD = 2,       /* receives are posted this many windows ahead */
-    LANE_CHUNKS = 0x3fffffff /* sequence numbers of tags: the bits above are for notes and hashes */
+    LANE_CHUNKS = 0x3ffffff0 /* sequence numbers of tags: what is above is for other messages */
 };
 
 /* What one rank has to do with every route: its own place, whom it feeds there, whom a sender
@@ -116,8 +116,8 @@ static part_t part_of(const xm_executor_t *executor, const route_table_t *table,
     return part;
 }
 
-static void source_view(const xm_executor_t *executor, const xm_transfer_t *transfer,
-                        xm_view_t *view)
+void xm_executor_source_view(const xm_executor_t *executor, const xm_transfer_t *transfer,
+                             xm_view_t *view)
 {
     int64_t count;
     const xm_unit_task_t *task = &xm_plan_tasks(executor->plan, &count)[transfer->task];
@@ -128,8 +128,8 @@ static void source_view(const xm_executor_t *executor, const xm_transfer_t *tran
     xm_view_init(view, &tile, &box, executor->tensors[task->tensor].element_size);
 }
 
-static void destination_view(const xm_executor_t *executor, const xm_transfer_t *transfer,
-                             xm_view_t *view)
+void xm_executor_destination_view(const xm_executor_t *executor, const xm_transfer_t *transfer,
+                                  xm_view_t *view)
 {
     int64_t count;
     const xm_unit_task_t *task = &xm_plan_tasks(executor->plan, &count)[transfer->task];
@@ -160,9 +160,9 @@ static void init_hop(xm_executor_t *executor, hop_t *hop, int64_t index, int pla
     hop->tensor = xm_plan_tasks(plan, &count)[transfer->task].tensor;
     hop->lane = -1;
     if (reads_source) {
-        source_view(executor, transfer, &hop->view);
+        xm_executor_source_view(executor, transfer, &hop->view);
     } else {
-        destination_view(executor, transfer, &hop->view);
+        xm_executor_destination_view(executor, transfer, &hop->view);
     }
     ++executor->tensors[hop->tensor].hops;
 }
@@ -206,7 +206,7 @@ static void add_transfer(xm_executor_t *executor, const route_table_t *table, in
 
         init_hop(executor, hop, index, part.incoming, first_message, -1, false);
         if (part.copy) {
-            source_view(executor, transfer, &executor->copy_views[executor->copy_count]);
+            xm_executor_source_view(executor, transfer, &executor->copy_views[executor->copy_count]);
             executor->copies[executor->copy_count++] = *next;
         }
         feed = (*next)++;

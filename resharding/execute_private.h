@@ -10,6 +10,7 @@
 #include "resharding/view.h"
 
 typedef struct device device_t;
+typedef struct share share_t;
 
 /* One tensor of the batch on this rank. */
 typedef struct {
@@ -45,6 +46,10 @@ typedef struct {
     bool packs;     /* some chunk is not contiguous in the tile, or may not be moved from there */
     bool on_device; /* the tile of the view is */
     bool staged;    /* … and the transport cannot reach it: every chunk goes by a pack buffer */
+    bool mapped;    /* in this run: the receiver copies it out of the sender's tile */
+    int tile;       /* with a share: the sender's tile in its list */
+    const void *peer_tile; /* incoming, mapped: that tile … */
+    xm_view_t peer_view;   /* … and where the box lies in it */
     xm_view_t view; /* outgoing: where it is read; incoming or copy: where it is written */
     xm_span_t span;
 } hop_t;
@@ -78,6 +83,10 @@ typedef struct slot {
     xm_memory_t *memory;
     xm_memory_mark_t *mark; /* on a device: behind its packing or unpacking */
     struct slot *pending;   /* in the list of those */
+    xm_op_t ack;            /* of a mapped hop: what says that the chunk has been copied */
+    bool op_busy, ack_busy;
+    bool copying; /* the mark is behind its copy out of the peer's tile */
+    char byte, ack_byte;
     bool busy;
     xm_status_t status;
 } slot_t;
@@ -98,6 +107,7 @@ struct lane {
     slot_t *slots;
     int slot_count, oldest, in_flight;
     int packed;   /* pack buffers held */
+    share_t *share; /* NULL: chunks always travel as messages */
     bool ready;   /* in the heap of its kind */
     bool ended;   /* in the list of lanes with ended operations */
     lane_t *next; /* in that list */
@@ -154,6 +164,9 @@ struct xm_executor {
     heap_t heaps[LANE_KINDS];
     staging_t staging;
     device_t *device; /* NULL: all tiles are in host memory */
+    share_t *shares;
+    int share_count;
+    int64_t signals; /* messages in flight about shares */
     note_t *notes; /* NULL: no turns are kept */
     int64_t note_count, notes_in_flight;
     lane_t *ended; /* list */
@@ -187,6 +200,13 @@ static inline int64_t min_of(int64_t a, int64_t b)
 /* Lists this rank's hops and its lanes (execute_hops.c). Needs the tensors' element sizes. */
 xm_status_t xm_executor_list_hops(xm_executor_t *executor);
 xm_status_t xm_executor_make_lanes(xm_executor_t *executor);
+
+/* Where the box of a transfer lies in the source tile, and in the destination tile of any of its
+ * receivers. */
+void xm_executor_source_view(const xm_executor_t *executor, const xm_transfer_t *transfer,
+                             xm_view_t *view);
+void xm_executor_destination_view(const xm_executor_t *executor, const xm_transfer_t *transfer,
+                                  xm_view_t *view);
 
 /* This rank's hop with that number in the plan; −1: it has no part in it. */
 int64_t xm_executor_find_hop(const xm_executor_t *executor, int64_t number);
@@ -246,6 +266,10 @@ bool xm_executor_device_ready(const xm_executor_t *executor);
 /* Starts packing or unpacking the slot's chunk: XM_IN_PROGRESS, or a failure. */
 xm_status_t xm_executor_pack_on_device(slot_t *slot);
 xm_status_t xm_executor_unpack_on_device(slot_t *slot);
+/* The same for copying it out of the peer's tile. */
+xm_status_t xm_executor_copy_from_peer(slot_t *slot);
+/* NULL: this rank has no device. */
+xm_memory_space_t *xm_executor_space(const xm_executor_t *executor);
 /* Looks at what has ended there and goes on with it; starts copies. */
 void xm_executor_poll_device(xm_executor_t *executor);
 bool xm_executor_device_is_busy(const xm_executor_t *executor);
@@ -255,6 +279,23 @@ xm_status_t xm_executor_read_device(xm_executor_t *executor, const xm_view_t *vi
                                     const char **bytes);
 /* @p keeps: pack buffers must stay, because others may still write to them. */
 void xm_executor_free_device(xm_executor_t *executor, bool keeps);
+
+/*
+ * Device tiles that ranks of a host copy from each other (execute_share.c). The ends of a lane agree
+ * in every run; nothing of the lane is posted before they have.
+ */
+xm_status_t xm_executor_make_shares(xm_executor_t *executor);
+void xm_executor_start_shares(xm_executor_t *executor);
+bool xm_executor_has_settled(const lane_t *lane);
+/* Sends, or waits for, what says that the slot's chunk has been copied. */
+void xm_executor_post_ack(slot_t *slot);
+void xm_executor_ack_done(xm_op_t *op, xm_status_t status);
+/* Called while a run comes to its end, whichever. */
+void xm_executor_end_shares(xm_executor_t *executor);
+void xm_executor_cancel_shares(xm_executor_t *executor);
+void xm_executor_give_up_shares(xm_executor_t *executor);
+bool xm_executor_describe_shares(const xm_executor_t *executor, char *buffer, size_t size);
+void xm_executor_free_shares(xm_executor_t *executor);
 
 /* Tag of the run's messages; a lane's sequence numbers stay below 2^31. */
 uint64_t xm_executor_tag(const xm_executor_t *executor);

@@ -5,7 +5,9 @@
 
 char *xm_executor_describe_wait(const xm_executor_t *executor, char *buffer, size_t size)
 {
-    (void)snprintf(buffer, size, "has nothing in flight");
+    if (!xm_executor_describe_shares(executor, buffer, size)) {
+        (void)snprintf(buffer, size, "has nothing in flight");
+    }
     for (int64_t n = 0; n < executor->note_count; ++n) {
         const note_t *note = &executor->notes[n];
 

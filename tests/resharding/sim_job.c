@@ -340,6 +340,7 @@ void sim_job_create(sim_job_t *job, const xm_plan_t *plan, const xm_network_t *n
         params.turn_ahead = options->turn_ahead;
         params.ordered = options->ordered;
         params.no_copy = options->no_copy;
+        params.device_peers = options->device_peers;
         params.tensor_done = tensor_done;
         params.arg = &job->calls[r];
         ck_assert_xm_ok(xm_executor_create(&params, &job->executor[r]));

@@ -49,6 +49,7 @@ typedef struct {
     xm_memory_space_t *space; /* of a device: the buffers are there; NULL: the host's */
     bool mixed;               /* … but for some of them */
     bool direct;              /* the transport takes device memory */
+    bool device_peers;        /* ranks of a host copy out of each other's tiles */
 } sim_options_t;
 
 typedef struct {

@@ -31,7 +31,10 @@ static int64_t device_messages(const sim_job_t *job)
     return messages;
 }
 
-static void check_case(uint64_t seed, xm_memory_space_t *space, bool mixed, bool direct)
+/* What is tried: bits. */
+enum { MIXED = 1, DIRECT = 2, PEERS = 4 };
+
+static void check_case(uint64_t seed, xm_memory_space_t *space, unsigned what)
 {
     random_t random = {seed};
     sim_options_t options = {.window = random_int(&random, 1, 3),
@@ -39,8 +42,9 @@ static void check_case(uint64_t seed, xm_memory_space_t *space, bool mixed, bool
                              .turns = random_int(&random, 0, 1) == 1,
                              .turn_ahead = (uint64_t)random_int(&random, 1, 500),
                              .space = space,
-                             .mixed = mixed,
-                             .direct = direct};
+                             .mixed = (what & MIXED) != 0,
+                             .direct = (what & DIRECT) != 0,
+                             .device_peers = (what & PEERS) != 0};
     batch_t batch;
     sim_job_t job;
 
@@ -61,47 +65,72 @@ static void check_case(uint64_t seed, xm_memory_space_t *space, bool mixed, bool
     batch_destroy(&batch);
 }
 
-static void check_cases(bool mixed, bool direct)
+static void check_cases(unsigned what)
 {
     xm_memory_space_t *space = open_device();
 
     for (uint64_t seed = 1; seed <= (uint64_t)random_rounds(CASES); ++seed) {
-        check_case(seed, space, mixed, direct);
+        check_case(seed, space, what);
     }
     xm_memory_space_destroy(space);
 }
 
 START_TEST(tiles_go_by_pinned_buffers)
 {
-    check_cases(false, false);
+    check_cases(0);
 }
 END_TEST
 
 START_TEST(tiles_of_host_and_device_are_mixed)
 {
-    check_cases(true, false);
+    check_cases(MIXED);
 }
 END_TEST
 
 START_TEST(tiles_go_directly)
 {
-    check_cases(false, true);
+    check_cases(DIRECT);
 }
 END_TEST
 
 START_TEST(direct_and_host_tiles_are_mixed)
 {
-    check_cases(true, true);
+    check_cases(MIXED | DIRECT);
+}
+END_TEST
+
+START_TEST(neighbours_copy_out_of_tiles)
+{
+    check_cases(PEERS);
+}
+END_TEST
+
+START_TEST(neighbours_copy_what_they_can)
+{
+    check_cases(PEERS | MIXED);
 }
 END_TEST
 
 /* ---- one plan ---------------------------------------------------------------------------------
  */
 
-static void open_job(sim_job_t *job, const fixed_t *fixed, xm_memory_space_t *space, bool direct)
+/* With PEERS, ranks of a host have traffic with each other. */
+static void create_plan(fixed_t *fixed, unsigned what)
+{
+    if ((what & PEERS) != 0) {
+        fixed_create(fixed, "2x4", "RS0", "2x4", 0, "S0R", 8, 64, 48);
+    } else {
+        fixed_default(fixed);
+    }
+}
+
+static void open_job(sim_job_t *job, const fixed_t *fixed, xm_memory_space_t *space, unsigned what)
 {
     random_t random = {1};
-    sim_options_t options = {.window = 2, .space = space, .direct = direct};
+    sim_options_t options = {.window = 2,
+                             .space = space,
+                             .direct = (what & DIRECT) != 0,
+                             .device_peers = (what & PEERS) != 0};
 
     sim_job_create(job, fixed->plan, fixed->network, &options, &random);
     sim_job_fill(job, 1);
@@ -115,23 +144,23 @@ START_TEST(the_path_is_told)
     xm_status_t results[SIM_MAX_RANKS];
 
     fixed_default(&fixed);
-    open_job(&job, &fixed, space, false);
+    open_job(&job, &fixed, space, 0);
     ck_assert_ptr_nonnull(strstr(xm_executor_device_path(job.executor[0]), "pinned buffers"));
     sim_job_destroy(&job);
-    open_job(&job, &fixed, space, true);
+    open_job(&job, &fixed, space, DIRECT);
     ck_assert_ptr_nonnull(strstr(xm_executor_device_path(job.executor[0]), "direct"));
     ck_assert(sim_job_run(&job, results));
     sim_job_check(&job, "direct");
     ck_assert_int_gt(device_messages(&job), 0);
     sim_job_destroy(&job);
     ck_assert_int_eq(setenv("XM_CUDA", "staging", 1), 0);
-    open_job(&job, &fixed, space, true);
+    open_job(&job, &fixed, space, DIRECT);
     ck_assert_ptr_nonnull(strstr(xm_executor_device_path(job.executor[0]), "pinned buffers"));
     ck_assert(sim_job_run(&job, results));
     sim_job_check(&job, "staging");
     ck_assert_int_eq(device_messages(&job), 0);
     sim_job_destroy(&job);
-    open_job(&job, &fixed, NULL, false);
+    open_job(&job, &fixed, NULL, 0);
     ck_assert_str_eq(xm_executor_device_path(job.executor[0]), "");
     sim_job_destroy(&job);
     fixed_destroy(&fixed);
@@ -140,7 +169,7 @@ START_TEST(the_path_is_told)
 END_TEST
 
 /* A stream of the user's writes the sources while the run is posted; the run reads them after. */
-static void check_stream(bool direct)
+static void check_stream(unsigned what)
 {
     fixed_t fixed;
     sim_job_t job;
@@ -149,8 +178,8 @@ static void check_stream(bool direct)
     void *late[SIM_MAX_RANKS] = {NULL};
     bool busy = true;
 
-    fixed_default(&fixed);
-    open_job(&job, &fixed, space, direct);
+    create_plan(&fixed, what);
+    open_job(&job, &fixed, space, what);
     sim_job_fill(&job, 5);
     for (int r = 0; r < job.ranks; ++r) { /* the right sources wait elsewhere */
         size_t bytes = job.buffers[r][0].src_bytes;
@@ -198,28 +227,42 @@ static void check_stream(bool direct)
 
 START_TEST(a_run_follows_a_stream)
 {
-    check_stream(false);
+    check_stream(0);
 }
 END_TEST
 
 START_TEST(a_direct_run_follows_a_stream)
 {
-    check_stream(true);
+    check_stream(DIRECT);
 }
 END_TEST
 
-START_TEST(a_cancelled_run_leaves_nothing_behind)
+START_TEST(neighbours_follow_a_stream)
+{
+    check_stream(PEERS);
+}
+END_TEST
+
+/* Cancelled at any moment, on all ranks or on one; then run well. */
+static void check_cancel(unsigned what, int rounds)
 {
     fixed_t fixed;
     sim_job_t job;
     xm_memory_space_t *space = open_device();
     xm_status_t results[SIM_MAX_RANKS], first[SIM_MAX_RANKS];
 
-    fixed_default(&fixed);
-    open_job(&job, &fixed, space, false);
+    create_plan(&fixed, what);
+    open_job(&job, &fixed, space, what);
     for (int r = 0; r < job.ranks; ++r) {
         ck_assert_xm_ok(xm_executor_post(job.executor[r]));
         first[r] = xm_executor_advance(job.executor[r]);
+    }
+    for (int i = 0; i < rounds; ++i) {
+        for (int r = 0; r < job.ranks; ++r) {
+            (void)xm_transport_progress(job.transport[r]);
+            first[r] = xm_executor_advance(job.executor[r]);
+        }
+        (void)xm_sim_fabric_step(job.fabric);
     }
     for (int r = 0; r < job.ranks; ++r) {
         xm_executor_cancel(job.executor[r]);
@@ -243,6 +286,14 @@ START_TEST(a_cancelled_run_leaves_nothing_behind)
     sim_job_destroy(&job);
     fixed_destroy(&fixed);
     xm_memory_space_destroy(space);
+}
+
+START_TEST(a_cancelled_run_leaves_nothing_behind)
+{
+    for (int rounds = 0; rounds < 200; rounds += 20) {
+        check_cancel(0, rounds);
+        check_cancel(PEERS, rounds);
+    }
 }
 END_TEST
 
@@ -283,7 +334,7 @@ START_TEST(checksums_read_the_device)
     int corrupt = 0;
 
     fixed_default(&fixed);
-    open_job(&job, &fixed, space, false);
+    open_job(&job, &fixed, space, 0);
     ck_assert(sim_job_run(&job, results));
     ck_assert(run_checksums(&job, results));
     for (int r = 0; r < job.ranks; ++r) {
@@ -352,7 +403,7 @@ static void check_fault(const char *faults, bool at_creation, xm_status_t expect
     int failed = 0;
 
     fixed_default(&fixed);
-    open_job(&job, &fixed, space, false);
+    open_job(&job, &fixed, space, 0);
     cuda_fail(faults);
     if (at_creation) {
         xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
@@ -409,7 +460,7 @@ START_TEST(kernels_that_do_not_start_are_done_without)
 
     cuda_fail("cuLaunchKernel=701@5");
     for (uint64_t seed = 1; seed <= 10; ++seed) {
-        check_case(seed, space, false, false);
+        check_case(seed, space, 0);
     }
     xm_memory_space_destroy(space);
 }
@@ -429,6 +480,9 @@ int main(void)
     tcase_add_test(cuda, tiles_of_host_and_device_are_mixed);
     tcase_add_test(cuda, tiles_go_directly);
     tcase_add_test(cuda, direct_and_host_tiles_are_mixed);
+    tcase_add_test(cuda, neighbours_copy_out_of_tiles);
+    tcase_add_test(cuda, neighbours_copy_what_they_can);
+    tcase_add_test(cuda, neighbours_follow_a_stream);
     tcase_add_test(cuda, the_path_is_told);
     tcase_add_test(cuda, a_run_follows_a_stream);
     tcase_add_test(cuda, a_direct_run_follows_a_stream);
