@@ -1,7 +1,7 @@
 /**
  * @file device_buffers.h
- * The tiles of one rank in the memory of a CUDA device, laid out like those of tile_buffers.h, which
- * fill and check them by way of the host.
+ * The tiles of one rank in the memory of a CUDA device, laid out like those of tile_buffers.h,
+ * which fill and check them by way of the host.
  */
 #ifndef RB_DEVICE_BUFFERS_H
 #define RB_DEVICE_BUFFERS_H

@@ -28,7 +28,7 @@ typedef struct {
     variant_t *variants;
     rb_tile_buffers_t buffers;  /* of all variants: their layouts are the same */
     rb_device_buffers_t device; /* with --memory cuda: what is moved */
-    int64_t *gathered;         /* a sample of every rank */
+    int64_t *gathered;          /* a sample of every rank */
 } seat_t;
 
 /* What a rank says of one run. */
@@ -56,8 +56,7 @@ static xm_status_t create_executor(seat_t *seat, int index)
     params.plan = seat->variants[index].prepared->plan;
     params.transport = xm_worker_transport(seat->worker);
     params.turns = true;
-    params.buffers =
-        seat->device.space != NULL ? seat->device.tensors : seat->buffers.tensors;
+    params.buffers = seat->device.space != NULL ? seat->device.tensors : seat->buffers.tensors;
     params.device_peers = seat->options->memory == XM_MEMORY_CUDA;
     params.memory_limit = seat->options->memory_limit;
     params.channel = (seat->first + index) % CHANNELS;

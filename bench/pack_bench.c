@@ -141,10 +141,9 @@ static xm_status_t open_buffers(const bench_t *bench, const shape_t *shape, int6
 {
     xm_status_t status;
 
-    *buffers = (buffers_t){.tile_bytes = (size_t)(rows * shape->tile[0] * shape->tile[1]) *
-                                         (size_t)shape->element,
-                           .box_bytes = (size_t)(rows * shape->box[0] * shape->box[1]) *
-                                        (size_t)shape->element};
+    *buffers = (buffers_t){
+        .tile_bytes = (size_t)(rows * shape->tile[0] * shape->tile[1]) * (size_t)shape->element,
+        .box_bytes = (size_t)(rows * shape->box[0] * shape->box[1]) * (size_t)shape->element};
     buffers->host = malloc(buffers->tile_bytes);
     buffers->expected = malloc(buffers->tile_bytes);
     if (buffers->host == NULL || buffers->expected == NULL) {

@@ -103,8 +103,8 @@ typedef struct xm_memory_ops {
 /** Base objects; implementations embed them as their first members. */
 struct xm_memory_space {
     const xm_memory_ops_t *ops;
-    int device;   /**< CUDA's number; host: -1 */
-    bool kernels; /**< strided copies are kernels, not the driver's */
+    int device;    /**< CUDA's number; host: -1 */
+    bool kernels;  /**< strided copies are kernels, not the driver's */
     char name[64]; /**< of the device */
 };
 struct xm_memory_queue {

@@ -67,9 +67,9 @@ static xm_status_t cuda_allocate_pinned(xm_memory_space_t *base, size_t bytes, v
     xm_status_t status = xm_cuda_enter(space);
 
     if (status == XM_OK) {
-        status = check_bytes(
-            space, "cuMemHostAlloc", bytes,
-            space->driver.cuMemHostAlloc(address, bytes, XM_CU_MEMHOSTALLOC_PORTABLE));
+        status =
+            check_bytes(space, "cuMemHostAlloc", bytes,
+                        space->driver.cuMemHostAlloc(address, bytes, XM_CU_MEMHOSTALLOC_PORTABLE));
         xm_cuda_leave(space);
     }
     return status;
@@ -206,8 +206,8 @@ static xm_status_t cuda_mark_stream(xm_memory_mark_t *base, void *stream)
     xm_status_t status = xm_cuda_enter(space);
 
     if (status == XM_OK) {
-        status = xm_cuda_check(space, "cuEventRecord",
-                               space->driver.cuEventRecord(mark->event, stream));
+        status =
+            xm_cuda_check(space, "cuEventRecord", space->driver.cuEventRecord(mark->event, stream));
         mark->set = mark->set || status == XM_OK;
         xm_cuda_leave(space);
     }
@@ -287,10 +287,10 @@ static xm_status_t read_device(xm_cuda_space_t *space, int ordinal)
         xm_cuda_check(space, "cuDeviceGet", driver->cuDeviceGet(&space->device, ordinal));
 
     if (status == XM_OK) {
-        status = xm_cuda_check(
-            space, "cuDeviceGetAttribute",
-            driver->cuDeviceGetAttribute(&space->multiprocessors, XM_CU_DEVICE_MULTIPROCESSORS,
-                                         space->device));
+        status = xm_cuda_check(space, "cuDeviceGetAttribute",
+                               driver->cuDeviceGetAttribute(&space->multiprocessors,
+                                                            XM_CU_DEVICE_MULTIPROCESSORS,
+                                                            space->device));
     }
     if (status == XM_OK) {
         status = xm_cuda_check(
@@ -320,9 +320,8 @@ xm_status_t xm_memory_cuda_of(const xm_memory_place_t *place, xm_memory_space_t 
         status = read_device(made, place->device);
     }
     if (status == XM_OK && place->context == NULL) {
-        status = xm_cuda_check(
-            made, "cuDevicePrimaryCtxRetain",
-            made->driver.cuDevicePrimaryCtxRetain(&made->context, made->device));
+        status = xm_cuda_check(made, "cuDevicePrimaryCtxRetain",
+                               made->driver.cuDevicePrimaryCtxRetain(&made->context, made->device));
         made->retained = status == XM_OK;
     } else if (status == XM_OK) {
         made->context = place->context;
@@ -371,8 +370,7 @@ xm_status_t xm_memory_cuda_create(int device, xm_memory_space_t **space)
     return status == XM_OK ? xm_memory_cuda_of(&place, space) : status;
 }
 
-static void recognise(const xm_cuda_driver_t *driver, const void *address,
-                      xm_memory_place_t *place)
+static void recognise(const xm_cuda_driver_t *driver, const void *address, xm_memory_place_t *place)
 {
     int attributes[] = {XM_CU_POINTER_MEMORY_TYPE, XM_CU_POINTER_DEVICE_ORDINAL,
                         XM_CU_POINTER_CONTEXT, XM_CU_POINTER_IS_MANAGED};
@@ -384,10 +382,8 @@ static void recognise(const xm_cuda_driver_t *driver, const void *address,
     if (driver->cuPointerGetAttributes(4, attributes, data, (uint64_t)(uintptr_t)address) ==
             XM_CU_SUCCESS &&
         (type == XM_CU_MEMORYTYPE_DEVICE || managed != 0) && device >= 0) {
-        *place = (xm_memory_place_t){.kind = XM_MEMORY_CUDA,
-                                     .device = device,
-                                     .context = context,
-                                     .managed = managed != 0};
+        *place = (xm_memory_place_t){
+            .kind = XM_MEMORY_CUDA, .device = device, .context = context, .managed = managed != 0};
     }
 }
 

@@ -107,8 +107,8 @@ static void fill_args(const shape_t *shape, int64_t piece, xm_kernel_args_t *arg
     const xm_strided_copy_t *copy = shape->copy;
     int last = copy->dims - 1;
 
-    *args = (xm_kernel_args_t){
-        .from = copy->from, .to = copy->to, .dims = copy->dims - shape->outer};
+    *args =
+        (xm_kernel_args_t){.from = copy->from, .to = copy->to, .dims = copy->dims - shape->outer};
     for (int d = shape->outer; d <= last; ++d) {
         int at = d - shape->outer;
 

@@ -248,8 +248,8 @@ static void hash_device_range(xm_checksum_t *checksum, const xm_view_t *view, co
     while (count > 0) {
         int64_t part = count;
         const char *bytes;
-        xm_status_t status = xm_executor_read_device(checksum->executor, view, buffer, first,
-                                                     &part, &bytes);
+        xm_status_t status =
+            xm_executor_read_device(checksum->executor, view, buffer, first, &part, &bytes);
 
         if (status < 0) {
             fail(checksum, status);
@@ -321,8 +321,8 @@ static void hash_some(xm_checksum_t *checksum, int side)
         count = min_of(elements - todo->element,
                        (budget + tensor->element_size - 1) / tensor->element_size);
         if (side == 0 ? tensor->src_on_device : tensor->dst_on_device) {
-            hash_device_range(checksum, &view, side == 0 ? tensor->src : tensor->dst,
-                              todo->element, count);
+            hash_device_range(checksum, &view, side == 0 ? tensor->src : tensor->dst, todo->element,
+                              count);
         } else {
             hash_range(checksum, &view, side == 0 ? tensor->src : tensor->dst, todo->element,
                        count);

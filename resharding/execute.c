@@ -161,6 +161,10 @@ void xm_executor_chunk_done(xm_op_t *op, xm_status_t status)
     slot->op_busy = false;
     if (status == XM_OK && !lane_sends(slot->lane)) {
         status = take_in(slot);
+        if (status == XM_OK && slot->hop->mapped) {
+            xm_executor_post_ack(slot); /* the run has failed: it will not be copied */
+            return;
+        }
         if (status == XM_IN_PROGRESS) {
             return;
         }
@@ -421,8 +425,8 @@ static void retire(lane_t *lane)
         int64_t first, count;
 
         chunk_range(hop, slot->chunk, &first, &count);
-        if (slot->status == XM_OK && !lane_sends(lane) && slot->packed != NULL &&
-            !hop->on_device && !executor->no_copy) {
+        if (slot->status == XM_OK && !lane_sends(lane) && slot->packed != NULL && !hop->on_device &&
+            !executor->no_copy) {
             xm_view_unpack(&hop->view, executor->tensors[hop->tensor].dst, first, count,
                            slot->packed);
         }
@@ -602,7 +606,7 @@ void xm_executor_cancel(xm_executor_t *executor)
 {
     if (executor->running) {
         xm_executor_fail(executor, xm_error_set(XM_ERR_CANCELED, "rank %d: the run was cancelled",
-                                    executor->transport->rank));
+                                                executor->transport->rank));
     }
 }
 

@@ -61,7 +61,8 @@ static xm_status_t on_rank(const xm_executor_t *executor, xm_status_t status)
     return status < 0 ? xm_error_prefix(status, "rank %d", executor->transport->rank) : status;
 }
 
-/* The buffers of all tensors, sources and destinations in turn; NULL where this rank has no tile. */
+/* The buffers of all tensors, sources and destinations in turn; NULL where this rank has no tile.
+ */
 static void list_buffers(const xm_executor_t *executor, const void **buffers)
 {
     int rank = executor->transport->rank;
@@ -105,13 +106,12 @@ static xm_status_t note_places(xm_executor_t *executor, const void *const *buffe
             found->place = places[i];
             found->holder = i / 2;
         } else if (places[i].device != found->place.device) {
-            return xm_error_set(XM_ERR_UNSUPPORTED,
-                                "rank %d: a tile of tensor %s is on CUDA device %d, one of tensor "
-                                "%s on device %d: all must be on one",
-                                executor->transport->rank,
-                                xm_plan_tensor_name(executor->plan, found->holder),
-                                found->place.device, xm_plan_tensor_name(executor->plan, i / 2),
-                                places[i].device);
+            return xm_error_set(
+                XM_ERR_UNSUPPORTED,
+                "rank %d: a tile of tensor %s is on CUDA device %d, one of tensor "
+                "%s on device %d: all must be on one",
+                executor->transport->rank, xm_plan_tensor_name(executor->plan, found->holder),
+                found->place.device, xm_plan_tensor_name(executor->plan, i / 2), places[i].device);
         }
     }
     return XM_OK;
@@ -151,8 +151,7 @@ static xm_status_t take_copies(xm_executor_t *executor, device_t *device)
         const tensor_t *tensor = &executor->tensors[executor->hops[hop].tensor];
 
         if (tensor->src_on_device || tensor->dst_on_device) {
-            device->copies[device->copy_count++] =
-                (device_copy_t){hop, executor->copy_views[i]};
+            device->copies[device->copy_count++] = (device_copy_t){hop, executor->copy_views[i]};
         } else {
             executor->copies[kept] = hop;
             executor->copy_views[kept++] = executor->copy_views[i];
@@ -238,8 +237,7 @@ static xm_status_t make_bounce(const xm_executor_t *executor, device_t *device)
     xm_status_t status = XM_OK;
 
     for (int64_t i = 0; i < device->copy_count && status == XM_OK; ++i) {
-        const tensor_t *tensor =
-            &executor->tensors[executor->hops[device->copies[i].hop].tensor];
+        const tensor_t *tensor = &executor->tensors[executor->hops[device->copies[i].hop].tensor];
 
         if (tensor->src_on_device != tensor->dst_on_device) {
             status = need_bounce(device, tensor->element_size);
@@ -269,8 +267,7 @@ xm_status_t xm_executor_find_device(xm_executor_t *executor)
     }
     executor->device = device; /* freed with the executor */
     device->only = found.only;
-    device->direct =
-        executor->transport->cuda && xm_config_choice(XM_CONFIG_CUDA) == CUDA_AUTO;
+    device->direct = executor->transport->cuda && xm_config_choice(XM_CONFIG_CUDA) == CUDA_AUTO;
     status = xm_memory_cuda_of(&found.place, &device->space);
     if (status == XM_OK) {
         status = take_copies(executor, device);
@@ -471,8 +468,8 @@ static void continue_slot(xm_executor_t *executor, slot_t *slot, xm_status_t sta
         xm_executor_transmit(slot);
         return;
     }
-    if (executor->result == XM_OK && copied) {
-        xm_executor_post_ack(slot);
+    if (copied) {
+        xm_executor_post_ack(slot); /* after a failure too: the peer's tile is not read any more */
         return;
     }
     slot->busy = false;
@@ -556,8 +553,7 @@ static xm_status_t begin_copy(xm_executor_t *executor, device_t *device, int64_t
 }
 
 /* A slice is in the bounce buffer, or has been taken out of it. False: more are to come. */
-static bool end_slice(xm_executor_t *executor, device_t *device, int64_t index,
-                      xm_status_t *status)
+static bool end_slice(xm_executor_t *executor, device_t *device, int64_t index, xm_status_t *status)
 {
     const device_copy_t *one = &device->copies[index];
     const hop_t *hop = &executor->hops[one->hop];
@@ -605,9 +601,8 @@ static bool may_begin(const xm_executor_t *executor, const device_t *device)
     if (device->copies_begun == device->copy_count || under_way == COPIES) {
         return false;
     }
-    return under_way == 0 ||
-           (!by_way_of_host(executor, &device->copies[device->copies_begun]) &&
-            !by_way_of_host(executor, &device->copies[device->copies_begun - 1]));
+    return under_way == 0 || (!by_way_of_host(executor, &device->copies[device->copies_begun]) &&
+                              !by_way_of_host(executor, &device->copies[device->copies_begun - 1]));
 }
 
 static xm_status_t begin_copies(xm_executor_t *executor, device_t *device)
@@ -652,10 +647,10 @@ bool xm_executor_device_is_busy(const xm_executor_t *executor)
 {
     const device_t *device = executor->device;
 
-    return device != NULL && (device->pending != NULL || !device->started ||
-                              device->copies_ended < device->copies_begun ||
-                              (executor->result == XM_OK &&
-                               device->copies_ended < device->copy_count));
+    return device != NULL &&
+           (device->pending != NULL || !device->started ||
+            device->copies_ended < device->copies_begun ||
+            (executor->result == XM_OK && device->copies_ended < device->copy_count));
 }
 
 xm_status_t xm_executor_read_device(xm_executor_t *executor, const xm_view_t *view,

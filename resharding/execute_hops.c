@@ -206,7 +206,8 @@ static void add_transfer(xm_executor_t *executor, const route_table_t *table, in
 
         init_hop(executor, hop, index, part.incoming, first_message, -1, false);
         if (part.copy) {
-            xm_executor_source_view(executor, transfer, &executor->copy_views[executor->copy_count]);
+            xm_executor_source_view(executor, transfer,
+                                    &executor->copy_views[executor->copy_count]);
             executor->copies[executor->copy_count++] = *next;
         }
         feed = (*next)++;

@@ -50,7 +50,7 @@ typedef struct {
     int tile;       /* with a share: the sender's tile in its list */
     const void *peer_tile; /* incoming, mapped: that tile … */
     xm_view_t peer_view;   /* … and where the box lies in it */
-    xm_view_t view; /* outgoing: where it is read; incoming or copy: where it is written */
+    xm_view_t view;        /* outgoing: where it is read; incoming or copy: where it is written */
     xm_span_t span;
 } hop_t;
 
@@ -106,11 +106,11 @@ struct lane {
     uint32_t sequence;             /* of the next chunk; part of its tag */
     slot_t *slots;
     int slot_count, oldest, in_flight;
-    int packed;   /* pack buffers held */
+    int packed;     /* pack buffers held */
     share_t *share; /* NULL: chunks always travel as messages */
-    bool ready;   /* in the heap of its kind */
-    bool ended;   /* in the list of lanes with ended operations */
-    lane_t *next; /* in that list */
+    bool ready;     /* in the heap of its kind */
+    bool ended;     /* in the list of lanes with ended operations */
+    lane_t *next;   /* in that list */
 };
 
 /* Lanes whose next chunk could go, but for the limits they share; the earliest in plan order on
@@ -167,7 +167,7 @@ struct xm_executor {
     share_t *shares;
     int share_count;
     int64_t signals; /* messages in flight about shares */
-    note_t *notes; /* NULL: no turns are kept */
+    note_t *notes;   /* NULL: no turns are kept */
     int64_t note_count, notes_in_flight;
     lane_t *ended; /* list */
     int crossing;  /* chunks of ours on the NIC */
@@ -281,8 +281,8 @@ xm_status_t xm_executor_read_device(xm_executor_t *executor, const xm_view_t *vi
 void xm_executor_free_device(xm_executor_t *executor, bool keeps);
 
 /*
- * Device tiles that ranks of a host copy from each other (execute_share.c). The ends of a lane agree
- * in every run; nothing of the lane is posted before they have.
+ * Device tiles that ranks of a host copy from each other (execute_share.c). The ends of a lane
+ * agree in every run; nothing of the lane is posted before they have.
  */
 xm_status_t xm_executor_make_shares(xm_executor_t *executor);
 void xm_executor_start_shares(xm_executor_t *executor);

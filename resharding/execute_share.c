@@ -8,9 +8,10 @@
  * sender. All this anew in each run, because a run may fail at one end alone; what was opened stays
  * open.
  *
- * A receiver whose run fails sends a message that closes the lane, when nothing of it is being
- * copied any more. A sender whose run fails takes back what it has not announced, and waits for
- * either that message or the acknowledgements of what it has: only then its tiles may change.
+ * A sender whose run fails takes back what it can, and waits for the acknowledgements of what has
+ * been announced: only then its tiles may change. A receiver whose run fails acknowledges what it
+ * knows of when nothing is being copied any more; and because announcements may be on their way, it
+ * sends a message that closes the lane. Where nobody takes that, nobody needed it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -332,11 +333,10 @@ void xm_executor_post_ack(slot_t *slot)
     slot->ack_busy = true;
     slot->ack.done = xm_executor_ack_done;
     slot->ack.arg = slot;
-    status = lane_sends(lane)
-                 ? xm_transport_receive(executor->transport, lane->peer, tag, &slot->ack_byte, 1,
-                                        NULL, &slot->ack)
-                 : xm_transport_send(executor->transport, lane->peer, tag, &slot->ack_byte, 1, NULL,
-                                     &slot->ack);
+    status = lane_sends(lane) ? xm_transport_receive(executor->transport, lane->peer, tag,
+                                                     &slot->ack_byte, 1, NULL, &slot->ack)
+                              : xm_transport_send(executor->transport, lane->peer, tag,
+                                                  &slot->ack_byte, 1, NULL, &slot->ack);
     if (status != XM_IN_PROGRESS) {
         xm_executor_ack_done(&slot->ack, status);
     }
@@ -371,10 +371,13 @@ static bool copies_from(const lane_t *lane)
     return false;
 }
 
-/* After a failure: says so to those this rank copies from. */
+/* After a failure: says so to those this rank copies from. Small messages leave at once where they
+ * need not be asked for; elsewhere none is on its way. */
 static void close_lane(share_t *share)
 {
-    if (share->settled && !share->closed && !copies_from(share->lane)) {
+    if (share->close_busy) {
+        xm_transport_cancel(share->lane->executor->transport, &share->close_op);
+    } else if (share->settled && !share->closed && !copies_from(share->lane)) {
         share->closed = true;
         post_message(share, &share->close_op, true, NUMBER_CLOSE, &share->byte, 1,
                      &share->close_busy);

@@ -320,8 +320,8 @@ int cuMemHostAlloc(void **address, size_t bytes, unsigned flags)
     (void)flags;
     if (result == XM_CU_SUCCESS) {
         double_allocation_t *one = calloc(1, sizeof(*one));
-        void *made = mmap(NULL, pages(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                          -1, 0);
+        void *made =
+            mmap(NULL, pages(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
         if (one == NULL || made == MAP_FAILED) {
             free(one);
@@ -429,8 +429,7 @@ int cuIpcOpenMemHandle_v2(uint64_t *address, xm_cu_ipc_handle_t handle, unsigned
 
     BEGIN("cuIpcOpenMemHandle_v2");
     memcpy(&other, &handle, sizeof(other));
-    if (result == XM_CU_SUCCESS &&
-        (other.pid == getpid() || flags != XM_CU_IPC_LAZY_PEER_ACCESS)) {
+    if (result == XM_CU_SUCCESS && (other.pid == getpid() || flags != XM_CU_IPC_LAZY_PEER_ACCESS)) {
         result = DOUBLE_INVALID_CONTEXT;
     }
     if (result != XM_CU_SUCCESS) {

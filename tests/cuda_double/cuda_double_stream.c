@@ -286,5 +286,9 @@ int cuEventQuery(void *given)
     if (result == XM_CU_SUCCESS && event->done < event->recorded) {
         result = XM_CU_NOT_READY;
     }
-    return leave(result);
+    (void)leave(result);
+    if (result == XM_CU_NOT_READY) {
+        (void)usleep(20); /* who polls all the time would keep the lock from the streams */
+    }
+    return result;
 }

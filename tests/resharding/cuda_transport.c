@@ -92,8 +92,8 @@ static xm_status_t wrapped_send(xm_transport_t *transport, int peer, uint64_t ta
         ck_assert_xm_ok(xm_memory_copy(wrapper->space, message->host, buffer, length));
         buffer = message->host;
     }
-    return posted(message, xm_transport_send(wrapper->inner, peer, tag, buffer, length, NULL,
-                                             &message->op));
+    return posted(message,
+                  xm_transport_send(wrapper->inner, peer, tag, buffer, length, NULL, &message->op));
 }
 
 static xm_status_t wrapped_receive(xm_transport_t *transport, int peer, uint64_t tag, void *buffer,

@@ -198,10 +198,9 @@ static void tensor_done(void *arg, int tensor)
 
     ++job->done[call->rank][tensor];
     job->incomplete =
-        job->incomplete ||
-        pattern_wrong(xm_plan_tensor_dst(job->plan, tensor), call->rank,
-                      xm_plan_tensor_element_size(job->plan, tensor),
-                      job->seed * SIM_MAX_TENSORS + (uint64_t)tensor, dst) != 0;
+        job->incomplete || pattern_wrong(xm_plan_tensor_dst(job->plan, tensor), call->rank,
+                                         xm_plan_tensor_element_size(job->plan, tensor),
+                                         job->seed * SIM_MAX_TENSORS + (uint64_t)tensor, dst) != 0;
     look_away(job, call->rank, tensor, DST, dst);
 }
 
@@ -245,8 +244,7 @@ static void set_order(const sim_job_t *job)
 
 /* Buffers of a rank: exact sizes of their own, so that the sanitizers see any access outside; or
  * all in one piece, with gaps between some of them. */
-static void create_buffers(sim_job_t *job, int rank, const sim_options_t *options,
-                           random_t *random)
+static void create_buffers(sim_job_t *job, int rank, const sim_options_t *options, random_t *random)
 {
     bool packed = options->packed;
     size_t offsets[2 * SIM_MAX_TENSORS], next = 0;
@@ -264,9 +262,9 @@ static void create_buffers(sim_job_t *job, int rank, const sim_options_t *option
         if (!packed) {
             for (int side = SRC; side <= DST; ++side) {
                 bool host = job->space == NULL || (options->mixed && random_int(random, 0, 2) == 0);
-                void *made = allocate_buffer(job, rank, t, side,
-                                             side == SRC ? buffers->src_bytes : buffers->dst_bytes,
-                                             !host);
+                void *made =
+                    allocate_buffer(job, rank, t, side,
+                                    side == SRC ? buffers->src_bytes : buffers->dst_bytes, !host);
 
                 if (side == SRC) {
                     buffers->src = made;
@@ -410,8 +408,7 @@ void sim_job_check(const sim_job_t *job, const char *text)
             uint64_t seed = job->seed * SIM_MAX_TENSORS + (uint64_t)t;
             int64_t size = xm_plan_tensor_element_size(job->plan, t);
             const void *dst = look(job, r, t, DST), *src = look(job, r, t, SRC);
-            int64_t wrong =
-                pattern_wrong(xm_plan_tensor_dst(job->plan, t), r, size, seed, dst);
+            int64_t wrong = pattern_wrong(xm_plan_tensor_dst(job->plan, t), r, size, seed, dst);
 
             ck_assert_msg(wrong == 0, "rank %d, tensor %d: %lld wrong bytes: %s", r, t,
                           (long long)wrong, text);

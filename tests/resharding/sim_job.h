@@ -59,9 +59,9 @@ typedef struct {
     xm_transport_t *transport[SIM_MAX_RANKS];
     xm_executor_t *executor[SIM_MAX_RANKS];
     xm_tensor_buffers_t buffers[SIM_MAX_RANKS][SIM_MAX_TENSORS];
-    xm_memory_space_t *space;   /* NULL: all buffers are the host's */
+    xm_memory_space_t *space;                          /* NULL: all buffers are the host's */
     bool on_device[SIM_MAX_RANKS][SIM_MAX_TENSORS][2]; /* source, destination */
-    char *arena[SIM_MAX_RANKS]; /* packed: holds them all */
+    char *arena[SIM_MAX_RANKS];                        /* packed: holds them all */
     size_t arena_bytes[SIM_MAX_RANKS];
     uint64_t seed;                            /* of the pattern in the sources */
     int done[SIM_MAX_RANKS][SIM_MAX_TENSORS]; /* calls of tensor_done since the last fill */

@@ -8,7 +8,7 @@
 #include "sim_job.h"
 #include "xm_test.h"
 
-enum { CASES = 120 };
+enum { CASES = 24 };
 
 static xm_memory_space_t *open_device(void)
 {
@@ -476,6 +476,7 @@ int main(void)
         return CUDA_SKIPPED;
     }
     tcase_set_timeout(cuda, 120);
+    tcase_add_test(cuda, a_cancelled_run_leaves_nothing_behind);
     tcase_add_test(cuda, tiles_go_by_pinned_buffers);
     tcase_add_test(cuda, tiles_of_host_and_device_are_mixed);
     tcase_add_test(cuda, tiles_go_directly);
@@ -486,7 +487,6 @@ int main(void)
     tcase_add_test(cuda, the_path_is_told);
     tcase_add_test(cuda, a_run_follows_a_stream);
     tcase_add_test(cuda, a_direct_run_follows_a_stream);
-    tcase_add_test(cuda, a_cancelled_run_leaves_nothing_behind);
     tcase_add_test(cuda, checksums_read_the_device);
     tcase_set_timeout(fault, 60);
     tcase_add_test(fault, tiles_on_two_devices_are_refused);
