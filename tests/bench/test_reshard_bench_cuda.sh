@@ -10,16 +10,16 @@ if [ "${GPU:-0}" = 1 ] && ! "$RESHARD_BENCH" -n 2 --case t1 --memory cuda -i 1 >
     exit 1
 fi
 
-run 16 -n 8 --suite alpa-tests --memory cuda --validate -w 0 -i 2
-run 16 -n 8 --suite alpa-tests --memory cuda --strategy send_recv -w 0 -i 1 --verify
+run 16 -n 8 --suite alpa-tests --memory cuda --nic-gbps 10 --validate -w 0 -i 1
+run 2 -n 8 --case t5 --case t16 --memory cuda --strategy send_recv -w 0 -i 2 --verify
 grep -q ', memory cuda$' "$out" || fail "the memory is not in the header"
 grep -q '^# Checksums            : all equal$' "$out" || fail "--verify is not in the summary"
-run 2 -n 16 --case nm3 --case nm5 --scale 1/256 --memory cuda -i 1
+run 1 -n 16 --case nm3 --scale 1/256 --memory cuda -w 0 -i 1
 
 # Uneven parts, empty parts, meshes that overlap, elements of 1 and 16 bytes, little memory for packing.
-set -- --src-mesh 2x2 --dst-mesh 4 --src-spec S01R --dst-spec RS0 --shape 7x9 --memory cuda -i 1
+set -- --src-mesh 2x2 --dst-mesh 4 --src-spec S01R --dst-spec RS0 --shape 7x9 --memory cuda -w 0 -i 1
 run 1 -n 8 "$@" --partition chunk
-run 1 -n 8 "$@" --partition balanced --shape 2x3 --dtype int8
+run 1 -n 8 "$@" --partition balanced --shape 2x3 --dtype int8 --nic-gbps 10
 run 1 -n 6 "$@" --partition chunk --src-ranks 0-3 --dst-ranks 5,3,2,4 --dtype complex128
 run 1 -n 4 "$@" --partition chunk --src-ranks 0-3 --dst-ranks 3-0 --hosts 2 --strategy send_recv
 run 1 -n 8 "$@" --partition chunk --shape 1023x1025 --memory-limit 1MiB
@@ -40,13 +40,22 @@ refused() {
 }
 refused '--memory cuda needs real ranks' -n 4 --case t1 --memory cuda --transport sim
 if [ "${GPU:-0}" != 1 ]; then
-    set -- -n 8 --case t1 --memory cuda -w 0 -i 1
+    set -- -n 4 --case t1 --nic-gbps 10 --memory cuda -w 0 -i 1
     CUDA_DOUBLE_FAIL=cuInit=34 refused 'memory cuda: no CUDA: driver: cuInit' "$@"
     CUDA_DOUBLE_DEVICES=0 refused 'no CUDA: the driver knows no device' "$@"
     CUDA_DOUBLE_FAIL=cuMemAlloc_v2=2 refused 'cuMemAlloc of [0-9]* bytes: CUDA_ERROR_OUT_OF_MEMORY' "$@"
     CUDA_DOUBLE_FAIL=cuMemHostAlloc=2 refused 'rank [0-9]*: CUDA device [01]: cuMemHostAlloc' "$@"
-    CUDA_DOUBLE_FAIL=step=700@9 refused 'CUDA_ERROR_ILLEGAL_ADDRESS' "$@"
+    CUDA_DOUBLE_FAIL=step=700@3 refused 'CUDA_ERROR_ILLEGAL_ADDRESS' "$@"
     CUDA_DOUBLE_FAIL=cuModuleLoadData=209 run 1 "$@"
+    # Neighbours that cannot open each other's tiles send messages, and a debug line says so.
+    for call in cuIpcGetMemHandle=801 cuIpcOpenMemHandle_v2=201; do
+        CUDA_DOUBLE_FAIL=$call XM_LOG_LEVEL=debug XM_LOG_FILE="$directory/log" run 1 "$@"
+        grep -q "${call%%[_=]*}.*by messages" "$directory/log" || fail "$call: no debug line"
+    done
+    rm "$directory/log"
+    XM_LOG_LEVEL=debug XM_LOG_FILE="$directory/log" run 1 "$@"
+    grep -q 'pinned buffers, packed by' "$directory/log" || fail "the path is not told"
+    ! grep -q 'by messages' "$directory/log" || fail "tiles were not opened"
     CUDA_DOUBLE_FAIL=cuLaunchKernel=701@3 run 1 "$@"
     (
         unset LD_LIBRARY_PATH
