@@ -58,7 +58,9 @@ int double_fault(const char *name)
             return result;
         }
         at = strchr(at, ',');
-        at += at != NULL;
+        if (at != NULL) {
+            ++at;
+        }
     }
     return 0;
 }

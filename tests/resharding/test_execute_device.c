@@ -466,15 +466,25 @@ START_TEST(kernels_that_do_not_start_are_done_without)
 }
 END_TEST
 
-int main(void)
+/* The programs that run on any machine, and on one with a device, are the same. */
+static bool lacks_device(void)
 {
     const char *chosen = getenv("CK_RUN_CASE");
-    Suite *suite = suite_create("execute on a device");
-    TCase *cuda = tcase_create("cuda"), *fault = tcase_create("fault");
 
-    if (chosen != NULL && strcmp(chosen, "cuda") == 0 && !cuda_is_there()) {
+    return chosen != NULL && strcmp(chosen, "cuda") == 0 && !cuda_is_there();
+}
+
+int main(void)
+{
+    Suite *suite;
+    TCase *cuda, *fault;
+
+    if (lacks_device()) {
         return CUDA_SKIPPED;
     }
+    suite = suite_create("execute on a device");
+    cuda = tcase_create("cuda");
+    fault = tcase_create("fault");
     tcase_set_timeout(cuda, 120);
     tcase_add_test(cuda, a_cancelled_run_leaves_nothing_behind);
     tcase_add_test(cuda, tiles_go_by_pinned_buffers);
