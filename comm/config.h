@@ -43,8 +43,8 @@
     ROW(TOPOLOGY, STRING, "", false, \
         "hwloc XML file that describes this host instead of the live machine.") \
     ROW(CUDA, CHOICE("auto|staging|off"), "auto", false, \
-        "Tiles on CUDA devices: given to the transport where it takes them, else sent from pinned host " \
-        "memory; always the latter; or not looked for.")
+        "Tiles on CUDA devices: given to the transport, or opened by ranks of the same host, where that can " \
+        "be, else sent from pinned host memory; always the latter; or not looked for.")
 /* clang-format on */
 
 typedef enum xm_config_id {

@@ -246,15 +246,13 @@ static xm_status_t make_bounce(const xm_executor_t *executor, device_t *device)
     return status;
 }
 
-enum { CUDA_AUTO, CUDA_STAGING, CUDA_OFF }; /* of XM_CUDA */
-
 xm_status_t xm_executor_find_device(xm_executor_t *executor)
 {
     whereabouts_t found;
     device_t *device;
     xm_status_t status;
 
-    if (executor->no_copy || xm_config_choice(XM_CONFIG_CUDA) == CUDA_OFF) {
+    if (executor->no_copy || xm_config_choice(XM_CONFIG_CUDA) == XM_CUDA_OFF) {
         return XM_OK;
     }
     status = find_tiles(executor, &found);
@@ -267,7 +265,7 @@ xm_status_t xm_executor_find_device(xm_executor_t *executor)
     }
     executor->device = device; /* freed with the executor */
     device->only = found.only;
-    device->direct = executor->transport->cuda && xm_config_choice(XM_CONFIG_CUDA) == CUDA_AUTO;
+    device->direct = executor->transport->cuda && xm_config_choice(XM_CONFIG_CUDA) == XM_CUDA_AUTO;
     status = xm_memory_cuda_of(&found.place, &device->space);
     if (status == XM_OK) {
         status = take_copies(executor, device);

@@ -12,6 +12,9 @@
 typedef struct device device_t;
 typedef struct share share_t;
 
+/* Choices of XM_CUDA. */
+enum { XM_CUDA_AUTO, XM_CUDA_STAGING, XM_CUDA_OFF };
+
 /* One tensor of the batch on this rank. */
 typedef struct {
     const char *src;

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/config.h"
 #include "comm/log.h"
 #include "resharding/execute_private.h"
 
@@ -39,6 +40,7 @@ struct share {
     int tile_count;
     xm_memory_share_t *offer; /* of the tiles */
     char *answer;             /* 1: opened */
+    bool allowed;             /* by XM_CUDA */
     bool offer_busy, answer_busy, close_busy;
     bool settled; /* in this run */
     bool closed;  /* the receiver touches nothing any more */
@@ -91,6 +93,7 @@ static xm_status_t make_share(xm_executor_t *executor, lane_t *lane, share_t *sh
     size_t most = 2 * (size_t)executor->tensor_count;
 
     share->lane = lane;
+    share->allowed = xm_config_choice(XM_CONFIG_CUDA) == XM_CUDA_AUTO;
     share->offer_op = (xm_op_t){.done = offer_done, .arg = share};
     share->answer_op = (xm_op_t){.done = answer_done, .arg = share};
     share->close_op = (xm_op_t){.done = close_done, .arg = share};
@@ -126,7 +129,7 @@ static void describe_tiles(xm_executor_t *executor, share_t *share)
         const void *tile = is_dst ? tensor->dst : tensor->src;
 
         share->offer[t].device = -1;
-        if (!(is_dst ? tensor->dst_on_device : tensor->src_on_device)) {
+        if (!share->allowed || !(is_dst ? tensor->dst_on_device : tensor->src_on_device)) {
             continue;
         }
         if (xm_memory_share(xm_executor_space(executor), tile, &share->offer[t]) < 0) {
@@ -239,7 +242,7 @@ static void open_tiles(share_t *share)
 
         tile->address = NULL;
         share->answer[t] = 0;
-        if (share->offer[t].device < 0 || space == NULL ||
+        if (share->offer[t].device < 0 || space == NULL || !share->allowed ||
             !executor->tensors[tile->tensor].dst_on_device) {
             continue;
         }

@@ -4,7 +4,7 @@
 #include "cuda_case.h"
 #include "cuda_transport.h"
 #include "resharding/checksum.h"
-#include "resharding/execute.h"
+#include "resharding/execute_private.h"
 #include "sim_job.h"
 #include "xm_test.h"
 
@@ -297,6 +297,81 @@ START_TEST(a_cancelled_run_leaves_nothing_behind)
 }
 END_TEST
 
+/* The others can go on: it waits for neighbours that copy from it, not for their runs. */
+START_TEST(a_rank_that_gives_up_alone_ends)
+{
+    for (int rounds = 0; rounds < 100; rounds += 20) {
+        fixed_t fixed;
+        sim_job_t job;
+        xm_memory_space_t *space = open_device();
+        xm_status_t results[SIM_MAX_RANKS];
+        int left = 1;
+
+        create_plan(&fixed, PEERS);
+        open_job(&job, &fixed, space, PEERS);
+        for (int r = 0; r < job.ranks; ++r) {
+            ck_assert_xm_ok(xm_executor_post(job.executor[r]));
+        }
+        for (int i = 0; left > 0; ++i) {
+            left = 0;
+            for (int r = 0; r < job.ranks; ++r) {
+                (void)xm_transport_progress(job.transport[r]);
+                results[r] = xm_executor_advance(job.executor[r]);
+                left += results[r] == XM_IN_PROGRESS;
+            }
+            if (i == rounds) {
+                xm_executor_cancel(job.executor[3]);
+            }
+            if (i > rounds && results[3] != XM_IN_PROGRESS) {
+                for (int r = 0; r < job.ranks; ++r) {
+                    xm_executor_cancel(job.executor[r]);
+                }
+            }
+            (void)xm_sim_fabric_step(job.fabric);
+        }
+        sim_job_fill(&job, 2);
+        ck_assert(sim_job_run(&job, results));
+        sim_job_check(&job, "after one rank gave up");
+        sim_job_destroy(&job);
+        fixed_destroy(&fixed);
+        xm_memory_space_destroy(space);
+    }
+}
+END_TEST
+
+static int64_t mapped_hops(const sim_job_t *job)
+{
+    int64_t mapped = 0;
+
+    for (int r = 0; r < job->ranks; ++r) {
+        for (int64_t h = 0; h < job->executor[r]->hop_count; ++h) {
+            mapped += job->executor[r]->hops[h].mapped;
+        }
+    }
+    return mapped;
+}
+
+START_TEST(neighbours_open_tiles_unless_told_otherwise)
+{
+    for (int staging = 0; staging < 2; ++staging) {
+        fixed_t fixed;
+        sim_job_t job;
+        xm_memory_space_t *space = open_device();
+        xm_status_t results[SIM_MAX_RANKS];
+
+        ck_assert_int_eq(setenv("XM_CUDA", staging ? "staging" : "auto", 1), 0);
+        create_plan(&fixed, PEERS);
+        open_job(&job, &fixed, space, PEERS);
+        ck_assert(sim_job_run(&job, results));
+        sim_job_check(&job, "neighbours");
+        ck_assert(staging ? mapped_hops(&job) == 0 : mapped_hops(&job) > 0);
+        sim_job_destroy(&job);
+        fixed_destroy(&fixed);
+        xm_memory_space_destroy(space);
+    }
+}
+END_TEST
+
 static bool run_checksums(sim_job_t *job, xm_status_t *results)
 {
     xm_checksum_t *checksums[SIM_MAX_RANKS];
@@ -497,6 +572,8 @@ int main(void)
     tcase_add_test(cuda, the_path_is_told);
     tcase_add_test(cuda, a_run_follows_a_stream);
     tcase_add_test(cuda, a_direct_run_follows_a_stream);
+    tcase_add_test(cuda, a_rank_that_gives_up_alone_ends);
+    tcase_add_test(cuda, neighbours_open_tiles_unless_told_otherwise);
     tcase_add_test(cuda, checksums_read_the_device);
     tcase_set_timeout(fault, 60);
     tcase_add_test(fault, tiles_on_two_devices_are_refused);
