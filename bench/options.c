@@ -73,7 +73,8 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
         {"transport", 0, XM_CLI_CHOICE, &raw->transport, "ucx|sim", 0, 0,
          "Move bytes by UCX, or in a simulated network with a virtual clock (default ucx)."},
         {"memory", 0, XM_CLI_CHOICE, &raw->memory, "host|cuda", 0, 0,
-         "Where the tiles are: in host memory, or on this machine's CUDA devices, to which the ranks "
+         "Where the tiles are: in host memory, or on this machine's CUDA devices, to which the "
+         "ranks "
          "of a host are dealt in turn (default host)."},
         {"nic-gbps", 0, XM_CLI_STRING, &raw->nic_gbps, "LIST", 0, 0,
          "Gbit/s of a host's NICs for plan, bound and simulated network; several: of the hosts in "

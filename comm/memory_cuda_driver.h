@@ -103,7 +103,8 @@ typedef struct xm_cu_memcpy2d {
 
 typedef struct xm_cuda_driver {
     void *library;
-#define XM_CUDA_MEMBER(name, parameters) int(*name) parameters;
+#define XM_CUDA_MEMBER(name, parameters)                                                           \
+    int(*name) parameters; /* NOLINT(bugprone-macro-parentheses) */
     XM_CUDA_TABLE(XM_CUDA_MEMBER)
 #undef XM_CUDA_MEMBER
 } xm_cuda_driver_t;

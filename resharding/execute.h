@@ -87,8 +87,8 @@ typedef struct xm_executor_params {
     bool turns;            /**< keep the plan's order on the NICs, see above; equal on all ranks */
     uint64_t turn_ahead;   /**< with turns: bytes of other transfers that a NIC may still have to
                               carry when a hop begins; 0 means 1 MiB; equal on all ranks */
-    /** Ranks of one host copy out of each other's device tiles (CUDA IPC) where they can; where they
-     *  cannot, messages carry the data. Equal on all ranks, those without a device included. */
+    /** Ranks of one host copy out of each other's device tiles (CUDA IPC) where they can; where
+     * they cannot, messages carry the data. Equal on all ranks, those without a device included. */
     bool device_peers;
     /** Number the sends for a simulated fabric that serves the plan's order (order.h). The run then
      *  takes xm_simulate()'s time to the nanosecond, as long as the window covers the latency. */
@@ -133,7 +133,8 @@ XM_API xm_status_t xm_executor_advance(xm_executor_t *executor);
 
 /**
  * False while the rank has local copies left to do, or the end of one to pass on, or work on a
- * device, which no event of the transport will announce: then call xm_executor_advance() again without sleeping.
+ * device, which no event of the transport will announce: then call xm_executor_advance() again
+ * without sleeping.
  */
 XM_API bool xm_executor_may_sleep(const xm_executor_t *executor);
 

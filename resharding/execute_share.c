@@ -362,12 +362,13 @@ bool xm_executor_describe_shares(const xm_executor_t *executor, char *buffer, si
 /* ---- the end of a run -------------------------------------------------------------------------
  */
 
-static bool copies_from(const lane_t *lane)
+/* True while a chunk is being copied, or the sender has to be told that it has been. */
+static bool is_busy(const lane_t *lane)
 {
     for (int s = 0; s < lane->in_flight; ++s) {
         const slot_t *slot = &lane->slots[(lane->oldest + s) % lane->slot_count];
 
-        if (slot->busy && slot->copying) {
+        if (slot->busy && (slot->copying || slot->ack_busy)) {
             return true;
         }
     }
@@ -380,7 +381,7 @@ static void close_lane(share_t *share)
 {
     if (share->close_busy) {
         xm_transport_cancel(share->lane->executor->transport, &share->close_op);
-    } else if (share->settled && !share->closed && !copies_from(share->lane)) {
+    } else if (share->settled && !share->closed && !is_busy(share->lane)) {
         share->closed = true;
         post_message(share, &share->close_op, true, NUMBER_CLOSE, &share->byte, 1,
                      &share->close_busy);
