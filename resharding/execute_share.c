@@ -362,13 +362,14 @@ bool xm_executor_describe_shares(const xm_executor_t *executor, char *buffer, si
 /* ---- the end of a run -------------------------------------------------------------------------
  */
 
-/* True while a chunk is being copied, or the sender has to be told that it has been. */
+/* True while an announcement may be taken, a chunk is being copied, or the sender has to be told.
+ */
 static bool is_busy(const lane_t *lane)
 {
     for (int s = 0; s < lane->in_flight; ++s) {
         const slot_t *slot = &lane->slots[(lane->oldest + s) % lane->slot_count];
 
-        if (slot->busy && (slot->copying || slot->ack_busy)) {
+        if (slot->busy) {
             return true;
         }
     }
