@@ -96,6 +96,9 @@ static json_t *config_json(const rb_job_info_t *job)
                   "chunk_bytes", (json_int_t)xm_config_bytes(XM_CONFIG_CHUNK_SIZE), "dry_run",
                   o->dry_run, "seed", o->seed, "network", network_json(job->rates));
 
+    if (config != NULL && o->memory == XM_MEMORY_CUDA) {
+        (void)json_object_set_new(config, "memory", json_string("cuda"));
+    }
     if (config != NULL && o->memory_limit > 0) {
         (void)json_object_set_new(config, "memory_limit_bytes",
                                   json_integer((json_int_t)o->memory_limit));

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "bench/collective.h"
+#include "bench/device_buffers.h"
 #include "bench/pattern.h"
 #include "bench/records.h"
 #include "bench/tile_buffers.h"
@@ -25,8 +26,9 @@ typedef struct {
     int first; /* number of the first variant in the selection */
     int count;
     variant_t *variants;
-    rb_tile_buffers_t buffers; /* of all variants: their layouts are the same */
-    int64_t *gathered;         /* a sample of every rank */
+    rb_tile_buffers_t buffers;  /* of all variants: their layouts are the same */
+    rb_device_buffers_t device; /* with --memory cuda: what is moved */
+    int64_t *gathered;          /* a sample of every rank */
 } seat_t;
 
 /* What a rank says of one run. */
@@ -54,10 +56,22 @@ static xm_status_t create_executor(seat_t *seat, int index)
     params.plan = seat->variants[index].prepared->plan;
     params.transport = xm_worker_transport(seat->worker);
     params.turns = true;
-    params.buffers = seat->buffers.tensors;
+    params.buffers = seat->device.space != NULL ? seat->device.tensors : seat->buffers.tensors;
+    params.device_peers = seat->options->memory == XM_MEMORY_CUDA;
     params.memory_limit = seat->options->memory_limit;
     params.channel = (seat->first + index) % CHANNELS;
     return xm_executor_create(&params, &seat->variants[index].executor);
+}
+
+/* Ranks of a host take its devices in turn. */
+static int local_index(xm_worker_t *worker)
+{
+    int rank = xm_worker_rank(worker), local = 0;
+
+    for (int r = 0; r < rank; ++r) {
+        local += xm_worker_host_of(worker, r) == xm_worker_host_of(worker, rank);
+    }
+    return local;
 }
 
 static xm_status_t prepare_seat(seat_t *seat, const rb_prepared_t *prepared)
@@ -66,6 +80,9 @@ static xm_status_t prepare_seat(seat_t *seat, const rb_prepared_t *prepared)
     xm_status_t status =
         rb_tile_buffers_create(prepared, xm_worker_rank(seat->worker), true, &seat->buffers);
 
+    if (status == XM_OK && seat->options->memory == XM_MEMORY_CUDA) {
+        status = rb_device_buffers_create(&seat->buffers, local_index(seat->worker), &seat->device);
+    }
     if (status < 0) {
         return status;
     }
@@ -89,6 +106,7 @@ static void clear_seat(seat_t *seat)
     }
     free(seat->variants);
     free(seat->gathered);
+    rb_device_buffers_clear(&seat->device);
     rb_tile_buffers_clear(&seat->buffers);
 }
 
@@ -119,12 +137,17 @@ static xm_status_t run_once(seat_t *seat, int index, int number, run_t *run)
     variant_t *variant = &seat->variants[index];
     uint64_t salt = rb_pattern_salt(seat->options->seed, seat->first + index, number);
     int64_t own[SAMPLE_FIELDS] = {0}, cpu;
-    xm_status_t status;
+    xm_status_t status = XM_OK;
 
     if (seat->options->validate || number == 0) {
         rb_tile_buffers_fill(&seat->buffers, salt);
+        if (seat->device.space != NULL) {
+            status = rb_device_buffers_upload(&seat->device);
+        }
     }
-    status = xm_worker_barrier(seat->worker);
+    if (status == XM_OK) {
+        status = xm_worker_barrier(seat->worker);
+    }
     if (status < 0) {
         return status;
     }
@@ -139,6 +162,12 @@ static xm_status_t run_once(seat_t *seat, int index, int number, run_t *run)
     if (seat->options->verify) {
         status = rb_share_status(seat->worker, xm_reshard_verify(seat->worker, variant->executor,
                                                                  xm_worker_deadline(seat->worker)));
+        if (status < 0) {
+            return status;
+        }
+    }
+    if (seat->options->validate && seat->device.space != NULL) {
+        status = rb_device_buffers_download(&seat->device);
         if (status < 0) {
             return status;
         }

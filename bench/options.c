@@ -12,7 +12,7 @@
 typedef struct {
     const char *scale, *partition, *nic_gbps, *uneven, *strategies, *schedulers;
     bool validate, no_validate;
-    int transport, protocol;
+    int transport, protocol, memory;
 } raw_t;
 
 enum { MAX_RANKS = 65536, MAX_ITERATIONS = 1000000 };
@@ -74,6 +74,10 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
         {"transport", 0, XM_CLI_CHOICE, &raw->transport, "ucx|verbs|sim", 0, 0,
          "Move bytes by UCX, by RDMA verbs, or in a simulated network with a virtual clock "
          "(default: XM_TRANSPORT, else ucx)."},
+        {"memory", 0, XM_CLI_CHOICE, &raw->memory, "host|cuda", 0, 0,
+         "Where the tiles are: in host memory, or on this machine's CUDA devices, to which the "
+         "ranks "
+         "of a host are dealt in turn (default host)."},
         {"nic-gbps", 0, XM_CLI_STRING, &raw->nic_gbps, "LIST", 0, 0,
          "Gbit/s of a host's NICs for plan, bound and simulated network; several: of the hosts in "
          "turn."},
@@ -388,6 +392,11 @@ static xm_status_t check(rb_options_t *o, const raw_t *raw)
     }
     o->validate = !raw->no_validate;
     o->transport = (rb_transport_t)raw->transport;
+    o->memory = (xm_memory_kind_t)raw->memory;
+    if (o->memory == XM_MEMORY_CUDA && o->transport == RB_TRANSPORT_SIM) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--memory cuda needs real ranks, and --transport sim has none");
+    }
     return XM_OK;
 }
 

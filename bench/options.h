@@ -10,6 +10,7 @@
 
 #include "bench/choices.h"
 #include "cli_support/options.h"
+#include "comm/memory.h"
 #include "resharding/plan.h"
 
 /** In the order of the choices of --transport; the first ones move bytes between processes. */
@@ -42,6 +43,7 @@ typedef struct rb_options {
     rb_choices_t strategies; /**< of xm_strategy_t; none: the case's own */
     rb_choices_t schedulers; /**< of xm_scheduler_t likewise */
     rb_transport_t transport;
+    xm_memory_kind_t memory;            /**< that the tiles are in */
     double nic_gbps[RB_NIC_RATES];      /**< of all NICs of a host together; of the hosts in turn */
     int nic_rates;                      /**< entries of nic_gbps; 0: not given */
     int nics_per_host;                  /**< at least 1 when nic_rates is not 0 */

@@ -65,6 +65,9 @@ static void print_settings(FILE *file, const rb_job_info_t *job)
                       o->iterations, o->paper ? " (the paper's protocol)" : "",
                       o->validate ? "yes" : "no", o->verify ? "yes" : "no");
     }
+    if (o->memory == XM_MEMORY_CUDA) {
+        (void)fprintf(file, ", memory cuda");
+    }
     if (o->memory_limit > 0) {
         (void)fprintf(file, ", memory limit %" PRIu64 " B", o->memory_limit);
     }

@@ -61,7 +61,10 @@
     ROW(PROGRESS, CHOICE("sleep|spin"), "sleep", false, \
         "What an idle rank does: sleep until an event arrives, or poll (only with a core per rank).") \
     ROW(TOPOLOGY, STRING, "", false, \
-        "hwloc XML file that describes this host instead of the live machine.")
+        "hwloc XML file that describes this host instead of the live machine.") \
+    ROW(CUDA, CHOICE("auto|staging|off"), "auto", false, \
+        "Tiles on CUDA devices: given to the transport, or opened by ranks of the same host, where that can " \
+        "be, else sent from pinned host memory; always the latter; or not looked for.")
 /* clang-format on */
 
 typedef enum xm_config_id {

@@ -102,6 +102,8 @@ struct xm_transport {
     /** Ranks of one host are processes of one machine, which may map each other's memory
      *  (shared_memory.h); false for a simulated fabric. Equal on all ranks. */
     bool real_hosts;
+    /** Buffers of messages may be CUDA memory. */
+    bool cuda;
 };
 
 static inline void xm_transport_spend_channel(xm_transport_t *transport, int channel)

@@ -36,6 +36,7 @@ static xm_status_t open_rails(xm_ucx_transport_t *self, bool wakeup)
     bool needed[XM_UCX_RAIL_COUNT] = {false};
     xm_status_t status = XM_OK;
 
+    self->base.cuda = true;
     for (int rank = 0; rank < self->base.size; ++rank) {
         needed[self->peers[rank].rail] |= rank != self->base.rank;
     }
@@ -56,6 +57,7 @@ static xm_status_t open_rails(xm_ucx_transport_t *self, bool wakeup)
             epoll_ctl(self->epoll, EPOLL_CTL_ADD, self->rails[rail].event_fd, &event) != 0) {
             status = xm_error_set(XM_ERR_IO, "epoll_ctl: %s", strerror(errno));
         }
+        self->base.cuda = self->base.cuda && self->rails[rail].cuda;
     }
     return status;
 }

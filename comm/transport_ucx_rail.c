@@ -323,6 +323,15 @@ xm_status_t xm_ucx_rail_devices(char **devices)
     return *devices != NULL ? XM_OK : xm_error_set(XM_ERR_NO_MEMORY, "no memory for device names");
 }
 
+/* Debian's UCX has no CUDA modules, others may. */
+static bool takes_cuda(ucp_context_h context)
+{
+    ucp_context_attr_t attributes = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
+
+    return ucp_context_query(context, &attributes) == UCS_OK &&
+           (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
+}
+
 xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const char *device,
                              int rank, int ranks, bool wakeup)
 {
@@ -353,6 +362,7 @@ xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const
             goto release_address;
         }
     }
+    rail->cuda = takes_cuda(rail->context);
     rail->open = true;
     return XM_OK;
 

@@ -31,6 +31,7 @@ typedef enum xm_ucx_rail_kind {
  */
 typedef struct xm_ucx_rail {
     bool open;
+    bool cuda;     /**< UCX can move CUDA memory this way */
     int abandoned; /**< requests that UCX will never end */
     ucp_context_h context;
     ucp_worker_h worker;

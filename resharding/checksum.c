@@ -241,6 +241,26 @@ static void post_side(xm_checksum_t *checksum, int side)
     }
 }
 
+/* The same for a tile on a device. Not the hot path: waits for the device. */
+static void hash_device_range(xm_checksum_t *checksum, const xm_view_t *view, const char *buffer,
+                              int64_t first, int64_t count)
+{
+    while (count > 0) {
+        int64_t part = count;
+        const char *bytes;
+        xm_status_t status =
+            xm_executor_read_device(checksum->executor, view, buffer, first, &part, &bytes);
+
+        if (status < 0) {
+            fail(checksum, status);
+            return;
+        }
+        (void)XXH3_64bits_update(checksum->state, bytes, (size_t)(part * view->element_size));
+        first += part;
+        count -= part;
+    }
+}
+
 /* Feeds elements [first, first + count) of a box into the running hash. */
 static void hash_range(xm_checksum_t *checksum, const xm_view_t *view, const char *buffer,
                        int64_t first, int64_t count)
@@ -300,7 +320,13 @@ static void hash_some(xm_checksum_t *checksum, int side)
         xm_view_init(&view, &tile, &box, tensor->element_size);
         count = min_of(elements - todo->element,
                        (budget + tensor->element_size - 1) / tensor->element_size);
-        hash_range(checksum, &view, side == 0 ? tensor->src : tensor->dst, todo->element, count);
+        if (side == 0 ? tensor->src_on_device : tensor->dst_on_device) {
+            hash_device_range(checksum, &view, side == 0 ? tensor->src : tensor->dst, todo->element,
+                              count);
+        } else {
+            hash_range(checksum, &view, side == 0 ? tensor->src : tensor->dst, todo->element,
+                       count);
+        }
         todo->element += count;
         budget -= count * tensor->element_size;
         if (todo->element == elements) {

@@ -60,7 +60,8 @@ static void consider(lane_t *lane)
         lane->in_flight == lane->slot_count) {
         return; /* after a failure nothing new may be posted, notes neither */
     }
-    if (lane->pact != NULL && !xm_executor_has_pact(lane)) {
+    if ((lane->pact != NULL && !xm_executor_has_pact(lane)) ||
+        (lane->share != NULL && !xm_executor_has_settled(lane))) {
         return;
     }
     hop = &executor->hops[lane->items[lane->next_item]];
@@ -122,16 +123,69 @@ void xm_executor_list_ended(lane_t *lane)
     }
 }
 
-void xm_executor_chunk_done(xm_op_t *op, xm_status_t status)
+/* Nothing of the slot's chunk is under way any more. */
+static void free_slot(slot_t *slot, xm_status_t status)
 {
-    slot_t *slot = op->arg;
-
     slot->busy = false;
     slot->status = status;
     if (status < 0) {
         xm_executor_fail(slot->lane->executor, status);
     }
     xm_executor_list_ended(slot->lane);
+}
+
+/* What the device has to do with a chunk that has come: XM_IN_PROGRESS, nothing (XM_OK), or a
+ * failure. */
+static xm_status_t take_in(slot_t *slot)
+{
+    if (slot->lane->executor->result != XM_OK) {
+        return XM_OK;
+    }
+    if (slot->hop->mapped) {
+        return xm_executor_copy_from_peer(slot);
+    }
+    return slot->hop->on_device && slot->packed != NULL ? xm_executor_unpack_on_device(slot)
+                                                        : XM_OK;
+}
+
+void xm_executor_chunk_done(xm_op_t *op, xm_status_t status)
+{
+    slot_t *slot = op->arg;
+
+    slot->op_busy = false;
+    if (status == XM_OK && !lane_sends(slot->lane)) {
+        status = take_in(slot);
+        if (status == XM_OK && slot->hop->mapped) {
+            xm_executor_post_ack(slot); /* the run has failed: it will not be copied */
+            return;
+        }
+        if (status == XM_IN_PROGRESS) {
+            return;
+        }
+    }
+    if (slot->ack_busy) {
+        /* The receiver has the announcement, and its acknowledgement ends the chunk; or it never
+         * gets it. */
+        if (status < 0) {
+            xm_executor_fail(slot->lane->executor, status);
+            xm_transport_cancel(slot->lane->executor->transport, &slot->ack);
+        }
+        return;
+    }
+    free_slot(slot, status);
+}
+
+void xm_executor_ack_done(xm_op_t *op, xm_status_t status)
+{
+    slot_t *slot = op->arg;
+
+    slot->ack_busy = false;
+    if (status < 0) {
+        xm_executor_fail(slot->lane->executor, status);
+    }
+    if (!slot->op_busy) {
+        free_slot(slot, status);
+    }
 }
 
 /* One thing less that the hop waits for. Its lane is looked at with those that have ended chunks.
@@ -260,16 +314,17 @@ static bool may_post(const lane_t *lane)
     if (lane->kind == LANE_CROSSING && !may_cross(lane)) {
         return false;
     }
-    if (!hop->packs || is_direct(hop)) {
+    if (!hop->packs || is_direct(hop) || hop->mapped) {
         return true;
     }
     chunk_range(hop, lane->next_chunk, &first, &count);
-    return xm_view_contiguous(&hop->view, first, count, &offset) || has_pack_buffer(lane);
+    return (!hop->staged && xm_view_contiguous(&hop->view, first, count, &offset)) ||
+           has_pack_buffer(lane);
 }
 
-/* The memory that the slot's chunk is sent from or received into; packs it first if need be. */
-static char *chunk_memory(const lane_t *lane, slot_t *slot, int64_t first, int64_t count,
-                          xm_memory_t **memory)
+/* Finds the memory that the slot's chunk is sent from or received into; packs it first if the host
+ * does that. */
+static void find_memory(const lane_t *lane, slot_t *slot, int64_t first, int64_t count)
 {
     const hop_t *hop = slot->hop;
     const tensor_t *tensor = &lane->executor->tensors[hop->tensor];
@@ -278,20 +333,38 @@ static char *chunk_memory(const lane_t *lane, slot_t *slot, int64_t first, int64
     int64_t offset;
 
     slot->packed = NULL;
-    if (is_direct(hop)) {
-        *memory = NULL;
-        return &slot->byte;
+    if (hop->mapped || is_direct(hop)) { /* the message only says that the chunk is there */
+        slot->memory = NULL;
+        slot->buffer = &slot->byte;
+        slot->length = 1;
+        return;
     }
-    if (xm_view_contiguous(&hop->view, first, count, &offset)) {
-        *memory = in_dst ? tensor->dst_memory : tensor->src_memory;
-        return base + offset;
+    if (!hop->staged && xm_view_contiguous(&hop->view, first, count, &offset)) {
+        slot->memory = in_dst ? tensor->dst_memory : tensor->src_memory;
+        slot->buffer = base + offset;
+        return;
     }
-    slot->packed = take_pack_buffer(slot->lane);
-    if (lane_sends(lane) && !lane->executor->no_copy) {
+    slot->packed = slot->buffer = take_pack_buffer(slot->lane);
+    slot->memory = lane->executor->staging.registration;
+    if (lane_sends(lane) && !lane->executor->no_copy && !hop->on_device) {
         xm_view_pack(&hop->view, base, first, count, slot->packed);
     }
-    *memory = lane->executor->staging.registration;
-    return slot->packed;
+}
+
+void xm_executor_transmit(slot_t *slot)
+{
+    const lane_t *lane = slot->lane;
+    xm_transport_t *transport = lane->executor->transport;
+
+    slot->op_busy = true;
+    slot->status = lane_sends(lane)
+                       ? xm_transport_send(transport, lane->peer, slot->tag, slot->buffer,
+                                           slot->length, slot->memory, &slot->op)
+                       : xm_transport_receive(transport, lane->peer, slot->tag, slot->buffer,
+                                              slot->length, slot->memory, &slot->op);
+    if (slot->status != XM_IN_PROGRESS) {
+        xm_executor_chunk_done(&slot->op, slot->status);
+    }
 }
 
 /* Posts the next chunk of the lane, which is on top of its heap, into a free slot. */
@@ -300,20 +373,17 @@ static void post_chunk(lane_t *lane)
     xm_executor_t *executor = lane->executor;
     slot_t *slot = &lane->slots[(lane->oldest + lane->in_flight) % lane->slot_count];
     hop_t *hop = &executor->hops[lane->items[lane->next_item]];
-    uint64_t tag = xm_executor_tag(executor) | lane->sequence++;
     int64_t first, count;
-    xm_memory_t *memory;
-    size_t length;
-    char *buffer;
 
     heap_pop(&executor->heaps[lane->kind]);
     slot->hop = hop;
     slot->chunk = lane->next_chunk;
     chunk_range(hop, slot->chunk, &first, &count);
-    buffer = chunk_memory(lane, slot, first, count, &memory);
-    length = is_direct(hop) ? 1 : (size_t)(count * executor->tensors[hop->tensor].element_size);
+    slot->tag = xm_executor_tag(executor) | lane->sequence++;
+    slot->length = (size_t)(count * executor->tensors[hop->tensor].element_size);
     slot->posted_ns = xm_transport_now(executor->transport);
     slot->copied = 0;
+    find_memory(lane, slot, first, count);
     if (slot->chunk == 0) {
         hop->span.start_ns = slot->posted_ns;
     }
@@ -326,12 +396,17 @@ static void post_chunk(lane_t *lane)
         ++lane->next_item;
     }
     slot->busy = true;
-    slot->status = lane_sends(lane) ? xm_transport_send(executor->transport, lane->peer, tag,
-                                                        buffer, length, memory, &slot->op)
-                                    : xm_transport_receive(executor->transport, lane->peer, tag,
-                                                           buffer, length, memory, &slot->op);
-    if (slot->status != XM_IN_PROGRESS) {
-        xm_executor_chunk_done(&slot->op, slot->status);
+    slot->op_busy = slot->ack_busy = slot->copying = false;
+    if (lane_sends(lane) && hop->mapped) {
+        xm_executor_post_ack(slot);
+    }
+    if (lane_sends(lane) && hop->on_device && slot->packed != NULL) {
+        slot->status = xm_executor_pack_on_device(slot);
+        if (slot->status < 0) {
+            xm_executor_chunk_done(&slot->op, slot->status);
+        }
+    } else {
+        xm_executor_transmit(slot);
     }
     consider(lane);
 }
@@ -382,7 +457,7 @@ static void retire(lane_t *lane)
             xm_executor_queue_copy(lane);
             break;
         }
-        if (slot->status == XM_OK && !lane_sends(lane) && slot->packed != NULL &&
+        if (slot->status == XM_OK && !lane_sends(lane) && slot->packed != NULL && !hop->on_device &&
             !executor->no_copy) {
             xm_view_unpack(&hop->view, executor->tensors[hop->tensor].dst, first, count,
                            slot->packed);
@@ -449,7 +524,8 @@ static void post_all(xm_executor_t *executor)
 {
     lane_t *lane;
 
-    while (executor->result == XM_OK && (lane = next_to_post(executor)) != NULL) {
+    while (executor->result == XM_OK && xm_executor_device_ready(executor) &&
+           (lane = next_to_post(executor)) != NULL) {
         post_chunk(lane);
     }
 }
@@ -477,6 +553,7 @@ static void cancel_all(xm_executor_t *executor)
     }
     xm_executor_cancel_turns(executor);
     xm_executor_cancel_directs(executor);
+    xm_executor_cancel_shares(executor);
 }
 
 static void announce_idle_tensors(xm_executor_t *executor)
@@ -510,6 +587,7 @@ xm_status_t xm_executor_advance(xm_executor_t *executor)
         return executor->result;
     }
     announce_idle_tensors(executor);
+    xm_executor_poll_device(executor);
     move_messages(executor);
     if (executor->result == XM_OK) {
         xm_executor_copy_some(executor);
@@ -520,8 +598,10 @@ xm_status_t xm_executor_advance(xm_executor_t *executor)
     if (executor->result < 0) {
         xm_executor_give_notice(executor);
     }
+    xm_executor_end_shares(executor);
     if (executor->signals > 0 ||
-        (executor->result < 0 ? executor->in_flight > 0 : executor->left > 0)) {
+        (executor->result < 0 ? executor->in_flight > 0 || xm_executor_device_is_busy(executor)
+                              : executor->left > 0)) {
         return XM_IN_PROGRESS;
     }
     executor->running = false;
@@ -534,6 +614,9 @@ bool xm_executor_may_sleep(const xm_executor_t *executor)
         return true;
     }
     if (executor->ended != NULL || (executor->result < 0 && !executor->canceled)) {
+        return false;
+    }
+    if (xm_executor_device_is_busy(executor)) {
         return false;
     }
     return executor->result < 0 || !xm_executor_has_copies(executor);
@@ -576,11 +659,17 @@ uint64_t xm_executor_tag(const xm_executor_t *executor)
     return (uint64_t)executor->channel << 40 | (uint64_t)executor->generation << 32;
 }
 
-xm_status_t xm_executor_post(xm_executor_t *executor)
+static xm_status_t post(xm_executor_t *executor, bool follows, void *stream)
 {
+    xm_status_t status;
+
     if (executor->running) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "the previous run of this executor has not ended");
+    }
+    status = xm_executor_post_device(executor, follows, stream);
+    if (status < 0) {
+        return status;
     }
     ++executor->generation;
     ++executor->runs;
@@ -597,8 +686,10 @@ xm_status_t xm_executor_post(xm_executor_t *executor)
     for (int64_t i = 0; i < executor->hop_count; ++i) {
         executor->hops[i].arrived = executor->hops[i].first;
         executor->hops[i].span = (xm_span_t){0, 0};
+        executor->hops[i].mapped = false;
     }
     xm_executor_reset_turns(executor);
+    xm_executor_start_shares(executor);
     for (int k = 0; k < LANE_KINDS; ++k) {
         executor->heaps[k].count = 0;
     }
@@ -614,4 +705,14 @@ xm_status_t xm_executor_post(xm_executor_t *executor)
         consider(lane);
     }
     return XM_OK;
+}
+
+xm_status_t xm_executor_post(xm_executor_t *executor)
+{
+    return post(executor, false, NULL);
+}
+
+xm_status_t xm_executor_post_after(xm_executor_t *executor, void *stream)
+{
+    return post(executor, true, stream);
 }

@@ -27,6 +27,16 @@
  * on; the two ends settle it in each run. Both kinds of memory may be mixed freely.
  * XM_DIRECT_COPY=off turns it off on a rank.
  *
+ * CUDA: a tile may lie in the memory of a CUDA device; that is recognised by its address, at
+ * creation. All device tiles of a rank are on one device. Strided boxes are packed there by
+ * kernels, and what the rank needs of its own is copied there. Where the transport takes device
+ * memory (transport.h), contiguous chunks are sent from and received into it; otherwise chunks pass
+ * through pinned pack buffers, and while one is sent the next is being fetched. With
+ * params.device_peers, ranks of one host copy out of each other's device tiles instead. Neither the
+ * device nor the user's streams are waited for: xm_executor_post_after() lets the device's part of
+ * a run follow a stream, and when a run has ended well its work on the device has too, so whatever
+ * is put into any stream afterwards finds the data.
+ *
  * Turns (params.turns): schedulers order transfers for NICs that serve one at a time. A network
  * with congestion control lets all that are ready share a NIC, so a relay's chunks and the sends it
  * was to overlap with slow each other down. With turns, a hop between hosts begins when those
@@ -86,6 +96,9 @@ typedef struct xm_executor_params {
     bool turns;            /**< keep the plan's order on the NICs, see above; equal on all ranks */
     uint64_t turn_ahead;   /**< with turns: bytes of other transfers that a NIC may still have to
                               carry when a hop begins; 0 means 1 MiB; equal on all ranks */
+    /** Ranks of one host copy out of each other's device tiles (CUDA IPC) where they can; where
+     * they cannot, messages carry the data. Equal on all ranks, those without a device included. */
+    bool device_peers;
     /** Number the sends for a simulated fabric that serves the plan's order (order.h). The run then
      *  takes xm_simulate()'s time to the nanosecond, as long as the window covers the latency. */
     bool ordered;
@@ -114,8 +127,12 @@ typedef struct xm_executor_params {
  */
 XM_API xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t **executor);
 
-/** Starts a run. The previous one must have ended. */
+/** Starts a run. The previous one must have ended. Device tiles may be read and written now. */
 XM_API xm_status_t xm_executor_post(xm_executor_t *executor);
+
+/** The same, but device tiles may be touched only after what is in @p stream now (a CUstream, or
+ *  cudaStream_t; NULL is CUDA's default stream). Host tiles may be touched at once. */
+XM_API xm_status_t xm_executor_post_after(xm_executor_t *executor, void *stream);
 
 /**
  * Does what can be done now: packs, unpacks, copies, posts. Call it after every progress of the
@@ -124,8 +141,9 @@ XM_API xm_status_t xm_executor_post(xm_executor_t *executor);
 XM_API xm_status_t xm_executor_advance(xm_executor_t *executor);
 
 /**
- * False while the rank has copies of its own left to do, or the end of one to pass on, which no
- * event of the transport will announce: then call xm_executor_advance() again without sleeping.
+ * False while the rank has copies of its own left to do, or the end of one to pass on, or work on a
+ * device, which no event of the transport will announce: then call xm_executor_advance() again
+ * without sleeping.
  */
 XM_API bool xm_executor_may_sleep(const xm_executor_t *executor);
 
@@ -149,6 +167,10 @@ XM_API void xm_executor_describe(const xm_executor_t *executor, const xm_worker_
 
 /** Bytes of pack buffers that this executor has allocated. */
 XM_API uint64_t xm_executor_staging_bytes(const xm_executor_t *executor);
+
+/** How tiles on a device reach the network: "pinned buffers, packed by kernels", "direct, packed by
+ *  the driver's copies"; "" where this rank has none. */
+XM_API const char *xm_executor_device_path(const xm_executor_t *executor);
 
 /**
  * Frees the executor. A run in flight is ended first: cancelled, and where a peer never takes what

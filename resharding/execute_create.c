@@ -99,7 +99,14 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
         status = xm_executor_list_turns(created, params->turn_ahead);
     }
     if (status == XM_OK) {
-        status = xm_executor_take_buffers(created, buffers);
+        xm_executor_take_buffers(created, buffers);
+        status = xm_executor_find_device(created);
+    }
+    if (status == XM_OK && params->device_peers && !params->no_copy) {
+        status = xm_executor_make_shares(created);
+    }
+    if (status == XM_OK) {
+        status = xm_executor_register_buffers(created, buffers);
     }
     if (status == XM_OK) {
         status = xm_executor_list_directs(created);
@@ -145,6 +152,7 @@ void xm_executor_abandon(xm_executor_t *executor)
         }
     }
     xm_executor_give_up_directs(executor);
+    xm_executor_give_up_shares(executor);
     (void)drain(executor);
 }
 
@@ -154,11 +162,16 @@ void xm_executor_destroy(xm_executor_t *executor)
         return;
     }
     xm_executor_abandon(executor);
+    xm_executor_free_shares(executor);
     xm_executor_release_memory(executor);
     xm_executor_free_directs(executor);
     free(executor->notes);
     free(executor->ready);
-    free(executor->slots);
+    if (executor->gave_up && executor->share_count > 0) {
+        xm_keep_for_ever(executor->slots); /* acknowledgements may still come */
+    } else {
+        free(executor->slots);
+    }
     free(executor->items);
     free(executor->lanes);
     free(executor->dependants);

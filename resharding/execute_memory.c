@@ -170,16 +170,37 @@ static xm_status_t register_regions(xm_executor_t *executor, const region_t *reg
     return XM_OK;
 }
 
-xm_status_t xm_executor_take_buffers(xm_executor_t *executor, const xm_tensor_buffers_t *buffers)
+void xm_executor_take_buffers(xm_executor_t *executor, const xm_tensor_buffers_t *buffers)
+{
+    for (int t = 0; t < executor->tensor_count; ++t) {
+        executor->tensors[t].src = buffers[t].src;
+        executor->tensors[t].dst = buffers[t].dst;
+    }
+}
+
+/* Leaves out what the transport cannot reach. */
+static int keep_reachable(const xm_executor_t *executor, region_t *regions, int count)
+{
+    int kept = 0;
+
+    for (int i = 0; i < count; ++i) {
+        const tensor_t *tensor = &executor->tensors[regions[i].tensor];
+
+        if (executor->transport->cuda ||
+            !(regions[i].is_dst ? tensor->dst_on_device : tensor->src_on_device)) {
+            regions[kept++] = regions[i];
+        }
+    }
+    return kept;
+}
+
+xm_status_t xm_executor_register_buffers(xm_executor_t *executor,
+                                         const xm_tensor_buffers_t *buffers)
 {
     region_t *regions;
     int count;
     xm_status_t status;
 
-    for (int t = 0; t < executor->tensor_count; ++t) {
-        executor->tensors[t].src = buffers[t].src;
-        executor->tensors[t].dst = buffers[t].dst;
-    }
     if (executor->lane_count == 0) {
         return XM_OK; /* only copies, or nothing */
     }
@@ -187,6 +208,7 @@ xm_status_t xm_executor_take_buffers(xm_executor_t *executor, const xm_tensor_bu
     if (status < 0) {
         return status;
     }
+    count = keep_reachable(executor, regions, count);
     executor->registrations = malloc(((size_t)count + 1) * sizeof(xm_memory_t *));
     status = executor->registrations != NULL
                  ? register_regions(executor, regions, count)
@@ -232,8 +254,15 @@ static xm_status_t allocate_staging(xm_executor_t *executor, int64_t count, cons
     size_t bytes = (size_t)(count * staging->size);
     char *next;
 
+    xm_status_t status = xm_executor_device_staging(executor, bytes, &staging->memory);
+
+    if (status < 0) {
+        return status;
+    }
     staging->free = malloc((size_t)count * sizeof(char *));
-    staging->memory = aligned_alloc(LINE, bytes);
+    if (staging->memory == NULL) {
+        staging->memory = aligned_alloc(LINE, bytes);
+    }
     if (staging->free == NULL || staging->memory == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY,
                             "no memory for %" PRId64 " pack buffers of %" PRId64 " bytes", count,
@@ -269,8 +298,9 @@ xm_status_t xm_executor_make_staging(xm_executor_t *executor, uint64_t memory_li
     if (staging->size > PEER_LIMIT) {
         return xm_error_set(XM_ERR_UNSUPPORTED,
                             "rank %d: chunks of %" PRId64
-                            " bytes that are not contiguous in its buffer exceed the %d bytes of "
-                            "pack buffers per peer: make the plan with smaller chunks",
+                            " bytes that are not contiguous in its buffer, or on a device, exceed "
+                            "the %d bytes of pack buffers per peer: make the plan with smaller "
+                            "chunks",
                             executor->transport->rank, longest, PEER_LIMIT);
     }
     staging->per_lane = (int)(PEER_LIMIT / staging->size);
@@ -330,11 +360,14 @@ void xm_executor_release_memory(xm_executor_t *executor)
 {
     if (executor->gave_up) {
         /* The transport ends the registrations when it is destroyed. */
-        xm_keep_for_ever(executor->staging.memory);
+        xm_keep_for_ever(executor->device == NULL ? executor->staging.memory : NULL);
     } else {
         deregister(executor, executor->staging.registration);
-        free(executor->staging.memory);
+        if (executor->device == NULL) {
+            free(executor->staging.memory);
+        }
     }
+    xm_executor_free_device(executor, executor->gave_up);
     free(executor->staging.free);
     for (int i = executor->registration_count; i-- > 0 && !executor->gave_up;) {
         deregister(executor, executor->registrations[i]);

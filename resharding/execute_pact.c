@@ -160,8 +160,9 @@ static void take_tile(pact_t *pact, int64_t index)
     uint64_t offset = get_u64(place), bytes = tile_bytes(pact, tile);
     const xm_shared_view_t *view;
 
-    if (memcmp(place + 8, nothing, sizeof(nothing)) == 0) {
-        return;
+    if (memcmp(place + 8, nothing, sizeof(nothing)) == 0 ||
+        pact->lane->executor->tensors[tile->tensor].dst_on_device) {
+        return; /* nothing was offered, or a device is to take it */
     }
     view = map_tile(pact, index);
     if (view != NULL && offset <= view->length && bytes <= view->length - offset) {

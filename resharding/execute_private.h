@@ -5,6 +5,7 @@
 #ifndef XM_RESHARDING_EXECUTE_PRIVATE_H
 #define XM_RESHARDING_EXECUTE_PRIVATE_H
 
+#include "comm/memory.h"
 #include "comm/shared_memory.h"
 #include "resharding/execute.h"
 #include "resharding/view.h"
@@ -13,17 +14,23 @@ typedef struct lane lane_t;
 typedef struct direct direct_t;
 typedef struct pact pact_t;
 typedef struct direct_tile direct_tile_t;
+typedef struct device device_t;
+typedef struct share share_t;
 
 /* Marks in the tags of messages that are not chunks, whose sequence numbers stay below them:
  * turns, and what is said about direct hops. The bit above belongs to checksums. */
 #define XM_NOTE_BIT   UINT64_C(0x40000000)
 #define XM_DIRECT_BIT UINT64_C(0x60000000)
 
+/* Choices of XM_CUDA. */
+enum { XM_CUDA_AUTO, XM_CUDA_STAGING, XM_CUDA_OFF };
+
 /* One tensor of the batch on this rank. */
 typedef struct {
     const char *src;
     char *dst;
-    xm_memory_t *src_memory, *dst_memory; /* registrations that cover them */
+    xm_memory_t *src_memory, *dst_memory; /* registrations that cover them; NULL: none needed */
+    bool src_on_device, dst_on_device;
     int64_t element_size;
     int64_t hops; /* of this rank */
     int64_t left; /* of them in this run */
@@ -49,9 +56,15 @@ typedef struct {
     bool asked;                  /* its notes are expected */
     int tensor;
     int lane;         /* −1: a copy */
-    bool packs;       /* some chunk is not contiguous in the tile */
-    direct_t *direct; /* NULL: its chunks always travel as messages */
-    xm_view_t view;   /* outgoing: where it is read; incoming or copy: where it is written */
+    bool packs;       /* some chunk is not contiguous in the tile, or may not be moved from there */
+    direct_t *direct; /* NULL: never goes out of the sender's host memory */
+    bool on_device;   /* the tile of the view is */
+    bool staged;      /* … and the transport cannot reach it: every chunk goes by a pack buffer */
+    bool mapped;      /* in this run: the receiver copies it out of the sender's device tile */
+    int tile;         /* with a share: the sender's tile in its list */
+    const void *peer_tile; /* incoming, mapped: that tile … */
+    xm_view_t peer_view;   /* … and where the box lies in it */
+    xm_view_t view;        /* outgoing: where it is read; incoming or copy: where it is written */
     xm_span_t span;
 } hop_t;
 
@@ -70,15 +83,24 @@ typedef struct {
 } note_t;
 
 /* A chunk in flight. */
-typedef struct {
+typedef struct slot {
     xm_op_t op;
     lane_t *lane;
     hop_t *hop;
     int64_t chunk;
     char *packed;   /* its pack buffer, or NULL */
     int64_t copied; /* of a direct hop: elements that the receiver has copied so far */
+    uint64_t tag;
+    char *buffer; /* what is sent from or received into */
+    size_t length;
+    xm_memory_t *memory;
+    xm_memory_mark_t *mark; /* on a device: behind its packing or unpacking */
+    struct slot *pending;   /* in the list of those */
+    xm_op_t ack;            /* of a mapped hop: what says that the chunk has been copied */
+    bool op_busy, ack_busy;
+    bool copying;        /* the mark is behind its copy out of the peer's tile */
+    char byte, ack_byte; /* of a direct or mapped hop: what travels */
     bool busy;
-    char byte; /* of a direct hop: what travels */
     xm_status_t status;
     int64_t posted_ns;
 } slot_t;
@@ -117,9 +139,10 @@ struct lane {
     uint32_t sequence;             /* of the next chunk; part of its tag */
     slot_t *slots;
     int slot_count, oldest, in_flight;
-    int packed;   /* pack buffers held */
-    pact_t *pact; /* NULL: none of its hops may go directly */
-    bool copies;  /* in the list of lanes with chunks to copy */
+    int packed;     /* pack buffers held */
+    pact_t *pact;   /* NULL: none of its hops may go directly */
+    share_t *share; /* NULL: its hops never go out of a peer's device memory */
+    bool copies;    /* in the list of lanes with chunks to copy */
     lane_t *next_copy;
     direct_t *copied; /* list: outgoing hops that have just been copied */
     bool ready;       /* in the heap of its kind */
@@ -180,6 +203,9 @@ struct xm_executor {
     lane_t **ready; /* of all heaps */
     heap_t heaps[LANE_KINDS];
     staging_t staging;
+    device_t *device; /* NULL: all tiles are in host memory */
+    share_t *shares;
+    int share_count;
     note_t *notes; /* NULL: no turns are kept */
     int64_t note_count;
     int64_t signals; /* messages in flight that are not chunks */
@@ -296,7 +322,9 @@ void xm_executor_end_hop(xm_executor_t *executor, hop_t *hop);
 /* Checks and registers the user's buffers; makes the pack buffers (execute_memory.c). */
 xm_status_t xm_executor_check_buffers(const xm_executor_params_t *params,
                                       const xm_tensor_buffers_t *buffers);
-xm_status_t xm_executor_take_buffers(xm_executor_t *executor, const xm_tensor_buffers_t *buffers);
+void xm_executor_take_buffers(xm_executor_t *executor, const xm_tensor_buffers_t *buffers);
+xm_status_t xm_executor_register_buffers(xm_executor_t *executor,
+                                         const xm_tensor_buffers_t *buffers);
 xm_status_t xm_executor_make_staging(xm_executor_t *executor, uint64_t memory_limit);
 void xm_executor_release_memory(xm_executor_t *executor);
 
@@ -308,6 +336,61 @@ void xm_keep_for_ever(void *memory);
 
 /* `done` of every slot's operation. */
 void xm_executor_chunk_done(xm_op_t *op, xm_status_t status);
+
+/* Hands the slot's chunk to the transport. */
+void xm_executor_transmit(slot_t *slot);
+
+/* Keeps the first failure of a run and its sentence. */
+void xm_executor_fail(xm_executor_t *executor, xm_status_t status);
+/* Something of the lane has ended: the next advance looks at it. */
+void xm_executor_list_ended(lane_t *lane);
+void xm_executor_end_hop(xm_executor_t *executor, hop_t *hop);
+
+/*
+ * Tiles in the memory of a CUDA device (execute_device.c). xm_executor_find_device() recognises
+ * them and takes the copies that concern them out of the executor's list. The others do nothing, or
+ * say so, where all memory is the host's.
+ */
+xm_status_t xm_executor_find_device(xm_executor_t *executor);
+/* Makes what packing needs, for pack buffers of that many bytes; NULL memory: the caller's task. */
+xm_status_t xm_executor_device_staging(xm_executor_t *executor, size_t bytes, char **memory);
+/* A run begins. Its work on the device follows what is in the stream now, if @p follows. */
+xm_status_t xm_executor_post_device(xm_executor_t *executor, bool follows, void *stream);
+/* False while the transport may not touch the tiles yet. */
+bool xm_executor_device_ready(const xm_executor_t *executor);
+/* Starts packing or unpacking the slot's chunk: XM_IN_PROGRESS, or a failure. */
+xm_status_t xm_executor_pack_on_device(slot_t *slot);
+xm_status_t xm_executor_unpack_on_device(slot_t *slot);
+/* The same for copying it out of the peer's tile. */
+xm_status_t xm_executor_copy_from_peer(slot_t *slot);
+/* NULL: this rank has no device. */
+xm_memory_space_t *xm_executor_space(const xm_executor_t *executor);
+/* Looks at what has ended there and goes on with it; starts copies. */
+void xm_executor_poll_device(xm_executor_t *executor);
+bool xm_executor_device_is_busy(const xm_executor_t *executor);
+/* Waits for a range of a tile there and lends its bytes: at most *count elements, which it says. */
+xm_status_t xm_executor_read_device(xm_executor_t *executor, const xm_view_t *view,
+                                    const void *tile, int64_t first, int64_t *count,
+                                    const char **bytes);
+/* @p keeps: pack buffers must stay, because others may still write to them. */
+void xm_executor_free_device(xm_executor_t *executor, bool keeps);
+
+/*
+ * Device tiles that ranks of a host copy from each other (execute_share.c). The ends of a lane
+ * agree in every run; nothing of the lane is posted before they have.
+ */
+xm_status_t xm_executor_make_shares(xm_executor_t *executor);
+void xm_executor_start_shares(xm_executor_t *executor);
+bool xm_executor_has_settled(const lane_t *lane);
+/* Sends, or waits for, what says that the slot's chunk has been copied. */
+void xm_executor_post_ack(slot_t *slot);
+void xm_executor_ack_done(xm_op_t *op, xm_status_t status);
+/* Called while a run comes to its end, whichever. */
+void xm_executor_end_shares(xm_executor_t *executor);
+void xm_executor_cancel_shares(xm_executor_t *executor);
+void xm_executor_give_up_shares(xm_executor_t *executor);
+bool xm_executor_describe_shares(const xm_executor_t *executor, char *buffer, size_t size);
+void xm_executor_free_shares(xm_executor_t *executor);
 
 /* Tag of the run's messages; a lane's sequence numbers stay below 2^31. */
 uint64_t xm_executor_tag(const xm_executor_t *executor);

@@ -8,7 +8,8 @@
 
 char *xm_executor_describe_wait(const xm_executor_t *executor, char *buffer, size_t size)
 {
-    if (!xm_executor_describe_directs(executor, buffer, size)) {
+    if (!xm_executor_describe_directs(executor, buffer, size) &&
+        !xm_executor_describe_shares(executor, buffer, size)) {
         (void)snprintf(buffer, size, "has nothing in flight");
     }
     for (int64_t n = 0; n < executor->note_count; ++n) {

@@ -201,3 +201,112 @@ void xm_view_stream(const xm_view_t *from, const void *from_buffer, const xm_vie
 {
     copy_range(from, from_buffer, to, to_buffer, first, count, true);
 }
+
+_Static_assert((int)XM_STRIDED_DIMS >= (int)XM_MAX_DIMS, "a view has too many dimensions to copy");
+
+static void describe(const xm_view_t *view, int64_t first, int64_t count, xm_strided_copy_t *copy)
+{
+    int64_t dense = view->element_size;
+
+    *copy = (xm_strided_copy_t){
+        .dims = view->dims, .element_size = view->element_size, .first = first, .count = count};
+    for (int d = view->dims - 1; d >= 0; --d) {
+        copy->extent[d] = view->extent[d];
+        copy->from_stride[d] = view->stride[d];
+        copy->to_stride[d] = dense;
+        dense *= view->extent[d];
+    }
+}
+
+void xm_view_pack_copy(const xm_view_t *view, uint64_t from, int64_t first, int64_t count,
+                       uint64_t to, xm_strided_copy_t *copy)
+{
+    describe(view, first, count, copy);
+    copy->from = from + (uint64_t)view->origin;
+    copy->to = to - (uint64_t)(first * view->element_size);
+}
+
+void xm_view_unpack_copy(const xm_view_t *view, uint64_t to, int64_t first, int64_t count,
+                         uint64_t from, xm_strided_copy_t *copy)
+{
+    describe(view, first, count, copy);
+    for (int d = 0; d < copy->dims; ++d) {
+        int64_t dense = copy->to_stride[d];
+
+        copy->to_stride[d] = copy->from_stride[d];
+        copy->from_stride[d] = dense;
+    }
+    copy->from = from - (uint64_t)(first * view->element_size);
+    copy->to = to + (uint64_t)view->origin;
+}
+
+/* A walk over a view's dimensions from the innermost on. */
+typedef struct {
+    const xm_view_t *view;
+    int d;
+    int64_t left, stride; /* of the current dimension: what is not taken yet, and its stride */
+} walk_t;
+
+static void skip_ended(walk_t *walk)
+{
+    while (walk->left == 1 && walk->d > 0) {
+        --walk->d;
+        walk->left = walk->view->extent[walk->d];
+        walk->stride = walk->view->stride[walk->d];
+    }
+}
+
+static walk_t start_walk(const xm_view_t *view)
+{
+    int last = view->dims - 1;
+    walk_t walk = {view, last, view->extent[last], view->stride[last]};
+
+    skip_ended(&walk);
+    return walk;
+}
+
+static void take(walk_t *walk, int64_t extent)
+{
+    walk->left /= extent;
+    walk->stride *= extent;
+    skip_ended(walk);
+}
+
+/* Both views merge dimensions of one box, so of two merged extents that begin at the same place one
+ * divides the other. */
+void xm_view_tile_copy(const xm_view_t *from_view, uint64_t from, const xm_view_t *to_view,
+                       uint64_t to, int64_t first, int64_t count, xm_strided_copy_t *copy)
+{
+    walk_t source = start_walk(from_view), target = start_walk(to_view);
+    int64_t size = from_view->element_size, extent[XM_MAX_DIMS], strides[XM_MAX_DIMS][2];
+    int dims = 0;
+
+    if (source.stride != size || target.stride != size) {
+        extent[0] = 1;
+        strides[0][0] = strides[0][1] = size;
+        ++dims;
+    }
+    while (source.left > 1 && target.left > 1) {
+        extent[dims] = min2(source.left, target.left);
+        strides[dims][0] = source.stride;
+        strides[dims][1] = target.stride;
+        take(&source, extent[dims]);
+        take(&target, extent[dims++]);
+    }
+    if (dims == 0) {
+        extent[0] = 1;
+        strides[0][0] = strides[0][1] = size;
+        ++dims;
+    }
+    *copy = (xm_strided_copy_t){.from = from + (uint64_t)from_view->origin,
+                                .to = to + (uint64_t)to_view->origin,
+                                .dims = dims,
+                                .element_size = size,
+                                .first = first,
+                                .count = count};
+    for (int i = 0; i < dims; ++i) {
+        copy->extent[dims - 1 - i] = extent[i];
+        copy->from_stride[dims - 1 - i] = strides[i][0];
+        copy->to_stride[dims - 1 - i] = strides[i][1];
+    }
+}

@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 
+#include "comm/strided.h"
 #include "resharding/box.h"
 
 typedef struct xm_view {
@@ -53,5 +54,16 @@ void xm_view_copy(const xm_view_t *from, const void *from_buffer, const xm_view_
 /** The same for a part of what is too long for any cache (stream_copy.h). */
 void xm_view_stream(const xm_view_t *from, const void *from_buffer, const xm_view_t *to,
                     void *to_buffer, int64_t first, int64_t count);
+
+/**
+ * The same three as copies that whoever has the memory executes. @p from and @p to are the
+ * addresses of the tiles' buffers or of the packed range.
+ */
+void xm_view_pack_copy(const xm_view_t *view, uint64_t from, int64_t first, int64_t count,
+                       uint64_t to, xm_strided_copy_t *copy);
+void xm_view_unpack_copy(const xm_view_t *view, uint64_t to, int64_t first, int64_t count,
+                         uint64_t from, xm_strided_copy_t *copy);
+void xm_view_tile_copy(const xm_view_t *from_view, uint64_t from, const xm_view_t *to_view,
+                       uint64_t to, int64_t first, int64_t count, xm_strided_copy_t *copy);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "cuda_transport.h"
 #include "resharding/order.h"
 #include "xm_test.h"
 
@@ -108,17 +109,99 @@ void fixed_destroy(fixed_t *fixed)
     xm_network_destroy(fixed->network);
 }
 
+enum { SRC, DST };
+
+static void *buffer_of(const sim_job_t *job, int rank, int tensor, int side, size_t *bytes)
+{
+    const xm_tensor_buffers_t *buffers = &job->buffers[rank][tensor];
+
+    *bytes = side == SRC ? buffers->src_bytes : buffers->dst_bytes;
+    return side == SRC ? (void *)(uintptr_t)buffers->src : buffers->dst;
+}
+
+/* A buffer as the host may read it: one on a device is copied. */
+static const void *look(const sim_job_t *job, int rank, int tensor, int side)
+{
+    size_t bytes;
+    void *buffer = buffer_of(job, rank, tensor, side, &bytes), *copy = buffer;
+
+    if (job->on_device[rank][tensor][side]) {
+        copy = malloc(bytes);
+        ck_assert_xm_ok(xm_memory_copy(job->space, copy, buffer, bytes));
+    }
+    return copy;
+}
+
+static void look_away(const sim_job_t *job, int rank, int tensor, int side, const void *seen)
+{
+    if (job->on_device[rank][tensor][side]) {
+        free((void *)(uintptr_t)seen);
+    }
+}
+
+/* Writes the pattern of the job's seed, or rubbish. */
+static void paint(sim_job_t *job, int rank, int tensor, int side)
+{
+    size_t bytes;
+    void *buffer = buffer_of(job, rank, tensor, side, &bytes), *painted = buffer;
+
+    if (job->on_device[rank][tensor][side]) {
+        painted = malloc(bytes);
+    }
+    if (side == SRC) {
+        pattern_fill(xm_plan_tensor_src(job->plan, tensor), rank,
+                     xm_plan_tensor_element_size(job->plan, tensor),
+                     job->seed * SIM_MAX_TENSORS + (uint64_t)tensor, painted);
+    } else if (bytes > 0) {
+        memset(painted, RUBBISH, bytes);
+    }
+    if (painted != buffer) {
+        ck_assert_xm_ok(xm_memory_copy(job->space, buffer, painted, bytes));
+        free(painted);
+    }
+}
+
+/* A buffer of its own. */
+static void *allocate_buffer(sim_job_t *job, int rank, int tensor, int side, size_t bytes,
+                             bool on_device)
+{
+    void *made = NULL;
+
+    if (bytes == 0) {
+        return NULL;
+    }
+    job->on_device[rank][tensor][side] = on_device;
+    if (on_device) {
+        ck_assert_xm_ok(xm_memory_allocate(job->space, bytes, &made));
+        return made;
+    }
+    return malloc(bytes);
+}
+
+static void free_buffer(sim_job_t *job, int rank, int tensor, int side)
+{
+    size_t bytes;
+    void *buffer = buffer_of(job, rank, tensor, side, &bytes);
+
+    if (job->on_device[rank][tensor][side]) {
+        xm_memory_release(job->space, buffer);
+    } else {
+        free(buffer);
+    }
+}
+
 static void tensor_done(void *arg, int tensor)
 {
     struct sim_call *call = arg;
     sim_job_t *job = call->job;
+    const void *dst = look(job, call->rank, tensor, DST);
 
     ++job->done[call->rank][tensor];
     job->incomplete =
         job->incomplete || pattern_wrong(xm_plan_tensor_dst(job->plan, tensor), call->rank,
                                          xm_plan_tensor_element_size(job->plan, tensor),
-                                         job->seed * SIM_MAX_TENSORS + (uint64_t)tensor,
-                                         job->buffers[call->rank][tensor].dst) != 0;
+                                         job->seed * SIM_MAX_TENSORS + (uint64_t)tensor, dst) != 0;
+    look_away(job, call->rank, tensor, DST, dst);
 }
 
 /* A fabric with the network's rates. */
@@ -161,8 +244,9 @@ static void set_order(const sim_job_t *job)
 
 /* Buffers of a rank: exact sizes of their own, so that the sanitizers see any access outside; or
  * all in one piece, with gaps between some of them. */
-static void create_buffers(sim_job_t *job, int rank, bool packed, random_t *random)
+static void create_buffers(sim_job_t *job, int rank, const sim_options_t *options, random_t *random)
 {
+    bool packed = options->packed;
     size_t offsets[2 * SIM_MAX_TENSORS], next = 0;
 
     for (int t = 0; t < job->tensors; ++t) {
@@ -176,8 +260,18 @@ static void create_buffers(sim_job_t *job, int rank, bool packed, random_t *rand
         offsets[2 * t + 1] = next;
         next += buffers->dst_bytes + (size_t)random_int(random, 0, 1) * 5000;
         if (!packed) {
-            buffers->src = buffers->src_bytes > 0 ? malloc(buffers->src_bytes) : NULL;
-            buffers->dst = buffers->dst_bytes > 0 ? malloc(buffers->dst_bytes) : NULL;
+            for (int side = SRC; side <= DST; ++side) {
+                bool host = job->space == NULL || (options->mixed && random_int(random, 0, 2) == 0);
+                void *made =
+                    allocate_buffer(job, rank, t, side,
+                                    side == SRC ? buffers->src_bytes : buffers->dst_bytes, !host);
+
+                if (side == SRC) {
+                    buffers->src = made;
+                } else {
+                    buffers->dst = made;
+                }
+            }
         }
     }
     if (packed) {
@@ -222,6 +316,7 @@ void sim_job_create(sim_job_t *job, const xm_plan_t *plan, const xm_network_t *n
     job->ranks = xm_network_ranks(network);
     job->tensors = xm_plan_tensors(plan);
     job->plan = plan;
+    job->space = options->space;
     create_fabric(job, network, options->no_copy);
     if (options->ordered) {
         set_order(job);
@@ -230,7 +325,10 @@ void sim_job_create(sim_job_t *job, const xm_plan_t *plan, const xm_network_t *n
         xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
 
         ck_assert_xm_ok(xm_transport_sim_create(job->fabric, r, &job->transport[r]));
-        create_buffers(job, r, options->packed, random);
+        if (options->direct) {
+            cuda_transport_wrap(job->space, &job->transport[r]);
+        }
+        create_buffers(job, r, options, random);
         job->calls[r] = (struct sim_call){job, r};
         params.plan = plan;
         params.transport = job->transport[r];
@@ -240,6 +338,7 @@ void sim_job_create(sim_job_t *job, const xm_plan_t *plan, const xm_network_t *n
         params.turn_ahead = options->turn_ahead;
         params.ordered = options->ordered;
         params.no_copy = options->no_copy;
+        params.device_peers = options->device_peers;
         params.tensor_done = tensor_done;
         params.arg = &job->calls[r];
         ck_assert_xm_ok(xm_executor_create(&params, &job->executor[r]));
@@ -257,8 +356,8 @@ void sim_job_destroy(sim_job_t *job)
     for (int r = 0; r < job->ranks; ++r) {
         xm_transport_destroy(job->transport[r]);
         for (int t = 0; t < job->tensors && job->arena[r] == NULL; ++t) {
-            free((void *)(uintptr_t)job->buffers[r][t].src);
-            free(job->buffers[r][t].dst);
+            free_buffer(job, r, t, SRC);
+            free_buffer(job, r, t, DST);
         }
         free(job->arena[r]);
     }
@@ -275,14 +374,8 @@ void sim_job_fill(sim_job_t *job, uint64_t seed)
             memset(job->arena[r], GAP, job->arena_bytes[r]);
         }
         for (int t = 0; t < job->tensors; ++t) {
-            const xm_tensor_buffers_t *buffers = &job->buffers[r][t];
-
-            pattern_fill(xm_plan_tensor_src(job->plan, t), r,
-                         xm_plan_tensor_element_size(job->plan, t),
-                         seed * SIM_MAX_TENSORS + (uint64_t)t, (void *)(uintptr_t)buffers->src);
-            if (buffers->dst_bytes > 0) {
-                memset(buffers->dst, RUBBISH, buffers->dst_bytes);
-            }
+            paint(job, r, t, SRC);
+            paint(job, r, t, DST);
         }
     }
 }
@@ -314,14 +407,15 @@ void sim_job_check(const sim_job_t *job, const char *text)
         for (int t = 0; t < job->tensors; ++t) {
             uint64_t seed = job->seed * SIM_MAX_TENSORS + (uint64_t)t;
             int64_t size = xm_plan_tensor_element_size(job->plan, t);
-            int64_t wrong = pattern_wrong(xm_plan_tensor_dst(job->plan, t), r, size, seed,
-                                          job->buffers[r][t].dst);
+            const void *dst = look(job, r, t, DST), *src = look(job, r, t, SRC);
+            int64_t wrong = pattern_wrong(xm_plan_tensor_dst(job->plan, t), r, size, seed, dst);
 
             ck_assert_msg(wrong == 0, "rank %d, tensor %d: %lld wrong bytes: %s", r, t,
                           (long long)wrong, text);
-            wrong = pattern_wrong(xm_plan_tensor_src(job->plan, t), r, size, seed,
-                                  job->buffers[r][t].src);
+            wrong = pattern_wrong(xm_plan_tensor_src(job->plan, t), r, size, seed, src);
             ck_assert_msg(wrong == 0, "rank %d, tensor %d: the source has changed: %s", r, t, text);
+            look_away(job, r, t, SRC, src);
+            look_away(job, r, t, DST, dst);
             ck_assert_msg(job->done[r][t] == 1, "rank %d, tensor %d: called done %d times: %s", r,
                           t, job->done[r][t], text);
         }

@@ -5,6 +5,7 @@
 #ifndef XM_SIM_JOB_H
 #define XM_SIM_JOB_H
 
+#include "comm/memory.h"
 #include "comm/transport_sim.h"
 #include "random_case.h"
 #include "resharding/execute.h"
@@ -45,6 +46,10 @@ typedef struct {
     bool tight_memory;   /* every rank gets the least pack buffers that will do, or a few more */
     bool no_copy;        /* fabric and executors leave the buffers alone */
     bool packed;         /* all buffers of a rank are parts of one allocation */
+    xm_memory_space_t *space; /* of a device: the buffers are there; NULL: the host's */
+    bool mixed;               /* … but for some of them */
+    bool direct;              /* the transport takes device memory */
+    bool device_peers;        /* ranks of a host copy out of each other's tiles */
 } sim_options_t;
 
 typedef struct {
@@ -54,7 +59,9 @@ typedef struct {
     xm_transport_t *transport[SIM_MAX_RANKS];
     xm_executor_t *executor[SIM_MAX_RANKS];
     xm_tensor_buffers_t buffers[SIM_MAX_RANKS][SIM_MAX_TENSORS];
-    char *arena[SIM_MAX_RANKS]; /* packed: holds them all */
+    xm_memory_space_t *space;                          /* NULL: all buffers are the host's */
+    bool on_device[SIM_MAX_RANKS][SIM_MAX_TENSORS][2]; /* source, destination */
+    char *arena[SIM_MAX_RANKS];                        /* packed: holds them all */
     size_t arena_bytes[SIM_MAX_RANKS];
     uint64_t seed;                            /* of the pattern in the sources */
     int done[SIM_MAX_RANKS][SIM_MAX_TENSORS]; /* calls of tensor_done since the last fill */

@@ -55,7 +55,17 @@ START_TEST(ranges_pack_and_unpack_as_defined)
         }
         xm_view_pack(&view, buffer, first, count, packed);
         memset(target, 0, sizeof(target));
-        xm_view_unpack(&view, target, first, count, packed);
+        if (i % 2 == 0) {
+            xm_view_unpack(&view, target, first, count, packed);
+        } else { /* the same as whoever executes copies gets it */
+            xm_strided_copy_t copy;
+
+            memset(packed, 0, sizeof(packed));
+            xm_view_pack_copy(&view, (uintptr_t)buffer, first, count, (uintptr_t)packed, &copy);
+            xm_strided_run(&copy);
+            xm_view_unpack_copy(&view, (uintptr_t)target, first, count, (uintptr_t)packed, &copy);
+            xm_strided_run(&copy);
+        }
         for (int64_t e = 0; e < count; ++e) {
             int64_t at = reference_offset(&tile, &box, first + e, size);
 
@@ -137,10 +147,21 @@ START_TEST(copies_between_tiles)
         for (size_t b = 0; b < sizeof(from); ++b) {
             from[b] = (unsigned char)random_next(&random);
         }
-        xm_view_copy(&source, from, &destination, to, 0, volume);
-        for (int64_t e = 0; e < volume; ++e) {
-            ck_assert_mem_eq(to + reference_offset(&other, &box, e, 4),
-                             from + reference_offset(&tile, &box, e, 4), 4);
+        for (int way = 0; way < 2; ++way) {
+            xm_strided_copy_t copy;
+
+            memset(to, 0, sizeof(to));
+            if (way == 0) {
+                xm_view_copy(&source, from, &destination, to, 0, volume);
+            } else { /* the same as whoever executes copies gets it */
+                xm_view_tile_copy(&source, (uintptr_t)from, &destination, (uintptr_t)to, 0, volume,
+                                  &copy);
+                xm_strided_run(&copy);
+            }
+            for (int64_t e = 0; e < volume; ++e) {
+                ck_assert_mem_eq(to + reference_offset(&other, &box, e, 4),
+                                 from + reference_offset(&tile, &box, e, 4), 4);
+            }
         }
     }
 }
