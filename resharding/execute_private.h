@@ -313,12 +313,6 @@ bool xm_executor_has_copies(const xm_executor_t *executor);
 /* The lane's oldest chunk waits to be copied. */
 void xm_executor_queue_copy(lane_t *lane);
 
-/* Keeps the first failure of a run and its sentence. */
-void xm_executor_fail(xm_executor_t *executor, xm_status_t status);
-/* Something of the lane has ended: the next advance looks at it. */
-void xm_executor_list_ended(lane_t *lane);
-void xm_executor_end_hop(xm_executor_t *executor, hop_t *hop);
-
 /* Checks and registers the user's buffers; makes the pack buffers (execute_memory.c). */
 xm_status_t xm_executor_check_buffers(const xm_executor_params_t *params,
                                       const xm_tensor_buffers_t *buffers);

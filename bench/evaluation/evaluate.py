@@ -78,8 +78,8 @@ class Evaluation:
             agent = f"{cluster.tool} exec --name {cluster.name} --"
             for group, cases in self.groups(16):
                 self.bench(cluster, f"systems-{group}-crossmesh",
-                           cases + runs + ["--strategy", "send_recv,allgather,broadcast,auto",
-                                           "--scheduler", "auto"])
+                           cases + ["-w", "1", "-i", "4", "--strategy",
+                                    "send_recv,allgather,broadcast,auto", "--scheduler", "auto"])
                 cluster.head(mpirun + ["--mca", "plm_rsh_agent", agent, "--host", hosts,
                                        cluster.program("bench/peers/reshard-peer-mpi"), "all",
                                        *cases, *runs, "-J", self.path(f"systems-{group}-mpi")])
