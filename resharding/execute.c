@@ -2,79 +2,6 @@
 
 #include <stdio.h>
 
-static int64_t next_message(const lane_t *lane)
-{
-    const hop_t *hop = &lane->executor->hops[lane->items[lane->next_item]];
-
-    return hop->message + lane->next_chunk * hop->stride;
-}
-
-static void heap_push(heap_t *heap, lane_t *lane)
-{
-    int64_t key = next_message(lane);
-    int i = heap->count++;
-
-    while (i > 0 && key < next_message(heap->lanes[(i - 1) / 2])) {
-        heap->lanes[i] = heap->lanes[(i - 1) / 2];
-        i = (i - 1) / 2;
-    }
-    heap->lanes[i] = lane;
-    lane->ready = true;
-}
-
-static void heap_pop(heap_t *heap)
-{
-    lane_t *last = heap->lanes[--heap->count];
-    int64_t key;
-    int i = 0;
-
-    heap->lanes[0]->ready = false;
-    if (heap->count == 0) {
-        return;
-    }
-    key = next_message(last);
-    for (;;) {
-        int child = 2 * i + 1;
-
-        if (child + 1 < heap->count &&
-            next_message(heap->lanes[child + 1]) < next_message(heap->lanes[child])) {
-            ++child;
-        }
-        if (child >= heap->count || next_message(heap->lanes[child]) >= key) {
-            break;
-        }
-        heap->lanes[i] = heap->lanes[child];
-        i = child;
-    }
-    heap->lanes[i] = last;
-}
-
-/* Puts a lane into its heap if its next chunk is there and has a slot. */
-static void consider(lane_t *lane)
-{
-    xm_executor_t *executor = lane->executor;
-    hop_t *hop;
-    int64_t first, count;
-
-    if (executor->result != XM_OK || lane->ready || lane->next_item == lane->item_count ||
-        lane->in_flight == lane->slot_count) {
-        return; /* after a failure nothing new may be posted, notes neither */
-    }
-    if ((lane->pact != NULL && !xm_executor_has_pact(lane)) ||
-        (lane->share != NULL && !xm_executor_has_settled(lane))) {
-        return;
-    }
-    hop = &executor->hops[lane->items[lane->next_item]];
-    chunk_range(hop, lane->next_chunk, &first, &count);
-    if (executor->notes != NULL && !xm_executor_has_turn(executor, hop)) {
-        return;
-    }
-    if (hop->feed < 0 || executor->hops[hop->feed].arrived >= first + count) {
-        heap_push(&lane->executor->heaps[lane->kind], lane);
-    }
-}
-
-/* What is cancelled after the first failure sets other sentences. */
 void xm_executor_fail(xm_executor_t *executor, xm_status_t status)
 {
     if (executor->result == XM_OK) {
@@ -93,7 +20,7 @@ static void arrive(xm_executor_t *executor, hop_t *hop, int64_t end)
         lane_t *lane = &executor->lanes[executor->hops[fed].lane];
 
         if (lane->next_item < lane->item_count && lane->items[lane->next_item] == fed) {
-            consider(lane);
+            xm_executor_consider(lane);
         }
     }
 }
@@ -212,116 +139,6 @@ void xm_executor_note_done(xm_op_t *op, xm_status_t status)
     }
 }
 
-/* Place of the lane's oldest unfinished chunk in the order of messages; INT64_MAX: none is left. */
-static int64_t oldest_message(const lane_t *lane)
-{
-    if (lane->in_flight > 0) {
-        return slot_message(&lane->slots[lane->oldest]);
-    }
-    return lane->next_item < lane->item_count ? next_message(lane) : INT64_MAX;
-}
-
-/* True when the lane's next chunk is the earliest unfinished one of this rank in its direction. */
-static bool is_earliest(const lane_t *lane)
-{
-    const xm_executor_t *executor = lane->executor;
-    int64_t message = next_message(lane);
-
-    if (lane->in_flight > 0) {
-        return false;
-    }
-    for (int i = 0; i < executor->lane_count; ++i) {
-        const lane_t *other = &executor->lanes[i];
-
-        if (lane_sends(other) == lane_sends(lane) && oldest_message(other) < message) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/*
- * Whether the limit on chunks that leave this host at once lets the lane's next one go. Later ones
- * that went ahead do not count: the network may wait for this one before it serves them.
- */
-static bool may_cross(const lane_t *lane)
-{
-    const xm_executor_t *executor = lane->executor;
-    int64_t message = next_message(lane);
-    int earlier = 0;
-
-    if (executor->crossing < executor->window) {
-        return true;
-    }
-    for (int i = 0; i < executor->lane_count; ++i) {
-        const lane_t *other = &executor->lanes[i];
-
-        for (int s = 0; other->kind == LANE_CROSSING && s < other->in_flight; ++s) {
-            const slot_t *slot = &other->slots[(other->oldest + s) % other->slot_count];
-
-            if (slot_message(slot) > message) {
-                break;
-            }
-            if (++earlier == executor->window) {
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
-static bool has_pack_buffer(const lane_t *lane)
-{
-    const staging_t *staging = &lane->executor->staging;
-
-    if (lane->packed == staging->per_lane) {
-        return false;
-    }
-    return staging->free_count > 0 ||
-           (!staging->reserve_taken[lane_sends(lane)] && is_earliest(lane));
-}
-
-static char *take_pack_buffer(lane_t *lane)
-{
-    staging_t *staging = &lane->executor->staging;
-
-    ++lane->packed;
-    if (staging->free_count > 0) {
-        return staging->free[--staging->free_count];
-    }
-    staging->reserve_taken[lane_sends(lane)] = true;
-    return staging->reserve[lane_sends(lane)];
-}
-
-static void return_pack_buffer(lane_t *lane, char *buffer)
-{
-    staging_t *staging = &lane->executor->staging;
-
-    --lane->packed;
-    if (buffer == staging->reserve[lane_sends(lane)]) {
-        staging->reserve_taken[lane_sends(lane)] = false;
-    } else {
-        staging->free[staging->free_count++] = buffer;
-    }
-}
-
-/* Whether the shared limits let the lane's next chunk go. */
-static bool may_post(const lane_t *lane)
-{
-    const hop_t *hop = &lane->executor->hops[lane->items[lane->next_item]];
-    int64_t first, count, offset;
-
-    if (lane->kind == LANE_CROSSING && !may_cross(lane)) {
-        return false;
-    }
-    if (!hop->packs || is_direct(hop) || hop->mapped) {
-        return true;
-    }
-    chunk_range(hop, lane->next_chunk, &first, &count);
-    return (!hop->staged && xm_view_contiguous(&hop->view, first, count, &offset)) ||
-           has_pack_buffer(lane);
-}
-
 /* Finds the memory that the slot's chunk is sent from or received into; packs it first if the host
  * does that. */
 static void find_memory(const lane_t *lane, slot_t *slot, int64_t first, int64_t count)
@@ -344,7 +161,7 @@ static void find_memory(const lane_t *lane, slot_t *slot, int64_t first, int64_t
         slot->buffer = base + offset;
         return;
     }
-    slot->packed = slot->buffer = take_pack_buffer(slot->lane);
+    slot->packed = slot->buffer = xm_executor_take_pack_buffer(slot->lane);
     slot->memory = lane->executor->staging.registration;
     if (lane_sends(lane) && !lane->executor->no_copy && !hop->on_device) {
         xm_view_pack(&hop->view, base, first, count, slot->packed);
@@ -375,7 +192,7 @@ static void post_chunk(lane_t *lane)
     hop_t *hop = &executor->hops[lane->items[lane->next_item]];
     int64_t first, count;
 
-    heap_pop(&executor->heaps[lane->kind]);
+    xm_executor_take_lane(lane);
     slot->hop = hop;
     slot->chunk = lane->next_chunk;
     chunk_range(hop, slot->chunk, &first, &count);
@@ -408,7 +225,7 @@ static void post_chunk(lane_t *lane)
     } else {
         xm_executor_transmit(slot);
     }
-    consider(lane);
+    xm_executor_consider(lane);
 }
 
 /* The last chunk of the hop has ended here. The sender of a direct one waits for its receiver. */
@@ -463,7 +280,7 @@ static void retire(lane_t *lane)
                            slot->packed);
         }
         if (slot->packed != NULL) {
-            return_pack_buffer(lane, slot->packed);
+            xm_executor_return_pack_buffer(lane, slot->packed);
         }
         lane->oldest = (lane->oldest + 1) % lane->slot_count;
         --lane->in_flight;
@@ -482,7 +299,7 @@ static void retire(lane_t *lane)
             }
         }
     }
-    consider(lane);
+    xm_executor_consider(lane);
 }
 
 static void retire_ended(xm_executor_t *executor)
@@ -496,36 +313,12 @@ static void retire_ended(xm_executor_t *executor)
     }
 }
 
-/* The lane of a kind whose next chunk comes first in the plan, if it may go now. */
-static lane_t *first_of(const xm_executor_t *executor, lane_kind_t kind)
-{
-    const heap_t *heap = &executor->heaps[kind];
-
-    return heap->count > 0 && may_post(heap->lanes[0]) ? heap->lanes[0] : NULL;
-}
-
-/* What to post next: receives first, because they cost nothing; then sends in plan order. */
-static lane_t *next_to_post(const xm_executor_t *executor)
-{
-    lane_t *crossing, *inside, *incoming = first_of(executor, LANE_INCOMING);
-
-    if (incoming != NULL) {
-        return incoming;
-    }
-    crossing = first_of(executor, LANE_CROSSING);
-    inside = first_of(executor, LANE_OUTGOING);
-    if (crossing == NULL || inside == NULL) {
-        return crossing != NULL ? crossing : inside;
-    }
-    return next_message(crossing) < next_message(inside) ? crossing : inside;
-}
-
 static void post_all(xm_executor_t *executor)
 {
     lane_t *lane;
 
     while (executor->result == XM_OK && xm_executor_device_ready(executor) &&
-           (lane = next_to_post(executor)) != NULL) {
+           (lane = xm_executor_next_lane(executor)) != NULL) {
         post_chunk(lane);
     }
 }
@@ -702,7 +495,7 @@ static xm_status_t post(xm_executor_t *executor, bool follows, void *stream)
         lane->sequence = 0;
         lane->oldest = 0;
         lane->ready = lane->copies = false;
-        consider(lane);
+        xm_executor_consider(lane);
     }
     return XM_OK;
 }

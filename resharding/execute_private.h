@@ -334,6 +334,18 @@ void xm_executor_chunk_done(xm_op_t *op, xm_status_t status);
 /* Hands the slot's chunk to the transport. */
 void xm_executor_transmit(slot_t *slot);
 
+/* Puts a lane among those that may post if its next chunk is there and has a slot
+ * (execute_order.c).
+ */
+void xm_executor_consider(lane_t *lane);
+/* What to post next, or NULL: receives first, because they cost nothing; then sends in plan order.
+ */
+lane_t *xm_executor_next_lane(const xm_executor_t *executor);
+/* Takes that lane from among them. */
+void xm_executor_take_lane(lane_t *lane);
+char *xm_executor_take_pack_buffer(lane_t *lane);
+void xm_executor_return_pack_buffer(lane_t *lane, char *buffer);
+
 /* Keeps the first failure of a run and its sentence. */
 void xm_executor_fail(xm_executor_t *executor, xm_status_t status);
 /* Something of the lane has ended: the next advance looks at it. */
