@@ -103,8 +103,8 @@ int hlo_value_leaves(hlo_value_t *value, hlo_value_t **leaves, int room)
         return 1;
     }
     for (int i = 0; i < value->count; ++i) {
-        count += hlo_value_leaves(value->elements[i], leaves + (count < room ? count : room),
-                                  room > count ? room - count : 0);
+        count += hlo_value_leaves(value->elements[i], count < room ? leaves + count : NULL,
+                                  count < room ? room - count : 0);
     }
     return count;
 }
@@ -178,6 +178,9 @@ static xm_status_t build_unknown(hlo_build_t *b, const hlo_instruction_t *of,
         if (!leaves[i]->type->empty) {
             types[read + count++] = leaves[i]->type;
         }
+    }
+    if (count == 0) { /* only tokens */
+        return XM_OK;
     }
     status = hlo_emit_opaque(b, of, types, ids, read, types + read, count, ids + read);
     if (status != XM_OK) {

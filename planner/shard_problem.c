@@ -190,7 +190,9 @@ static xm_status_t fill_op_node(ap_shard_problem_t *p, shard_node_t *node, int *
         price_op(p, node, &site, s);
     }
     for (int r = 0; r < op->result_count; ++r) {
-        for (int s = 0; s < *count && is_saved(graph, op->results[r]); ++s) {
+        bool saved = is_saved(graph, op->results[r]);
+
+        for (int s = 0; s < *count && saved; ++s) {
             node->memory[s] += local_bytes(p, op->results[r],
                                            node->strategies.items[s].spec[op->operand_count + r]);
         }
