@@ -181,7 +181,6 @@ static xm_status_t find_data(hlo_build_t *b, loop_t *loop, bool *becomes)
             }
         }
     }
-    /* One more, for what is known to hold data from the start. */
     b->dry = dry;
     return status;
 }
