@@ -301,7 +301,7 @@ static xm_status_t build_call(hlo_build_t *b, const hlo_instruction_t *of, const
 static bool is_transparent(const hlo_instruction_t *of, hlo_value_t *const *operands)
 {
     static const char *const always[] = {
-        "optimization-barrier", "copy",     "reshape", "bitcast", "domain",
+        "optimization-barrier", "opt-barrier", "copy", "reshape", "bitcast", "domain",
         "add-dependency",       "copy-done"};
     static const char *const targets[] = {"xla.sdy.FuncResultSharding", "annotate_device_placement",
                                           "LayoutConstraint"};

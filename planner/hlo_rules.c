@@ -48,6 +48,17 @@ static bool is_one_of(hlo_slice_t word, const char *const *names, size_t count)
     return false;
 }
 
+/* Bits in numbers of another width: one dimension more or less at the end, or all the same. */
+static void bitcast_convert(hlo_rule_t *rule)
+{
+    int shared = rank_of(rule, 0) < rank_of(rule, 1) ? rank_of(rule, 0) : rank_of(rule, 1);
+
+    rule->kind = AP_OP_RESHAPE;
+    for (int d = 0; d < shared; ++d) {
+        hlo_rule_put(rule, 1, d, hlo_rule_open(rule, 0, d));
+    }
+}
+
 /* Every term that is not a scalar has the same dimensions; scalars go with anything. */
 static void elementwise(hlo_rule_t *rule)
 {
@@ -366,6 +377,7 @@ typedef struct operator_rule {
 } operator_rule_t;
 
 static const operator_rule_t operators[] = {{"broadcast", broadcast, 1},
+                                            {"bitcast-convert", bitcast_convert, 1},
                                             {"transpose", transpose, 1},
                                             {"reshape", hlo_rules_reshape, 1},
                                             {"bitcast", hlo_rules_reshape, 1},
@@ -392,7 +404,6 @@ static const char *const elementwise_opcodes[] = {"abs",
                                                   "add",
                                                   "and",
                                                   "atan2",
-                                                  "bitcast-convert",
                                                   "cbrt",
                                                   "ceil",
                                                   "clamp",
@@ -440,13 +451,6 @@ static const char *const elementwise_opcodes[] = {"abs",
                                                   "tanh",
                                                   "xor"};
 
-/* A conversion of bits between widths has one dimension more or less. */
-static bool changes_rank(const hlo_rule_t *rule)
-{
-    return hlo_slice_is(rule->of->opcode, "bitcast-convert") && rule->operands == 1 &&
-           rank_of(rule, 0) != rank_of(rule, 1);
-}
-
 static bool fill(hlo_rule_t *rule)
 {
     hlo_slice_t opcode = rule->of->opcode;
@@ -477,8 +481,7 @@ static bool fill(hlo_rule_t *rule)
         return true;
     }
     if (is_one_of(opcode, elementwise_opcodes,
-                  sizeof(elementwise_opcodes) / sizeof(elementwise_opcodes[0])) &&
-        !changes_rank(rule)) {
+                  sizeof(elementwise_opcodes) / sizeof(elementwise_opcodes[0]))) {
         if (rule->operands < 1) {
             hlo_rule_fail(rule, "an operand is needed");
         } else {

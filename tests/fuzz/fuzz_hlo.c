@@ -28,7 +28,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (int i = 0; i < op->operand_count; ++i) {
             ap_shape_t shape = ap_sharding_rule_shape(&op->rule, i);
 
-            if (shape.rank != ap_graph_tensor(graph, op->operands[i])->shape.rank) {
+            if (memcmp(&shape, &ap_graph_tensor(graph, op->operands[i])->shape, sizeof(shape)) !=
+                0) {
                 abort();
             }
         }

@@ -108,16 +108,24 @@ static const struct {
     {"convolution(m, k), window={size=3x3}, dim_labels=b01f_01io->b01f, feature_group_count=4",
      "abb(cd),eed(cf)->agg(cf)", "beg", "d"},
     {"reverse(x), dimensions={1}", "abc->abc", "", ""},
+    {"bitcast-convert(x)", "abc->abcd", "d", ""},
+    {"custom-call(x), custom_call_target=\"TopK\"", "abc->abd,abd", "cd", ""},
+    {"triangular-solve(y, x), left_side=true", "abc,abc->abc", "bc", ""},
+    {"custom-call(x), custom_call_target=\"Sharding\", sharding={manual}", "abc->abc", "", ""},
+    {"select-and-scatter(x, u, one), window={size=1x3x1 stride=1x3x1}, select=swap, scatter=%add",
+     "abc,adc->abc", "bd", ""},
 };
 
 /* Types of the results above, and operands that only some lines have. */
 static const char *const types[] = {
-    "f32[4,6,8]",    "f32[4,6,8]",    "f32[4,6,8]", "f32[4,6,8]",  "f32[3,16,5]", "f32[8,4,6]",
-    "f32[24,8]",     "f32[4,2,3,8]",  "f32[4,8,6]", "f32[4,6,10]", "f32[4,6,6]",  "f32[6]",
-    "f32[4,8]",      "f32[4,3,8]",    "f32[4,8,8]", "f32[4,12,8]", "f32[4,1,8]",  "f32[4,6,8]",
-    "f32[4,6,10]",   "f32[8,10]",     "f32[8,10]",  "f32[4,6,8]",  "f32[4,8,8]",  "f32[4,6,8]",
-    "f32[4,6,8]",    "f32[4,6,8]",    "f32[4,6,8]", "f32[4,6,8]",  "f32[4,6,8]",  "f32[2,7,7,20]",
-    "f32[2,9,9,20]", "f32[2,7,7,20]", "f32[4,6,8]"};
+    "f32[4,6,8]",    "f32[4,6,8]",    "f32[4,6,8]",   "f32[4,6,8]",  "f32[3,16,5]",
+    "f32[8,4,6]",    "f32[24,8]",     "f32[4,2,3,8]", "f32[4,8,6]",  "f32[4,6,10]",
+    "f32[4,6,6]",    "f32[6]",        "f32[4,8]",     "f32[4,3,8]",  "f32[4,8,8]",
+    "f32[4,12,8]",   "f32[4,1,8]",    "f32[4,6,8]",   "f32[4,6,10]", "f32[8,10]",
+    "f32[8,10]",     "f32[4,6,8]",    "f32[4,8,8]",   "f32[4,6,8]",  "f32[4,6,8]",
+    "f32[4,6,8]",    "f32[4,6,8]",    "f32[4,6,8]",   "f32[4,6,8]",  "f32[2,7,7,20]",
+    "f32[2,9,9,20]", "f32[2,7,7,20]", "f32[4,6,8]",   "u8[4,6,8,4]", "(f32[4,6,3], s32[4,6,3])",
+    "f32[4,6,8]",    "f32[4,6,8]",    "f32[4,6,8]"};
 
 _Static_assert(sizeof(types) / sizeof(types[0]) == sizeof(rules) / sizeof(rules[0]),
                "a type for each rule");
@@ -213,7 +221,7 @@ START_TEST(calls_tuples_and_branches_are_looked_through)
         "  y = f32[4] parameter(1)\n  n = s32[] parameter(2)\n"
         "  t = (f32[4], s32[]) tuple(y, n)\n"
         "  u = (f32[4], /*index=1*/ (f32[4], s32[])) tuple(x, t)\n"
-        "  o = (f32[4], (f32[4], s32[])) optimization-barrier(u)\n"
+        "  o = (f32[4], (f32[4], s32[])) opt-barrier(u)\n"
         "  ROOT c = f32[4] conditional(n, o, o), branch_computations={g, h}\n}\n";
     ap_graph_t *graph;
 
