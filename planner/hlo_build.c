@@ -389,11 +389,6 @@ static xm_status_t build_all(hlo_build_t *b, const hlo_computation_t *in,
         if (!of->needed) {
             continue;
         }
-        if (++b->work > MAX_WORK) {
-            return hlo_error(&b->module->text, of->at,
-                             "calls and loops make more than %d instructions of this module",
-                             MAX_WORK);
-        }
         if (hlo_slice_is(of->opcode, "parameter")) {
             values[i] = arguments[of->number];
             if (!hlo_type_same(of->type, values[i]->type)) {
@@ -437,6 +432,11 @@ xm_status_t hlo_build_computation(hlo_build_t *b, int computation, hlo_value_t *
     if (b->depth == MAX_DEPTH) {
         return hlo_error(&b->module->text, at, "calls are nested deeper than %d, or in a circle",
                          MAX_DEPTH);
+    }
+    b->work += in->count;
+    if (b->work > MAX_WORK) {
+        return hlo_error(&b->module->text, at,
+                         "calls and loops make more than %d instructions of this module", MAX_WORK);
     }
     ++b->depth;
     status = build_all(b, in, arguments, values);

@@ -28,8 +28,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (int i = 0; i < op->operand_count; ++i) {
             ap_shape_t shape = ap_sharding_rule_shape(&op->rule, i);
 
-            if (memcmp(&shape, &ap_graph_tensor(graph, op->operands[i])->shape, sizeof(shape)) !=
-                0) {
+            const ap_shape_t *is = &ap_graph_tensor(graph, op->operands[i])->shape;
+
+            if (shape.rank != is->rank ||
+                memcmp(shape.dims, is->dims, (size_t)is->rank * sizeof(is->dims[0])) != 0) {
                 abort();
             }
         }

@@ -457,6 +457,24 @@ START_TEST(bad_modules_are_refused)
 }
 END_TEST
 
+/* Each computation calls the one before twice: 2^40 calls in a short text. */
+START_TEST(exploding_calls_are_refused)
+{
+    char text[8192] = "HloModule m\nf0 { p = f32[2] parameter(0) }\n";
+    ap_graph_t *graph;
+
+    for (int i = 1; i <= 40; ++i) {
+        size_t length = strlen(text);
+
+        (void)snprintf(text + length, sizeof(text) - length,
+                       "%sf%d { p = f32[2] parameter(0)\n  a = f32[2] call(p), to_apply=f%d\n"
+                       "  b = f32[2] call(a), to_apply=f%d\n }\n",
+                       i == 40 ? "ENTRY " : "", i, i - 1, i - 1);
+    }
+    ck_assert_xm_fails(read_text(text, &graph, NULL), XM_ERR_PARSE, "make more than");
+}
+END_TEST
+
 /* Every prefix of a real dump is refused with a sentence, or read. */
 START_TEST(truncated_text_is_no_disaster)
 {
@@ -498,6 +516,7 @@ int main(void)
     tcase_add_loop_test(tcase, bad_text_is_refused, 0,
                         (int)(sizeof(bad_lines) / sizeof(bad_lines[0])));
     tcase_add_test(tcase, bad_modules_are_refused);
+    tcase_add_test(tcase, exploding_calls_are_refused);
     tcase_add_test(tcase, truncated_text_is_no_disaster);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
