@@ -6,15 +6,16 @@
 
 const char *ap_dtype_name(ap_dtype_t dtype)
 {
-    static const char *const names[AP_DTYPE_COUNT] = {"float16", "bfloat16", "float32", "float64",
-                                                      "int32"};
+    static const char *const names[AP_DTYPE_COUNT] = {"float16", "bfloat16", "float32",
+                                                      "float64", "int32",    "int8",
+                                                      "int16",   "int64",    "complex128"};
 
     return names[dtype];
 }
 
 int ap_dtype_bytes(ap_dtype_t dtype)
 {
-    static const int bytes[AP_DTYPE_COUNT] = {2, 2, 4, 8, 4};
+    static const int bytes[AP_DTYPE_COUNT] = {2, 2, 4, 8, 4, 1, 2, 8, 16};
 
     return bytes[dtype];
 }
@@ -213,7 +214,8 @@ xm_status_t ap_graph_add_op(ap_graph_t *graph, const ap_op_params_t *params, int
         return status;
     }
     memcpy(op.differentiates, params->differentiates, sizeof(op.differentiates));
-    op.flops = params->flops_per_point * ap_sharding_rule_points(&op.rule);
+    op.repeat = params->repeat > 0 ? params->repeat : 1;
+    op.flops = op.repeat * params->flops_per_point * ap_sharding_rule_points(&op.rule);
     op.name = strdup(params->name);
     if (op.name == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operator '%s'", params->name);

@@ -42,10 +42,16 @@ typedef enum ap_dtype {
     AP_DTYPE_F32,
     AP_DTYPE_F64,
     AP_DTYPE_I32,
+    AP_DTYPE_I8, /**< also truth values and 8-bit floats */
+    AP_DTYPE_I16,
+    AP_DTYPE_I64,
+    AP_DTYPE_C128,
     AP_DTYPE_COUNT
 } ap_dtype_t;
 
-/** "float16", "bfloat16", "float32", "float64", "int32". */
+/**
+ * "float16", "bfloat16", "float32", "float64", "int32", "int8", "int16", "int64",
+ * "complex128". */
 XM_API const char *ap_dtype_name(ap_dtype_t dtype);
 XM_API int ap_dtype_bytes(ap_dtype_t dtype);
 
@@ -95,9 +101,10 @@ typedef struct ap_op {
     int operands[AP_MAX_OPERANDS];
     int results[AP_MAX_RESULTS];
     ap_sharding_rule_t rule;
-    double flops;
-    bool linear; /**< elementwise: the derivative does not need the operands (add, subtract) */
-    int forward; /**< forward operator this one is the backward of, or -1 */
+    double flops;  /**< of all its runs */
+    double repeat; /**< runs in one micro-batch; more than 1 in the body of a loop */
+    bool linear;   /**< elementwise: the derivative does not need the operands (add, subtract) */
+    int forward;   /**< forward operator this one is the backward of, or -1 */
     /** backward: the operand of `forward` that each result is the gradient of */
     int differentiates[AP_MAX_RESULTS];
 } ap_op_t;
@@ -114,6 +121,7 @@ typedef struct ap_op_params {
     int operands[AP_MAX_OPERANDS];
     ap_dtype_t result_dtype;
     double flops_per_point; /**< FLOPs per point of the iteration space; 2 for an einsum */
+    double repeat;          /**< runs in one micro-batch; 0 = 1 */
     bool linear;
     int forward;
     int differentiates[AP_MAX_RESULTS]; /**< see ap_op_t */

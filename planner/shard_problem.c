@@ -138,12 +138,14 @@ static void price_op(ap_shard_problem_t *p, shard_node_t *node, const ap_strateg
     for (int t = 0; t < op->operand_count + op->result_count; ++t) {
         bytes += ap_strategy_local_bytes(site, t, strategy->spec[t]);
     }
-    node->costs[s] = (op->phase == AP_PHASE_UPDATE ? rare : 1) *
-                     ap_cost_compute(p->params.mesh, op->flops / strategy->devices, bytes);
+    node->costs[s] =
+        (op->phase == AP_PHASE_UPDATE ? rare : 1) * op->repeat *
+        ap_cost_compute(p->params.mesh, op->flops / op->repeat / strategy->devices, bytes);
     for (int c = 0; c < strategy->collective_count; ++c) {
         const ap_collective_t *on = &strategy->collective[c];
 
         node->costs[s] += (is_parameter_gradient(p->params.graph, op, on->term) ? rare : 1) *
+                          op->repeat *
                           ap_cost_collective(p->params.mesh, on->kind, on->axis, on->bytes);
     }
 }
@@ -153,8 +155,8 @@ static xm_status_t fill_op_node(ap_shard_problem_t *p, shard_node_t *node, int *
     const ap_graph_t *graph = p->params.graph;
     const ap_op_t *op = ap_graph_op(graph, node->op);
     bool alpa = ap_cost_model_is_alpa(ap_cost_mesh_model(p->params.mesh));
-    const ap_strategy_options_t options = {.scatter = !alpa,
-                                           .all_axes = alpa && op->kind == AP_OP_EINSUM};
+    ap_strategy_options_t options = {.scatter = !alpa,
+                                     .all_axes = alpa && op->kind == AP_OP_EINSUM};
     ap_strategy_site_t site = {.rule = &op->rule, .mesh = p->params.mesh};
     xm_status_t status;
 
@@ -164,6 +166,11 @@ static xm_status_t fill_op_node(ap_shard_problem_t *p, shard_node_t *node, int *
         site.element_bytes[t] = ap_dtype_bytes(ap_graph_tensor(graph, tensor)->dtype);
     }
     status = ap_strategy_enumerate(&site, &options, &node->strategies);
+    if (status == XM_OK && node->strategies.count == 0 && options.all_axes) {
+        /* Too small or too odd to occupy every axis: some must repeat the work. */
+        options.all_axes = false;
+        status = ap_strategy_enumerate(&site, &options, &node->strategies);
+    }
     if (status != XM_OK) {
         return status;
     }
@@ -183,7 +190,9 @@ static xm_status_t fill_op_node(ap_shard_problem_t *p, shard_node_t *node, int *
         price_op(p, node, &site, s);
     }
     for (int r = 0; r < op->result_count; ++r) {
-        for (int s = 0; s < *count && is_saved(graph, op->results[r]); ++s) {
+        bool saved = is_saved(graph, op->results[r]);
+
+        for (int s = 0; s < *count && saved; ++s) {
             node->memory[s] += local_bytes(p, op->results[r],
                                            node->strategies.items[s].spec[op->operand_count + r]);
         }
@@ -235,11 +244,22 @@ static ap_spec_t spec_at(const ap_shard_problem_t *p, int node, int strategy, in
     return of->op < 0 ? of->specs[strategy] : of->strategies.items[strategy].spec[term];
 }
 
+/* How often a tensor is resharded: in a loop in each run, unless it comes from outside. */
+static double runs_of(const ap_shard_problem_t *p, int from, int to)
+{
+    const ap_graph_t *graph = p->params.graph;
+    double made = p->nodes[from].op < 0 ? 1 : ap_graph_op(graph, p->nodes[from].op)->repeat;
+    double used = p->nodes[to].op < 0 ? 1 : ap_graph_op(graph, p->nodes[to].op)->repeat;
+
+    return made < used ? made : used;
+}
+
 /* An edge from the maker of a tensor to a term of a node; `alias`: both must have one spec. */
 static xm_status_t add_edge(ap_shard_problem_t *p, int tensor, int to, int to_term, bool alias)
 {
     int from_term, from = maker(p, tensor, &from_term), handle;
     ap_intra_op_edge_t *edge = &p->edges[p->problem.edges];
+    const double runs = runs_of(p, from, to);
     double *costs = malloc((size_t)p->counts[from] * (size_t)p->counts[to] * sizeof(*costs));
     xm_status_t status =
         ap_reshard_memo_tensor(p->memo, &ap_graph_tensor(p->params.graph, tensor)->shape,
@@ -256,9 +276,9 @@ static xm_status_t add_edge(ap_shard_problem_t *p, int tensor, int to, int to_te
         for (int t = 0; t < p->counts[to]; ++t) {
             ap_spec_t made = spec_at(p, from, s, from_term), used = spec_at(p, to, t, to_term);
 
-            costs[s * p->counts[to] + t] = alias
-                                               ? (made == used ? 0 : AP_COST_INFINITE)
-                                               : ap_reshard_memo_cost(p->memo, handle, made, used);
+            costs[s * p->counts[to] + t] =
+                alias ? (made == used ? 0 : AP_COST_INFINITE)
+                      : runs * ap_reshard_memo_cost(p->memo, handle, made, used);
         }
     }
     edge->a = from;

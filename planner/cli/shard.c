@@ -7,6 +7,7 @@
 #include "cli_support/options.h"
 #include "comm/text.h"
 #include "planner/cli/command.h"
+#include "planner/frontend_hlo.h"
 #include "planner/frontend_zoo.h"
 #include "planner/shard_problem.h"
 #include "planner/training.h"
@@ -83,15 +84,32 @@ static xm_status_t parse_options(int argc, char *const *argv, shard_options_t *o
     xm_cli_command_t command = XM_CLI_COMMAND_INIT;
 
     command.program = program;
-    command.arguments = "MODEL";
+    command.arguments = "MODEL|FILE";
     command.summary =
-        "Shards the training step of a built-in model (gpt-125m ... gpt-76b, mlpN) over\n"
-        "one mesh; prints the objective and the strategy of every operator.";
+        "Shards the training step of a built-in model (gpt-125m ... gpt-76b, mlpN), or\n"
+        "what a file of HLO text (*.hlo, *.txt) computes, over one mesh; prints the\n"
+        "objective and the strategy of every operator.";
     command.options = options;
     command.option_count = sizeof(options) / sizeof(options[0]);
     command.min_arguments = 1;
     command.max_arguments = 1;
     return xm_cli_parse(&command, argc, argv, cli);
+}
+
+/* A file of HLO text rather than the name of a model. */
+static bool is_file(const char *name)
+{
+    static const char *const endings[] = {".hlo", ".txt"};
+    size_t length = strlen(name);
+
+    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); ++i) {
+        size_t ending = strlen(endings[i]);
+
+        if (length > ending && strcmp(name + length - ending, endings[i]) == 0) {
+            return true;
+        }
+    }
+    return strchr(name, '/') != NULL;
 }
 
 /* "1,0.1" into one number per mesh axis. */
@@ -179,8 +197,33 @@ static void print_choice(const ap_shard_problem_t *problem, const int *choice,
                  xm_text_format_bytes((uint64_t)result->memory, bytes, sizeof(bytes)));
 }
 
+/* Operators of a file that have no rule of their own. */
+static void print_unknown(const ap_hlo_notes_t *notes)
+{
+    for (int i = 0; notes != NULL && i < ap_hlo_notes_count(notes); ++i) {
+        int count;
+        const char *name = ap_hlo_notes_get(notes, i, &count);
+
+        (void)printf("%s%s x%d%s", i == 0 ? "without a rule, kept whole: " : ", ", name, count,
+                     i + 1 == ap_hlo_notes_count(notes) ? "\n" : "");
+    }
+}
+
+static json_t *unknown_json(const ap_hlo_notes_t *notes)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; notes != NULL && i < ap_hlo_notes_count(notes); ++i) {
+        int count;
+        const char *name = ap_hlo_notes_get(notes, i, &count);
+
+        (void)json_array_append_new(list, json_pack("{s:s, s:i}", "name", name, "count", count));
+    }
+    return list;
+}
+
 static xm_status_t print_json(const ap_shard_problem_t *problem, const int *choice,
-                              const ap_intra_op_result_t *result)
+                              const ap_intra_op_result_t *result, const ap_hlo_notes_t *notes)
 {
     int nodes = ap_shard_problem_get(problem)->nodes;
     json_t *list = json_array(), *document;
@@ -195,8 +238,9 @@ static xm_status_t print_json(const ap_shard_problem_t *problem, const int *choi
                       ap_shard_problem_strategy(problem, node, choice[node], strategy,
                                                 sizeof(strategy))));
     }
-    document = json_pack("{s:i, s:f, s:f, s:f, s:o}", "version", 1, "objective", result->objective,
-                         "bound", result->bound, "memory_bytes", result->memory, "nodes", list);
+    document = json_pack("{s:i, s:f, s:f, s:f, s:o, s:o}", "version", 1, "objective",
+                         result->objective, "bound", result->bound, "memory_bytes", result->memory,
+                         "unknown_operators", unknown_json(notes), "nodes", list);
     text = document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL;
     json_decref(document);
     if (text == NULL) {
@@ -208,7 +252,7 @@ static xm_status_t print_json(const ap_shard_problem_t *problem, const int *choi
 }
 
 static xm_status_t solve(const shard_options_t *o, const ap_graph_t *graph,
-                         const ap_cost_mesh_t *mesh, bool seconds)
+                         const ap_hlo_notes_t *notes, const ap_cost_mesh_t *mesh, bool seconds)
 {
     ap_shard_params_t params = AP_SHARD_PARAMS_INIT;
     ap_intra_op_options_t options = AP_INTRA_OP_OPTIONS_INIT;
@@ -235,9 +279,10 @@ static xm_status_t solve(const shard_options_t *o, const ap_graph_t *graph,
     }
     if (status == XM_OK) {
         if (o->json) {
-            status = print_json(problem, choice, &result);
+            status = print_json(problem, choice, &result, notes);
         } else {
             print_choice(problem, choice, &result, seconds);
+            print_unknown(notes);
         }
     }
     if (status == XM_OK) {
@@ -249,12 +294,20 @@ static xm_status_t solve(const shard_options_t *o, const ap_graph_t *graph,
 }
 
 static xm_status_t make_training_graph(const char *name, const shard_options_t *o,
-                                       ap_graph_t **graph)
+                                       ap_graph_t **graph, ap_hlo_notes_t **notes)
 {
     ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
     ap_graph_t *forward;
     xm_status_t status;
 
+    if (is_file(name)) {
+        if (o->batch != 0 || o->hidden != 0) {
+            return xm_error_set(
+                XM_ERR_INVALID_ARGUMENT,
+                "--batch and --hidden are for built-in models; %s has its own sizes", name);
+        }
+        return ap_hlo_from_file(name, graph, notes);
+    }
     zoo.batch = o->batch;
     zoo.hidden = o->hidden;
     status = ap_zoo_create(name, &zoo, &forward);
@@ -271,6 +324,7 @@ static xm_status_t run(const char *name, const shard_options_t *o)
     ap_cost_model_t *model = NULL;
     ap_cost_mesh_t *mesh = NULL;
     ap_graph_t *graph = NULL;
+    ap_hlo_notes_t *notes = NULL;
     int shape[2];
     xm_status_t status = parse_mesh(o->mesh, shape);
 
@@ -281,11 +335,12 @@ static xm_status_t run(const char *name, const shard_options_t *o)
         status = ap_cost_mesh_create(model, shape[0], shape[1], shape, 2, &mesh);
     }
     if (status == XM_OK) {
-        status = make_training_graph(name, o, &graph);
+        status = make_training_graph(name, o, &graph, &notes);
     }
     if (status == XM_OK) {
-        status = solve(o, graph, mesh, profile != NULL);
+        status = solve(o, graph, notes, mesh, profile != NULL);
     }
+    ap_hlo_notes_destroy(notes);
     ap_graph_destroy(graph);
     ap_cost_mesh_destroy(mesh);
     ap_cost_model_destroy(model);

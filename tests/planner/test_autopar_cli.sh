@@ -67,6 +67,20 @@ good "shard: profile" "objective" "$AUTOPAR" shard mlp2 --mesh 2x2 --cluster "$c
 
 good "shard --json" '"strategy": "S0R,RR->S0R {b:0}"' "$AUTOPAR" shard mlp2 --mesh 4x1 --json
 
+hlo=$SOURCE_DIR/tests/fixtures/hlo
+good "shard: HLO" "objective 196614.02" "$AUTOPAR" shard "$hlo/mlp2-b1024-h128.hlo" --mesh 4x1 \
+    --beta 1,1
+good "shard: HLO, unknown operator" "without a rule, kept whole: custom-call mine x1" \
+    "$AUTOPAR" shard "$SOURCE_DIR/tests/fuzz/corpus/hlo/operators.hlo" --mesh 2x2
+good "shard: HLO as JSON" '"unknown_operators": [' "$AUTOPAR" shard "$hlo/moe.hlo" --mesh 2x2 --json
+bad "shard: no HLO file" "cannot read $work/none.hlo: No such file" \
+    "$AUTOPAR" shard "$work/none.hlo" --mesh 2x2
+printf 'HloModule m\n\nENTRY e {\n  x = f32[2 parameter(0)\n}\n' >"$work/broken.hlo"
+bad "shard: malformed HLO" "broken.hlo: line 4, column 13: ']' is expected here, not 'p'" \
+    "$AUTOPAR" shard "$work/broken.hlo" --mesh 2x2
+bad "shard: HLO and --batch" "--batch and --hidden are for built-in models" \
+    "$AUTOPAR" shard "$work/broken.hlo" --mesh 2x2 --batch 3
+
 bad "no model" "autopar plan: --model is needed" "$AUTOPAR" plan
 bad "unknown option" "unknown option --modle; did you mean --model?" "$AUTOPAR" plan --modle x
 bad "unknown model" "did you mean 'gpt-1.3b'?" "$AUTOPAR" plan --model gtp-1.3b --cluster "$cluster"

@@ -1,0 +1,364 @@
+#include "planner/frontend_hlo.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "planner/hlo_build.h"
+
+/* One entry of input_output_alias or buffer_donor. */
+typedef struct donation {
+    hlo_list_t output, path;
+    int64_t parameter;
+    bool aliased; /* with the result at `output` */
+} donation_t;
+
+typedef struct donations {
+    int count, room;
+    donation_t *list;
+} donations_t;
+
+int ap_hlo_notes_count(const ap_hlo_notes_t *notes)
+{
+    return notes->count;
+}
+
+const char *ap_hlo_notes_get(const ap_hlo_notes_t *notes, int index, int *count)
+{
+    *count = notes->list[index].count;
+    return notes->list[index].name;
+}
+
+void ap_hlo_notes_destroy(ap_hlo_notes_t *notes)
+{
+    if (notes != NULL) {
+        free(notes->list);
+        free(notes);
+    }
+}
+
+/* "{0, 1}": a place in a tuple. */
+static xm_status_t read_path(hlo_cursor_t *cursor, hlo_list_t *path)
+{
+    xm_status_t status = hlo_expect(cursor, "{");
+
+    path->count = 0;
+    while (status == XM_OK && hlo_peek(cursor) != '}') {
+        if (path->count == HLO_MAX_LIST) {
+            return hlo_error(cursor->text, cursor->at, "tuples are nested too deep here");
+        }
+        status = hlo_integer(cursor, &path->values[path->count]);
+        path->count += status == XM_OK;
+        if (status == XM_OK && !hlo_accept(cursor, ",")) {
+            break;
+        }
+    }
+    return status == XM_OK ? hlo_expect(cursor, "}") : status;
+}
+
+/* "(0, {}, may-alias)" */
+static xm_status_t read_donor(hlo_cursor_t *cursor, donation_t *donation)
+{
+    xm_status_t status = hlo_expect(cursor, "(");
+
+    if (status == XM_OK) {
+        status = hlo_integer(cursor, &donation->parameter);
+    }
+    if (status == XM_OK) {
+        status = hlo_expect(cursor, ",");
+    }
+    if (status == XM_OK) {
+        status = read_path(cursor, &donation->path);
+    }
+    if (status == XM_OK && hlo_accept(cursor, ",")) {
+        (void)hlo_word(cursor);
+    }
+    return status == XM_OK ? hlo_expect(cursor, ")") : status;
+}
+
+static xm_status_t read_donations(const hlo_module_t *module, const char *key, donations_t *all)
+{
+    const hlo_instruction_t header = {.attributes = module->attributes,
+                                      .attribute_count = module->attribute_count};
+    hlo_cursor_t cursor = hlo_cursor_of(&module->text, hlo_attribute(&header, key));
+    xm_status_t status = XM_OK;
+
+    if (!hlo_accept(&cursor, "{")) {
+        return XM_OK;
+    }
+    while (status == XM_OK && hlo_peek(&cursor) != '}') {
+        donation_t made = {.aliased = strcmp(key, "input_output_alias") == 0};
+
+        if (made.aliased) {
+            status = read_path(&cursor, &made.output);
+            status = status == XM_OK ? hlo_expect(&cursor, ":") : status;
+        }
+        status = status == XM_OK ? read_donor(&cursor, &made) : status;
+        if (status != XM_OK) {
+            return status;
+        }
+        if (all->count == all->room) {
+            int room = all->room == 0 ? 32 : 2 * all->room;
+            donation_t *grown = realloc(all->list, (size_t)room * sizeof(*grown));
+
+            if (grown == NULL) {
+                return hlo_no_memory();
+            }
+            all->list = grown;
+            all->room = room;
+        }
+        all->list[all->count++] = made;
+        if (!hlo_accept(&cursor, ",")) {
+            break;
+        }
+    }
+    return hlo_expect(&cursor, "}");
+}
+
+/* The value at a place in a tuple, or NULL. */
+static hlo_value_t *value_at(hlo_value_t *value, const hlo_list_t *path)
+{
+    for (int i = 0; i < path->count; ++i) {
+        if (value->kind != HLO_VALUE_TUPLE || path->values[i] < 0 ||
+            path->values[i] >= value->count) {
+            return NULL;
+        }
+        value = value->elements[path->values[i]];
+    }
+    return value;
+}
+
+static bool same_path(const hlo_list_t *a, const hlo_list_t *b)
+{
+    return a->count == b->count &&
+           memcmp(a->values, b->values, (size_t)a->count * sizeof(a->values[0])) == 0;
+}
+
+static bool is_donated(const donations_t *donations, int64_t parameter, const hlo_list_t *path)
+{
+    for (int i = 0; i < donations->count; ++i) {
+        if (donations->list[i].parameter == parameter &&
+            same_path(&donations->list[i].path, path)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Name for people: what JAX calls the argument, else the instruction's name; leaves of a tuple are
+ * numbered. */
+static void name_of(const hlo_module_t *module, const hlo_instruction_t *of, const hlo_list_t *path,
+                    char *name, size_t size)
+{
+    hlo_slice_t text = hlo_metadata(module, of, "op_name");
+    size_t length = 0;
+
+    text = text.length == 0 ? of->name : text;
+    for (size_t i = 0; i < text.length && length + 1 < size && length < 100; ++i) {
+        if (text.at[i] != '\\') {
+            name[length++] = text.at[i];
+        }
+    }
+    name[length] = '\0';
+    for (int i = 0; i < path->count; ++i) {
+        length = strlen(name);
+        (void)snprintf(name + length, size - length, ".%d", (int)path->values[i]);
+    }
+}
+
+/* Makes the tensors of one entry parameter. Types are limited in depth.
+ * NOLINTNEXTLINE(misc-no-recursion) */
+static xm_status_t add_parameter(hlo_build_t *b, const hlo_instruction_t *of,
+                                 const donations_t *donations, hlo_list_t *path, hlo_value_t *value)
+{
+    char name[256];
+
+    if (value->kind == HLO_VALUE_TUPLE) {
+        for (int i = 0; i < value->count; ++i) {
+            xm_status_t status;
+
+            if (path->count == HLO_MAX_LIST) {
+                return hlo_error(&b->module->text, of->at, "this parameter is nested too deep");
+            }
+            path->values[path->count++] = i;
+            status = add_parameter(b, of, donations, path, value->elements[i]);
+            --path->count;
+            if (status != XM_OK) {
+                return status;
+            }
+        }
+        return XM_OK;
+    }
+    if (value->type->empty) {
+        return XM_OK;
+    }
+    name_of(b->module, of, path, name, sizeof(name));
+    value->kind = HLO_VALUE_TENSOR;
+    return ap_graph_add_tensor(b->graph, name,
+                               is_donated(donations, of->number, path) ? AP_TENSOR_PARAMETER
+                                                                       : AP_TENSOR_INPUT,
+                               &value->type->shape, value->type->dtype, &value->tensor);
+}
+
+static xm_status_t add_parameters(hlo_build_t *b, const hlo_computation_t *entry,
+                                  const donations_t *donations, hlo_value_t **arguments)
+{
+    for (int p = 0; p < entry->parameter_count; ++p) {
+        const hlo_instruction_t *of = &entry->instructions[entry->parameters[p]];
+        hlo_list_t path = {0};
+        xm_status_t status;
+
+        arguments[p] = hlo_value_free(b, of->type);
+        if (arguments[p] == NULL) {
+            return hlo_no_memory();
+        }
+        status = of->needed ? add_parameter(b, of, donations, &path, arguments[p]) : XM_OK;
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    return XM_OK;
+}
+
+/* Results that take over the storage of parameters. */
+static xm_status_t add_aliases(hlo_build_t *b, const hlo_computation_t *entry,
+                               const donations_t *donations, hlo_value_t *const *arguments,
+                               hlo_value_t *result)
+{
+    for (int i = 0; i < donations->count; ++i) {
+        const donation_t *of = &donations->list[i];
+        hlo_value_t *output = of->aliased ? value_at(result, &of->output) : NULL, *input = NULL;
+        const ap_tensor_t *made;
+        int tensor;
+        xm_status_t status;
+
+        if (of->parameter >= 0 && of->parameter < entry->parameter_count) {
+            input = value_at(arguments[of->parameter], &of->path);
+        }
+        if (input == NULL || (of->aliased && output == NULL)) {
+            return hlo_error(&b->module->text, 0,
+                             "the header aliases or donates parameter %lld, which, or whose "
+                             "result, is not there",
+                             (long long)of->parameter);
+        }
+        if (output == NULL || output->kind != HLO_VALUE_TENSOR || input->kind != HLO_VALUE_TENSOR ||
+            output->tensor == input->tensor || !hlo_type_same(output->type, input->type)) {
+            continue;
+        }
+        tensor = output->tensor;
+        made = ap_graph_tensor(b->graph, tensor);
+        if (made->producer < 0 || made->alias_of >= 0 ||
+            ap_graph_op(b->graph, made->producer)->kind != AP_OP_ELEMENTWISE) {
+            /* The copy can have any sharding, whatever the operator behind it can do. */
+            status = hlo_emit_alike(b, &entry->instructions[entry->root], output->type,
+                                    &output->tensor, 1, &tensor);
+            if (status != XM_OK) {
+                return status;
+            }
+        }
+        status = ap_graph_set_alias(b->graph, tensor, input->tensor);
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    return XM_OK;
+}
+
+static xm_status_t build(hlo_build_t *b)
+{
+    const hlo_computation_t *entry = &b->module->computations[b->module->entry];
+    hlo_value_t **arguments =
+        hlo_arena_get(&b->module->arena, (size_t)entry->parameter_count, sizeof(hlo_value_t *));
+    donations_t donations = {0};
+    hlo_value_t *result;
+    xm_status_t status = arguments == NULL ? hlo_no_memory() : XM_OK;
+
+    if (status == XM_OK) {
+        status = read_donations(b->module, "input_output_alias", &donations);
+    }
+    if (status == XM_OK) {
+        status = read_donations(b->module, "buffer_donor", &donations);
+    }
+    if (status == XM_OK) {
+        status = add_parameters(b, entry, &donations, arguments);
+    }
+    if (status == XM_OK) {
+        status = hlo_build_computation(b, b->module->entry, arguments, entry->parameter_count,
+                                       entry->at, &result);
+    }
+    if (status == XM_OK) {
+        status = add_aliases(b, entry, &donations, arguments, result);
+    }
+    free(donations.list);
+    if (status == XM_OK && ap_graph_ops(b->graph) == 0) {
+        return hlo_error(&b->module->text, entry->at,
+                         "the module computes nothing from its inputs");
+    }
+    return status == XM_OK ? ap_graph_finish(b->graph) : status;
+}
+
+xm_status_t ap_hlo_from_text(const char *text, size_t size, const char *name, ap_graph_t **graph,
+                             ap_hlo_notes_t **notes)
+{
+    const hlo_text_t source = {.name = name, .bytes = text, .size = size};
+    hlo_build_t b = {.repeat = 1, .notes = calloc(1, sizeof(*b.notes))};
+    char title[100];
+    xm_status_t status = b.notes == NULL ? hlo_no_memory() : hlo_module_parse(&source, &b.module);
+
+    if (status == XM_OK) {
+        (void)snprintf(title, sizeof(title), "%.*s",
+                       (int)(b.module->name.length > 90 ? 90 : b.module->name.length),
+                       b.module->name.at);
+        status = ap_graph_create(title, &b.graph);
+    }
+    if (status == XM_OK) {
+        status = build(&b);
+    }
+    hlo_module_destroy(b.module);
+    if (status != XM_OK) {
+        ap_graph_destroy(b.graph);
+        ap_hlo_notes_destroy(b.notes);
+        return status;
+    }
+    *graph = b.graph;
+    if (notes != NULL) {
+        *notes = b.notes;
+    } else {
+        ap_hlo_notes_destroy(b.notes);
+    }
+    return XM_OK;
+}
+
+xm_status_t ap_hlo_from_file(const char *path, ap_graph_t **graph, ap_hlo_notes_t **notes)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat about;
+    void *text;
+    xm_status_t status;
+
+    if (file < 0 || fstat(file, &about) != 0) {
+        status = xm_error_set(XM_ERR_NOT_FOUND, "cannot read %s: %s", path, strerror(errno));
+        if (file >= 0) {
+            (void)close(file);
+        }
+        return status;
+    }
+    if (!S_ISREG(about.st_mode) || about.st_size == 0) {
+        (void)close(file);
+        return xm_error_set(XM_ERR_PARSE, "%s is %s, not HLO text", path,
+                            S_ISREG(about.st_mode) ? "empty" : "no regular file");
+    }
+    text = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, file, 0);
+    (void)close(file);
+    if (text == MAP_FAILED) {
+        return xm_error_set(XM_ERR_IO, "cannot map %s: %s", path, strerror(errno));
+    }
+    status = ap_hlo_from_text(text, (size_t)about.st_size, path, graph, notes);
+    (void)munmap(text, (size_t)about.st_size);
+    return status;
+}

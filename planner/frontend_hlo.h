@@ -1,0 +1,40 @@
+/**
+ * @file frontend_hlo.h
+ * Operator graphs from HLO text, as JAX (`lower(…).as_text(dialect="hlo")`) and XLA
+ * (`--xla_dump_hlo_as_text`, the files `*.before_optimizations.txt`) print it.
+ *
+ * Calls, fusions, tuples and conditionals are looked through; a loop with a known trip count is its
+ * body, run that many times. Constants and what is computed from nothing else need no data and
+ * vanish. Entry parameters whose buffers are donated to a result are parameters of the model, and
+ * the result takes their storage over; all others are inputs. Operators without a rule of their own
+ * need all of everything on every device; they are listed. docs/hlo.md has the whole story.
+ *
+ * Ownership: the text is not kept. Threads: no shared state.
+ */
+#ifndef AP_PLANNER_FRONTEND_HLO_H
+#define AP_PLANNER_FRONTEND_HLO_H
+
+#include "planner/graph.h"
+
+/** What the front end could not understand. */
+typedef struct ap_hlo_notes ap_hlo_notes_t;
+
+/**
+ * Reads @p size bytes; @p name is the file in sentences. The graph is finished, of one layer, and
+ * holds what the text holds: usually a whole training step. @p notes may be NULL. Refused in one
+ * sentence with line and column: text that does not parse, shapes that do not go together, names of
+ * nothing, recursion, a module that computes nothing.
+ */
+XM_API xm_status_t ap_hlo_from_text(const char *text, size_t size, const char *name,
+                                    ap_graph_t **graph, ap_hlo_notes_t **notes);
+
+/** As ap_hlo_from_text(); the file is mapped, not loaded, so literals in it cost no memory. */
+XM_API xm_status_t ap_hlo_from_file(const char *path, ap_graph_t **graph, ap_hlo_notes_t **notes);
+
+/** Number of entries, and one: an operator without a rule and how often it comes. */
+XM_API int ap_hlo_notes_count(const ap_hlo_notes_t *notes);
+XM_API const char *ap_hlo_notes_get(const ap_hlo_notes_t *notes, int index, int *count);
+
+XM_API void ap_hlo_notes_destroy(ap_hlo_notes_t *notes);
+
+#endif

@@ -1,0 +1,81 @@
+/**
+ * @file hlo_build.h
+ * From an HLO module to operators of a graph: values, and what makes them.
+ */
+#ifndef AP_PLANNER_HLO_BUILD_H
+#define AP_PLANNER_HLO_BUILD_H
+
+#include "planner/hlo_rule.h"
+
+enum { HLO_NOTE_TEXT = 80 };
+
+typedef struct ap_hlo_note {
+    char name[HLO_NOTE_TEXT];
+    int count;
+} ap_hlo_note_t;
+
+struct ap_hlo_notes {
+    int count, room;
+    ap_hlo_note_t *list;
+};
+
+typedef enum hlo_value_kind {
+    HLO_VALUE_FREE, /**< every device can make any part of it by itself */
+    HLO_VALUE_TENSOR,
+    HLO_VALUE_TUPLE
+} hlo_value_kind_t;
+
+typedef struct hlo_value hlo_value_t;
+
+struct hlo_value {
+    hlo_value_kind_t kind;
+    const hlo_type_t *type;
+    int tensor;
+    bool known; /**< a free integer whose value is `number` */
+    int64_t number;
+    int count;
+    hlo_value_t **elements;
+};
+
+typedef struct hlo_build {
+    hlo_module_t *module;
+    ap_graph_t *graph;
+    struct ap_hlo_notes *notes;
+    double repeat; /**< runs of what is being built */
+    bool dry;      /**< find out what needs data, build nothing */
+    int depth;     /**< of calls */
+    int64_t work;  /**< instructions looked at */
+} hlo_build_t;
+
+/** Evaluates a computation; @p at is the caller, for sentences. */
+xm_status_t hlo_build_computation(hlo_build_t *b, int computation, hlo_value_t *const *arguments,
+                                  int count, size_t at, hlo_value_t **result);
+
+/** A loop and a conditional; @p operands are the instruction's. */
+xm_status_t hlo_build_while(hlo_build_t *b, const hlo_instruction_t *of, hlo_value_t *init,
+                            hlo_value_t **result);
+xm_status_t hlo_build_conditional(hlo_build_t *b, const hlo_instruction_t *of,
+                                  hlo_value_t *const *operands, hlo_value_t **result);
+
+/** Counts an operator without a rule. */
+xm_status_t hlo_build_note(hlo_build_t *b, const char *prefix, hlo_slice_t name);
+
+/** A value of a type: free, or a tuple of free values. NULL without memory. */
+hlo_value_t *hlo_value_free(hlo_build_t *b, const hlo_type_t *type);
+hlo_value_t *hlo_value_tensor(hlo_build_t *b, const hlo_type_t *type, int tensor);
+/** Array leaves of a value, in order; writes at most @p room of them and returns their number. */
+int hlo_value_leaves(hlo_value_t *value, hlo_value_t **leaves, int room);
+
+/** Adds the operator of a rule; @p tensors per operand. Writes one tensor per result. */
+xm_status_t hlo_emit(hlo_build_t *b, hlo_rule_t *rule, const int *tensors, int *results);
+/** An operator that needs all of its operands everywhere; any number of operands and results. */
+xm_status_t hlo_emit_opaque(hlo_build_t *b, const hlo_instruction_t *of, const hlo_type_t **types,
+                            const int *tensors, int operands, const hlo_type_t **made, int results,
+                            int *ids);
+/** An elementwise operator over one or two tensors of one type: a copy, a choice. */
+xm_status_t hlo_emit_alike(hlo_build_t *b, const hlo_instruction_t *of, const hlo_type_t *type,
+                           const int *tensors, int operands, int *result);
+
+xm_status_t hlo_no_memory(void);
+
+#endif

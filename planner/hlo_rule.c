@@ -1,0 +1,263 @@
+#include "planner/hlo_rule.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void hlo_rule_fail(hlo_rule_t *rule, const char *format, ...)
+{
+    char sentence[400];
+    va_list arguments;
+
+    if (rule->status != XM_OK) {
+        return;
+    }
+    va_start(arguments, format);
+    (void)vsnprintf(sentence, sizeof(sentence), format, arguments);
+    va_end(arguments);
+    rule->status = hlo_error(&rule->module->text, rule->of->at, "%.*s: %s",
+                             (int)(rule->of->opcode.length > 40 ? 40 : rule->of->opcode.length),
+                             rule->of->opcode.at, sentence);
+}
+
+int hlo_rule_factor(hlo_rule_t *rule, int64_t size)
+{
+    if (rule->factors == HLO_MAX_FACTORS) {
+        rule->opaque = true;
+        return 0;
+    }
+    rule->factor[rule->factors] = (hlo_factor_t){.size = size};
+    return rule->factors++;
+}
+
+int hlo_rule_whole(hlo_rule_t *rule, int64_t size)
+{
+    int factor = hlo_rule_factor(rule, size);
+
+    if (!rule->opaque) {
+        rule->factor[factor].whole = true;
+    }
+    return factor;
+}
+
+static void term_name(const hlo_rule_t *rule, int term, char *name, size_t size)
+{
+    if (term < rule->operands) {
+        (void)snprintf(name, size, "operand %d", term);
+    } else {
+        (void)snprintf(name, size, rule->results == 1 ? "the result" : "result %d",
+                       term - rule->operands);
+    }
+}
+
+bool hlo_rule_rank(hlo_rule_t *rule, int term, int rank)
+{
+    char name[32];
+
+    if (rule->status != XM_OK) {
+        return false;
+    }
+    term_name(rule, term, name, sizeof(name));
+    if (rule->type[term]->tuple) {
+        hlo_rule_fail(rule, "%s is a tuple", name);
+        return false;
+    }
+    if (rule->type[term]->shape.rank != rank) {
+        hlo_rule_fail(rule, "%s has %d dimensions, %d are expected", name,
+                      rule->type[term]->shape.rank, rank);
+        return false;
+    }
+    return true;
+}
+
+void hlo_rule_append(hlo_rule_t *rule, int term, int dim, int factor)
+{
+    hlo_rule_dim_t *at = &rule->dim[term][dim];
+
+    if (at->count == AP_MAX_RANK) {
+        rule->opaque = true;
+        return;
+    }
+    at->factor[at->count++] = factor;
+}
+
+void hlo_rule_put(hlo_rule_t *rule, int term, int dim, int factor)
+{
+    int64_t extent, size = rule->factor[factor].size;
+    char name[32];
+
+    if (rule->status != XM_OK || rule->opaque) {
+        return;
+    }
+    term_name(rule, term, name, sizeof(name));
+    if (rule->type[term]->tuple || dim < 0 || dim >= rule->type[term]->shape.rank) {
+        hlo_rule_fail(rule, "%s has no dimension %d", name, dim);
+        return;
+    }
+    extent = rule->type[term]->shape.dims[dim];
+    if (extent != size) {
+        hlo_rule_fail(rule, "dimension %d of %s is %" PRId64 ", %" PRId64 " is expected", dim, name,
+                      extent, size);
+        return;
+    }
+    rule->dim[term][dim].count = 1;
+    rule->dim[term][dim].factor[0] = factor;
+}
+
+int hlo_rule_open(hlo_rule_t *rule, int term, int dim)
+{
+    int64_t size = 1;
+    int factor;
+
+    if (!rule->type[term]->tuple && dim >= 0 && dim < rule->type[term]->shape.rank) {
+        size = rule->type[term]->shape.dims[dim];
+    }
+    factor = hlo_rule_factor(rule, size);
+    hlo_rule_put(rule, term, dim, factor);
+    return factor;
+}
+
+void hlo_rule_close(hlo_rule_t *rule)
+{
+    for (int t = 0; t < rule->operands + rule->results; ++t) {
+        for (int d = 0; d < rule->type[t]->shape.rank && !rule->ignored[t]; ++d) {
+            if (rule->dim[t][d].count == 0) {
+                int64_t extent = rule->type[t]->shape.dims[d];
+
+                hlo_rule_put(rule, t, d, hlo_rule_whole(rule, extent));
+            }
+        }
+    }
+}
+
+void hlo_rule_make_opaque(hlo_rule_t *rule)
+{
+    memset(rule->dim, 0, sizeof(rule->dim));
+    rule->factors = 0;
+    rule->opaque = false;
+    rule->linear = false;
+    hlo_rule_close(rule);
+}
+
+/* Letters of the factors in the order of their appearance; whole factors of one size share one. */
+typedef struct writer {
+    const hlo_rule_t *rule;
+    hlo_rule_text_t *text;
+    int letter[HLO_MAX_FACTORS]; /* -1 = none yet */
+    int count;
+    int64_t size[AP_MAX_FACTORS];
+    bool whole[AP_MAX_FACTORS];
+    size_t length;
+    bool fits;
+} writer_t;
+
+static int letter_of(writer_t *w, int factor)
+{
+    const hlo_factor_t *of = &w->rule->factor[factor];
+    bool whole = of->whole || of->size == 1;
+
+    if (w->letter[factor] >= 0) {
+        return w->letter[factor];
+    }
+    for (int l = 0; l < w->count && whole; ++l) {
+        if (w->whole[l] && w->size[l] == of->size) {
+            return w->letter[factor] = l;
+        }
+    }
+    if (w->count == AP_MAX_FACTORS) {
+        w->fits = false;
+        return 0;
+    }
+    w->size[w->count] = of->size;
+    w->whole[w->count] = whole;
+    if (whole) {
+        w->text->replicated[strlen(w->text->replicated)] = (char)('a' + w->count);
+    } else if (of->permuted) {
+        w->text->permuted[strlen(w->text->permuted)] = (char)('a' + w->count);
+    }
+    return w->letter[factor] = w->count++;
+}
+
+static void put(writer_t *w, char c)
+{
+    if (w->length + 1 >= sizeof(w->text->text)) {
+        w->fits = false;
+        return;
+    }
+    w->text->text[w->length++] = c;
+    w->text->text[w->length] = '\0';
+}
+
+static void write_term(writer_t *w, int term)
+{
+    for (int d = 0; d < w->rule->type[term]->shape.rank && w->fits; ++d) {
+        const hlo_rule_dim_t *dim = &w->rule->dim[term][d];
+
+        w->fits = dim->count <= AP_MAX_DIM_FACTORS;
+        if (dim->count > 1) {
+            put(w, '(');
+        }
+        for (int k = 0; k < dim->count && w->fits; ++k) {
+            put(w, (char)('a' + letter_of(w, dim->factor[k])));
+        }
+        if (dim->count > 1) {
+            put(w, ')');
+        }
+    }
+}
+
+static bool same_term(const hlo_rule_t *rule, int a, int b)
+{
+    return rule->type[a]->shape.rank == rule->type[b]->shape.rank &&
+           memcmp(rule->dim[a], rule->dim[b], sizeof(rule->dim[a])) == 0;
+}
+
+/* Whether an operand reads a tensor in the very same way as one before it (x * x). */
+static bool is_repeated(const hlo_rule_t *rule, const int *tensors, int operand)
+{
+    for (int o = 0; o < operand; ++o) {
+        if (tensors[o] == tensors[operand] && !rule->ignored[o] && same_term(rule, o, operand)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool hlo_rule_write(const hlo_rule_t *rule, const int *tensors, hlo_rule_text_t *text)
+{
+    writer_t w = {.rule = rule, .text = text, .fits = !rule->opaque};
+    size_t length = 0;
+
+    memset(text, 0, sizeof(*text));
+    for (int f = 0; f < HLO_MAX_FACTORS; ++f) {
+        w.letter[f] = -1;
+    }
+    w.fits = w.fits && rule->results <= AP_MAX_RESULTS;
+    for (int o = 0; o < rule->operands && w.fits; ++o) {
+        if (tensors[o] == HLO_FREE_OPERAND || rule->ignored[o] || is_repeated(rule, tensors, o)) {
+            continue;
+        }
+        if (text->operand_count == AP_MAX_OPERANDS) {
+            return false;
+        }
+        if (text->operand_count > 0) {
+            put(&w, ',');
+        }
+        text->operands[text->operand_count++] = tensors[o];
+        write_term(&w, o);
+    }
+    put(&w, '-');
+    put(&w, '>');
+    for (int r = 0; r < rule->results && w.fits; ++r) {
+        if (r > 0) {
+            put(&w, ',');
+        }
+        write_term(&w, rule->operands + r);
+    }
+    for (int l = 0; l < w.count && w.fits; ++l) {
+        length += (size_t)snprintf(text->sizes + length, sizeof(text->sizes) - length,
+                                   "%s%c=%" PRId64, l > 0 ? "," : "", 'a' + l, w.size[l]);
+    }
+    return w.fits;
+}
