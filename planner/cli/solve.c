@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cli_support/options.h"
@@ -88,21 +89,38 @@ static void print_result(const ap_cfn_t *cfn, const ap_cfn_result_t *result, con
     (void)printf("]\n");
 }
 
-static xm_status_t run(const char *path, const char *time, const solve_options_t *o)
+static double now(void)
+{
+    struct timespec time;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* The given time is for everything: reading, and at the end checking and printing. */
+static double time_left(double seconds, double used)
+{
+    double end = 0.3 + 0.015 * seconds, least = 0.1 * seconds;
+    double left = seconds - used - (end < 0.2 * seconds ? end : 0.2 * seconds);
+
+    return left > least ? left : least;
+}
+
+static xm_status_t run(const char *path, const char *limit, const solve_options_t *o)
 {
     ap_cfn_options_t options = AP_CFN_OPTIONS_INIT;
     ap_cfn_result_t result;
     ap_cfn_t *cfn = NULL;
     int *choice = NULL;
-    double seconds;
-    xm_status_t status = xm_text_parse_double("SECONDS", time, 0.01, 1e6, &seconds);
+    double begin = now(), seconds;
+    xm_status_t status = xm_text_parse_double("SECONDS", limit, 0.01, 1e6, &seconds);
 
     if (status == XM_OK) {
         status = ap_cfn_read(path, &cfn);
     }
     if (status == XM_OK) {
         choice = calloc(cfn->nodes + 1, sizeof(*choice));
-        options.seconds = seconds;
+        options.seconds = time_left(seconds, now() - begin);
         options.threads = o->threads;
         options.seed = (uint64_t)o->seed;
         options.progress = o->quiet ? NULL : show;
