@@ -74,8 +74,13 @@ static int oob_fd(const xm_bootstrap_t *bootstrap)
 
 static void oob_abort(xm_bootstrap_t *bootstrap, const char *sentence)
 {
-    (void)bootstrap; /* the table has no way to tell the others */
-    (void)sentence;
+    /* The table has no way to tell the others, but here it is over. */
+    if (bootstrap->fault.status == XM_OK) {
+        bootstrap->fault.status = XM_ERR_CANCELED;
+        bootstrap->fault.rank = bootstrap->rank;
+        (void)snprintf(bootstrap->fault.sentence, sizeof(bootstrap->fault.sentence),
+                       "rank %d gave up: %s", bootstrap->rank, sentence);
+    }
 }
 
 static void oob_condemn(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault)

@@ -10,15 +10,18 @@
 
 #include "comm/bootstrap_tcp.h"
 
-enum { BACKLOG = 1024, ADDRESS_SIZE = 17, PORTS_SIZE = 4, PID_SIZE = 4 };
+enum { BACKLOG = 4096, ADDRESS_SIZE = 17, PORTS_SIZE = 4, PID_SIZE = 4 };
 enum { CARD_HEAD = PORTS_SIZE + PID_SIZE + XM_SIPHASH_KEY_SIZE };
 
 static bool is_loopback(const struct sockaddr_storage *address)
 {
+    const struct in6_addr *ipv6;
+
     if (address->ss_family == AF_INET) {
         return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
     }
-    return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
+    ipv6 = &((const struct sockaddr_in6 *)address)->sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(ipv6) || (IN6_IS_ADDR_V4MAPPED(ipv6) && ipv6->s6_addr[12] == 127);
 }
 
 /* One byte for the family (4 or 6), then the address in network order. */

@@ -146,10 +146,27 @@ static void answer(xm_heartbeat_t *self, int rank, uint64_t question)
     send_frame(self, rank, &frame);
 }
 
-/* Nothing was ever heard of a rank: datagrams may be blocked on the way, which is no death. */
+/* Whether datagrams were ever heard of some rank that is as far away as this one: on the own host,
+ * or on another one. */
+static bool datagrams_pass(const xm_heartbeat_t *self, int rank)
+{
+    const xm_contact_t *of = self->contacts->of;
+    const char *own = of[self->contacts->rank].host;
+    bool here = strcmp(of[rank].host, own) == 0;
+
+    for (int other = 0; other < self->contacts->size; ++other) {
+        if (self->seats[other].heard && (here || strcmp(of[other].host, own) != 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Nothing was ever heard of a rank: datagrams may be blocked on the way, which is no death. Where
+ * they come from others they are not blocked, unless the rank is the one that asks everybody. */
 static bool is_deaf(xm_heartbeat_t *self, int rank)
 {
-    if (self->seats[rank].heard || !self->seats[rank].centre || self->muted) {
+    if (self->seats[rank].heard || (!self->seats[rank].centre && datagrams_pass(self, rank))) {
         return false;
     }
     if (!self->warned) {
@@ -184,7 +201,7 @@ static void on_silence(void *arg, int rank, int64_t silent_ns)
     announce(self);
 }
 
-/* Datagrams of this rank come through. */
+/* Datagrams pass to this rank and back. */
 static void on_sign(xm_heartbeat_t *self, int rank)
 {
     if (!self->seats[rank].heard) {
@@ -203,7 +220,6 @@ static void on_ping(xm_heartbeat_t *self, const xm_heartbeat_frame_t *ping)
         seat->wanted = true;
         announce(self);
     }
-    on_sign(self, ping->sender);
     answer(self, ping->sender, ping->question);
 }
 

@@ -100,7 +100,10 @@ int64_t xm_liveness_tick(xm_liveness_t *liveness, int64_t now, const xm_liveness
         if (now >= dead_at) {
             seat->reported = true;
             actions->silent(actions->arg, rank, now - seat->heard_at);
-            continue;
+            if (!seat->watched || seat->reported) {
+                continue;
+            }
+            dead_at = seat->heard_at + liveness->limit; /* watched anew */
         }
         if (now >= seat->ask_at) {
             seat->ask_at = now + liveness->interval;

@@ -303,9 +303,14 @@ static void list_rails(const chooser_state_t *self, const xm_nic_choice_t *choic
 
     if (common[OFFER_KEYS] == 1 && fabric != XM_FABRIC_IP) {
         for (int i = 0; i < own; ++i) {
-            append(text, choice, ways[i].nic, ways[i].bandwidth);
+            /* What was left out may have made others suitable that are on no common network. */
+            if (key_of(self, ways[i].nic, fabric) == common[OFFER_KEY]) {
+                append(text, choice, ways[i].nic, ways[i].bandwidth);
+            }
         }
-        return;
+        if (text[0] != '\0') {
+            return;
+        }
     }
     for (uint64_t i = 0; i < common[OFFER_KEYS] && i < XM_NICS_MAX; ++i) {
         int nic = nic_in(self, choice, common[OFFER_KEY + i], fabric);

@@ -284,7 +284,13 @@ static int lose_connection(const xm_job_env_t *env, int listen_fd, void *arg)
     } else {
         post(worker, &byte, 1, 5, false);
     }
+    (void)atomic_fetch_add(&fault->done, 1);
     if (env->rank == 1) {
+        double limit = local_now() + local_patience(10);
+
+        while (atomic_load(&fault->done) < 3 && local_now() < limit) {
+            local_sleep(0.001); /* a post after the reset would be refused */
+        }
         fault->happened_at = local_now();
         local_expect(reset_connections(env->master_port) > 0, "no connections");
     }
