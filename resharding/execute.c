@@ -2,10 +2,12 @@
 
 #include <stdio.h>
 
+/* What is cancelled after the first failure sets other sentences. */
 void xm_executor_fail(xm_executor_t *executor, xm_status_t status)
 {
     if (executor->result == XM_OK) {
         executor->result = status;
+        xm_executor_give_notice(executor); /* before anybody lets a tile change */
         xm_transport_spend_channel(executor->transport, executor->channel);
         (void)snprintf(executor->reason, sizeof(executor->reason), "%s", xm_last_error());
     }
@@ -216,6 +218,9 @@ static void post_chunk(lane_t *lane)
     slot->op_busy = slot->ack_busy = slot->copying = false;
     if (lane_sends(lane) && hop->mapped) {
         xm_executor_post_ack(slot);
+        if (!slot->busy) {
+            return; /* that has failed, and with it the run */
+        }
     }
     if (lane_sends(lane) && hop->on_device && slot->packed != NULL) {
         slot->status = xm_executor_pack_on_device(slot);

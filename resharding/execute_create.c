@@ -125,7 +125,8 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
 
 static bool drain(xm_executor_t *executor)
 {
-    for (int i = 0; i < DRAIN_ROUNDS; ++i) {
+    /* The device ends by itself or fails; only what others must end is given up. */
+    for (int i = 0; i < DRAIN_ROUNDS; i += !xm_executor_device_is_busy(executor)) {
         if (xm_executor_advance(executor) != XM_IN_PROGRESS) {
             return true;
         }
@@ -165,13 +166,15 @@ void xm_executor_destroy(xm_executor_t *executor)
     xm_executor_free_shares(executor);
     xm_executor_release_memory(executor);
     xm_executor_free_directs(executor);
-    free(executor->notes);
-    free(executor->ready);
-    if (executor->gave_up && executor->share_count > 0) {
-        xm_keep_for_ever(executor->slots); /* acknowledgements may still come */
+    /* Notes, announcements and acknowledgements of what was given up may still be read or come. */
+    if (executor->gave_up) {
+        xm_keep_for_ever(executor->notes);
+        xm_keep_for_ever(executor->slots);
     } else {
+        free(executor->notes);
         free(executor->slots);
     }
+    free(executor->ready);
     free(executor->items);
     free(executor->lanes);
     free(executor->dependants);

@@ -219,6 +219,7 @@ static bool end_slice(xm_executor_t *executor, device_t *device, int64_t index, 
                        device->element_end - device->element, device->bounce);
     }
     device->element = device->element_end;
+    ++executor->steps;
     if (hop->first + device->element == hop->end) {
         return true;
     }
@@ -241,6 +242,7 @@ static xm_status_t end_copies(xm_executor_t *executor, device_t *device)
             return status;
         }
         ++device->copies_ended;
+        ++executor->steps;
         if (executor->result == XM_OK) {
             xm_executor_end_hop(executor, &executor->hops[device->copies[index].hop]);
         }
@@ -288,13 +290,16 @@ void xm_executor_poll_device(xm_executor_t *executor)
     if (status == XM_OK) {
         status = end_copies(executor, device);
     }
-    if (status == XM_OK) {
-        status = begin_copies(executor, device);
-    }
     if (status < 0) {
         /* The device is lost: nothing of it will end. */
         xm_executor_fail(executor, xm_device_on_rank(executor, status));
         device->copies_begun = device->copies_ended;
+        return;
+    }
+    status = begin_copies(executor, device);
+    if (status < 0) {
+        /* What is in the queue ends first; if the device is lost, its marks say so. */
+        xm_executor_fail(executor, xm_device_on_rank(executor, status));
     }
 }
 

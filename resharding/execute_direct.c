@@ -229,14 +229,15 @@ void xm_executor_free_directs(xm_executor_t *executor)
     }
     if (executor->gave_up) {
         xm_keep_for_ever(executor->pact_bytes);
+        xm_keep_for_ever(executor->directs); /* each has the byte of a message */
     } else {
         free(executor->pact_bytes);
+        free(executor->directs);
     }
     xm_shared_memory_destroy(executor->notice);
     free(executor->views);
     free(executor->pacts);
     free(executor->direct_tiles);
-    free(executor->directs);
 }
 
 /* ---- the notice ----------------------------------------------------------------------------- */

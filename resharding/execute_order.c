@@ -78,7 +78,6 @@ void xm_executor_consider(lane_t *lane)
     }
 }
 
-/* What is cancelled after the first failure sets other sentences. */
 /* Place of the lane's oldest unfinished chunk in the order of messages; INT64_MAX: none is left. */
 static int64_t oldest_message(const lane_t *lane)
 {

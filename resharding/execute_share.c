@@ -226,7 +226,7 @@ static bool ended_well(share_t *share, bool *busy, xm_status_t status)
 
     *busy = false;
     --executor->signals;
-    if (status < 0 && status != XM_ERR_CANCELED) {
+    if (status < 0) {
         xm_executor_fail(executor, status);
     }
     return status == XM_OK && executor->result == XM_OK;
@@ -289,7 +289,7 @@ static void close_done(xm_op_t *op, xm_status_t status)
         return; /* a peer that died has ended everything else as well */
     }
     share->closed = true;
-    xm_executor_fail(executor, xm_error_set(XM_ERR_CANCELED, "rank %d: rank %d gave up the run",
+    xm_executor_fail(executor, xm_error_set(XM_ERR_UNREACHABLE, "rank %d: rank %d gave up the run",
                                             executor->transport->rank, lane->peer));
     for (int s = 0; s < lane->in_flight; ++s) {
         slot_t *slot = &lane->slots[(lane->oldest + s) % lane->slot_count];

@@ -112,7 +112,7 @@ void xm_executor_describe(const xm_executor_t *executor, const xm_worker_t *work
                           void (*line)(void *arg, const char *text), void *arg)
 {
     report_t report = {.executor = executor, .worker = worker, .line = line, .arg = arg};
-    char text[128];
+    char text[512];
 
     for (int sends = 0; sends < 2;
          ++sends) { /* missing arrivals say more than blocked departures */
@@ -130,6 +130,10 @@ void xm_executor_describe(const xm_executor_t *executor, const xm_worker_t *work
         }
     }
     describe_notes(&report);
+    if (xm_executor_describe_directs(executor, text, sizeof(text)) ||
+        xm_executor_describe_shares(executor, text, sizeof(text))) {
+        write_line(&report, text);
+    }
     if (report.left_out > 0) {
         (void)snprintf(text, sizeof(text), "and %d more", report.left_out);
         report.line(report.arg, text);

@@ -244,7 +244,7 @@ END_TEST
 START_TEST(hosts_that_differ_have_rates_of_their_own)
 {
     const int host_of[] = {0, 1, 2, 3};
-    xm_probe_device_t devices[4];
+    xm_probe_device_t devices[4] = {0};
     double egress[] = {4e9, 2e9, 4e9, 0}, ingress[] = {4.1e9, 2e9, 3e9, 0};
     xm_probe_summary_t summary = summary_of(devices, host_of, 4, 4);
     xm_cluster_profile_t *profile = NULL;
