@@ -691,10 +691,10 @@ static void print_tally(int kind, tally_t *tally)
     free(tally->detection);
 }
 
-/* Every fault at every step of a run; XM_CAMPAIGN_STEPS: at so many of them only. */
+/* Every fault at every step of a run; CAMPAIGN_STEPS: at so many of them only. */
 static void play_scene(const scene_t *scene, tally_t *tallies)
 {
-    const char *limit = getenv("XM_CAMPAIGN_STEPS");
+    const char *limit = getenv("CAMPAIGN_STEPS");
     tally_t none = {0};
     int64_t steps = perform(scene, NOTHING, 0, &none), stride = 1;
 
@@ -734,7 +734,7 @@ START_TEST(faults_at_every_step)
         print_tally(kind, &tallies[kind]);
     }
     (void)printf("%d injections\n", (int)total);
-    ck_assert(getenv("XM_CAMPAIGN_STEPS") != NULL || total >= 2000);
+    ck_assert(getenv("CAMPAIGN_STEPS") != NULL || total >= 2000);
 }
 END_TEST
 
