@@ -19,7 +19,7 @@ static const char *const kind_names[] = {"kill", "stop", "cut", "abort", "cancel
 /* A reshard, and those that go on without one of its ranks. */
 typedef struct {
     int per_host;
-    const char *dst_spec; /* "S1R": contiguous pieces, "RS1": strided ones */
+    const char *src_spec, *dst_spec;
     xm_strategy_t strategy;
     bool turns;
     xm_network_t *network;
@@ -108,8 +108,8 @@ static void scene_create(scene_t *scene)
     params.host_bandwidth = 1e10;
     params.host_latency = 2e-7;
     ck_assert_xm_ok(xm_network_create(&params, &scene->network));
-    scene->plan =
-        plan_on(scene, scene->per_host == 3 ? "2x3" : "3x2", "0-5", "S01R", scene->dst_spec);
+    scene->plan = plan_on(scene, scene->per_host == 3 ? "2x3" : "3x2", "0-5", scene->src_spec,
+                          scene->dst_spec);
     for (int gone = 0; gone < RANKS; ++gone) {
         char ranks[32] = "";
 
@@ -643,10 +643,11 @@ static int64_t perform(const scene_t *scene, int kind, int64_t at, tally_t *tall
         play.victim = random_int(&play.random, 0, RANKS - 1);
     }
     options.turn_ahead = scene->turns ? 512 : 0;
-    (void)snprintf(play.text, sizeof(play.text), "%s of %d at step %d: %d ranks a host, %s, %s%s",
+    (void)snprintf(play.text, sizeof(play.text),
+                   "%s of %d at step %d: %d ranks a host, %s to %s, %s%s",
                    kind == NOTHING ? "nothing" : kind_names[kind], play.victim, (int)at,
-                   scene->per_host, scene->dst_spec, xm_strategy_name(scene->strategy),
-                   scene->turns ? ", turns" : "");
+                   scene->per_host, scene->src_spec, scene->dst_spec,
+                   xm_strategy_name(scene->strategy), scene->turns ? ", turns" : "");
     sim_job_create(&play.job, scene->plan, scene->network, &options, &play.random);
     sim_job_fill(&play.job, (uint64_t)at + 1);
     counting_transport_reset();
@@ -712,13 +713,15 @@ static void play_scene(const scene_t *scene, tally_t *tallies)
 
 START_TEST(faults_at_every_step)
 {
-    static const char *const specs[2] = {"S1R", "RS1"};
+    /* Pieces that are contiguous at both ends, and strided ones. */
+    static const char *const specs[2][2] = {{"S01R", "S1R"}, {"S1S0", "RS1"}};
     tally_t tallies[KINDS] = {{0}};
     int64_t total = 0;
 
     for (int i = 0; i < 2 * 2 * 2 * 3; ++i) {
         scene_t scene = {.per_host = i % 2 == 0 ? 3 : 2,
-                         .dst_spec = specs[i / 2 % 2],
+                         .src_spec = specs[i / 2 % 2][0],
+                         .dst_spec = specs[i / 2 % 2][1],
                          .turns = i / 4 % 2 == 1,
                          .strategy = (xm_strategy_t)(i / 8)};
 
