@@ -64,6 +64,17 @@ xm_status_t xm_reshard_name_culprit(xm_worker_t *worker, xm_status_t status)
     return verdict;
 }
 
+/* The same without waiting: a fault that is known already. */
+static xm_status_t worker_verdict(xm_worker_t *worker, xm_status_t status)
+{
+    char sentence[1024];
+    xm_status_t verdict;
+
+    (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+    verdict = xm_worker_progress(worker);
+    return verdict < 0 ? verdict : xm_error_set(status, "%s", sentence);
+}
+
 /* Notices that nothing moves, and says so once per stall. */
 typedef struct {
     int64_t limit; /* ns; 0: off */
@@ -152,6 +163,9 @@ xm_status_t xm_reshard_run(xm_worker_t *worker, xm_executor_t *executor, int64_t
         xm_executor_abandon(executor);
         return xm_error_set(waited, "%s", sentence);
     }
-    return status < 0 && status != XM_ERR_CANCELED ? xm_reshard_name_culprit(worker, status)
-                                                   : status;
+    if (status == XM_ERR_CANCELED) {
+        /* By the caller, or because the group failed before the run began: that has a reason. */
+        return worker_verdict(worker, status);
+    }
+    return status < 0 ? xm_reshard_name_culprit(worker, status) : status;
 }

@@ -181,6 +181,38 @@ START_TEST(survivors_reshard)
 }
 END_TEST
 
+/* Rank 1 gives up; who begins a run after that is told why, as one who is in the middle of it. */
+static int run_too_late(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
+    xm_worker_t *worker;
+    reshard_t reshard;
+    xm_status_t status = XM_OK;
+
+    (void)arg;
+    params.listen_fd = listen_fd;
+    params.timeout = DEADLINE_S;
+    local_expect_ok(xm_worker_create(env, &params, &worker));
+    prepare(worker, 7, &reshard);
+    if (env->rank == 1) {
+        local_expect_ok(xm_group_abort(worker, "the disk is full"));
+    }
+    while (status == XM_OK) {
+        status = xm_worker_wait(worker, xm_worker_deadline(worker));
+    }
+    local_expect_fails(xm_reshard_run(worker, reshard.executor, xm_worker_deadline(worker)),
+                       XM_ERR_CANCELED, "gave up: the disk is full");
+    release(&reshard);
+    xm_worker_destroy(worker, xm_last_error());
+    return 0;
+}
+
+START_TEST(a_run_after_an_abort_names_it)
+{
+    local_job_run(RANKS, DEADLINE_S, run_too_late, NULL);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("survivors");
@@ -188,6 +220,7 @@ int main(void)
 
     tcase_set_timeout(tcase, 2 * DEADLINE_S);
     tcase_add_loop_test(tcase, survivors_reshard, 0, (int)(sizeof(disasters) / sizeof(*disasters)));
+    tcase_add_test(tcase, a_run_after_an_abort_names_it);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }

@@ -1,0 +1,346 @@
+#include "campaign_play.h"
+
+#include <stdio.h>
+
+#include "counting_transport.h"
+#include "resharding/execute.h"
+#include "xm_test.h"
+
+static const int64_t second = INT64_C(1000000000);
+
+static xm_plan_t *plan_on(const scene_t *scene, const char *shape, const char *ranks,
+                          const char *src_spec, const char *dst_spec)
+{
+    xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
+    const int64_t sizes[2] = {ROWS, COLUMNS};
+    const char *texts[2] = {src_spec, dst_spec};
+    xm_layout_t *layouts[2];
+    xm_plan_t *plan;
+
+    for (int side = 0; side < 2; ++side) {
+        xm_mesh_t *mesh;
+        xm_spec_t spec;
+
+        ck_assert_xm_ok(xm_mesh_parse(shape, ranks, 0, &mesh));
+        ck_assert_xm_ok(xm_spec_parse(texts[side], &spec));
+        ck_assert_xm_ok(xm_layout_create(mesh, &spec, XM_PARTITION_EVEN, sizes, &layouts[side]));
+        xm_mesh_destroy(mesh);
+    }
+    params.src = layouts[0];
+    params.dst = layouts[1];
+    params.element_size = 4;
+    params.strategy = scene->strategy;
+    params.network = scene->network;
+    params.chunk_bytes = 256;
+    ck_assert_xm_ok(xm_plan_create(&params, &plan));
+    xm_layout_destroy(layouts[0]);
+    xm_layout_destroy(layouts[1]);
+    return plan;
+}
+
+void scene_create(scene_t *scene)
+{
+    xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
+    int hosts[RANKS];
+
+    for (int r = 0; r < RANKS; ++r) {
+        hosts[r] = r / scene->per_host;
+    }
+    params.ranks = RANKS;
+    params.host_of_rank = hosts;
+    params.nic_bandwidth = 1e9;
+    params.nic_latency = 2e-6;
+    params.host_bandwidth = 1e10;
+    params.host_latency = 2e-7;
+    ck_assert_xm_ok(xm_network_create(&params, &scene->network));
+    scene->plan = plan_on(scene, scene->per_host == 3 ? "2x3" : "3x2", "0-5", scene->src_spec,
+                          scene->dst_spec);
+    for (int gone = 0; gone < RANKS; ++gone) {
+        char ranks[32] = "";
+
+        for (int r = 0; r < RANKS; ++r) {
+            size_t length = strlen(ranks);
+
+            if (r != gone) {
+                (void)snprintf(ranks + length, sizeof(ranks) - length, "%s%d",
+                               length > 0 ? "," : "", r);
+            }
+        }
+        scene->without[gone] = plan_on(scene, "5", ranks, "S0R", "RS0");
+    }
+}
+
+void scene_destroy(scene_t *scene)
+{
+    xm_plan_destroy(scene->plan);
+    for (int gone = 0; gone < RANKS; ++gone) {
+        xm_plan_destroy(scene->without[gone]);
+    }
+    xm_network_destroy(scene->network);
+}
+
+static int64_t now(const play_t *play)
+{
+    return xm_sim_fabric_now(play->job.fabric) + play->idle_ns;
+}
+
+int play_host_of(const play_t *play, int rank)
+{
+    return rank / play->scene->per_host;
+}
+
+/* Whether datagrams pass between two ranks. */
+static bool reaches(const play_t *play, int rank, int peer)
+{
+    int a = play_host_of(play, rank), b = play_host_of(play, peer);
+    bool cut = play->injected && play->kind == CUT &&
+               ((a == play->victim && b == play->other) || (a == play->other && b == play->victim));
+
+    return !play->seats[peer].dead && !cut;
+}
+
+/* The word goes round; a rank acts on it at its next turn after it has come. */
+static void tell(play_t *play, int teller, xm_status_t status, const char *text)
+{
+    for (int r = 0; r < RANKS; ++r) {
+        seat_t *seat = &play->seats[r];
+
+        if (r != teller && seat->told_at == INT64_MAX && reaches(play, teller, r)) {
+            seat->told_at = now(play) + random_int(&play->random, 0, 20000);
+            seat->told = status;
+            (void)snprintf(seat->told_text, sizeof(seat->told_text), "%s", text);
+        }
+    }
+}
+
+/* The group is of no use to a rank any more: it ends what is under way, as a worker does. */
+static void leave(play_t *play, seat_t *seat, xm_status_t status, const char *text)
+{
+    const xm_tensor_buffers_t *buffers = &play->job.buffers[seat->rank][0];
+
+    if (seat->fenced) {
+        return;
+    }
+    xm_transport_fence(play->job.transport[seat->rank]);
+    seat->fenced = true;
+    ck_assert_msg(counting_transport_in_flight(seat->rank) == 0,
+                  "operations of rank %d outlive the fence: %s", seat->rank, play->text);
+    if (seat->running) {
+        xm_status_t ended = xm_executor_advance(play->job.executor[seat->rank]);
+
+        ck_assert_msg(ended != XM_IN_PROGRESS, "rank %d runs on behind a fence: %s", seat->rank,
+                      play->text);
+        seat->running = false;
+        seat->result = ended == XM_OK ? XM_OK : status;
+        seat->ended_at = now(play);
+        (void)snprintf(seat->sentence, sizeof(seat->sentence), "%s", text);
+    }
+    seat->frozen = malloc(buffers->dst_bytes);
+    ck_assert_ptr_nonnull(seat->frozen);
+    memcpy(seat->frozen, buffers->dst, buffers->dst_bytes);
+    tell(play, seat->rank, status, text);
+}
+
+static void on_ask(void *arg, int rank, uint64_t question)
+{
+    seat_t *watcher = arg;
+    play_t *play = watcher->play;
+
+    if (reaches(play, watcher->rank, rank) && !play->seats[rank].stopped) {
+        play->answers[play->answer_count] = rank;
+        play->questions[play->answer_count++] = question;
+    }
+}
+
+static void on_silent(void *arg, int rank, int64_t silent_ns)
+{
+    seat_t *watcher = arg;
+    char text[128];
+
+    (void)snprintf(text, sizeof(text), "rank %d stopped answering rank %d %.1f s ago", rank,
+                   watcher->rank, (double)silent_ns * 1e-9);
+    leave(watcher->play, watcher, XM_ERR_PEER_DIED, text);
+}
+
+/* The heartbeat of a rank: the lowest asks all, all ask the lowest and whom they wait for. */
+static void beat(play_t *play, seat_t *seat, int64_t time)
+{
+    const xm_liveness_actions_t actions = {on_ask, on_silent, seat};
+    uint64_t moved;
+
+    for (int peer = 0; peer < RANKS; ++peer) {
+        xm_liveness_watch(seat->liveness, peer,
+                          peer != seat->rank &&
+                              (peer == 0 || seat->rank == 0 ||
+                               xm_transport_waits(play->job.transport[seat->rank], peer, &moved)),
+                          time);
+    }
+    play->answer_count = 0;
+    seat->next_tick = xm_liveness_tick(seat->liveness, time, &actions);
+    for (int i = 0; i < play->answer_count; ++i) {
+        (void)xm_liveness_answered(seat->liveness, play->answers[i], play->questions[i], time);
+    }
+    seat->next_tick = seat->next_tick < time + second / 2 ? seat->next_tick : time + second / 2;
+}
+
+static void inject(play_t *play)
+{
+    seat_t *victim = &play->seats[play->victim];
+    char text[64];
+
+    play->injected = true;
+    play->injected_at = now(play);
+    switch (play->kind) {
+    case KILL:
+        victim->dead = true;
+        victim->running = false;
+        xm_sim_fabric_kill(play->job.fabric, play->victim);
+        break;
+    case STOP:
+        victim->stopped = true;
+        break;
+    case SLOW:
+        play->resume_at = now(play) + 10 * second;
+        break;
+    case CUT:
+        ck_assert_xm_ok(xm_sim_fabric_cut(play->job.fabric, play->victim, play->other, true));
+        break;
+    case ABORT:
+        (void)snprintf(text, sizeof(text), "rank %d gave up: the disk is full", play->victim);
+        leave(play, victim, XM_ERR_CANCELED, text);
+        break;
+    default:
+        break;
+    }
+}
+
+static bool takes_turns(const play_t *play, const seat_t *seat)
+{
+    bool rests = play->kind == SLOW && play->injected && seat->rank == play->victim &&
+                 now(play) < play->resume_at;
+
+    return !seat->dead && !seat->stopped && !rests;
+}
+
+/* One rank's part of the loop. True when there was something to do. */
+static bool take_turn(play_t *play, seat_t *seat)
+{
+    xm_executor_t *executor = play->job.executor[seat->rank];
+    bool moved;
+    xm_status_t status;
+
+    if (seat->told_at <= now(play) && !seat->fenced) {
+        leave(play, seat, seat->told, seat->told_text);
+        return true;
+    }
+    if (seat->fenced) {
+        return false;
+    }
+    if (play->kind == CANCEL && play->injected && seat->running) {
+        xm_executor_cancel(executor);
+    }
+    moved = xm_transport_progress(play->job.transport[seat->rank]) > 0;
+    if (!seat->running) {
+        return moved;
+    }
+    play->steps += moved;
+    status = xm_executor_advance(executor);
+    if (status == XM_IN_PROGRESS) {
+        return moved || !xm_executor_may_sleep(executor);
+    }
+    ++play->steps;
+    seat->running = false;
+    seat->result = status;
+    seat->ended_at = now(play);
+    if (status < 0) {
+        (void)snprintf(seat->sentence, sizeof(seat->sentence), "%s", xm_last_error());
+        if (play->kind != CANCEL) {
+            leave(play, seat, status, seat->sentence);
+        }
+    }
+    return true;
+}
+
+/* Nothing moves on the fabric: on to the next moment at which something else happens. */
+static void pass_time(play_t *play)
+{
+    int64_t next = play->resume_at > now(play) ? play->resume_at : INT64_MAX;
+
+    for (int r = 0; r < RANKS; ++r) {
+        const seat_t *seat = &play->seats[r];
+
+        if (!seat->dead && !seat->stopped && !seat->fenced) {
+            next = seat->next_tick < next ? seat->next_tick : next;
+            next = seat->told_at < next ? seat->told_at : next;
+        }
+    }
+    ck_assert_msg(next != INT64_MAX && next < play->injected_at + 60 * second,
+                  "some rank waits for ever: %s", play->text);
+    play->idle_ns += next > now(play) ? next - now(play) : 0;
+}
+
+static bool anything_due(const play_t *play)
+{
+    for (int r = 0; r < RANKS; ++r) {
+        if (takes_turns(play, &play->seats[r]) && !play->seats[r].fenced &&
+            xm_transport_arm(play->job.transport[r]) == XM_IN_PROGRESS) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void play_run(play_t *play)
+{
+    for (;;) {
+        int running = 0, stopped = 0;
+        bool busy = false;
+
+        for (int r = 0; r < RANKS; ++r) {
+            seat_t *seat = &play->seats[r];
+
+            if (!play->injected && play->steps >= play->at && play->kind != NOTHING) {
+                inject(play);
+            }
+            if (!seat->dead && !seat->stopped && !seat->fenced && seat->next_tick <= now(play)) {
+                beat(play, seat, now(play));
+            }
+            if (takes_turns(play, seat)) {
+                busy = take_turn(play, seat) || busy;
+            }
+            running += seat->running && !seat->stopped;
+            stopped += seat->running && seat->stopped;
+        }
+        if (running == 0 && stopped > 0) { /* it wakes up when all is over */
+            play->seats[play->victim].stopped = false;
+        } else if (running == 0) {
+            return;
+        } else if (!busy && !anything_due(play) && !xm_sim_fabric_step(play->job.fabric)) {
+            pass_time(play);
+        }
+    }
+}
+
+void play_begin(play_t *play)
+{
+    int64_t start = second * 5 + random_int(&play->random, 0, 999999) * INT64_C(1000);
+
+    for (int r = 0; r < RANKS; ++r) {
+        seat_t *seat = &play->seats[r];
+
+        *seat = (seat_t){.play = play, .rank = r, .running = true, .told_at = INT64_MAX};
+        ck_assert_xm_ok(xm_liveness_create(RANKS, second, &seat->liveness));
+    }
+    for (int r = 0; r < RANKS; ++r) {
+        seat_t *seat = &play->seats[r];
+
+        for (seat->next_tick = r * second / RANKS; seat->next_tick <= start;) {
+            beat(play, seat, seat->next_tick);
+        }
+    }
+    play->idle_ns = start;
+    play->injected_at = start;
+    for (int r = 0; r < RANKS; ++r) {
+        ck_assert_xm_ok(xm_executor_post(play->job.executor[r]));
+    }
+}
