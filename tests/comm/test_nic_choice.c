@@ -576,7 +576,9 @@ enum {
 START_TEST(properties_hold_on_random_machines)
 {
     for (int i = 0; i < BLOCK; ++i) {
-        properties[_i % PROPERTIES](_i / PROPERTIES * BLOCK + i);
+        if (i < (getenv("TEST_FEW") != NULL ? 3 : BLOCK)) {
+            properties[_i % PROPERTIES](_i / PROPERTIES * BLOCK + i);
+        }
     }
 }
 END_TEST
