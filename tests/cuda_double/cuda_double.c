@@ -414,8 +414,13 @@ int cuIpcGetMemHandle(xm_cu_ipc_handle_t *handle, uint64_t address)
         result = XM_CU_INVALID_VALUE;
     }
     if (result == XM_CU_SUCCESS) {
-        handle_t own = {getpid(), found->fd, found->device, found->size};
+        handle_t own;
 
+        memset(&own, 0, sizeof(own)); /* its padding travels, too */
+        own.pid = getpid();
+        own.fd = found->fd;
+        own.device = found->device;
+        own.size = found->size;
         memset(handle, 0, sizeof(*handle));
         memcpy(handle, &own, sizeof(own));
     }
