@@ -10,6 +10,7 @@
 
 #include "comm/bootstrap_pmix.h"
 #include "comm/bootstrap_private.h"
+#include "comm/little_endian.h"
 #include "comm/log.h"
 
 /* Longest sleep between two looks at a bootstrap that has no descriptor. */
@@ -158,23 +159,6 @@ xm_status_t xm_bootstrap_allgather(xm_bootstrap_t *bootstrap, const void *send, 
     return status < 0 ? status : await_gathered(bootstrap, timeout);
 }
 
-static void put_u64(uint8_t bytes[8], uint64_t value)
-{
-    for (int i = 0; i < 8; ++i) {
-        bytes[i] = (uint8_t)(value >> (8 * i));
-    }
-}
-
-static uint64_t get_u64(const uint8_t bytes[8])
-{
-    uint64_t value = 0;
-
-    for (int i = 0; i < 8; ++i) {
-        value |= (uint64_t)bytes[i] << (8 * i);
-    }
-    return value;
-}
-
 /* Turns the gathered lengths into offsets; fails when one is absurd. */
 static xm_status_t offsets_from_lengths(const xm_bootstrap_t *bootstrap, const uint8_t *lengths,
                                         size_t *offsets, size_t *longest)
@@ -182,7 +166,7 @@ static xm_status_t offsets_from_lengths(const xm_bootstrap_t *bootstrap, const u
     offsets[0] = 0;
     *longest = 0;
     for (int rank = 0; rank < bootstrap->size; ++rank) {
-        uint64_t length = get_u64(lengths + 8 * rank);
+        uint64_t length = xm_get_le(lengths + 8 * rank, 8);
 
         if (length > XM_BOOTSTRAP_MAX_GATHER / (uint64_t)bootstrap->size) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT,
@@ -209,7 +193,7 @@ static xm_status_t gather_padded(xm_bootstrap_t *bootstrap, const void *send, si
     if (lengths == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "allgatherv: no memory for %zu lengths", size);
     }
-    put_u64(own, length);
+    xm_put_le(own, length, 8);
     status = xm_bootstrap_allgather(bootstrap, own, lengths, sizeof(own), timeout);
     if (status == XM_OK) {
         status = offsets_from_lengths(bootstrap, lengths, offsets, &longest);

@@ -40,17 +40,6 @@ xm_status_t xm_bootstrap_adopt(int rank, int size, const xm_bootstrap_seat_t *se
     return XM_OK;
 }
 
-static bool is_loopback(const struct sockaddr_storage *address)
-{
-    const struct in6_addr *ipv6;
-
-    if (address->ss_family == AF_INET) {
-        return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
-    }
-    ipv6 = &((const struct sockaddr_in6 *)address)->sin6_addr;
-    return IN6_IS_ADDR_LOOPBACK(ipv6) || (IN6_IS_ADDR_V4MAPPED(ipv6) && ipv6->s6_addr[12] == 127);
-}
-
 xm_status_t xm_bootstrap_own_address(const xm_bootstrap_t *bootstrap,
                                      struct sockaddr_storage *address)
 {
@@ -63,7 +52,7 @@ xm_status_t xm_bootstrap_own_address(const xm_bootstrap_t *bootstrap,
 
         if (self->peers[rank].link.fd >= 0 &&
             getsockname(self->peers[rank].link.fd, (struct sockaddr *)&here, &length) == 0 &&
-            (!found || is_loopback(address))) {
+            (!found || xm_address_is_loopback(address))) {
             *address = here;
             found = true;
         }

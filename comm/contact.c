@@ -9,20 +9,10 @@
 #include <unistd.h>
 
 #include "comm/bootstrap_tcp.h"
+#include "comm/little_endian.h"
 
 enum { BACKLOG = 4096, ADDRESS_SIZE = 17, PORTS_SIZE = 4, PID_SIZE = 4 };
 enum { CARD_HEAD = PORTS_SIZE + PID_SIZE + XM_SIPHASH_KEY_SIZE };
-
-static bool is_loopback(const struct sockaddr_storage *address)
-{
-    const struct in6_addr *ipv6;
-
-    if (address->ss_family == AF_INET) {
-        return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
-    }
-    ipv6 = &((const struct sockaddr_in6 *)address)->sin6_addr;
-    return IN6_IS_ADDR_LOOPBACK(ipv6) || (IN6_IS_ADDR_V4MAPPED(ipv6) && ipv6->s6_addr[12] == 127);
-}
 
 /* One byte for the family (4 or 6), then the address in network order. */
 static void put_address(const struct sockaddr_storage *address, uint8_t bytes[ADDRESS_SIZE])
@@ -111,7 +101,7 @@ static xm_status_t exchange_addresses(xm_contacts_t *contacts, xm_bootstrap_t *b
         status = get_address(all + (size_t)rank * ADDRESS_SIZE, rank, &contacts->of[rank]);
     }
     for (int rank = 1; rank < contacts->size && status == XM_OK; ++rank) {
-        if (is_loopback(&contacts->of[rank].address)) {
+        if (xm_address_is_loopback(&contacts->of[rank].address)) {
             contacts->of[rank].address = contacts->of[0].address;
             contacts->of[rank].length = contacts->of[0].length;
         }
@@ -124,7 +114,7 @@ static xm_status_t open_socket(const xm_contact_t *like, int type, int *fd)
 {
     struct sockaddr_storage address = like->address;
 
-    if (!is_loopback(&address)) {
+    if (!xm_address_is_loopback(&address)) {
         memset(&address, 0, sizeof(address)); /* the wildcard of the family */
         address.ss_family = like->address.ss_family;
     }
@@ -137,27 +127,15 @@ static xm_status_t open_socket(const xm_contact_t *like, int type, int *fd)
     return XM_OK;
 }
 
-static void put_u16(uint8_t *bytes, unsigned value)
-{
-    bytes[0] = (uint8_t)value;
-    bytes[1] = (uint8_t)(value >> 8);
-}
-
-static unsigned get_u16(const uint8_t *bytes)
-{
-    return bytes[0] | (unsigned)bytes[1] << 8;
-}
-
 static void write_card(const xm_contacts_t *contacts, uint8_t *card)
 {
     char host[XM_BOOTSTRAP_HOST_SIZE];
     unsigned pid = (unsigned)getpid();
 
     xm_bootstrap_own_host(host, sizeof(host));
-    put_u16(card, port_of(contacts->datagram_fd));
-    put_u16(card + 2, port_of(contacts->gathering_fd));
-    put_u16(card + 4, pid & 0xffff);
-    put_u16(card + 6, pid >> 16);
+    xm_put_le(card, port_of(contacts->datagram_fd), 2);
+    xm_put_le(card + 2, port_of(contacts->gathering_fd), 2);
+    xm_put_le(card + 4, pid, 4);
     memcpy(card + PORTS_SIZE + PID_SIZE, contacts->key, sizeof(contacts->key));
     (void)snprintf((char *)card + CARD_HEAD, XM_BOOTSTRAP_HOST_SIZE, "%s", host);
 }
@@ -182,9 +160,9 @@ static xm_status_t exchange_cards(xm_contacts_t *contacts, xm_bootstrap_t *boots
                                   length);
             break;
         }
-        contact->datagram_port = (uint16_t)get_u16(card);
-        contact->gathering_port = (uint16_t)get_u16(card + 2);
-        contact->pid = (int)(get_u16(card + 4) | get_u16(card + 6) << 16);
+        contact->datagram_port = (uint16_t)xm_get_le(card, 2);
+        contact->gathering_port = (uint16_t)xm_get_le(card + 2, 2);
+        contact->pid = (int)xm_get_le(card + 4, 4);
         memcpy(contact->host, card + CARD_HEAD, length - CARD_HEAD);
         if (rank == 0) {
             memcpy(contacts->key, card + PORTS_SIZE + PID_SIZE, sizeof(contacts->key));

@@ -1,24 +1,9 @@
 #include "comm/heartbeat_wire.h"
 
+#include "comm/little_endian.h"
+
 static const uint32_t magic = 0x31484d58; /* "XMH1" */
 enum { VERSION = 1 };
-
-static void put(uint8_t *bytes, uint64_t value, int size)
-{
-    for (int i = 0; i < size; ++i) {
-        bytes[i] = (uint8_t)(value >> (8 * i));
-    }
-}
-
-static uint64_t get(const uint8_t *bytes, int size)
-{
-    uint64_t value = 0;
-
-    for (int i = 0; i < size; ++i) {
-        value |= (uint64_t)bytes[i] << (8 * i);
-    }
-    return value;
-}
 
 size_t xm_heartbeat_encode(const xm_heartbeat_frame_t *frame,
                            const uint8_t key[XM_SIPHASH_KEY_SIZE],
@@ -26,19 +11,19 @@ size_t xm_heartbeat_encode(const xm_heartbeat_frame_t *frame,
 {
     size_t length = XM_HEARTBEAT_HEAD_SIZE;
 
-    put(bytes, magic, 4);
-    put(bytes + 4, VERSION, 2);
-    put(bytes + 6, (uint64_t)frame->type, 2);
-    put(bytes + 8, (uint64_t)frame->sender, 4);
-    put(bytes + 12, (uint64_t)frame->receiver, 4);
-    put(bytes + 16, frame->question, 8);
-    put(bytes + 24, frame->activity, 8);
-    put(bytes + 32, frame->generation, 4);
-    put(bytes + 36, frame->probe, 4);
+    xm_put_le(bytes, magic, 4);
+    xm_put_le(bytes + 4, VERSION, 2);
+    xm_put_le(bytes + 6, (uint64_t)frame->type, 2);
+    xm_put_le(bytes + 8, (uint64_t)frame->sender, 4);
+    xm_put_le(bytes + 12, (uint64_t)frame->receiver, 4);
+    xm_put_le(bytes + 16, frame->question, 8);
+    xm_put_le(bytes + 24, frame->activity, 8);
+    xm_put_le(bytes + 32, frame->generation, 4);
+    xm_put_le(bytes + 36, frame->probe, 4);
     if (frame->type == XM_HEARTBEAT_VERDICT) {
         length += xm_bootstrap_fault_encode(&frame->fault, bytes + length);
     }
-    put(bytes + length, xm_siphash(key, bytes, length), XM_HEARTBEAT_CODE_SIZE);
+    xm_put_le(bytes + length, xm_siphash(key, bytes, length), XM_HEARTBEAT_CODE_SIZE);
     return length + XM_HEARTBEAT_CODE_SIZE;
 }
 
@@ -61,14 +46,15 @@ xm_status_t xm_heartbeat_decode(const uint8_t *bytes, size_t length,
     xm_status_t status;
 
     if (length < XM_HEARTBEAT_HEAD_SIZE + XM_HEARTBEAT_CODE_SIZE ||
-        length > XM_HEARTBEAT_MAX_SIZE || get(bytes, 4) != magic || get(bytes + 4, 2) != VERSION ||
-        get(bytes + body, XM_HEARTBEAT_CODE_SIZE) != xm_siphash(key, bytes, body)) {
+        length > XM_HEARTBEAT_MAX_SIZE || xm_get_le(bytes, 4) != magic ||
+        xm_get_le(bytes + 4, 2) != VERSION ||
+        xm_get_le(bytes + body, XM_HEARTBEAT_CODE_SIZE) != xm_siphash(key, bytes, body)) {
         return xm_error_set(XM_ERR_CORRUPT, "heartbeat: %zu bytes that are not of this job",
                             length);
     }
-    type = get(bytes + 6, 2);
-    sender = get(bytes + 8, 4);
-    receiver = get(bytes + 12, 4);
+    type = xm_get_le(bytes + 6, 2);
+    sender = xm_get_le(bytes + 8, 4);
+    receiver = xm_get_le(bytes + 12, 4);
     if (type < XM_HEARTBEAT_PING || type > XM_HEARTBEAT_VERDICT ||
         sender >= XM_BOOTSTRAP_MAX_RANKS || receiver >= XM_BOOTSTRAP_MAX_RANKS) {
         return xm_error_set(XM_ERR_CORRUPT, "heartbeat: type %u from rank %u to rank %u",
@@ -77,10 +63,10 @@ xm_status_t xm_heartbeat_decode(const uint8_t *bytes, size_t length,
     decoded.type = (xm_heartbeat_type_t)type;
     decoded.sender = (int)sender;
     decoded.receiver = (int)receiver;
-    decoded.question = get(bytes + 16, 8);
-    decoded.activity = get(bytes + 24, 8);
-    decoded.generation = (uint32_t)get(bytes + 32, 4);
-    decoded.probe = (uint32_t)get(bytes + 36, 4);
+    decoded.question = xm_get_le(bytes + 16, 8);
+    decoded.activity = xm_get_le(bytes + 24, 8);
+    decoded.generation = (uint32_t)xm_get_le(bytes + 32, 4);
+    decoded.probe = (uint32_t)xm_get_le(bytes + 36, 4);
     status = decode_fault(bytes + XM_HEARTBEAT_HEAD_SIZE, body - XM_HEARTBEAT_HEAD_SIZE, &decoded);
     if (status == XM_OK) {
         *frame = decoded;

@@ -2,25 +2,10 @@
 
 #include <string.h>
 
+#include "comm/little_endian.h"
+
 static const uint32_t magic = 0x31474d58; /* "XMG1" */
 enum { VERSION = 1 };
-
-static void put(uint8_t *bytes, uint64_t value, int size)
-{
-    for (int i = 0; i < size; ++i) {
-        bytes[i] = (uint8_t)(value >> (8 * i));
-    }
-}
-
-static uint64_t get(const uint8_t *bytes, int size)
-{
-    uint64_t value = 0;
-
-    for (int i = 0; i < size; ++i) {
-        value |= (uint64_t)bytes[i] << (8 * i);
-    }
-    return value;
-}
 
 static size_t set_size(int ranks)
 {
@@ -52,14 +37,14 @@ size_t xm_regroup_encode(const xm_regroup_frame_t *frame, int ranks,
             payload[rank / 8] |= (uint8_t)((unsigned)frame->set[rank] << (rank % 8));
         }
     }
-    put(bytes, magic, 4);
-    put(bytes + 4, VERSION, 2);
-    put(bytes + 6, (uint64_t)frame->type, 2);
-    put(bytes + 8, (uint64_t)frame->sender, 4);
-    put(bytes + 12, frame->generation, 4);
-    put(bytes + 16, length, 4);
+    xm_put_le(bytes, magic, 4);
+    xm_put_le(bytes + 4, VERSION, 2);
+    xm_put_le(bytes + 6, (uint64_t)frame->type, 2);
+    xm_put_le(bytes + 8, (uint64_t)frame->sender, 4);
+    xm_put_le(bytes + 12, frame->generation, 4);
+    xm_put_le(bytes + 16, length, 4);
     length += XM_REGROUP_HEAD_SIZE;
-    put(bytes + length, xm_siphash(key, bytes, length), XM_REGROUP_CODE_SIZE);
+    xm_put_le(bytes + length, xm_siphash(key, bytes, length), XM_REGROUP_CODE_SIZE);
     return length + XM_REGROUP_CODE_SIZE;
 }
 
@@ -85,23 +70,23 @@ xm_status_t xm_regroup_decode(const uint8_t *bytes, size_t length, int ranks,
     if (length < XM_REGROUP_HEAD_SIZE) {
         return XM_IN_PROGRESS;
     }
-    type = get(bytes + 6, 2);
-    sender = get(bytes + 8, 4);
-    payload = (size_t)get(bytes + 16, 4);
+    type = xm_get_le(bytes + 6, 2);
+    sender = xm_get_le(bytes + 8, 4);
+    payload = (size_t)xm_get_le(bytes + 16, 4);
     end = XM_REGROUP_HEAD_SIZE + payload;
-    if (get(bytes, 4) != magic || get(bytes + 4, 2) != VERSION || payload > max_payload(ranks) ||
-        sender >= (uint64_t)ranks) {
+    if (xm_get_le(bytes, 4) != magic || xm_get_le(bytes + 4, 2) != VERSION ||
+        payload > max_payload(ranks) || sender >= (uint64_t)ranks) {
         return xm_error_set(XM_ERR_CORRUPT, "regrouping: a frame that is not of this job");
     }
     if (length < end + XM_REGROUP_CODE_SIZE) {
         return XM_IN_PROGRESS;
     }
-    if (get(bytes + end, XM_REGROUP_CODE_SIZE) != xm_siphash(key, bytes, end)) {
+    if (xm_get_le(bytes + end, XM_REGROUP_CODE_SIZE) != xm_siphash(key, bytes, end)) {
         return xm_error_set(XM_ERR_CORRUPT, "regrouping: a frame that is not of this job");
     }
     frame->type = (xm_regroup_type_t)type;
     frame->sender = (int)sender;
-    frame->generation = (uint32_t)get(bytes + 12, 4);
+    frame->generation = (uint32_t)xm_get_le(bytes + 12, 4);
     *used = end + XM_REGROUP_CODE_SIZE;
     switch (type) {
     case XM_REGROUP_HELLO:

@@ -199,16 +199,17 @@ bool xm_resolve_is_numeric(const char *host)
     return ask(host, NULL, AI_NUMERICHOST, &found) == 0;
 }
 
-bool xm_address_is_loopback(const xm_address_t *address)
+bool xm_address_is_loopback(const struct sockaddr_storage *address)
 {
-    const struct sockaddr_in *ipv4 = (const struct sockaddr_in *)&address->socket;
-    const struct sockaddr_in6 *ipv6 = (const struct sockaddr_in6 *)&address->socket;
+    const struct in6_addr *ipv6 = &((const struct sockaddr_in6 *)address)->sin6_addr;
 
-    switch (address->socket.ss_family) {
+    switch (address->ss_family) {
     case AF_INET:
-        return ntohl(ipv4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+        return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 ==
+               IN_LOOPBACKNET;
     case AF_INET6:
-        return IN6_IS_ADDR_LOOPBACK(&ipv6->sin6_addr);
+        return IN6_IS_ADDR_LOOPBACK(ipv6) ||
+               (IN6_IS_ADDR_V4MAPPED(ipv6) && ipv6->s6_addr[12] == IN_LOOPBACKNET);
     default:
         return false;
     }

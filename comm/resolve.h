@@ -35,8 +35,8 @@ xm_status_t xm_resolve(const char *what, const char *host, int port, double dead
 /** True when @p host is an address in digits. */
 bool xm_resolve_is_numeric(const char *host);
 
-/** True for an address of the loopback network. */
-bool xm_address_is_loopback(const xm_address_t *address);
+/** True for an address of the loopback network, also where IPv6 wraps one of IPv4. */
+bool xm_address_is_loopback(const struct sockaddr_storage *address);
 
 /** Changes the port. */
 void xm_address_set_port(xm_address_t *address, int port);

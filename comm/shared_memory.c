@@ -1,6 +1,5 @@
 #include "comm/shared_memory.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,6 +12,8 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "comm/little_endian.h"
 
 enum { NONCE_SIZE = 16, PATH_SIZE = 64 };
 
@@ -65,52 +66,24 @@ static uint64_t pid_namespace(void)
     return stat("/proc/self/ns/pid", &info) == 0 ? (uint64_t)info.st_ino : 0;
 }
 
-static void put_u32(unsigned char *bytes, uint32_t value)
-{
-    value = htole32(value);
-    memcpy(bytes, &value, sizeof(value));
-}
-
-static void put_u64(unsigned char *bytes, uint64_t value)
-{
-    value = htole64(value);
-    memcpy(bytes, &value, sizeof(value));
-}
-
-static uint32_t get_u32(const unsigned char *bytes)
-{
-    uint32_t value;
-
-    memcpy(&value, bytes, sizeof(value));
-    return le32toh(value);
-}
-
-static uint64_t get_u64(const unsigned char *bytes)
-{
-    uint64_t value;
-
-    memcpy(&value, bytes, sizeof(value));
-    return le64toh(value);
-}
-
 void xm_shared_memory_key(const xm_shared_memory_t *memory,
                           unsigned char key[XM_SHARED_MEMORY_KEY_SIZE])
 {
-    put_u32(key, (uint32_t)getpid());
-    put_u32(key + 4, (uint32_t)memory->fd);
-    put_u64(key + 8, memory->length);
-    put_u64(key + 16, memory->inode);
-    put_u64(key + 24, pid_namespace());
+    xm_put_le(key, (uint32_t)getpid(), 4);
+    xm_put_le(key + 4, (uint32_t)memory->fd, 4);
+    xm_put_le(key + 8, memory->length, 8);
+    xm_put_le(key + 16, memory->inode, 8);
+    xm_put_le(key + 24, pid_namespace(), 8);
     memcpy(key + 32, memory->nonce, NONCE_SIZE);
 }
 
 static xm_status_t decode(const unsigned char key[XM_SHARED_MEMORY_KEY_SIZE], fields_t *fields)
 {
-    fields->pid = get_u32(key);
-    fields->fd = get_u32(key + 4);
-    fields->length = get_u64(key + 8);
-    fields->inode = get_u64(key + 16);
-    fields->pid_namespace = get_u64(key + 24);
+    fields->pid = (uint32_t)xm_get_le(key, 4);
+    fields->fd = (uint32_t)xm_get_le(key + 4, 4);
+    fields->length = xm_get_le(key + 8, 8);
+    fields->inode = xm_get_le(key + 16, 8);
+    fields->pid_namespace = xm_get_le(key + 24, 8);
     memcpy(fields->nonce, key + 32, NONCE_SIZE);
     if (fields->pid == 0 || fields->pid > INT_MAX || fields->fd > INT_MAX ||
         !is_length(fields->length)) {

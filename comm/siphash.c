@@ -1,14 +1,6 @@
 #include "comm/siphash.h"
 
-static uint64_t get_u64(const uint8_t *bytes)
-{
-    uint64_t value = 0;
-
-    for (int i = 0; i < 8; ++i) {
-        value |= (uint64_t)bytes[i] << (8 * i);
-    }
-    return value;
-}
+#include "comm/little_endian.h"
 
 static uint64_t rotate(uint64_t value, int bits)
 {
@@ -33,13 +25,13 @@ static void rounds(uint64_t v[4], int count)
 
 uint64_t xm_siphash(const uint8_t key[XM_SIPHASH_KEY_SIZE], const uint8_t *bytes, size_t length)
 {
-    uint64_t k0 = get_u64(key), k1 = get_u64(key + 8), last = (uint64_t)length << 56;
+    uint64_t k0 = xm_get_le(key, 8), k1 = xm_get_le(key + 8, 8), last = (uint64_t)length << 56;
     uint64_t v[4] = {k0 ^ UINT64_C(0x736f6d6570736575), k1 ^ UINT64_C(0x646f72616e646f6d),
                      k0 ^ UINT64_C(0x6c7967656e657261), k1 ^ UINT64_C(0x7465646279746573)};
     size_t at = 0;
 
     for (; at + 8 <= length; at += 8) {
-        uint64_t word = get_u64(bytes + at);
+        uint64_t word = xm_get_le(bytes + at, 8);
 
         v[3] ^= word;
         rounds(v, 2);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/little_endian.h"
 #include "comm/transport_verbs_private.h"
 
 /*
@@ -224,8 +225,8 @@ static xm_status_t connect_lanes(xm_verbs_transport_t *self, xm_bootstrap_t *boo
         for (int rail = 0; rail < self->port_count; ++rail) {
             const struct ibv_qp *qp = self->peers[peer].lanes[rail].qp;
 
-            xm_verbs_put(numbers + (peer * self->port_count + rail) * number_size,
-                         qp != NULL ? qp->qp_num : 0, number_size);
+            xm_put_le(numbers + (peer * self->port_count + rail) * number_size,
+                      qp != NULL ? qp->qp_num : 0, number_size);
         }
     }
     status = xm_bootstrap_allgatherv(bootstrap, numbers, length, &gathered, &offsets, timeout);
@@ -244,7 +245,7 @@ static xm_status_t connect_lanes(xm_verbs_transport_t *self, xm_bootstrap_t *boo
             if (lane->qp != NULL) {
                 status =
                     connect_lane(self, lane, &offers[peer],
-                                 (uint32_t)xm_verbs_get(theirs + rail * number_size, number_size));
+                                 (uint32_t)xm_get_le(theirs + rail * number_size, number_size));
             }
         }
     }

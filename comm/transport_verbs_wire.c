@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "comm/little_endian.h"
+
 /* Bytes of fields. */
 enum { U8 = 1, U16 = 2, U32 = 4, U64 = 8 };
 
@@ -23,26 +25,9 @@ typedef struct {
     const uint8_t *at;
 } reader_t;
 
-void xm_verbs_put(uint8_t *bytes, uint64_t value, int size)
-{
-    for (int i = 0; i < size; ++i) {
-        bytes[i] = (uint8_t)(value >> (8 * i));
-    }
-}
-
-uint64_t xm_verbs_get(const uint8_t *bytes, int size)
-{
-    uint64_t value = 0;
-
-    for (int i = 0; i < size; ++i) {
-        value |= (uint64_t)bytes[i] << (8 * i);
-    }
-    return value;
-}
-
 static void put(writer_t *writer, uint64_t value, int size)
 {
-    xm_verbs_put(writer->at, value, size);
+    xm_put_le(writer->at, value, size);
     writer->at += size;
 }
 
@@ -54,7 +39,7 @@ static void put_bytes(writer_t *writer, const void *bytes, size_t size)
 
 static uint64_t get(reader_t *reader, int size)
 {
-    uint64_t value = xm_verbs_get(reader->at, size);
+    uint64_t value = xm_get_le(reader->at, size);
 
     reader->at += size;
     return value;

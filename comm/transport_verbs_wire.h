@@ -103,8 +103,4 @@ bool xm_verbs_header_decode(const uint8_t *bytes, size_t size, xm_verbs_header_t
 size_t xm_verbs_offer_encode(const xm_verbs_offer_t *offer, uint8_t *bytes);
 bool xm_verbs_offer_decode(const uint8_t *bytes, size_t size, xm_verbs_offer_t *offer);
 
-/** Little-endian numbers of @p size bytes. */
-void xm_verbs_put(uint8_t *bytes, uint64_t value, int size);
-uint64_t xm_verbs_get(const uint8_t *bytes, int size);
-
 #endif

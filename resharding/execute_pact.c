@@ -1,25 +1,11 @@
 /* Which hops go directly in a run: offers, answers, and the mapping of what was offered
  * (execute_direct.c has the picture). */
-#include <endian.h>
 #include <string.h>
 
 #include "comm/config.h"
+#include "comm/little_endian.h"
 #include "comm/log.h"
 #include "resharding/execute_direct.h"
-
-static uint64_t get_u64(const unsigned char *bytes)
-{
-    uint64_t value;
-
-    memcpy(&value, bytes, sizeof(value));
-    return le64toh(value);
-}
-
-static void put_u64(unsigned char *bytes, uint64_t value)
-{
-    value = htole64(value);
-    memcpy(bytes, &value, sizeof(value));
-}
 
 static bool is_allowed(void)
 {
@@ -56,11 +42,11 @@ static uint64_t write_offer(const pact_t *pact)
 
         if (xm_shared_memory_find(pact->tiles[i].is_dst ? tensor->dst : tensor->src,
                                   tile_bytes(pact, &pact->tiles[i]), place + 8, &offset)) {
-            put_u64(place, offset);
+            xm_put_le(place, offset, 8);
             ++offered;
         }
     }
-    put_u64(pact->offer, offered);
+    xm_put_le(pact->offer, offered, 8);
     return offered;
 }
 
@@ -87,7 +73,7 @@ void xm_executor_write_offers(xm_executor_t *executor)
             xm_shared_memory_key(executor->notice, pact->offer + 8);
         } else if (pact->offers) {
             pact->offers = false;
-            put_u64(pact->offer, 0);
+            xm_put_le(pact->offer, 0, 8);
         }
     }
 }
@@ -157,7 +143,7 @@ static void take_tile(pact_t *pact, int64_t index)
     static const unsigned char nothing[XM_SHARED_MEMORY_KEY_SIZE];
     const unsigned char *place = tile_offer(pact, index);
     direct_tile_t *tile = &pact->tiles[index];
-    uint64_t offset = get_u64(place), bytes = tile_bytes(pact, tile);
+    uint64_t offset = xm_get_le(place, 8), bytes = tile_bytes(pact, tile);
     const xm_shared_view_t *view;
 
     if (memcmp(place + 8, nothing, sizeof(nothing)) == 0 ||
@@ -210,7 +196,7 @@ static void offer_done(xm_op_t *op, xm_status_t status)
     if (status < 0 || lane_sends(pact->lane) || executor->result < 0) {
         return;
     }
-    offered = get_u64(pact->offer) > 0;
+    offered = xm_get_le(pact->offer, 8) > 0;
     if (offered) {
         take_offer(pact);
         pact->answer_busy = true;
