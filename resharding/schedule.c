@@ -276,14 +276,16 @@ static xm_status_t make_or_fall_back(xm_scheduling_t *s, xm_scheduler_t schedule
     return status == XM_ERR_UNSUPPORTED ? make_draft(s, XM_SCHEDULER_GREEDY) : status;
 }
 
-/* Tries one after the other, cheapest first, and keeps the best; the first of equals. */
+/* Tries one after the other and keeps the best, the first of equals. openshop comes first: it says
+ * who sends to whom at every moment, where the simulation must assume that of the others; of plans
+ * with equal makespans its are the fastest on a real network (docs/results.md). */
 static xm_status_t choose_best(xm_scheduling_t *s)
 {
-    static const xm_scheduler_t candidates[] = {XM_SCHEDULER_BALANCE, XM_SCHEDULER_GREEDY,
-                                                XM_SCHEDULER_OPENSHOP, XM_SCHEDULER_DFS};
+    static const xm_scheduler_t candidates[] = {XM_SCHEDULER_OPENSHOP, XM_SCHEDULER_GREEDY,
+                                                XM_SCHEDULER_BALANCE, XM_SCHEDULER_DFS};
     xm_plan_t *plan = s->plan;
     xm_draft_t best = {0};
-    xm_scheduler_t chosen = XM_SCHEDULER_BALANCE;
+    xm_scheduler_t chosen = candidates[0];
     int64_t makespan = INT64_MAX;
     xm_status_t status = XM_OK;
 
