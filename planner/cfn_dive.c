@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "planner/cfn_random.h"
 #include "planner/cfn_tree.h"
 
 enum { ROUNDS_FIRST = 30, ROUNDS = 20, FAILURES = 12 };
@@ -26,13 +27,7 @@ static int compare_ranks(const void *left, const void *right)
 
 static double random_factor(uint64_t *seed)
 {
-    if (*seed == 0) {
-        return 1.0;
-    }
-    *seed ^= *seed >> 12;
-    *seed ^= *seed << 25;
-    *seed ^= *seed >> 27;
-    return 0.5 + (double)((*seed * UINT64_C(2685821657736338717)) >> 11) * 0x1p-53;
+    return *seed == 0 ? 1.0 : 0.5 + ap_cfn_random_unit(seed);
 }
 
 /* Leaves one value of the surest variables; at least one of them. */

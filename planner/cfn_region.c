@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "planner/cfn_random.h"
 #include "planner/cfn_region_private.h"
 
 enum { POOL_START = 1 << 22 };
@@ -47,10 +48,37 @@ xm_status_t ap_cfn_region_create(const ap_cfn_core_t *core, ap_cfn_region_t **re
     return XM_OK;
 }
 
+static void add_extra(ap_cfn_region_t *self, const ap_cfn_region_params_t *params)
+{
+    for (int v = 0; v < self->count && self->variable[v].extra != NULL; ++v) {
+        const ap_cfn_variable_t *variable = &self->core->variable[self->variable[v].id];
+        double *extra = self->variable[v].extra;
+
+        for (int x = 0; x < variable->size; ++x) {
+            extra[x] =
+                params->noise > 0.0 ? params->noise * ap_cfn_random_unit(params->random) : 0.0;
+        }
+        for (int k = 0; k < variable->segments && params->worth > 0.0; ++k) {
+            const ap_cfn_segment_t *segment = &variable->segment[k];
+            double price = params->worth *
+                           (params->price_sums[segment->to] - params->price_sums[segment->from]);
+
+            for (int x = 0; x < variable->size && price > 0.0; ++x) {
+                extra[x] += price * segment->usage[x];
+            }
+        }
+        for (int x = 0; x < variable->size; ++x) {
+            self->variable[v].unary[x] += extra[x];
+        }
+    }
+}
+
 /* Lays the region out in the pool. False when that is too small. */
 static bool set_up(ap_cfn_region_t *self, const ap_cfn_state_t *state, const int *variables,
-                   int count, size_t cells)
+                   int count, const ap_cfn_region_params_t *params)
 {
+    bool extra = params->noise > 0.0 || params->worth > 0.0;
+
     self->pool.used = 0;
     self->count = count;
     for (int v = 0; v < count; ++v) {
@@ -61,12 +89,17 @@ static bool set_up(ap_cfn_region_t *self, const ap_cfn_state_t *state, const int
         variable->size = self->core->variable[variables[v]].size;
         variable->unary = ap_region_take(self, bytes);
         variable->priced = ap_region_take(self, bytes);
+        variable->extra = extra ? ap_region_take(self, bytes) : NULL;
         self->current[v] = state->value[variables[v]];
-        if (variable->priced == NULL) {
+        if (variable->priced == NULL || (extra && variable->extra == NULL)) {
             return false;
         }
     }
-    return ap_region_plan(self, state, cells) && ap_region_find_intervals(self, state);
+    if (!ap_region_plan(self, state, params->cells)) {
+        return false;
+    }
+    add_extra(self, params);
+    return ap_region_find_intervals(self, state);
 }
 
 static bool enlarge_pool(ap_cfn_region_t *self)
@@ -91,6 +124,9 @@ static double cost_of(const ap_cfn_region_t *self, const ap_cfn_state_t *state, 
         const ap_cfn_variable_t *variable = &self->core->variable[self->variable[v].id];
 
         cost += variable->cost[value[v]];
+        if (self->variable[v].extra != NULL) {
+            cost += self->variable[v].extra[value[v]];
+        }
         for (int k = 0; k < variable->degree; ++k) {
             const ap_cfn_link_t *link = &self->core->link[variable->link[k]];
             int other = ap_cfn_other(link, self->variable[v].id), there = self->local[other];
@@ -206,7 +242,7 @@ xm_status_t ap_cfn_region_improve(ap_cfn_region_t *self, ap_cfn_state_t *state,
     for (int v = 0; v < count; ++v) {
         self->local[variables[v]] = v;
     }
-    while (!(ready = set_up(self, state, variables, count, params->cells)) && enlarge_pool(self)) {
+    while (!(ready = set_up(self, state, variables, count, params)) && enlarge_pool(self)) {
     }
     if (ready) {
         first_prices(self, params);

@@ -9,6 +9,8 @@
 #ifndef AP_PLANNER_CFN_REGION_H
 #define AP_PLANNER_CFN_REGION_H
 
+#include <stdint.h>
+
 #include "planner/cfn_state.h"
 
 typedef struct ap_cfn_region ap_cfn_region_t;
@@ -22,11 +24,15 @@ typedef struct ap_cfn_region_params {
     double price_factor;      /* that they are taken by */
     int steps;                /* of the dual, at most */
     size_t cells;             /* of one table */
+    double worth;             /* usage costs so much of its price, even where there is room */
+    double noise;             /* most that a value's cost is raised by, at random */
+    uint64_t *random;         /* state of the generator of the noise */
 } ap_cfn_region_params_t;
 
 /*
  * Improves `state` by new values of `count` different variables: of two assignments the one with
- * less excess over the capacity is better, then the one that costs less. Equal ones may be taken.
+ * less excess over the capacity is better, then the one that costs less, noise included. Equal ones
+ * may be taken.
  * *changed tells whether there are new values; *better whether they are better.
  */
 xm_status_t ap_cfn_region_improve(ap_cfn_region_t *region, ap_cfn_state_t *state,

@@ -39,6 +39,7 @@ typedef struct ap_region_variable {
     int position;
     uint64_t neighbour[REGION_WORDS];
     double *unary;   /* costs, with those of links to outside */
+    double *extra;   /* of those: noise and the worth of usage; NULL: none */
     double *priced;  /* with the prices of usage */
     int (*range)[2]; /* per segment: intervals */
 } ap_region_variable_t;

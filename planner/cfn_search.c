@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "planner/cfn_random.h"
 #include "planner/cfn_region.h"
 
 /* How a neighbourhood is made, and of how many variables. */
@@ -16,14 +17,17 @@ typedef enum kind {
 
 static const int sizes[] = {3, 6, 12, 24, 48, 96};
 enum { SIZE_COUNT = sizeof(sizes) / sizeof(sizes[0]), ARMS = KIND_COUNT * SIZE_COUNT };
-#define PATIENCE INT64_C(2000000000) /* nanoseconds */
-/* The bound's rise, as part of the gap, after which a new start is worth it. */
-static const double restart = 0.2;
+/* The bound's rise, as part of the gap, after which a new start is worth it; of the bound, the
+ * largest gap that good solutions could have. */
+static const double restart = 0.2, plausible_gap = 0.05;
+#define CYCLE_LEAST INT64_C(300000000) /* nanoseconds */
+#define CYCLE_MOST  INT64_C(4000000000)
 enum { STEPS = 14, CELLS = 20000, BALLS_MAX = 5, TRIES = 64 };
 
 /* A way of choosing, and what it gained lately. */
 typedef struct arm {
     double gain, seconds;
+    double total; /* seconds, of all time */
 } arm_t;
 
 struct ap_cfn_search {
@@ -35,7 +39,11 @@ struct ap_cfn_search {
     bool started;
     double bound;     /* when the search was started */
     int64_t improved; /* when it last found something better */
-    double *sums;     /* of the prices */
+    /* A cycle leads the search away from where it is, at first much, at its end not at all. */
+    int64_t created, cycle_begin, cycle_end; /* the last two 0: no cycle */
+    double worth;                            /* of usage when the cycle begins, in prices */
+    double noise;                            /* on values' costs when the cycle begins */
+    double *sums;                            /* of the prices */
     int seen;
     int *stamp, stamps;     /* per variable: the last neighbourhood that it was in */
     int *users, user_count; /* variables with usage */
@@ -44,23 +52,14 @@ struct ap_cfn_search {
     int count;
 };
 
-/* xorshift64*: Vigna, "An experimental exploration of Marsaglia's xorshift generators", 2016. */
-static uint64_t next_random(ap_cfn_search_t *self)
-{
-    self->random ^= self->random >> 12;
-    self->random ^= self->random << 25;
-    self->random ^= self->random >> 27;
-    return self->random * UINT64_C(2685821657736338717);
-}
-
 static int below(ap_cfn_search_t *self, int limit)
 {
-    return (int)((next_random(self) >> 33) % (uint64_t)limit);
+    return (int)((ap_cfn_random(&self->random) >> 33) % (uint64_t)limit);
 }
 
 static double unit(ap_cfn_search_t *self)
 {
-    return (double)(next_random(self) >> 11) * 0x1p-53;
+    return ap_cfn_random_unit(&self->random);
 }
 
 xm_status_t ap_cfn_search_create(ap_cfn_shared_t *shared, uint64_t seed, ap_cfn_search_t **search)
@@ -74,6 +73,7 @@ xm_status_t ap_cfn_search_create(ap_cfn_shared_t *shared, uint64_t seed, ap_cfn_
     }
     made->shared = shared;
     made->core = core;
+    made->created = ap_cfn_now();
     made->random = seed * UINT64_C(0x9E3779B97F4A7C15) | 1;
     made->sums = calloc((size_t)core->times + 1, sizeof(double));
     made->stamp = calloc((size_t)core->variables + 1, sizeof(int));
@@ -186,11 +186,18 @@ static void choose_neighbourhood(ap_cfn_search_t *self, int arm)
     }
 }
 
+/* Mostly what gains most in its time; else what had the least time, so that large neighbourhoods do
+ * not take it all. */
 static int choose_arm(ap_cfn_search_t *self)
 {
     int best = below(self, ARMS);
 
     if (unit(self) < 0.3) {
+        for (int k = 0; k < ARMS; ++k) {
+            if (self->arm[k].total < self->arm[best].total) {
+                best = k;
+            }
+        }
         return best;
     }
     for (int k = 0; k < ARMS; ++k) {
@@ -200,6 +207,14 @@ static int choose_arm(ap_cfn_search_t *self)
         }
     }
     return best;
+}
+
+/* How much of a cycle's worth and noise is left; its last fifth is without. */
+static double heat(const ap_cfn_search_t *self, int64_t now)
+{
+    double left = (double)(self->cycle_end - now) / (double)(self->cycle_end - self->cycle_begin);
+
+    return self->cycle_end == 0 || left <= 0.2 ? 0.0 : (left - 0.2) / 0.8;
 }
 
 /* One neighbourhood. */
@@ -214,24 +229,44 @@ static xm_status_t step(ap_cfn_search_t *self)
     xm_status_t status;
 
     params.price_factor = factors[below(self, sizeof(factors) / sizeof(factors[0]))];
+    params.noise = self->noise * heat(self, begin);
+    params.worth = self->worth * heat(self, begin);
+    params.random = &self->random;
     choose_neighbourhood(self, arm);
     status = ap_cfn_region_improve(self->region, &self->state, &params, self->list, self->count,
                                    &changed, &better);
     self->arm[arm].seconds = 0.98 * self->arm[arm].seconds + 1e-9 * (double)(ap_cfn_now() - begin);
+    self->arm[arm].total += 1e-9 * (double)(ap_cfn_now() - begin);
     self->arm[arm].gain *= 0.98;
-    if (better) {
+    if (better && self->cycle_end == 0) {
         self->improved = ap_cfn_now();
         /* A repair counts as much as saving a part of the cost. */
         self->arm[arm].gain +=
             self->state.cost < cost ? cost - self->state.cost : 1e-4 * fabs(cost);
-        if (ap_cfn_state_is_solution(&self->state)) {
-            (void)ap_cfn_shared_offer(self->shared, self->state.value, self->state.cost);
-        }
+    }
+    if (changed && self->state.cost < cost && ap_cfn_state_is_solution(&self->state)) {
+        (void)ap_cfn_shared_offer(self->shared, self->state.value, self->state.cost);
     }
     return status;
 }
 
-/* Goes on from the shared start, or from the best solution. */
+/* The length of a cycle: short at first, so that a short search has several. */
+static int64_t span(const ap_cfn_search_t *self)
+{
+    int64_t length = CYCLE_LEAST + (ap_cfn_now() - self->created) / 10;
+
+    return length < CYCLE_MOST ? length : CYCLE_MOST;
+}
+
+static void begin_cycle(ap_cfn_search_t *self, double worth, double noise)
+{
+    self->cycle_begin = ap_cfn_now();
+    self->cycle_end = self->cycle_begin + span(self);
+    self->worth = worth;
+    self->noise = noise;
+}
+
+/* Goes on from the best solution, or from the shared start with a cycle. */
 static xm_status_t start(ap_cfn_search_t *self, bool from_best)
 {
     ap_cfn_shared_t *shared = self->shared;
@@ -251,29 +286,52 @@ static xm_status_t start(ap_cfn_search_t *self, bool from_best)
     free(value);
     self->started = status == XM_OK;
     self->improved = ap_cfn_now();
+    self->cycle_begin = self->cycle_end = 0;
+    if (!from_best) {
+        begin_cycle(self, 1.0, 0.0);
+    }
     if (self->started && ap_cfn_state_is_solution(&self->state)) {
         (void)ap_cfn_shared_offer(shared, self->state.value, self->state.cost);
     }
     return status;
 }
 
-/* Starts anew when the prices have become much better than those the search was started with, and
- * goes back to the best solution when nothing better was found for a while. */
+/*
+ * What to go on with. Starts anew when the bound has risen so much that the prices must be much
+ * better than those the search was started with. When nothing better was found for a while, another
+ * cycle: from the shared start, where one in a few leads far, or from the best solution.
+ */
 static xm_status_t maybe_start(ap_cfn_search_t *self)
 {
-    double cost, bound;
+    static const double worths[] = {0.0, 0.1, 0.2, 0.5, 1.0}, noises[] = {0.0, 1.0, 1.0, 4.0, 16.0};
+    double cost, bound, gap;
+    xm_status_t status = XM_OK;
 
+    if (self->started && ap_cfn_now() < self->cycle_end) {
+        return XM_OK;
+    }
     (void)pthread_mutex_lock(&self->shared->mutex);
     cost = self->shared->cost;
     bound = self->shared->bound;
     (void)pthread_mutex_unlock(&self->shared->mutex);
-    if (!self->started || bound - self->bound > restart * (cost - bound)) {
+    gap = fmin(cost - bound, plausible_gap * fabs(bound));
+    if (!self->started || bound - self->bound > restart * gap) {
         return start(self, false);
     }
-    if (cost < self->state.cost && ap_cfn_now() - self->improved > PATIENCE) {
-        return start(self, true);
+    if (!(cost < HUGE_VAL) || ap_cfn_now() - self->improved <= span(self) / 2) {
+        return XM_OK;
     }
-    return XM_OK;
+    if (below(self, 2) == 0) {
+        return start(self, false);
+    }
+    if (cost < self->state.cost || !ap_cfn_state_is_solution(&self->state)) {
+        status = start(self, true);
+    }
+    /* Noise in parts of what a variable has of the gap. */
+    begin_cycle(self, worths[below(self, (int)(sizeof(worths) / sizeof(worths[0])))],
+                noises[below(self, (int)(sizeof(noises) / sizeof(noises[0])))] * (cost - bound) /
+                    self->core->variables);
+    return status;
 }
 
 xm_status_t ap_cfn_search_run(ap_cfn_search_t *self, int64_t until)
@@ -286,7 +344,7 @@ xm_status_t ap_cfn_search_run(ap_cfn_search_t *self, int64_t until)
     while (status == XM_OK && !ap_cfn_shared_is_over(self->shared) && ap_cfn_now() < until) {
         (void)ap_cfn_shared_prices(self->shared, self->sums, &self->seen);
         status = maybe_start(self);
-        for (int k = 0; status == XM_OK && k < 64 && ap_cfn_now() < until; ++k) {
+        for (int k = 0; status == XM_OK && k < 16 && ap_cfn_now() < until; ++k) {
             status = step(self);
         }
     }
