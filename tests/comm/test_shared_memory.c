@@ -385,13 +385,14 @@ START_TEST(a_child_shares_its_parents_memory)
 }
 END_TEST
 
-/* Asks the kernel to write, which refuses with EFAULT where a plain store would end the process: UCX
- * and the sanitizers hold on to the handlers of such signals and would print their traces. */
+/* Asks the kernel to write, which refuses with EFAULT where a plain store would end the process:
+ * UCX and the sanitizers hold on to the handlers of such signals and would print their traces. */
 static void write_into(void *arg)
 {
     int ends[2];
 
-    if (pipe(ends) != 0 || write(ends[1], "\1", 1) != 1) _exit(0);
+    if (pipe(ends) != 0 || write(ends[1], "\1", 1) != 1)
+        _exit(0);
     _exit(read(ends[0], arg, 1) == 1 ? 0 : 1);
 }
 
