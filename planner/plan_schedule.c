@@ -232,6 +232,16 @@ bool ap_plan_can_have(ap_schedule_kind_t kind)
            kind != AP_SCHEDULE_TERAPIPE;
 }
 
+xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind)
+{
+    return ap_plan_can_have(kind)
+               ? XM_OK
+               : xm_error_set(XM_ERR_UNSUPPORTED,
+                              "%s does not keep one stage to a device or whole micro-batches, which "
+                              "a plan cannot say; autopar simulate shows what it would give",
+                              ap_schedule_name(kind));
+}
+
 /* Micro-batches whose activations are held at once, weight halves that wait included. */
 static int in_flight(const ap_schedule_t *schedule, int device)
 {
@@ -311,13 +321,10 @@ xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, a
     ap_plan_simulation_t simulation = AP_PLAN_SIMULATION_INIT;
     ap_pipeline_run_t *run = NULL;
     ap_schedule_t *schedule = NULL;
-    xm_status_t status;
+    xm_status_t status = ap_plan_check_schedule(kind);
 
-    if (!ap_plan_can_have(kind)) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "%s puts several stages on a device, which a plan cannot say; autopar "
-                            "simulate shows what it would give",
-                            ap_schedule_name(kind));
+    if (status != XM_OK) {
+        return status;
     }
     simulation.kind = kind;
     status = ap_plan_simulate(plan, &simulation, &schedule, &run);

@@ -44,6 +44,8 @@ XM_API xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulat
 
 /** Whether a plan can say how a schedule of this kind places its layers: one stage on a device. */
 XM_API bool ap_plan_can_have(ap_schedule_kind_t kind);
+/** The same with a sentence: XM_ERR_UNSUPPORTED. */
+XM_API xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind);
 
 /**
  * The same plan under another schedule: its step time from the simulation, its micro-batches in
