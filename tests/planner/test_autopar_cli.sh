@@ -64,7 +64,7 @@ for schedule in gpipe interleaved eager-1f1b eager-1f1b-w chimera zb-h1 zb-h2 te
         --micro-batches 16 --cluster "$cluster"
 done
 good "simulate --json" '"makespan_ns"' "$AUTOPAR" simulate "$plan" --micro-batches 4 --blocking --json
-bad "simulate: schedule" "unknown pipeline schedule 'gpip'; did you mean 'gpipe'?" \
+bad "simulate: schedule" "unknown pipeline schedule 'gpip'; did you mean gpipe?" \
     "$AUTOPAR" simulate "$plan" --schedule gpip
 bad "simulate: numbers" "interleaved needs micro-batches in multiples of the 2 devices, not 3" \
     "$AUTOPAR" simulate "$plan" --schedule interleaved --micro-batches 3
@@ -80,7 +80,7 @@ good "plan --like piper --json" '"dataParallelDegree"' "$AUTOPAR" plan --like pi
     "$like/piper/bert32a100.json" --json
 good "plan --like dnn-partitioning" "largest load 41.7458 contiguous (optimal" "$AUTOPAR" plan \
     --like dnn-partitioning "$like/dnn-partitioning/bert24_training.json"
-bad "plan: unknown planner" "unknown planner 'pipr'; did you mean 'piper'?" "$AUTOPAR" plan --like pipr x
+bad "plan: unknown planner" "unknown planner 'pipr'; did you mean piper?" "$AUTOPAR" plan --like pipr x
 bad "plan: like without input" "--like piper needs the input file" "$AUTOPAR" plan --like piper
 bad "plan: like and model" "--model has no meaning with --like" "$AUTOPAR" plan --like piper x --model y
 bad "plan: like, no file" "cannot read $work/none.json" "$AUTOPAR" plan --like piper "$work/none.json"

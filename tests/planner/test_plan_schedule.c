@@ -158,7 +158,7 @@ START_TEST(memory_decides_with_a_sentence)
     params.schedule = "chimera";
     ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_UNSUPPORTED, "chimera");
     params.schedule = "zb-h3";
-    ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_NOT_FOUND, "did you mean");
+    ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_INVALID_ARGUMENT, "did you mean");
     ap_plan_destroy(tight);
     ap_plan_destroy(plan);
     xm_cluster_profile_destroy(small);
