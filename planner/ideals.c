@@ -8,7 +8,7 @@ enum { FIRST_ROOM = 256, WORD = 64 };
 
 struct ap_ideals {
     int nodes, words, count;
-    uint64_t *sets; /* [count][words] */
+    uint64_t *sets;  /* [count][words] */
     int *first_link; /* [count + 1] */
     ap_ideal_link_t *links;
 };

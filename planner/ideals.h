@@ -1,8 +1,9 @@
 /**
  * @file ideals.h
  * All down-sets of a directed acyclic graph: the sets of nodes that hold every predecessor of what
- * they hold. A set between two of them is a contiguous part of the graph, so a dynamic programme over
- * down-sets tries every way to cut a graph into contiguous parts (Tarnawski, NeurIPS'20 and '21).
+ * they hold. A set between two of them is a contiguous part of the graph, so a dynamic programme
+ * over down-sets tries every way to cut a graph into contiguous parts (Tarnawski, NeurIPS'20 and
+ * '21).
  *
  * Down-sets are numbered by size: 0 is empty, the last has every node. Each has links to those with
  * one node less. Threads: immutable once made.

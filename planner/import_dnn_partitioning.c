@@ -32,18 +32,29 @@ static bool is_time(double value)
     return value >= 0.0 && isfinite(value);
 }
 
+/* Some inputs write 0 and 1, others false and true. */
+static bool read_flag(const json_t *value, bool *flag)
+{
+    *flag = json_is_true(value) || json_integer_value(value) != 0;
+    return json_is_boolean(value) || json_is_integer(value);
+}
+
 static xm_status_t read_node(const json_t *item, size_t index, ap_placement_node_t *node)
 {
     json_error_t error;
     json_int_t id, colour = NO_COLOUR - (json_int_t)index;
-    int supported, backward;
+    json_t *supported, *backward;
     double size = 0.0;
 
-    if (json_unpack_ex((json_t *)item, &error, 0, "{s:I, s:i, s:F, s:F, s:i, s?F, s?I}", "id", &id,
+    if (json_unpack_ex((json_t *)item, &error, 0, "{s:I, s:o, s:F, s:F, s:o, s?F, s?I}", "id", &id,
                        "supportedOnFpga", &supported, "cpuLatency", &node->cpu, "fpgaLatency",
-                       &node->accelerator, "isBackwardNode", &backward, "size", &size,
-                       "colorClass", &colour) != 0) {
+                       &node->accelerator, "isBackwardNode", &backward, "size", &size, "colorClass",
+                       &colour) != 0) {
         return xm_error_set(XM_ERR_PARSE, "nodes[%zu]: %s", index, error.text);
+    }
+    if (!read_flag(supported, &node->on_accelerator) || !read_flag(backward, &node->backward)) {
+        return xm_error_set(XM_ERR_PARSE,
+                            "nodes[%zu]: supportedOnFpga and isBackwardNode are 0 or 1", index);
     }
     if (!is_time(node->cpu) || !is_time(node->accelerator) || !is_time(size)) {
         return xm_error_set(XM_ERR_PARSE, "nodes[%zu]: a time or size is negative", index);
@@ -51,8 +62,6 @@ static xm_status_t read_node(const json_t *item, size_t index, ap_placement_node
     node->id = id;
     node->colour = colour;
     node->size = size;
-    node->on_accelerator = supported != 0;
-    node->backward = backward != 0;
     node->transfer = -1.0;
     return XM_OK;
 }
@@ -94,8 +103,7 @@ static xm_status_t read_edge(ap_placement_problem_t *problem, const by_id_t *ids
         return status;
     }
     from = &problem->nodes[edge->before];
-    if (!is_time(cost) ||
-        (from->transfer >= 0.0 && fabs(from->transfer - cost) > COST_TOLERANCE)) {
+    if (!is_time(cost) || (from->transfer >= 0.0 && fabs(from->transfer - cost) > COST_TOLERANCE)) {
         return xm_error_set(XM_ERR_PARSE,
                             "edges[%zu]: node %" PRId64 " sends at a cost of %g, and of %g before",
                             index, from->id, cost, from->transfer);
@@ -194,8 +202,8 @@ static xm_status_t read_problem(const json_t *document, ap_placement_problem_t *
     if (!json_is_array(nodes) || !json_is_array(edges) || json_array_size(nodes) == 0 ||
         json_array_size(nodes) > INT32_MAX / 2 || json_array_size(edges) > INT32_MAX / 2 ||
         problem->accelerators < 0 || problem->cpus < 0) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "nodes and edges must be lists, one node at least, and devices counted");
+        return xm_error_set(
+            XM_ERR_PARSE, "nodes and edges must be lists, one node at least, and devices counted");
     }
     problem->nodes = calloc(json_array_size(nodes), sizeof(*problem->nodes));
     problem->edges = calloc(json_array_size(edges) + 1, sizeof(*problem->edges));

@@ -203,14 +203,15 @@ static xm_status_t read_edge(ap_piper_problem_t *problem, json_t *item, size_t i
     }
     for (int i = 0; i < problem->nodes[from].out_count; ++i) {
         if (problem->edges[problem->nodes[from].out[i]].after == to) {
-            return xm_error_set(XM_ERR_PARSE, "edges[%zu]: a second edge from %" PRId64
-                                " to %" PRId64, index, (int64_t)source, (int64_t)target);
+            return xm_error_set(XM_ERR_PARSE,
+                                "edges[%zu]: a second edge from %" PRId64 " to %" PRId64, index,
+                                (int64_t)source, (int64_t)target);
         }
     }
     problem->edges[problem->edge_count] = (ap_precedence_t){from, to};
     problem->bytes[problem->edge_count] = bytes;
-    status = add_edge(&problem->nodes[from].out, &problem->nodes[from].out_count,
-                      problem->edge_count);
+    status =
+        add_edge(&problem->nodes[from].out, &problem->nodes[from].out_count, problem->edge_count);
     if (status == XM_OK) {
         status =
             add_edge(&problem->nodes[to].in, &problem->nodes[to].in_count, problem->edge_count);

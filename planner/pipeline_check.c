@@ -9,16 +9,16 @@ enum { OP_TEXT = 96 };
 typedef struct checker {
     const ap_schedule_t *schedule;
     const int64_t *limits;
-    int micro_batches;    /* of all batches */
-    uint8_t *seen;        /* [stage][micro-batch][slice]: a bit for each pass */
-    uint8_t *done;        /* the same, of the passes that have run */
-    uint8_t *updated;     /* [pipeline][stage][batch] */
-    int *updates;         /* [pipeline][stage]: how many have run */
-    int *gradients;       /* [pipeline][stage][batch]: gradients that are still to come */
-    int *pipeline_of;     /* [micro-batch], -1: not met yet */
-    int *next;            /* [device]: entry to run */
-    int64_t *held;        /* [device] */
-    int *queue;           /* devices to look at */
+    int micro_batches; /* of all batches */
+    uint8_t *seen;     /* [stage][micro-batch][slice]: a bit for each pass */
+    uint8_t *done;     /* the same, of the passes that have run */
+    uint8_t *updated;  /* [pipeline][stage][batch] */
+    int *updates;      /* [pipeline][stage]: how many have run */
+    int *gradients;    /* [pipeline][stage][batch]: gradients that are still to come */
+    int *pipeline_of;  /* [micro-batch], -1: not met yet */
+    int *next;         /* [device]: entry to run */
+    int64_t *held;     /* [device] */
+    int *queue;        /* devices to look at */
     bool *queued;
     int queue_count;
 } checker_t;
@@ -95,8 +95,8 @@ static xm_status_t note(checker_t *checker, const ap_schedule_op_t *op, int devi
     uint8_t *seen;
 
     if (op->pass == AP_PASS_UPDATE) {
-        seen = &checker->updated[line_of(checker, op) * checker->schedule->batches +
-                                 op->micro_batch];
+        seen =
+            &checker->updated[line_of(checker, op) * checker->schedule->batches + op->micro_batch];
         return (*seen)++ == 0 ? XM_OK : refuse(op, device, entry, "it is there twice");
     }
     if (checker->pipeline_of[op->micro_batch] < 0) {
@@ -192,8 +192,8 @@ static bool is_done(const checker_t *checker, ap_pass_t pass, int stage, int mic
 /* Whether a pass has what the neighbour on @p other gives it. */
 static bool has_input(const checker_t *checker, const ap_schedule_op_t *op, int other)
 {
-    ap_pass_t receive = op->pass == AP_PASS_FORWARD ? AP_PASS_RECEIVE_ACTIVATION
-                                                    : AP_PASS_RECEIVE_GRADIENT;
+    ap_pass_t receive =
+        op->pass == AP_PASS_FORWARD ? AP_PASS_RECEIVE_ACTIVATION : AP_PASS_RECEIVE_GRADIENT;
 
     if (other < 0 || other >= checker->schedule->stages) {
         return true;

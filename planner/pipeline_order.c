@@ -121,8 +121,7 @@ static int compare_slots(const void *a, const void *b)
     return (left->number > right->number) - (left->number < right->number);
 }
 
-xm_status_t ap_order_chimera(const ap_schedule_t *schedule, int device,
-                             const ap_order_sink_t *sink)
+xm_status_t ap_order_chimera(const ap_schedule_t *schedule, int device, const ap_order_sink_t *sink)
 {
     int devices = schedule->devices, count = 0;
     slot_t *slots = malloc(2 * (size_t)schedule->micro_batches * sizeof(*slots));
@@ -146,8 +145,8 @@ xm_status_t ap_order_chimera(const ap_schedule_t *schedule, int device,
     }
     qsort(slots, (size_t)count, sizeof(*slots), compare_slots);
     for (int i = 0; i < count; ++i) {
-        sink->put(sink->arg, slots[i].pass, slots[i].pipeline, slots[i].stage,
-                  slots[i].micro_batch, 0);
+        sink->put(sink->arg, slots[i].pass, slots[i].pipeline, slots[i].stage, slots[i].micro_batch,
+                  0);
     }
     free(slots);
     return XM_OK;

@@ -18,8 +18,8 @@ typedef struct ap_order_sink {
 void ap_order_flush(const ap_schedule_t *schedule, int device, const ap_order_sink_t *sink);
 
 /*
- * Some forwards ahead, then one backward and one forward in turn: 1f1b, its eager forms, zero-bubble
- * and pipedream-2bw differ in how many run ahead and how long weight halves wait.
+ * Some forwards ahead, then one backward and one forward in turn: 1f1b, its eager forms,
+ * zero-bubble and pipedream-2bw differ in how many run ahead and how long weight halves wait.
  */
 void ap_order_one_by_one(const ap_schedule_t *schedule, int device, const ap_order_sink_t *sink);
 

@@ -10,8 +10,8 @@
 enum { MOST_PASSES = 1 << 22, MOST_DEVICES = 4096, DEFAULT_CHUNKS = 2, DEFAULT_BATCHES = 3 };
 
 static const char *const names[AP_SCHEDULE_KINDS] = {
-    "gpipe", "1f1b",  "interleaved", "eager-1f1b", "eager-1f1b-w", "chimera",
-    "zb-h1", "zb-h2", "terapipe",    "pipedream-2bw"};
+    "gpipe",   "1f1b",  "interleaved", "eager-1f1b", "eager-1f1b-w",
+    "chimera", "zb-h1", "zb-h2",       "terapipe",   "pipedream-2bw"};
 
 static const char *const pass_names[AP_PASSES] = {
     "forward",         "backward",           "weight",        "update",
@@ -100,8 +100,8 @@ static void put_pass(void *arg, ap_pass_t pass, int pipeline, int stage, int mic
                            .stage = stage,
                            .micro_batch = micro_batch,
                            .slice = slice,
-                           .version = batch < schedule->versions ? 0
-                                                                 : batch - schedule->versions + 1};
+                           .version =
+                               batch < schedule->versions ? 0 : batch - schedule->versions + 1};
 
     switch (pass) {
     case AP_PASS_FORWARD:
@@ -128,7 +128,8 @@ static bool is_last_of_batch(const ap_schedule_t *schedule, const ap_schedule_op
 {
     ap_pass_t last = schedule->split ? AP_PASS_WEIGHT : AP_PASS_BACKWARD;
 
-    return op->pass == last && op->micro_batch % schedule->micro_batches == schedule->micro_batches - 1;
+    return op->pass == last &&
+           op->micro_batch % schedule->micro_batches == schedule->micro_batches - 1;
 }
 
 /* Without a flush, updates stand between the passes: a batch's after its last gradient. */
@@ -192,8 +193,8 @@ static xm_status_t write_device(ap_schedule_t *schedule, int device)
         put_updates(&writer);
     }
     if (status == XM_OK && writer.no_memory) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the schedule of device %d",
-                              device);
+        status =
+            xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the schedule of device %d", device);
     }
     return status;
 }
@@ -310,22 +311,23 @@ static xm_status_t allocate(ap_schedule_t *schedule)
 static void set_numbers(const ap_schedule_params_t *params, ap_schedule_t *schedule)
 {
     ap_schedule_kind_t kind = params->kind;
-    int chunks = params->virtual_stages > 0 ? params->virtual_stages
+    int chunks = params->virtual_stages > 0        ? params->virtual_stages
                  : kind == AP_SCHEDULE_INTERLEAVED ? DEFAULT_CHUNKS
                                                    : 1;
 
     schedule->kind = kind;
     schedule->devices = params->devices;
-    schedule->stages = chunks > MOST_PASSES / params->devices ? MOST_PASSES : params->devices * chunks;
+    schedule->stages =
+        chunks > MOST_PASSES / params->devices ? MOST_PASSES : params->devices * chunks;
     schedule->pipelines = kind == AP_SCHEDULE_CHIMERA ? 2 : 1;
     schedule->micro_batches = params->micro_batches;
     schedule->slices = params->slices > 0 ? params->slices : 1;
-    schedule->batches = params->batches > 0                   ? params->batches
+    schedule->batches = params->batches > 0                 ? params->batches
                         : kind == AP_SCHEDULE_PIPEDREAM_2BW ? DEFAULT_BATCHES
-                                                              : 1;
+                                                            : 1;
     schedule->versions = kind == AP_SCHEDULE_PIPEDREAM_2BW ? 2 : 1;
-    schedule->split = kind == AP_SCHEDULE_EAGER_1F1B_W || kind == AP_SCHEDULE_ZB_H1 ||
-                      kind == AP_SCHEDULE_ZB_H2;
+    schedule->split =
+        kind == AP_SCHEDULE_EAGER_1F1B_W || kind == AP_SCHEDULE_ZB_H1 || kind == AP_SCHEDULE_ZB_H2;
 }
 
 xm_status_t ap_schedule_create(const ap_schedule_params_t *params, ap_schedule_t **result)

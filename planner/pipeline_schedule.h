@@ -11,19 +11,20 @@
  * | name            | idle time of a device        | activations on device i | published in |
  * |-----------------|------------------------------|--------------------------|--------------|
  * | gpipe           | (p - 1)(F + B + W)           | m                        | Huang, NeurIPS'19 |
- * | 1f1b            | (p - 1)(F + B + W)           | min(m, p - i)            | Fan (DAPPLE), PPoPP'21 |
- * | interleaved     | (p - 1)(F + B + W) / v       | min(mv, 2(p - i - 1) + (v - 1)p + 1), each 1 / v | Narayanan, SC'21 |
- * | eager-1f1b      | (p - 1)(F + B + W)           | min(m, 2(p - i) - 1)     | Zhuang, MLSys'23 |
- * | eager-1f1b-w    | (p - 1)(F + B)               | min(m, 2(p - i) - 1)     | Zhuang, MLSys'23 |
- * | chimera, m = p  | (p - 2)(B + W)               | min(p/2, p - i) + min(p/2, i + 1) | Li, SC'21 |
- * | zb-h1           | (p - 1)(F + B - W)           | p - i, and i for W       | Qi, ICLR'24 |
- * | zb-h2           | (p - 1)(F + B - 2W)          | 2(p - i) - 1, and 2i for W | Qi, ICLR'24 |
- * | terapipe        | (p - 1)(max f + max b), slice by slice | all            | Li, ICML'21 |
- * | pipedream-2bw   | none once full               | min(m, p - i), two versions of the parameters | Narayanan, ICML'21 |
+ * | 1f1b            | (p - 1)(F + B + W)           | min(m, p - i)            | Fan (DAPPLE),
+ * PPoPP'21 | | interleaved     | (p - 1)(F + B + W) / v       | min(mv, 2(p - i - 1) + (v - 1)p +
+ * 1), each 1 / v | Narayanan, SC'21 | | eager-1f1b      | (p - 1)(F + B + W)           | min(m, 2(p
+ * - i) - 1)     | Zhuang, MLSys'23 | | eager-1f1b-w    | (p - 1)(F + B)               | min(m, 2(p
+ * - i) - 1)     | Zhuang, MLSys'23 | | chimera, m = p  | (p - 2)(B + W)               | min(p/2, p
+ * - i) + min(p/2, i + 1) | Li, SC'21 | | zb-h1           | (p - 1)(F + B - W)           | p - i,
+ * and i for W       | Qi, ICLR'24 | | zb-h2           | (p - 1)(F + B - 2W)          | 2(p - i) -
+ * 1, and 2i for W | Qi, ICLR'24 | | terapipe        | (p - 1)(max f + max b), slice by slice | all
+ * | Li, ICML'21 | | pipedream-2bw   | none once full               | min(m, p - i), two versions of
+ * the parameters | Narayanan, ICML'21 |
  *
- * The formulas take transfers as free and B, W as near enough to F (zb: W <= B, W <= F). v stages to
- * a device are "virtual stages". zb-h2's idle time is that inside a device's own first to last pass:
- * devices start and end one after the other. eager-1f1b starts forward passes as early as two
+ * The formulas take transfers as free and B, W as near enough to F (zb: W <= B, W <= F). v stages
+ * to a device are "virtual stages". zb-h2's idle time is that inside a device's own first to last
+ * pass: devices start and end one after the other. eager-1f1b starts forward passes as early as two
  * micro-batches per boundary allow, so that transfers overlap with passes; eager-1f1b-w also sends
  * the gradient of the input before it computes that of the weights (backward-weight delaying).
  * chimera runs two pipelines in opposite directions, the parameters twice. terapipe cuts each
@@ -86,18 +87,18 @@ typedef struct ap_schedule_op {
 typedef struct ap_schedule {
     ap_schedule_kind_t kind;
     int devices;
-    int stages;        /**< of each pipeline: devices * virtual stages */
-    int pipelines;     /**< 1, chimera 2 */
-    int micro_batches; /**< of one batch */
-    int slices;        /**< of a micro-batch */
-    int batches;       /**< steps that the lists span; 1 unless asynchronous */
-    int versions;      /**< of the parameters that a device keeps */
-    bool split;        /**< backward passes come in halves */
-    int *device_of;    /**< [pipelines][stages] */
-    int *op_count;     /**< [devices] */
-    ap_schedule_op_t **ops;      /**< [devices][op_count] */
-    int64_t *activation_bytes;   /**< [stages][slices]: from a forward pass to its backward pass */
-    int64_t *weight_bytes;       /**< [stages][slices]: of these, kept for the weight half */
+    int stages;                /**< of each pipeline: devices * virtual stages */
+    int pipelines;             /**< 1, chimera 2 */
+    int micro_batches;         /**< of one batch */
+    int slices;                /**< of a micro-batch */
+    int batches;               /**< steps that the lists span; 1 unless asynchronous */
+    int versions;              /**< of the parameters that a device keeps */
+    bool split;                /**< backward passes come in halves */
+    int *device_of;            /**< [pipelines][stages] */
+    int *op_count;             /**< [devices] */
+    ap_schedule_op_t **ops;    /**< [devices][op_count] */
+    int64_t *activation_bytes; /**< [stages][slices]: from a forward pass to its backward pass */
+    int64_t *weight_bytes;     /**< [stages][slices]: of these, kept for the weight half */
 } ap_schedule_t;
 
 typedef struct ap_schedule_params {

@@ -31,9 +31,9 @@
 /** What passes and transfers take, in nanoseconds. Borrowed for the call. */
 typedef struct ap_pipeline_times {
     size_t struct_size;
-    const int64_t *forward;    /**< [stages][slices] */
-    const int64_t *backward;   /**< [stages][slices]: the input half */
-    const int64_t *weight;     /**< [stages][slices]: the weight half; both run as one unless split */
+    const int64_t *forward;  /**< [stages][slices] */
+    const int64_t *backward; /**< [stages][slices]: the input half */
+    const int64_t *weight;   /**< [stages][slices]: the weight half; both run as one unless split */
     const int64_t *activation; /**< [stages - 1][slices]: from a stage to the next; NULL: no time */
     const int64_t *gradient;   /**< [stages - 1][slices]: the way back; NULL: no time */
     const int64_t *update;     /**< [stages], once a batch; NULL: no time */
@@ -45,7 +45,8 @@ typedef struct ap_pipeline_times {
         .struct_size = sizeof(ap_pipeline_times_t)                                                 \
     }
 
-/** When an entry ran. Of an overlapped send, when the channel carried it; of a receive, the wait. */
+/** When an entry ran. Of an overlapped send, when the channel carried it; of a receive, the wait.
+ */
 typedef struct ap_pipeline_span {
     int64_t start_ns, end_ns;
 } ap_pipeline_span_t;

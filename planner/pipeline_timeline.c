@@ -121,14 +121,13 @@ static void draw_header(const figure_t *figure, const char *title)
                   "<text x=\"10\" y=\"26\" font-size=\"17\">",
                   WIDTH, figure->height, WIDTH, figure->height, WIDTH, figure->height);
     put_escaped(figure->file, title);
-    (void)fprintf(figure->file,
-                  "</text>\n<text x=\"10\" y=\"46\" font-size=\"12\">%s: %d micro-batches on %d "
-                  "devices, %s in all, %.1f %% idle",
-                  ap_schedule_name(figure->schedule->kind), figure->schedule->micro_batches,
-                  run->devices,
-                  xm_text_format_seconds(1e-9 * (double)run->makespan_ns, makespan,
-                                         sizeof(makespan)),
-                  100.0 * run->bubble);
+    (void)fprintf(
+        figure->file,
+        "</text>\n<text x=\"10\" y=\"46\" font-size=\"12\">%s: %d micro-batches on %d "
+        "devices, %s in all, %.1f %% idle",
+        ap_schedule_name(figure->schedule->kind), figure->schedule->micro_batches, run->devices,
+        xm_text_format_seconds(1e-9 * (double)run->makespan_ns, makespan, sizeof(makespan)),
+        100.0 * run->bubble);
     if (figure->end_ns < run->makespan_ns) {
         (void)fprintf(figure->file, "; the first %s",
                       xm_text_format_seconds(1e-9 * (double)figure->end_ns, shown, sizeof(shown)));
@@ -141,15 +140,16 @@ static void draw_axis(const figure_t *figure)
     int y = lane_top(figure->run->devices);
 
     for (int i = 0; i <= TICKS; ++i) {
-        double seconds = 1e-9 * (double)figure->end_ns * i / TICKS, x = LEFT + (double)PLOT * i / TICKS;
+        double seconds = 1e-9 * (double)figure->end_ns * i / TICKS,
+               x = LEFT + (double)PLOT * i / TICKS;
         char text[TEXT];
 
-        (void)fprintf(figure->file,
-                      "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#ccc\" "
-                      "stroke-width=\"0.6\"/>\n"
-                      "<text x=\"%.1f\" y=\"%d\" font-size=\"10\" text-anchor=\"middle\">%s</text>\n",
-                      x, TOP - 4, x, y, x, y + 14,
-                      xm_text_format_seconds(seconds, text, sizeof(text)));
+        (void)fprintf(
+            figure->file,
+            "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#ccc\" "
+            "stroke-width=\"0.6\"/>\n"
+            "<text x=\"%.1f\" y=\"%d\" font-size=\"10\" text-anchor=\"middle\">%s</text>\n",
+            x, TOP - 4, x, y, x, y + 14, xm_text_format_seconds(seconds, text, sizeof(text)));
     }
 }
 
@@ -200,8 +200,7 @@ static void draw_bar(const figure_t *figure, int device, const ap_schedule_op_t 
         (void)fprintf(figure->file,
                       "<text x=\"%.2f\" y=\"%d\" font-size=\"10\" text-anchor=\"middle\" "
                       "fill=\"%s\">%d</text>\n",
-                      x + 0.5 * width, top + LANE / 2 + 4, dark ? "#fff" : "#222",
-                      op->micro_batch);
+                      x + 0.5 * width, top + LANE / 2 + 4, dark ? "#fff" : "#222", op->micro_batch);
     }
 }
 
@@ -247,9 +246,7 @@ static FILE *open_file(const char *path)
 xm_status_t ap_pipeline_plot(const ap_schedule_t *schedule, const ap_pipeline_run_t *run,
                              const char *title, const char *path)
 {
-    figure_t figure = {.schedule = schedule,
-                       .run = run,
-                       .height = lane_top(run->devices) + BOTTOM};
+    figure_t figure = {.schedule = schedule, .run = run, .height = lane_top(run->devices) + BOTTOM};
     xm_status_t status = find_end(&figure);
 
     if (status != XM_OK) {
@@ -264,11 +261,12 @@ xm_status_t ap_pipeline_plot(const ap_schedule_t *schedule, const ap_pipeline_ru
     for (int device = 0; device < run->devices; ++device) {
         draw_device(&figure, device);
     }
-    (void)fprintf(figure.file,
-                  "<text x=\"%d\" y=\"%d\" font-size=\"10\">light: forward, dark: backward, dashed: "
-                  "gradients of the parameters, grey: update; the strip below a lane: what the "
-                  "device sends</text>\n</svg>\n",
-                  LEFT, figure.height - 8);
+    (void)fprintf(
+        figure.file,
+        "<text x=\"%d\" y=\"%d\" font-size=\"10\">light: forward, dark: backward, dashed: "
+        "gradients of the parameters, grey: update; the strip below a lane: what the "
+        "device sends</text>\n</svg>\n",
+        LEFT, figure.height - 8);
     return close_file(figure.file, path);
 }
 

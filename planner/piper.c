@@ -13,8 +13,8 @@ enum {
     NOT_REACHED = 20000 /* devices; with MOST_DEVICES added still a 16-bit number */
 };
 
-/* A stage: the layers of a down-set without those of a smaller one, on t * d devices. Its steps take
- * longer for more micro-batches in flight. */
+/* A stage: the layers of a down-set without those of a smaller one, on t * d devices. Its steps
+ * take longer for more micro-batches in flight. */
 typedef struct option {
     int32_t below;
     int16_t data, tensor;
@@ -30,9 +30,9 @@ typedef struct solver {
     const ap_piper_problem_t *problem;
     const ap_ideals_t *ideals;
     ap_piper_pricing_t pricing;
-    double limit;      /* slower stages cannot be in the answer */
-    int bound;         /* largest s: sum of the data-parallel degrees of stages */
-    int *degrees;      /* tensor-parallel degrees in the problem, rising */
+    double limit; /* slower stages cannot be in the answer */
+    int bound;    /* largest s: sum of the data-parallel degrees of stages */
+    int *degrees; /* tensor-parallel degrees in the problem, rising */
     int degree_count;
     double *least;     /* [node]: seconds at any degree */
     int *first_option; /* [ideal + 1] */
@@ -41,9 +41,9 @@ typedef struct solver {
     int64_t option_count, option_room, step_count, step_room;
     int *visited;
     frame_t *stack;
-    int16_t *fewest;    /* [ideal][s]: devices */
+    int16_t *fewest;       /* [ideal][s]: devices */
     int *lowest, *highest; /* [ideal]: s that are reached */
-    double *times;      /* that stages can take, rising */
+    double *times;         /* that stages can take, rising */
     int64_t time_count;
 } solver_t;
 
@@ -76,11 +76,11 @@ static bool add_option(solver_t *solver, int below, int tensor, int data)
     int most = (solver->bound + data - 1) / data, from = 1, up_to = 0;
     option_t option = {below, (int16_t)data, (int16_t)tensor, (int32_t)solver->step_count, 0};
 
-    (void)ap_piper_pricing_set(&solver->pricing, tensor, data);
+    ap_piper_pricing_set_data(&solver->pricing, data);
     while (from <= most) {
         double seconds = ap_piper_pricing_best(&solver->pricing, from, most, &up_to);
 
-        if (seconds > solver->limit) {
+        if (isinf(seconds) || seconds > solver->limit) {
             break;
         }
         if (!make_room((void **)&solver->steps, solver->step_count, &solver->step_room,
@@ -108,7 +108,7 @@ static bool price_stage(solver_t *solver, int below)
     for (int i = 0; i < solver->degree_count; ++i) {
         int tensor = solver->degrees[i];
 
-        if (tensor > problem->devices || !ap_piper_pricing_set(&solver->pricing, tensor, 1)) {
+        if (tensor > problem->devices || !ap_piper_pricing_set_tensor(&solver->pricing, tensor)) {
             continue;
         }
         for (int data = 1; data * tensor <= problem->devices && data <= solver->bound; ++data) {
@@ -254,8 +254,8 @@ static void use_option(solver_t *solver, int ideal, const option_t *option, doub
     }
 }
 
-/* Finds the fewest devices for every down-set and s with stages no slower than @p seconds. True when
- * there is a plan. */
+/* Finds the fewest devices for every down-set and s with stages no slower than @p seconds. True
+ * when there is a plan. */
 static bool sweep(solver_t *solver, double seconds)
 {
     int count = ap_ideals_count(solver->ideals);
@@ -329,20 +329,17 @@ static xm_status_t fill_stage(solver_t *solver, int above, const option_t *optio
     if (stage->nodes == NULL || stage->variants == NULL) {
         return no_memory(solver->problem);
     }
-    (void)ap_piper_pricing_set(pricing, stage->tensor, stage->data);
+    (void)ap_piper_pricing_set_tensor(pricing, stage->tensor);
+    ap_piper_pricing_set_data(pricing, stage->data);
     stage->seconds = ap_piper_pricing_best(pricing, stage->in_flight, solver->bound, &up_to);
-    for (int i = 0; i < stage->node_count; ++i) {
-        const ap_piper_item_t *item = &pricing->items[i];
-
-        stage->nodes[i] = pricing->nodes[i];
-        stage->variants[i] = item->chosen;
-        stage->memory += item->each[item->chosen] * stage->in_flight + item->fixed[item->chosen];
-    }
+    stage->memory = ap_piper_pricing_memory(pricing, stage->in_flight);
+    ap_piper_pricing_variants(pricing, stage->variants);
+    memcpy(stage->nodes, pricing->nodes, (size_t)stage->node_count * sizeof(int));
     return XM_OK;
 }
 
-/* Follows the last sweep back from all layers, the first stage first: the down-sets are closed under
- * successors. */
+/* Follows the last sweep back from all layers, the first stage first: the down-sets are closed
+ * under successors. */
 static xm_status_t trace(solver_t *solver, double seconds, ap_piper_plan_t *plan)
 {
     int ideal = ap_ideals_count(solver->ideals) - 1, sum = solver->lowest[ideal];
@@ -426,11 +423,10 @@ static xm_status_t solve_over(solver_t *solver, ap_piper_plan_t *plan)
     }
     plan->stages_priced = solver->option_count;
     seconds = bisect(solver);
-    status = seconds >= 0.0
-                 ? trace(solver, seconds, plan)
-                 : xm_error_set(XM_ERR_NO_SOLUTION,
-                                "no plan fits %d devices with %g bytes of memory each",
-                                solver->problem->devices, solver->problem->memory);
+    status = seconds >= 0.0 ? trace(solver, seconds, plan)
+                            : xm_error_set(XM_ERR_NO_SOLUTION,
+                                           "no plan fits %d devices with %g bytes of memory each",
+                                           solver->problem->devices, solver->problem->memory);
 
 free_arrays:
     free_tables(solver);
@@ -573,8 +569,8 @@ xm_status_t ap_piper_solve(const ap_piper_problem_t *problem, ap_piper_plan_t *p
                             problem->node_count, problem->devices, problem->micro_batches,
                             problem->bandwidth, MOST_DEVICES);
     }
-    solver.bound = problem->micro_batches < problem->devices ? problem->micro_batches
-                                                             : problem->devices;
+    solver.bound =
+        problem->micro_batches < problem->devices ? problem->micro_batches : problem->devices;
     status = ap_piper_pricing_create(problem, &solver.pricing);
     if (status != XM_OK) {
         return status;

@@ -1,15 +1,15 @@
 /**
  * @file piper.h
  * Piper's planning problem (Tarnawski et al., "Piper: Multidimensional Planner for DNN
- * Parallelization", NeurIPS'21): cut a graph into contiguous stages, give each a data-parallel degree
- * d and a tensor-parallel degree t, and choose for each layer how it runs (say with or without
- * recomputation), so that the time per sample of the slowest stage is least.
+ * Parallelization", NeurIPS'21): cut a graph into contiguous stages, give each a data-parallel
+ * degree d and a tensor-parallel degree t, and choose for each layer how it runs (say with or
+ * without recomputation), so that the time per sample of the slowest stage is least.
  *
  * A stage takes `(compute + 2 (bytes crossing its border) / bandwidth) / d` and
  * `4 (d - 1) / d * parameters / (micro-batches * bandwidth)` for the gradients. It holds the
- * activations of y = ceil(s / d) micro-batches, where s is the sum of d over it and the stages after:
- * memory `sum(A) y + sum(B)` must fit its devices. d divides the number of micro-batches; the sum of
- * all t * d is at most the devices.
+ * activations of y = ceil(s / d) micro-batches, where s is the sum of d over it and the stages
+ * after: memory `sum(A) y + sum(B)` must fit its devices. d divides the number of micro-batches;
+ * the sum of all t * d is at most the devices.
  *
  * Solved exactly. For a limit on the time per sample, the fewest devices for every down-set
  * (ideals.h) and every s are found in one sweep; the least limit that leaves an answer is found by
@@ -29,12 +29,12 @@
 /** One way to run a layer at one tensor-parallel degree. */
 typedef struct ap_piper_variant {
     char *id;
-    double time;         /**< seconds per sample, backward included */
-    double parameters;   /**< bytes that data parallelism must reduce */
-    double memory_each;  /**< bytes for each micro-batch in flight (A) */
-    double memory;       /**< other bytes (B) */
-    double *in_bytes;    /**< for each edge into the node: synchronised when the edge is cut */
-    double *out_bytes;   /**< for each edge out of it */
+    double time;        /**< seconds per sample, backward included */
+    double parameters;  /**< bytes that data parallelism must reduce */
+    double memory_each; /**< bytes for each micro-batch in flight (A) */
+    double memory;      /**< other bytes (B) */
+    double *in_bytes;   /**< for each edge into the node: synchronised when the edge is cut */
+    double *out_bytes;  /**< for each edge out of it */
 } ap_piper_variant_t;
 
 enum { AP_PIPER_VARIANTS = 2 };
@@ -86,8 +86,8 @@ typedef struct ap_piper_plan {
 } ap_piper_plan_t;
 
 /**
- * The fastest plan. A graph with too many down-sets is cut along one order of its layers, and `exact`
- * is false. XM_ERR_NO_SOLUTION: nothing fits the memory.
+ * The fastest plan. A graph with too many down-sets is cut along one order of its layers, and
+ * `exact` is false. XM_ERR_NO_SOLUTION: nothing fits the memory.
  */
 XM_API xm_status_t ap_piper_solve(const ap_piper_problem_t *problem, ap_piper_plan_t *plan);
 

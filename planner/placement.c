@@ -34,7 +34,8 @@ typedef struct search {
     double limit; /* parts that load every device by more cannot be in the answer */
     part_t part;
     double *best; /* [ideal][slot]: smallest load with so many CPUs and accelerators at most */
-    int slots;    /* CPUs + 1 times accelerators + 1; slot = cpus * (accelerators + 1) + accelerators */
+    int slots; /* CPUs + 1 times accelerators + 1; slot = cpus * (accelerators + 1) + accelerators
+                */
     int *visited; /* [ideal]: the down-set from which it was seen last */
     frame_t *stack;
     int64_t pairs;
@@ -78,7 +79,8 @@ static double part_on_accelerator(const search_t *search)
     return sums->size > search->problem->memory ? INFINITY : sums->accelerator + sums->transfer;
 }
 
-/* Times and sizes only grow with the part, so nothing above a part too large has to be looked at. */
+/* Times and sizes only grow with the part, so nothing above a part too large has to be looked at.
+ */
 static bool is_too_large(const search_t *search)
 {
     const sums_t *sums = &search->part.sums;
@@ -246,8 +248,7 @@ static void trace(search_t *search, int *device_of_group)
             /* A load that one device less gives as well. */
             const double *best = search->best + (size_t)ideal * (size_t)search->slots;
 
-            wanted.slot -=
-                wanted.slot % row != 0 && best[wanted.slot - 1] <= wanted.load ? 1 : row;
+            wanted.slot -= wanted.slot % row != 0 && best[wanted.slot - 1] <= wanted.load ? 1 : row;
             continue;
         }
         device = wanted.on_cpu ? search->problem->accelerators + cpus++ : accelerators++;
@@ -284,10 +285,9 @@ static xm_status_t solve_over(search_t *search, int *device_of_group, double *lo
     run(search);
     *load = search->best[count * (size_t)search->slots - 1];
     if (isinf(*load)) {
-        status = xm_error_set(XM_ERR_NO_SOLUTION,
-                              "no contiguous placement fits %d accelerators of %g and %d CPUs",
-                              search->problem->accelerators, search->problem->memory,
-                              search->problem->cpus);
+        status = xm_error_set(
+            XM_ERR_NO_SOLUTION, "no contiguous placement fits %d accelerators of %g and %d CPUs",
+            search->problem->accelerators, search->problem->memory, search->problem->cpus);
     } else {
         trace(search, device_of_group);
     }

@@ -239,9 +239,8 @@ static xm_status_t absorb_free(const ap_placement_problem_t *problem, int *paren
             time[find(parent, i)] += problem->nodes[i].accelerator + problem->nodes[i].cpu;
         }
         for (int i = 0; i < count; ++i) {
-            int neighbour = find(parent, i) == i && time[i] < NO_TIME
-                                ? only_neighbour(problem, parent, i)
-                                : -1;
+            int neighbour =
+                find(parent, i) == i && time[i] < NO_TIME ? only_neighbour(problem, parent, i) : -1;
 
             if (neighbour >= 0) {
                 join(parent, i, neighbour);
@@ -281,7 +280,8 @@ static xm_status_t number_groups(const ap_placement_problem_t *problem, int *par
 }
 
 /* The groups that take each node's output. */
-static xm_status_t list_sources(const ap_placement_problem_t *problem, ap_placement_groups_t *groups)
+static xm_status_t list_sources(const ap_placement_problem_t *problem,
+                                ap_placement_groups_t *groups)
 {
     int count = problem->edge_count, takers = 0;
     ap_precedence_t *edges = malloc(((size_t)count + 1) * sizeof(*edges));
@@ -293,8 +293,8 @@ static xm_status_t list_sources(const ap_placement_problem_t *problem, ap_placem
         return no_memory(problem->node_count);
     }
     for (int i = 0; i < count; ++i) {
-        edges[i] = (ap_precedence_t){problem->edges[i].before,
-                                     groups->group_of[problem->edges[i].after]};
+        edges[i] =
+            (ap_precedence_t){problem->edges[i].before, groups->group_of[problem->edges[i].after]};
     }
     qsort(edges, (size_t)count, sizeof(*edges), compare_edges);
     for (int i = 0; i < count; ++i) {

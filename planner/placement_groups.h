@@ -17,9 +17,9 @@ typedef struct ap_group_source {
 
 typedef struct ap_placement_groups {
     int count;
-    int *group_of; /* [node] */
+    int *group_of;                    /* [node] */
     double *accelerator, *cpu, *size; /* [group]; accelerator INFINITY: cannot run there */
-    ap_precedence_t *order; /* between groups, forward; acyclic */
+    ap_precedence_t *order;           /* between groups, forward; acyclic */
     int order_count;
     ap_group_source_t *sources;
     int source_count;
@@ -29,9 +29,10 @@ typedef struct ap_placement_groups {
 } ap_placement_groups_t;
 
 /*
- * Joins the nodes of a colour; gives a colour of backward nodes only the mirrored edges of the others
- * in place of forward ones; joins what is on a cycle then. With @p absorb, operators that take no
- * time and touch one other group only join that group, which shrinks the number of down-sets.
+ * Joins the nodes of a colour; gives a colour of backward nodes only the mirrored edges of the
+ * others in place of forward ones; joins what is on a cycle then. With @p absorb, operators that
+ * take no time and touch one other group only join that group, which shrinks the number of
+ * down-sets.
  */
 xm_status_t ap_placement_groups_create(const ap_placement_problem_t *problem, bool absorb,
                                        ap_placement_groups_t *groups);

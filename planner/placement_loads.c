@@ -75,12 +75,12 @@ static xm_status_t check_colours(const ap_placement_problem_t *problem, const in
     qsort(nodes, (size_t)problem->node_count, sizeof(*nodes), compare_colours);
     for (int i = 1; i < problem->node_count && status == XM_OK; ++i) {
         if (nodes[i].colour == nodes[i - 1].colour && nodes[i].device != nodes[i - 1].device) {
-            status = xm_error_set(XM_ERR_CORRUPT,
-                                  "operators %" PRId64 " and %" PRId64
-                                  " have one colour and are on devices %d and %d",
-                                  problem->nodes[nodes[i - 1].node].id,
-                                  problem->nodes[nodes[i].node].id, nodes[i - 1].device,
-                                  nodes[i].device);
+            status =
+                xm_error_set(XM_ERR_CORRUPT,
+                             "operators %" PRId64 " and %" PRId64
+                             " have one colour and are on devices %d and %d",
+                             problem->nodes[nodes[i - 1].node].id, problem->nodes[nodes[i].node].id,
+                             nodes[i - 1].device, nodes[i].device);
         }
     }
     free(nodes);

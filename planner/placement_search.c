@@ -5,8 +5,9 @@
 
 #include "planner/placement_groups.h"
 
-/* How many groups' loads may be computed, and how many groups are moved at random at a time. */
-enum { MOST_TRIES = 4000000, LEAST_KICK = 2, MOST_KICK = 6 };
+/* How many moves may be looked at, how many kicks may be in vain before it ends, and how many
+ * groups are moved at random at a time. */
+enum { MOST_TRIES = 4000000, MOST_VAIN = 400, LEAST_KICK = 2, MOST_KICK = 6 };
 
 /* Savings below this are rounding. */
 static const double SAVING = 1e-9;
@@ -15,10 +16,10 @@ typedef struct state {
     const ap_placement_problem_t *problem;
     const ap_placement_groups_t *groups;
     int devices;
-    int *device_of;  /* [group] */
-    int *takers;     /* [source][device]: groups there that take its output */
-    double *times;   /* [device]: operators and transfers */
-    double *sizes;   /* [device] */
+    int *device_of; /* [group] */
+    int *takers;    /* [source][device]: groups there that take its output */
+    double *times;  /* [device]: operators and transfers */
+    double *sizes;  /* [device] */
     uint64_t random;
     int64_t tries;
 } state_t;
@@ -210,13 +211,15 @@ static void improve(state_t *state, int *best)
 {
     size_t bytes = (size_t)state->groups->count * sizeof(*best);
     value_t best_value = descend(state);
+    int vain = 0;
 
     memcpy(best, state->device_of, bytes);
-    while (state->tries < MOST_TRIES) {
+    while (state->tries < MOST_TRIES && vain < MOST_VAIN) {
         value_t value;
 
         kick(state);
         value = descend(state);
+        vain = is_better(&value, &best_value) ? 0 : vain + 1;
         if (!is_better(&best_value, &value)) {
             best_value = value;
             memcpy(best, state->device_of, bytes);

@@ -101,9 +101,9 @@ typedef struct ap_plan_info {
     const char *cluster;  /**< name of the cluster profile */
     const char *cluster_provenance;
     int hosts, devices_per_host;
-    double memory_limit;   /**< bytes one device may use */
-    /** predicted seconds of one training step: under 1f1b sum + (micro_batches - 1) * bottleneck, as
-     *  the optimiser counts; under other schedules simulated (plan_schedule.h) */
+    double memory_limit; /**< bytes one device may use */
+    /** predicted seconds of one training step: under 1f1b sum + (micro_batches - 1) * bottleneck,
+     * as the optimiser counts; under other schedules simulated (plan_schedule.h) */
     double step;
     double sum;            /**< stages and boundaries once through */
     double bottleneck;     /**< largest stage or boundary */

@@ -15,7 +15,8 @@ static const double VERSION_SHARE = 0.5;
 
 enum { TEXT = 32 };
 
-/* Everything of a simulation that is an array; [stages][slices], [stages] or [stages - 1][slices]. */
+/* Everything of a simulation that is an array; [stages][slices], [stages] or [stages - 1][slices].
+ */
 typedef struct arrays {
     int stages, slices;
     int64_t *forward, *backward, *weight, *update, *activation, *gradient, *bytes;
@@ -88,12 +89,13 @@ static xm_status_t price(ap_cross_mesh_t *cross_mesh, const ap_plan_boundary_t *
         status = ap_spec_parse(dst->spec, like->rank, 2, &to.spec);
     }
     memcpy(shape.dims, like->shape, (size_t)like->rank * sizeof(shape.dims[0]));
-    return status == XM_OK ? ap_cross_mesh_cost(cross_mesh, &shape, (int)like->element_size, &from,
-                                                &to, cost)
-                           : status;
+    return status == XM_OK
+               ? ap_cross_mesh_cost(cross_mesh, &shape, (int)like->element_size, &from, &to, cost)
+               : status;
 }
 
-/* What passes from device @p device to the next: its boundary, or from the last back to the first. */
+/* What passes from device @p device to the next: its boundary, or from the last back to the first.
+ */
 static xm_status_t boundary_cost(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh, int device,
                                  ap_cross_mesh_cost_t *cost)
 {
@@ -191,9 +193,9 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
                              ap_schedule_t **result, ap_pipeline_run_t **run)
 {
     int devices = ap_plan_stages(plan);
-    int chunks = simulation->virtual_stages > 0                   ? simulation->virtual_stages
+    int chunks = simulation->virtual_stages > 0                ? simulation->virtual_stages
                  : simulation->kind == AP_SCHEDULE_INTERLEAVED ? 2
-                                                                 : 1;
+                                                               : 1;
     arrays_t arrays = {.stages = devices * chunks,
                        .slices = simulation->slices > 0 ? simulation->slices : 1};
     ap_schedule_t *schedule = NULL;
@@ -236,10 +238,11 @@ xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind)
 {
     return ap_plan_can_have(kind)
                ? XM_OK
-               : xm_error_set(XM_ERR_UNSUPPORTED,
-                              "%s does not keep one stage to a device or whole micro-batches, which "
-                              "a plan cannot say; autopar simulate shows what it would give",
-                              ap_schedule_name(kind));
+               : xm_error_set(
+                     XM_ERR_UNSUPPORTED,
+                     "%s does not keep one stage to a device or whole micro-batches, which "
+                     "a plan cannot say; autopar simulate shows what it would give",
+                     ap_schedule_name(kind));
 }
 
 /* Micro-batches whose activations are held at once, weight halves that wait included. */
@@ -266,12 +269,11 @@ static xm_status_t check_memory(const ap_plan_t *plan, ap_schedule_kind_t kind, 
     if (limit <= 0.0 || needed <= limit) {
         return XM_OK;
     }
-    return xm_error_set(XM_ERR_NO_SOLUTION,
-                        "%s: stage %d needs %s with %d micro-batches in flight, the limit is %s",
-                        ap_schedule_name(kind), index,
-                        xm_text_format_bytes((uint64_t)needed, need, sizeof(need)),
-                        stage->in_flight,
-                        xm_text_format_bytes((uint64_t)limit, most, sizeof(most)));
+    return xm_error_set(
+        XM_ERR_NO_SOLUTION,
+        "%s: stage %d needs %s with %d micro-batches in flight, the limit is %s",
+        ap_schedule_name(kind), index, xm_text_format_bytes((uint64_t)needed, need, sizeof(need)),
+        stage->in_flight, xm_text_format_bytes((uint64_t)limit, most, sizeof(most)));
 }
 
 static xm_status_t rebuild(const ap_plan_t *plan, const ap_schedule_t *schedule,

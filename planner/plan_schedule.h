@@ -36,8 +36,8 @@ typedef struct ap_plan_simulation {
 
 /**
  * Makes the schedule for the plan's stages, checks it (pipeline_check.h) and simulates it. With
- * virtual stages, what passes from the last device to the first is priced like the largest boundary,
- * or with `cross_mesh` as the resharding from the last mesh to the first.
+ * virtual stages, what passes from the last device to the first is priced like the largest
+ * boundary, or with `cross_mesh` as the resharding from the last mesh to the first.
  */
 XM_API xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *simulation,
                                     ap_schedule_t **schedule, ap_pipeline_run_t **run);

@@ -247,9 +247,9 @@ static void draw_pass(const figure_t *figure, const ap_schedule_op_t *op,
                   "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\" "
                   "stroke=\"%s\" stroke-width=\"0.8\"/>\n",
                   x, y + 3, width, LANE - 6,
-                  backward                          ? edge
+                  backward                     ? edge
                   : op->pass == AP_PASS_WEIGHT ? "#fff"
-                                                    : fills[op->stage % COLOURS],
+                                               : fills[op->stage % COLOURS],
                   edge);
     if (width > 12.0) {
         (void)fprintf(figure->file,

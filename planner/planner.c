@@ -145,8 +145,8 @@ static xm_status_t list_micro_batches(run_t *run)
     return XM_OK;
 }
 
-/* The plan under the schedule asked for. A plan whose memory that schedule exceeds is none: *plan is
- * NULL then. */
+/* The plan under the schedule asked for. A plan whose memory that schedule exceeds is none: *plan
+ * is NULL then. */
 static xm_status_t apply_schedule(run_t *run, ap_plan_t **plan)
 {
     ap_plan_t *scheduled = NULL;

@@ -42,7 +42,8 @@ static xm_status_t fill_times(const search_t *search, int granularity, ap_slice_
     return XM_OK;
 }
 
-/* The smallest sum with no slice longer than @p limit, NEVER if there is none; fills sums and last. */
+/* The smallest sum with no slice longer than @p limit, NEVER if there is none; fills sums and last.
+ */
 static int64_t smallest_sum(search_t *search, int64_t limit)
 {
     search->sums[0] = 0;

@@ -1,16 +1,17 @@
 /**
  * @file token_slices.h
  * How to cut a sequence of tokens into slices for a terapipe schedule (Li et al., "TeraPipe:
- * Token-Level Pipeline Parallelism for Training Large-Scale Language Models", ICML'21, section 3.3).
+ * Token-Level Pipeline Parallelism for Training Large-Scale Language Models", ICML'21,
+ * section 3.3).
  *
  * A slice of l tokens after c others takes t(l, c) on each of K equal stages: later slices of one
  * length take longer, since attention looks at all tokens before. One sequence takes
  *
  *     T = sum t_i + (K - 1) max t_i
  *
- * The optimum is found exactly: for a limit on the longest slice a dynamic programme over the tokens
- * done finds the smallest sum; the next limit is just below the longest slice found, until the smallest
- * sum with the smallest possible longest slice cannot beat the best T.
+ * The optimum is found exactly: for a limit on the longest slice a dynamic programme over the
+ * tokens done finds the smallest sum; the next limit is just below the longest slice found, until
+ * the smallest sum with the smallest possible longest slice cannot beat the best T.
  *
  * Units: nanoseconds. Threads: no shared state.
  */

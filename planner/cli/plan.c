@@ -19,7 +19,7 @@ static const uint64_t not_given = UINT64_MAX;
 typedef struct plan_options {
     const char *model, *cluster, *output, *plot, *micro_batches, *stages, *schedule, *like;
     int hosts, devices_per_host, global_batch, recompute, devices;
-    uint64_t memory_limit;
+    uint64_t memory_limit, bandwidth;
     bool json;
 } plan_options_t;
 
@@ -96,6 +96,11 @@ static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o,
          .minimum = 1,
          .maximum = 10000,
          .help = "With --like: devices, instead of the input's."},
+        {.name = "bandwidth",
+         .kind = XM_CLI_BYTES,
+         .target = &o->bandwidth,
+         .argument = "BYTES",
+         .help = "With --like piper: bytes per second between devices, instead of the input's."},
         {.name = "output",
          .letter = 'o',
          .kind = XM_CLI_STRING,
@@ -249,14 +254,17 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
     }
     for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); ++i) {
         if (xm_cli_given(cli, ours[i])) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s has no meaning with --like", ours[i]);
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s has no meaning with --like",
+                                ours[i]);
         }
     }
     like.input = arguments[0];
     like.output = o->output;
+    like.bandwidth = (double)o->bandwidth;
     like.memory = o->memory_limit == not_given ? 0.0 : (double)o->memory_limit;
     if (o->micro_batches != NULL) {
-        status = ap_command_parse_list("--micro-batches", o->micro_batches, micro_batches, 1, &count);
+        status =
+            ap_command_parse_list("--micro-batches", o->micro_batches, micro_batches, 1, &count);
         if (status != XM_OK) {
             return status;
         }
@@ -273,9 +281,9 @@ static xm_status_t run_own(const xm_cli_t *cli, const plan_options_t *o)
     if (count != 0) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "unexpected argument '%s'", arguments[0]);
     }
-    if (o->devices != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--devices is for --like; a cluster has hosts with devices-per-host");
+    if (o->devices != 0 || o->bandwidth != 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is for --like; a cluster has its own",
+                            o->devices != 0 ? "devices" : "bandwidth");
     }
     return run(o);
 }

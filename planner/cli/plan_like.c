@@ -141,6 +141,7 @@ static xm_status_t run_piper(const ap_plan_like_t *like, const char *text, size_
     problem.devices = like->devices > 0 ? like->devices : problem.devices;
     problem.micro_batches = like->micro_batches > 0 ? like->micro_batches : problem.micro_batches;
     problem.memory = like->memory > 0.0 ? like->memory : problem.memory;
+    problem.bandwidth = like->bandwidth > 0.0 ? like->bandwidth : problem.bandwidth;
     status = ap_piper_solve(&problem, &plan);
     if (status == XM_OK) {
         if (!like->json) {
@@ -211,11 +212,10 @@ static xm_status_t run_placement(const ap_plan_like_t *like, const char *text, s
         if (!like->json) {
             print_placement(&problem, &contiguous, &free_form);
         }
-        status = give_document(like, json_pack("{s:s, s:o, s:o}", "planner", "dnn-partitioning",
-                                               "contiguous",
-                                               placement_to_json(&problem, &contiguous),
-                                               "not_contiguous",
-                                               placement_to_json(&problem, &free_form)));
+        status = give_document(
+            like, json_pack("{s:s, s:o, s:o}", "planner", "dnn-partitioning", "contiguous",
+                            placement_to_json(&problem, &contiguous), "not_contiguous",
+                            placement_to_json(&problem, &free_form)));
     }
     ap_placement_clear(&free_form);
     ap_placement_clear(&contiguous);
@@ -230,9 +230,10 @@ xm_status_t ap_plan_like_run(const ap_plan_like_t *like)
     int planner;
     xm_status_t status = xm_text_choose("planner", like->planner, planners, PLANNERS, &planner);
 
-    if (status == XM_OK && planner != PIPER && like->micro_batches > 0) {
-        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "--micro-batches has no meaning with --like %s",
-                              like->planner);
+    if (status == XM_OK && planner != PIPER && (like->micro_batches > 0 || like->bandwidth > 0.0)) {
+        status =
+            xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s has no meaning with --like %s",
+                         like->micro_batches > 0 ? "micro-batches" : "bandwidth", like->planner);
     }
     if (status == XM_OK) {
         status = read_file(like->input, &text, &length);

@@ -16,6 +16,7 @@ typedef struct ap_plan_like {
     int devices;        /**< 0: the input's */
     int micro_batches;  /**< piper; 0: the input's */
     double memory;      /**< bytes of a device; 0: the input's */
+    double bandwidth;   /**< piper, bytes per second; 0: the input's */
     bool json;
 } ap_plan_like_t;
 

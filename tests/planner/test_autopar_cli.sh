@@ -75,7 +75,8 @@ bad "plan: schedule" "autopar simulate shows" "$AUTOPAR" plan --model gpt-125m -
 
 like=$SOURCE_DIR/tests/fixtures
 good "plan --like piper" "time per sample 0.165856 s on 8 devices, no plan is faster" "$AUTOPAR" plan \
-    --like piper "$like/piper/bert32a100.json" --devices 8 --micro-batches 512 --memory-limit 8GB
+    --like piper "$like/piper/bert32a100.json" --devices 8 --micro-batches 512 \
+    --memory-limit 8GiB --bandwidth 25GiB
 good "plan --like piper --json" '"dataParallelDegree"' "$AUTOPAR" plan --like piper \
     "$like/piper/bert32a100.json" --json
 good "plan --like dnn-partitioning" "largest load 41.7458 contiguous (optimal" "$AUTOPAR" plan \

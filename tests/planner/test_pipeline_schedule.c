@@ -81,8 +81,7 @@ static void check_run(const ap_schedule_t *schedule, const ap_pipeline_run_t *ru
         for (int i = 0; i < schedule->op_count[device]; ++i) {
             const ap_schedule_op_t *op = &schedule->ops[device][i];
             const ap_pipeline_span_t *span = &run->spans[device][i];
-            bool send =
-                op->pass == AP_PASS_SEND_ACTIVATION || op->pass == AP_PASS_SEND_GRADIENT;
+            bool send = op->pass == AP_PASS_SEND_ACTIVATION || op->pass == AP_PASS_SEND_GRADIENT;
             bool receive =
                 op->pass == AP_PASS_RECEIVE_ACTIVATION || op->pass == AP_PASS_RECEIVE_GRADIENT;
 

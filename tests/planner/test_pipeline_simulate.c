@@ -70,7 +70,8 @@ static int smaller(int a, int b)
 /* Idle time of the whole pipeline, where every device has `work` to do. */
 static void check_idle(const machine_t *machine, int64_t idle)
 {
-    int64_t work = machine->micro_batches * (machine->forward + machine->backward + machine->weight);
+    int64_t work =
+        machine->micro_batches * (machine->forward + machine->backward + machine->weight);
     ap_schedule_t *schedule;
     ap_pipeline_run_t *run;
 
@@ -129,8 +130,8 @@ static int in_flight_chimera(const machine_t *machine, int device)
     return smaller(half, machine->devices - device) + smaller(half, device + 1);
 }
 
-static const int sizes[][2] = {{1, 1}, {1, 5}, {2, 2}, {2, 3}, {3, 7}, {4, 4}, {4, 8}, {4, 2},
-                               {5, 20}, {8, 8}, {8, 32}, {8, 64}, {16, 40}};
+static const int sizes[][2] = {{1, 1}, {1, 5},  {2, 2}, {2, 3},  {3, 7},  {4, 4},  {4, 8},
+                               {4, 2}, {5, 20}, {8, 8}, {8, 32}, {8, 64}, {16, 40}};
 
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 
@@ -154,9 +155,8 @@ START_TEST(gpipe_1f1b_and_eager_idle_as_published)
                                        .backward = 13,
                                        .weight = 7};
 
-            check_idle(&machine, (machine.devices - 1) *
-                                     (machine.forward + machine.backward +
-                                      (rows[row].split ? 0 : machine.weight)));
+            check_idle(&machine, (machine.devices - 1) * (machine.forward + machine.backward +
+                                                          (rows[row].split ? 0 : machine.weight)));
             check_in_flight(&machine, rows[row].in_flight);
         }
     }
@@ -176,8 +176,8 @@ START_TEST(interleaved_idles_a_share_of_1f1b)
                                            .backward = 13,
                                            .weight = 7};
 
-                check_idle(&machine, (devices - 1) * (machine.forward + machine.backward +
-                                                      machine.weight));
+                check_idle(&machine,
+                           (devices - 1) * (machine.forward + machine.backward + machine.weight));
                 check_in_flight(&machine, in_flight_interleaved);
             }
         }
@@ -214,7 +214,8 @@ END_TEST
 /* Bytes that the two halves of zero-bubble hold, and the idle time inside a device's own span. */
 static void check_zero_bubble(const machine_t *machine, int64_t idle)
 {
-    int64_t work = machine->micro_batches * (machine->forward + machine->backward + machine->weight);
+    int64_t work =
+        machine->micro_batches * (machine->forward + machine->backward + machine->weight);
     bool second = machine->kind == AP_SCHEDULE_ZB_H2;
     int64_t longest = 0;
     ap_schedule_t *schedule;
@@ -229,8 +230,8 @@ static void check_zero_bubble(const machine_t *machine, int64_t idle)
 
         longest = span > longest ? span : longest;
         ck_assert_int_eq(of->peak_in_flight, ahead);
-        ck_assert_int_eq(of->peak_bytes, ahead * machine->activation_bytes +
-                                             waiting * machine->weight_bytes);
+        ck_assert_int_eq(of->peak_bytes,
+                         ahead * machine->activation_bytes + waiting * machine->weight_bytes);
     }
     ck_assert_int_eq(longest, work + idle);
     ap_pipeline_run_destroy(run);
@@ -239,8 +240,8 @@ static void check_zero_bubble(const machine_t *machine, int64_t idle)
 
 START_TEST(zero_bubble_idles_and_holds_as_published)
 {
-    static const int64_t times[][3] = {{10, 10, 10}, {10, 11, 9}, {10, 10, 8}, {10, 12, 6},
-                                       {5, 4, 3}};
+    static const int64_t times[][3] = {
+        {10, 10, 10}, {10, 11, 9}, {10, 10, 8}, {10, 12, 6}, {5, 4, 3}};
 
     for (int devices = 2; devices <= 16; ++devices) {
         for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); ++i) {

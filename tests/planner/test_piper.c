@@ -6,6 +6,8 @@
 #include "planner/import_piper.h"
 #include "xm_test.h"
 
+static const double GIB = 1 << 30;
+
 static char *read_text(const char *path, size_t *length)
 {
     FILE *file = fopen(path, "rb");
@@ -100,30 +102,28 @@ static double verify(const ap_piper_problem_t *problem, const ap_piper_plan_t *p
     return slowest;
 }
 
-/* What Piper's own program prints for its BERT-32. */
+/* What Piper's own program prints for its BERT-32; its gigabytes are binary. */
 START_TEST(published_times_are_reproduced)
 {
     static const struct {
-        double memory;
+        double gibibytes;
         int micro_batches, devices;
         double seconds;
-    } rows[] = {{8e9, 512, 8, 0.165856},     {8e9, 512, 64, 0.020957},
-                {8e9, 512, 512, 0.002845},   {8e9, 512, 2048, 0.001221},
-                {80e9, 512, 8, 0.123105},    {80e9, 512, 64, 0.016885},
-                {80e9, 512, 512, 0.002771},  {80e9, 512, 2048, 0.001185},
-                {80e9, 1920, 8, 0.122007},   {80e9, 1920, 64, 0.015650},
-                {80e9, 1920, 512, 0.002273}, {80e9, 1920, 2048, 0.000664}};
+    } rows[] = {{8, 512, 8, 0.165856},    {8, 512, 64, 0.020957},    {8, 512, 512, 0.002845},
+                {8, 512, 2048, 0.001221}, {80, 512, 8, 0.123105},    {80, 512, 64, 0.016885},
+                {80, 512, 512, 0.002771}, {80, 512, 2048, 0.001185}, {80, 1920, 8, 0.122007},
+                {80, 1920, 64, 0.015650}, {80, 1920, 512, 0.002273}, {80, 1920, 2048, 0.000664}};
     ap_piper_problem_t problem;
 
     load_bert(&problem);
-    problem.bandwidth = 25e9;
+    problem.bandwidth = 25.0 * GIB;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); ++i) {
         ap_piper_plan_t plan;
 
         if (rows[i].devices > 512 && getenv("TEST_FEW") != NULL) {
             continue;
         }
-        problem.memory = rows[i].memory;
+        problem.memory = rows[i].gibibytes * GIB;
         problem.micro_batches = rows[i].micro_batches;
         problem.devices = rows[i].devices;
         ck_assert_xm_ok(ap_piper_solve(&problem, &plan));
@@ -240,8 +240,8 @@ static double brute_stage(const ap_piper_problem_t *problem, unsigned layers, in
                 }
             }
             bytes /= data;
-            bytes += 4.0 * (data - 1) * degree->variants[l].parameters / data /
-                     problem->micro_batches;
+            bytes +=
+                4.0 * (data - 1) * degree->variants[l].parameters / data / problem->micro_batches;
             seconds += bytes / problem->bandwidth + degree->variants[l].time / data;
             memory += degree->variants[l].memory_each * in_flight + degree->variants[l].memory;
         }
@@ -278,8 +278,8 @@ static double brute_force(const ap_piper_problem_t *problem, unsigned left, int 
                 }
                 seconds = brute_stage(problem, layers, tensor, data, (sum + data - 1) / data);
                 if (seconds < best) {
-                    double rest = brute_force(problem, left & ~layers, devices - data * tensor,
-                                              sum - data);
+                    double rest =
+                        brute_force(problem, left & ~layers, devices - data * tensor, sum - data);
 
                     best = fmin(best, fmax(seconds, rest));
                 }
@@ -302,8 +302,8 @@ START_TEST(random_problems_equal_brute_force)
 
         random_problem(&state, &problem);
         for (int sum = 1; sum <= problem.devices && sum <= problem.micro_batches; ++sum) {
-            best = fmin(best, brute_force(&problem, (1U << problem.node_count) - 1,
-                                          problem.devices, sum));
+            best = fmin(
+                best, brute_force(&problem, (1U << problem.node_count) - 1, problem.devices, sum));
         }
         status = ap_piper_solve(&problem, &plan);
         if (isinf(best)) {
@@ -323,8 +323,7 @@ END_TEST
 
 START_TEST(bad_inputs_have_a_sentence)
 {
-#define HEAD                                                                                       \
-    "{\"maxMemoryPerDevice\": 1, \"maxDevices\": 2, \"bandwidth\": 3, \"mbsInBatch\": 4, "
+#define HEAD "{\"maxMemoryPerDevice\": 1, \"maxDevices\": 2, \"bandwidth\": 3, \"mbsInBatch\": 4, "
 #define NODE(id)                                                                                   \
     "{\"id\": " #id ", \"TMPCs\": {\"1\": [{\"id\": \"a\", \"timePerSample\": 1, "                 \
     "\"parameterSize\": 1, \"memoryUsageA\": 1, \"memoryUsageB\": 1, \"syncTimeFw\": {}, "         \
@@ -338,10 +337,10 @@ START_TEST(bad_inputs_have_a_sentence)
         {HEAD "\"nodes\": [{\"id\": \"x\"}], \"edges\": []}", "nodes[0]: id is not an integer"},
         {HEAD "\"nodes\": [" NODE(1) ", " NODE(1) "], \"edges\": []}", "two nodes have the id 1"},
         {HEAD "\"nodes\": [" NODE(1) "], \"edges\": [{\"sourceId\": 1, \"destId\": 5, "
-              "\"communicationCost\": 1}]}",
+                                     "\"communicationCost\": 1}]}",
          "edges[0]: from 1 to 5"},
         {HEAD "\"nodes\": [" NODE(1) ", " NODE(2) "], \"edges\": [{\"sourceId\": 1, \"destId\": 2, "
-              "\"communicationCost\": 1}]}",
+                                                  "\"communicationCost\": 1}]}",
          "node 1, 1 devices, variant 0: syncTimeBw must have an entry for each of 1 edges"},
         {HEAD "\"nodes\": [{\"id\": 1, \"TMPCs\": {\"x\": []}}], \"edges\": []}",
          "'x' is not a number of devices"},
@@ -350,9 +349,8 @@ START_TEST(bad_inputs_have_a_sentence)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); ++i) {
         ap_piper_problem_t problem;
 
-        ck_assert_xm_fails(
-            ap_import_piper("in.json", rows[i].text, strlen(rows[i].text), &problem), XM_ERR_PARSE,
-            rows[i].sentence);
+        ck_assert_xm_fails(ap_import_piper("in.json", rows[i].text, strlen(rows[i].text), &problem),
+                           XM_ERR_PARSE, rows[i].sentence);
     }
 }
 END_TEST

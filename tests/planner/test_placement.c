@@ -254,10 +254,9 @@ START_TEST(bad_inputs_have_a_sentence)
 {
 #define HEAD "{\"maxSizePerFPGA\": 1, \"maxFPGAs\": 2, \"maxCPUs\": 0, "
 #define NODE(id, back)                                                                             \
-    "{\"id\": " #id ", \"supportedOnFpga\": 1, \"cpuLatency\": 1, \"fpgaLatency\": 1, "           \
+    "{\"id\": " #id ", \"supportedOnFpga\": 1, \"cpuLatency\": 1, \"fpgaLatency\": 1, "            \
     "\"isBackwardNode\": " #back "}"
-#define EDGE(from, to, cost)                                                                       \
-    "{\"sourceId\": " #from ", \"destId\": " #to ", \"cost\": " #cost "}"
+#define EDGE(from, to, cost) "{\"sourceId\": " #from ", \"destId\": " #to ", \"cost\": " #cost "}"
     static const struct {
         const char *text, *sentence;
     } rows[] = {
