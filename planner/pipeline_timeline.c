@@ -13,7 +13,7 @@
 enum {
     WIDTH = 1120,
     LEFT = 90,
-    RIGHT = 20,
+    RIGHT = 40,
     PLOT = WIDTH - LEFT - RIGHT,
     TOP = 66,
     LANE = 30,
