@@ -240,6 +240,9 @@ static xm_status_t explain_all(ap_explain_context_t *context, ap_explanation_t *
     if (status == XM_OK) {
         status = explain_count(context, explanation);
     }
+    if (status == XM_OK) {
+        status = ap_explain_schedule(context, explanation);
+    }
     for (int i = 0; i < ap_plan_stages(context->plan) && status == XM_OK; ++i) {
         status = ap_explain_stage(context, i, explanation);
     }
