@@ -6,8 +6,8 @@
 
 #include "planner/placement_groups.h"
 
-/* More down-sets than this are cut along one order instead. */
-enum { MOST_IDEALS = 1000000, MOST_SLOTS = 1 << 14, MOST_CELLS = 1 << 28 };
+/* More down-sets or parts than these are cut along one order instead; half a minute or so. */
+enum { MOST_IDEALS = 1000000, MOST_PAIRS = 300000000, MOST_SLOTS = 1 << 14, MOST_CELLS = 1 << 28 };
 
 /* Sums over a contiguous part: times, memory, and transfers over its border. */
 typedef struct sums {
@@ -182,7 +182,8 @@ static bool walk(search_t *search, int above, part_fn visit, void *arg)
     return found;
 }
 
-static void run(search_t *search)
+/* False when that takes too long. */
+static bool run(search_t *search)
 {
     int count = ap_ideals_count(search->ideals), row = search->problem->accelerators + 1;
 
@@ -190,7 +191,7 @@ static void run(search_t *search)
     for (int slot = 0; slot < search->slots; ++slot) {
         search->best[slot] = 0.0;
     }
-    for (int ideal = 1; ideal < count; ++ideal) {
+    for (int ideal = 1; ideal < count && search->pairs < MOST_PAIRS; ++ideal) {
         double *best = search->best + (size_t)ideal * (size_t)search->slots;
 
         for (int slot = 0; slot < search->slots; ++slot) {
@@ -206,6 +207,7 @@ static void run(search_t *search)
             }
         }
     }
+    return search->pairs < MOST_PAIRS;
 }
 
 /* The part that explains a load, looked for again. */
@@ -282,7 +284,10 @@ static xm_status_t solve_over(search_t *search, int *device_of_group, double *lo
         status = no_memory(groups->count);
         goto free_arrays;
     }
-    run(search);
+    if (!run(search)) {
+        status = xm_error_set(XM_ERR_TIMEOUT, "more than %d parts to look at", MOST_PAIRS);
+        goto free_arrays;
+    }
     *load = search->best[count * (size_t)search->slots - 1];
     if (isinf(*load)) {
         status = xm_error_set(
@@ -392,9 +397,11 @@ static xm_status_t solve_groups(const ap_placement_problem_t *problem,
         return status;
     }
     search.ideals = all;
+    search.pairs = 0;
     search.limit = load * (1.0 + 1e-12);
     status = solve_over(&search, device_of_group, &load);
     placement->exact = status == XM_OK;
+    status = status == XM_ERR_TIMEOUT ? along : status;
     placement->ideals = ap_ideals_count(all);
     placement->pairs = search.pairs;
     ap_ideals_destroy(all);

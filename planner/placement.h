@@ -56,8 +56,9 @@ typedef struct ap_placement {
 } ap_placement_t;
 
 /**
- * The best contiguous placement. A graph with more than a million down-sets is cut along one order
- * of its operators, and `exact` is false. XM_ERR_NO_SOLUTION: nothing fits the memory.
+ * The best contiguous placement. A graph with more than a million down-sets, or 300 million
+ * parts between them, is cut along one order of its operators, and `exact` is false.
+ * XM_ERR_NO_SOLUTION: nothing fits the memory.
  */
 XM_API xm_status_t ap_placement_solve(const ap_placement_problem_t *problem,
                                       ap_placement_t *placement);
