@@ -32,6 +32,12 @@ ap_decision_t *ap_explanation_add(ap_explanation_t *explanation)
     return &explanation->decisions[explanation->count++];
 }
 
+/* What stage slicing made small; under 1f1b this is the predicted step. */
+static double objective(const ap_plan_info_t *info)
+{
+    return info->sum + (double)(info->micro_batches - 1) * info->bottleneck;
+}
+
 static void name_case(const ap_plan_info_t *info, int64_t micro_batches, bool recompute, char *text)
 {
     (void)snprintf(text, AP_CHOICE_TEXT,
@@ -78,7 +84,7 @@ static xm_status_t explain_batches(const ap_explain_context_t *context,
     (void)snprintf(decision->subject, sizeof(decision->subject), "micro-batches");
     (void)snprintf(decision->unit, sizeof(decision->unit), "step");
     name_case(info, info->micro_batches, info->rematerialize, decision->chosen);
-    decision->chosen_seconds = info->step;
+    decision->chosen_seconds = objective(info);
     if (other != NULL) {
         name_case(info, other->micro_batches, other->recompute, decision->runner_up);
         decision->runner_up_seconds = other->step;
@@ -161,7 +167,7 @@ static xm_status_t explain_count(const ap_explain_context_t *context, ap_explana
     (void)snprintf(decision->subject, sizeof(decision->subject), "number of stages");
     (void)snprintf(decision->unit, sizeof(decision->unit), "step");
     (void)snprintf(decision->chosen, sizeof(decision->chosen), "%d", ap_plan_stages(context->plan));
-    decision->chosen_seconds = info->step;
+    decision->chosen_seconds = objective(info);
     if (other.stage_count > 0) {
         (void)snprintf(decision->runner_up, sizeof(decision->runner_up), "%d", other.stage_count);
         decision->runner_up_seconds = other.objective;
@@ -233,6 +239,9 @@ static xm_status_t explain_all(ap_explain_context_t *context, ap_explanation_t *
 
     if (status == XM_OK) {
         status = explain_count(context, explanation);
+    }
+    if (status == XM_OK) {
+        status = ap_explain_schedule(context, explanation);
     }
     for (int i = 0; i < ap_plan_stages(context->plan) && status == XM_OK; ++i) {
         status = ap_explain_stage(context, i, explanation);

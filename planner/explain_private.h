@@ -30,4 +30,7 @@ ap_decision_t *ap_explanation_add(ap_explanation_t *explanation);
 xm_status_t ap_explain_stage(ap_explain_context_t *context, int index,
                              ap_explanation_t *explanation);
 
+/* The pipeline schedule. */
+xm_status_t ap_explain_schedule(const ap_explain_context_t *context, ap_explanation_t *explanation);
+
 #endif

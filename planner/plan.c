@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 #include "planner/plan_private.h"
+#include "planner/plan_schedule.h"
 
 static xm_status_t check_times(const char *place, const double *seconds, int count)
 {
@@ -161,6 +162,7 @@ static xm_status_t check_info(const ap_plan_t *plan)
     const ap_plan_info_t *info = &plan->info;
     const double times[] = {info->step, info->sum, info->bottleneck, info->memory_limit,
                             info->parameters};
+    ap_schedule_kind_t kind;
 
     if (info->hosts < 1 || info->devices_per_host < 1 || info->hosts > 1 << 16 ||
         info->devices_per_host > 1 << 8) {
@@ -174,8 +176,9 @@ static xm_status_t check_info(const ap_plan_t *plan)
                             " micro-batches",
                             info->global_batch, info->micro_batches);
     }
-    if (strcmp(info->schedule, "1f1b") != 0) {
-        return xm_error_set(XM_ERR_PARSE, "schedule: kind '%.40s' is not 1f1b", info->schedule);
+    if (ap_schedule_find(info->schedule, &kind) != XM_OK || !ap_plan_can_have(kind)) {
+        return xm_error_set(XM_ERR_PARSE, "schedule: kind '%.40s' is not one that a plan can have",
+                            info->schedule);
     }
     if (plan->stage_count < 1 || plan->boundary_count != plan->stage_count - 1) {
         return xm_error_set(XM_ERR_PARSE, "%d stages with %d reshardings between them",

@@ -96,13 +96,15 @@ typedef struct ap_plan_info {
     double parameters; /**< trained elements of the model */
     int64_t global_batch;
     int64_t micro_batches;
-    const char *schedule; /**< "1f1b" */
+    const char *schedule; /**< "1f1b", "zb-h1", …: a name of pipeline_schedule.h */
     bool rematerialize;   /**< layers keep their input only and run their forward pass again */
     const char *cluster;  /**< name of the cluster profile */
     const char *cluster_provenance;
     int hosts, devices_per_host;
-    double memory_limit;   /**< bytes one device may use */
-    double step;           /**< predicted seconds of one training step */
+    double memory_limit; /**< bytes one device may use */
+    /** predicted seconds of one training step: under 1f1b sum + (micro_batches - 1) * bottleneck,
+     * as the optimiser counts; under other schedules simulated (plan_schedule.h) */
+    double step;
     double sum;            /**< stages and boundaries once through */
     double bottleneck;     /**< largest stage or boundary */
     const char *optimiser; /**< how the plan was found, one line */

@@ -1,12 +1,15 @@
 #include "planner/plan_print.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/text.h"
 
 enum { TEXT = 32, RANKS_TEXT = 64, SHAPE_TEXT = 96 };
+
+static const double EQUAL = 1e-9;
 
 static const char *ranks_text(const int *ranks, int count, char *text, size_t size)
 {
@@ -108,6 +111,15 @@ void ap_plan_print(const ap_plan_t *plan, FILE *stream)
                   info->schedule, info->rematerialize ? "on" : "off");
     print_stages(plan, stream);
     print_boundaries(plan, stream);
+    /* A step from the simulation of a schedule is no such sum. */
+    if (fabs(info->step - info->sum - (double)(info->micro_batches - 1) * info->bottleneck) >
+        EQUAL * info->step) {
+        (void)fprintf(stream,
+                      "predicted step %s, simulated; once through %s, bottleneck %s; digest %s\n",
+                      seconds_text(info->step, step), seconds_text(info->sum, sum),
+                      seconds_text(info->bottleneck, bottleneck), ap_plan_digest(plan));
+        return;
+    }
     (void)fprintf(
         stream, "predicted step %s = once through %s + %" PRId64 " x bottleneck %s; digest %s\n",
         seconds_text(info->step, step), seconds_text(info->sum, sum), info->micro_batches - 1,

@@ -7,6 +7,7 @@
 
 #include "comm/text.h"
 #include "planner/plan_print.h"
+#include "planner/plan_schedule.h"
 
 /* Lengths in user units (pixels at 100 %). */
 enum {
@@ -233,154 +234,105 @@ static void draw_boundary(const figure_t *figure, int index)
              xm_text_format_seconds(boundary->backward, backward, sizeof(backward)));
 }
 
-/* When each pass of the first micro-batches runs: [stage][micro-batch][backward]. */
-typedef struct timeline {
-    int stages, shown;
-    double *end; /* of each pass; negative: not yet known */
-} timeline_t;
-
-static double *pass_end(const timeline_t *timeline, int stage, int batch, int backward)
+static void draw_pass(const figure_t *figure, const ap_schedule_op_t *op,
+                      const ap_pipeline_span_t *span, double scale)
 {
-    return &timeline->end[(stage * timeline->shown + batch) * 2 + backward];
-}
-
-/* Pass number @p k of a stage in 1F1B: forwards to fill the pipe, then one of each in turn. */
-static void nth_pass(const timeline_t *timeline, int stage, int k, int *batch, int *backward)
-{
-    int warm =
-        timeline->stages - stage < timeline->shown ? timeline->stages - stage : timeline->shown;
-    int pairs = timeline->shown - warm;
-
-    if (k < warm) {
-        *batch = k;
-        *backward = 0;
-    } else if (k < warm + 2 * pairs) {
-        *backward = (k - warm) % 2 == 0;
-        *batch = (k - warm) / 2 + (*backward ? 0 : warm);
-    } else {
-        *batch = k - timeline->shown;
-        *backward = 1;
-    }
-}
-
-/* Start of a pass, or a negative number while what it waits for is not known. */
-static double pass_ready(const figure_t *figure, const timeline_t *timeline, int stage, int batch,
-                         int backward)
-{
-    double ready;
-
-    if (!backward) {
-        if (stage == 0) {
-            return 0.0;
-        }
-        ready = *pass_end(timeline, stage - 1, batch, 0);
-        return ready < 0.0 ? ready : ready + ap_plan_boundary(figure->plan, stage - 1)->forward;
-    }
-    if (stage == timeline->stages - 1) {
-        return *pass_end(timeline, stage, batch, 0);
-    }
-    ready = *pass_end(timeline, stage + 1, batch, 1);
-    return ready < 0.0 ? ready : ready + ap_plan_boundary(figure->plan, stage)->backward;
-}
-
-static void draw_pass(const figure_t *figure, int stage, int batch, int backward, double start,
-                      double end, double scale)
-{
-    double x = MARGIN + LABELS + start * scale, width = (end - start) * scale;
-    int y = figure->timeline + TIMELINE_HEADER + stage * LANE;
+    double x = MARGIN + LABELS + 1e-9 * (double)span->start_ns * scale;
+    double width = 1e-9 * (double)(span->end_ns - span->start_ns) * scale;
+    int y = figure->timeline + TIMELINE_HEADER + op->stage * LANE;
+    const char *edge = edges[op->stage % COLOURS];
+    bool backward = op->pass == AP_PASS_BACKWARD;
 
     (void)fprintf(figure->file,
                   "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\" "
                   "stroke=\"%s\" stroke-width=\"0.8\"/>\n",
                   x, y + 3, width, LANE - 6,
-                  backward ? edges[stage % COLOURS] : fills[stage % COLOURS],
-                  edges[stage % COLOURS]);
+                  backward                     ? edge
+                  : op->pass == AP_PASS_WEIGHT ? "#fff"
+                                               : fills[op->stage % COLOURS],
+                  edge);
     if (width > 12.0) {
         (void)fprintf(figure->file,
                       "<text x=\"%.2f\" y=\"%d\" font-size=\"10\" text-anchor=\"middle\" "
                       "fill=\"%s\">%d</text>\n",
-                      x + 0.5 * width, y + LANE / 2 + 4, backward ? "#fff" : "#222", batch);
+                      x + 0.5 * width, y + LANE / 2 + 4, backward ? "#fff" : "#222",
+                      op->micro_batch);
     }
 }
 
-/* Runs the shown micro-batches; draws when @p scale is positive. Returns when the last one ends. */
-static double run_timeline(const figure_t *figure, timeline_t *timeline, int *next, double scale)
+static bool is_drawn(const ap_schedule_op_t *op)
+{
+    return op->pass == AP_PASS_FORWARD || op->pass == AP_PASS_BACKWARD ||
+           op->pass == AP_PASS_WEIGHT;
+}
+
+/* Draws the passes of all stages when @p scale is positive. Returns when the last one ends. */
+static double draw_passes(const figure_t *figure, const ap_schedule_t *schedule,
+                          const ap_pipeline_run_t *run, double scale)
 {
     double last = 0.0;
-    bool moved = true;
 
-    for (int i = 0; i < timeline->stages * timeline->shown * 2; ++i) {
-        timeline->end[i] = -1.0;
-    }
-    memset(next, 0, (size_t)timeline->stages * sizeof(*next));
-    while (moved) {
-        moved = false;
-        for (int stage = 0; stage < timeline->stages; ++stage) {
-            const ap_plan_stage_t *of = ap_plan_stage(figure->plan, stage);
-            int batch, backward, previous_batch, previous_backward;
-            double start;
-
-            if (next[stage] == 2 * timeline->shown) {
-                continue;
+    for (int stage = 0; stage < run->devices; ++stage) {
+        for (int i = 0; i < schedule->op_count[stage]; ++i) {
+            if (is_drawn(&schedule->ops[stage][i])) {
+                last = fmax(last, 1e-9 * (double)run->spans[stage][i].end_ns);
+                if (scale > 0.0) {
+                    draw_pass(figure, &schedule->ops[stage][i], &run->spans[stage][i], scale);
+                }
             }
-            nth_pass(timeline, stage, next[stage], &batch, &backward);
-            start = pass_ready(figure, timeline, stage, batch, backward);
-            if (start < 0.0) {
-                continue;
-            }
-            if (next[stage] > 0) {
-                nth_pass(timeline, stage, next[stage] - 1, &previous_batch, &previous_backward);
-                start = fmax(start, *pass_end(timeline, stage, previous_batch, previous_backward));
-            }
-            *pass_end(timeline, stage, batch, backward) =
-                start + (backward ? of->backward : of->forward);
-            last = fmax(last, *pass_end(timeline, stage, batch, backward));
-            if (scale > 0.0) {
-                draw_pass(figure, stage, batch, backward, start,
-                          *pass_end(timeline, stage, batch, backward), scale);
-            }
-            ++next[stage];
-            moved = true;
         }
     }
     return last;
 }
 
-static xm_status_t draw_timeline(const figure_t *figure)
+/* How many micro-batches to show; a schedule without flush needs as many as stages. */
+static int shown_batches(const figure_t *figure, ap_schedule_kind_t kind)
 {
     const ap_plan_info_t *info = ap_plan_info(figure->plan);
     int most = 2 * figure->stages + 2 < MOST_SHOWN ? 2 * figure->stages + 2 : MOST_SHOWN;
-    int shown = info->micro_batches < most ? (int)info->micro_batches : most;
-    timeline_t timeline = {.stages = figure->stages, .shown = shown};
-    size_t passes = (size_t)figure->stages * (size_t)shown * 2;
-    int *next = calloc((size_t)figure->stages, sizeof(*next));
-    xm_status_t status = XM_OK;
+
+    if (!ap_schedule_is_synchronous(kind) && most < figure->stages) {
+        most = figure->stages;
+    }
+    return info->micro_batches < most ? (int)info->micro_batches : most;
+}
+
+static xm_status_t draw_timeline(const figure_t *figure)
+{
+    const ap_plan_info_t *info = ap_plan_info(figure->plan);
+    ap_plan_simulation_t simulation = AP_PLAN_SIMULATION_INIT;
+    ap_schedule_t *schedule;
+    ap_pipeline_run_t *run;
+    xm_status_t status = ap_schedule_find(info->schedule, &simulation.kind);
     double length;
     char text[TEXT];
 
-    timeline.end = calloc(passes, sizeof(*timeline.end));
-    if (next == NULL || timeline.end == NULL) {
-        status =
-            xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the timeline of %zu passes", passes);
-        goto free_timeline;
+    if (status != XM_OK) {
+        return status;
     }
-    length = run_timeline(figure, &timeline, next, 0.0);
+    simulation.micro_batches = shown_batches(figure, simulation.kind);
+    simulation.batches = 1;
+    status = ap_plan_simulate(figure->plan, &simulation, &schedule, &run);
+    if (status != XM_OK) {
+        return status;
+    }
+    length = draw_passes(figure, schedule, run, 0.0);
     put_text(figure, MARGIN, figure->timeline + 18, 12, "start",
-             "the first %d of %" PRId64 " micro-batches: light forward, dark backward; %s in all",
-             shown, info->micro_batches, xm_text_format_seconds(length, text, sizeof(text)));
+             "the first %d of %" PRId64 " micro-batches: light forward, dark backward%s; %s in all",
+             schedule->micro_batches, info->micro_batches,
+             schedule->split ? ", white gradients of the parameters" : "",
+             xm_text_format_seconds(length, text, sizeof(text)));
     for (int stage = 0; stage < figure->stages; ++stage) {
         put_text(figure, MARGIN + LABELS - 12,
                  figure->timeline + TIMELINE_HEADER + stage * LANE + LANE / 2.0 + 4, 11, "end",
                  "stage %d", stage);
     }
     if (length > 0.0) {
-        (void)run_timeline(figure, &timeline, next, (figure->width - 2 * MARGIN - LABELS) / length);
+        (void)draw_passes(figure, schedule, run, (figure->width - 2 * MARGIN - LABELS) / length);
     }
-
-free_timeline:
-    free(timeline.end);
-    free(next);
-    return status;
+    ap_pipeline_run_destroy(run);
+    ap_schedule_destroy(schedule);
+    return XM_OK;
 }
 
 xm_status_t ap_plan_plot(const ap_plan_t *plan, const char *path)

@@ -4,8 +4,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "comm/text.h"
+#include "planner/plan_schedule.h"
 #include "planner/planner_private.h"
 
 enum { DEFAULT_BATCH = 1024, MOST_MICRO_BATCHES = 256, MAX_TRIALS = 64 };
@@ -20,6 +21,10 @@ typedef struct run {
     int64_t micro_batches[MAX_TRIALS];
     int count;
     ap_planner_result_t result;
+    double best; /* smallest objective of a plan so far */
+    ap_schedule_kind_t schedule;
+    bool automatic;    /* whichever schedule is fastest */
+    char refused[256]; /* why the last plan did not fit under its schedule */
 } run_t;
 
 xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, ap_planner_setup_t *setup)
@@ -103,6 +108,20 @@ static xm_status_t check_params(const ap_planner_params_t *params)
     return XM_OK;
 }
 
+static xm_status_t find_schedule(run_t *run)
+{
+    const char *name = run->params->schedule;
+    xm_status_t status;
+
+    run->schedule = AP_SCHEDULE_1F1B;
+    run->automatic = name != NULL && strcmp(name, "auto") == 0;
+    if (name == NULL || run->automatic) {
+        return XM_OK;
+    }
+    status = ap_schedule_find(name, &run->schedule);
+    return status == XM_OK ? ap_plan_check_schedule(run->schedule) : status;
+}
+
 static xm_status_t list_micro_batches(run_t *run)
 {
     const ap_planner_params_t *params = run->params;
@@ -126,26 +145,62 @@ static xm_status_t list_micro_batches(run_t *run)
     return XM_OK;
 }
 
-static xm_status_t keep_if_best(run_t *run, ap_planner_case_t *one,
-                                const ap_inter_op_result_t *found)
+/* The plan under the schedule asked for. A plan whose memory that schedule exceeds is none: *plan
+ * is NULL then. */
+static xm_status_t apply_schedule(run_t *run, ap_plan_t **plan)
+{
+    ap_plan_t *scheduled = NULL;
+    xm_status_t status;
+
+    if (run->params->schedule == NULL || strcmp(run->params->schedule, "1f1b") == 0) {
+        return XM_OK;
+    }
+    status = run->automatic ? ap_plan_reschedule_best(*plan, &scheduled)
+                            : ap_plan_reschedule(*plan, run->schedule, &scheduled);
+    ap_plan_destroy(*plan);
+    *plan = scheduled;
+    if (status == XM_ERR_NO_SOLUTION) {
+        (void)snprintf(run->refused, sizeof(run->refused), "%s", xm_last_error());
+        status = XM_OK;
+    }
+    return status;
+}
+
+static xm_status_t build_plan(run_t *run, ap_planner_case_t *one, const ap_inter_op_result_t *found,
+                              ap_plan_t **plan)
 {
     const xm_cluster_profile_t *profile = run->params->profile;
     ap_plan_info_t info = {.model = run->params->model,
                            .global_batch = run->setup.global_batch,
                            .cluster = xm_cluster_profile_name(profile),
                            .cluster_provenance = xm_cluster_profile_provenance(profile)};
-    ap_plan_t *plan;
+    xm_status_t status = ap_plan_build(one->table, found, &info, plan);
+
+    return status == XM_OK ? apply_schedule(run, plan) : status;
+}
+
+/* Under 1f1b the objective is the step, so plans that are worse need not be built. */
+static xm_status_t keep_if_best(run_t *run, ap_planner_case_t *one,
+                                const ap_inter_op_result_t *found)
+{
+    bool simulated = run->params->schedule != NULL && strcmp(run->params->schedule, "1f1b") != 0;
+    ap_plan_t *plan, *best = run->result.plan;
     xm_status_t status;
 
-    if (run->result.plan != NULL && ap_plan_info(run->result.plan)->step <= found->objective) {
+    if (!simulated && best != NULL && ap_plan_info(best)->step <= found->objective) {
         return XM_OK;
     }
-    status = ap_plan_build(one->table, found, &info, &plan);
-    if (status == XM_OK) {
-        ap_plan_destroy(run->result.plan);
-        run->result.plan = plan;
+    status = build_plan(run, one, found, &plan);
+    if (status != XM_OK) {
+        return status;
     }
-    return status;
+    if (plan != NULL && (best == NULL || ap_plan_info(plan)->step < ap_plan_info(best)->step)) {
+        run->result.plan = plan;
+        plan = best;
+    }
+    run->best = found->objective < run->best ? found->objective : run->best;
+    ap_plan_destroy(plan);
+    return XM_OK;
 }
 
 /* Solves an open case. Finding no plan is not a failure here. */
@@ -245,13 +300,12 @@ static xm_status_t list_trials(run_t *run)
 /* The case with the least bound that can still improve the plan enough, or NULL. */
 static ap_planner_trial_t *most_promising(const run_t *run)
 {
-    double best = run->result.plan != NULL ? ap_plan_info(run->result.plan)->step : INFINITY;
     ap_planner_trial_t *promising = NULL;
 
     for (int i = 0; i < run->result.trial_count; ++i) {
         ap_planner_trial_t *trial = &run->result.trials[i];
 
-        if (!trial->exact && trial->bound < best * (1.0 - WORTHWHILE) &&
+        if (!trial->exact && trial->bound < run->best * (1.0 - WORTHWHILE) &&
             (promising == NULL || trial->bound < promising->bound)) {
             promising = trial;
         }
@@ -278,9 +332,12 @@ static xm_status_t try_all(run_t *run)
 
 xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_t *result)
 {
-    run_t run = {.params = params};
+    run_t run = {.params = params, .best = INFINITY};
     xm_status_t status = check_params(params);
 
+    if (status == XM_OK) {
+        status = find_schedule(&run);
+    }
     if (status != XM_OK) {
         return status;
     }
@@ -291,7 +348,10 @@ xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_
     if (status == XM_OK) {
         status = try_all(&run);
     }
-    if (status == XM_OK && run.result.plan == NULL) {
+    if (status == XM_OK && run.result.plan == NULL && !isinf(run.best)) {
+        status = xm_error_set(XM_ERR_NO_SOLUTION, "%s fits under 1f1b only; %s", params->model,
+                              run.refused);
+    } else if (status == XM_OK && run.result.plan == NULL) {
         status = ap_planner_explain_nothing(&run.setup, run.micro_batches[run.count - 1]);
     }
     if (status == XM_OK) {

@@ -53,6 +53,10 @@ typedef struct ap_planner_params {
     int min_stages, max_stages; /**< 0: no limit */
     double memory_limit;        /**< bytes one device may use; 0 means the profile's */
     ap_recompute_t recompute;
+    /** Pipeline schedule of the plan: NULL or "1f1b"; another name of pipeline_schedule.h that a
+     * plan can have (plan_schedule.h); "auto": for every case the schedule with the shortest
+     * simulated step whose memory fits. Stages are sliced for 1f1b's objective in any case. */
+    const char *schedule;
     /** Progress report, may be NULL: fraction done in [0, 1] and what is planned now. */
     void (*progress)(void *arg, double fraction, const char *what);
     void *progress_arg;
@@ -67,8 +71,9 @@ typedef struct ap_planner_params {
 typedef struct ap_planner_trial {
     int64_t micro_batches;
     bool recompute;
-    bool solved;     /**< false: nothing fits, or another case was certain to be better */
-    double step;     /**< predicted seconds of the best plan found; INFINITY when not solved */
+    bool solved; /**< false: nothing fits, or another case was certain to be better */
+    /** Predicted seconds of the best plan found, as 1f1b's objective; INFINITY when not solved. */
+    double step;
     int stage_count; /**< of that plan; 0 when not solved */
     double bound;    /**< no plan of this case is faster; INFINITY: none divides */
     bool exact;      /**< `step` is the smallest of this case */

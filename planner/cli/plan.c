@@ -7,6 +7,7 @@
 #include "cli_support/progress.h"
 #include "comm/text.h"
 #include "planner/cli/command.h"
+#include "planner/cli/plan_like.h"
 #include "planner/plan_print.h"
 #include "planner/planner.h"
 
@@ -16,9 +17,9 @@ static const char program[] = "autopar plan";
 static const uint64_t not_given = UINT64_MAX;
 
 typedef struct plan_options {
-    const char *model, *cluster, *output, *plot, *micro_batches, *stages;
-    int hosts, devices, global_batch, recompute;
-    uint64_t memory_limit;
+    const char *model, *cluster, *output, *plot, *micro_batches, *stages, *schedule, *like;
+    int hosts, devices_per_host, global_batch, recompute, devices;
+    uint64_t memory_limit, bandwidth;
     bool json;
 } plan_options_t;
 
@@ -44,7 +45,7 @@ static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o,
          .help = "Plan for this many such hosts instead of the profile's."},
         {.name = "devices-per-host",
          .kind = XM_CLI_INT,
-         .target = &o->devices,
+         .target = &o->devices_per_host,
          .argument = "DEVICES",
          .minimum = 1,
          .maximum = 64,
@@ -76,6 +77,30 @@ static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o,
          .target = &o->recompute,
          .argument = "auto|off|on",
          .help = "Run the forward pass of layers again in the backward pass (default auto)."},
+        {.name = "schedule",
+         .kind = XM_CLI_STRING,
+         .target = &o->schedule,
+         .argument = "NAME",
+         .help = "Pipeline schedule: 1f1b (default), auto, gpipe, eager-1f1b, eager-1f1b-w, zb-h1, "
+                 "zb-h2 or pipedream-2bw."},
+        {.name = "like",
+         .kind = XM_CLI_STRING,
+         .target = &o->like,
+         .argument = "NAME",
+         .help = "Plan INPUT.json as another planner poses the problem: piper or "
+                 "dnn-partitioning."},
+        {.name = "devices",
+         .kind = XM_CLI_INT,
+         .target = &o->devices,
+         .argument = "COUNT",
+         .minimum = 1,
+         .maximum = 10000,
+         .help = "With --like: devices, instead of the input's."},
+        {.name = "bandwidth",
+         .kind = XM_CLI_BYTES,
+         .target = &o->bandwidth,
+         .argument = "BYTES",
+         .help = "With --like piper: bytes per second between devices, instead of the input's."},
         {.name = "output",
          .letter = 'o',
          .kind = XM_CLI_STRING,
@@ -95,6 +120,8 @@ static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o,
     xm_cli_command_t command = XM_CLI_COMMAND_INIT;
 
     command.program = program;
+    command.arguments = "[INPUT.json]";
+    command.max_arguments = 1;
     command.summary = "Finds the pipeline stages, shardings and micro-batches with the smallest\n"
                       "predicted step time and prints them.";
     command.options = options;
@@ -169,6 +196,7 @@ static xm_status_t fill_params(const plan_options_t *o, int64_t *micro_batches,
     }
     params->memory_limit = o->memory_limit == not_given ? 0.0 : (double)o->memory_limit;
     params->recompute = (ap_recompute_t)o->recompute;
+    params->schedule = o->schedule;
     if (o->micro_batches != NULL) {
         params->micro_batches = micro_batches;
         status = ap_command_parse_list("--micro-batches", o->micro_batches, micro_batches,
@@ -190,7 +218,7 @@ static xm_status_t run(const plan_options_t *o)
     xm_status_t status = fill_params(o, micro_batches, &params);
 
     if (status == XM_OK) {
-        status = ap_command_load_cluster(o->cluster, o->hosts, o->devices, &profile);
+        status = ap_command_load_cluster(o->cluster, o->hosts, o->devices_per_host, &profile);
     }
     if (status != XM_OK) {
         return status;
@@ -209,6 +237,57 @@ static xm_status_t run(const plan_options_t *o)
     return status;
 }
 
+/* Options that say how our own planner plans mean nothing to another planner's problem. */
+static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
+{
+    static const char *const ours[] = {"model",        "cluster", "hosts",    "devices-per-host",
+                                       "global-batch", "stages",  "schedule", "recompute",
+                                       "plot"};
+    ap_plan_like_t like = {.planner = o->like, .devices = o->devices, .json = o->json};
+    int64_t micro_batches[1];
+    size_t count;
+    const char *const *arguments = xm_cli_arguments(cli, &count);
+    xm_status_t status;
+
+    if (count != 1) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--like %s needs the input file", o->like);
+    }
+    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); ++i) {
+        if (xm_cli_given(cli, ours[i])) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s has no meaning with --like",
+                                ours[i]);
+        }
+    }
+    like.input = arguments[0];
+    like.output = o->output;
+    like.bandwidth = (double)o->bandwidth;
+    like.memory = o->memory_limit == not_given ? 0.0 : (double)o->memory_limit;
+    if (o->micro_batches != NULL) {
+        status =
+            ap_command_parse_list("--micro-batches", o->micro_batches, micro_batches, 1, &count);
+        if (status != XM_OK) {
+            return status;
+        }
+        like.micro_batches = (int)micro_batches[0];
+    }
+    return ap_plan_like_run(&like);
+}
+
+static xm_status_t run_own(const xm_cli_t *cli, const plan_options_t *o)
+{
+    size_t count;
+    const char *const *arguments = xm_cli_arguments(cli, &count);
+
+    if (count != 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "unexpected argument '%s'", arguments[0]);
+    }
+    if (o->devices != 0 || o->bandwidth != 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is for --like; a cluster has its own",
+                            o->devices != 0 ? "devices" : "bandwidth");
+    }
+    return run(o);
+}
+
 int ap_command_plan(int argc, char *const *argv)
 {
     plan_options_t options = {.memory_limit = not_given};
@@ -216,7 +295,7 @@ int ap_command_plan(int argc, char *const *argv)
     xm_status_t status = parse_options(argc, argv, &options, &cli);
 
     if (status == XM_OK && !xm_cli_finished(cli)) {
-        status = run(&options);
+        status = options.like != NULL ? run_like(cli, &options) : run_own(cli, &options);
     }
     xm_cli_destroy(cli);
     return status == XM_OK ? 0 : xm_cli_fail(program, status);

@@ -38,7 +38,7 @@ plan=$work/plan.json
 
 good help "Usage: autopar COMMAND" "$AUTOPAR" --help
 good version "autopar 0." "$AUTOPAR" --version
-for command in probe plan shard solve explain; do
+for command in probe plan shard solve simulate explain; do
     good "$command --help" "Usage: autopar $command" "$AUTOPAR" $command --help
 done
 bad "no command" "autopar: a command is needed" "$AUTOPAR"
@@ -55,6 +55,36 @@ good "plan --json" '"reshardings"' "$AUTOPAR" plan --model gpt-125m --cluster "$
     --hosts 1 --devices-per-host 2 --global-batch 32 --micro-batches 4,8 --json
 good explain "runner-up" "$AUTOPAR" explain "$plan" --cluster "$cluster"
 good "explain --json" '"decisions"' "$AUTOPAR" explain "$plan" --cluster "$cluster" --json
+
+good simulate "under 1f1b" "$AUTOPAR" simulate "$plan" --plot "$work/timeline.svg" --trace "$work/trace.json"
+python3 -c 'import sys, xml.dom.minidom as m, json; m.parse(sys.argv[1]); json.load(open(sys.argv[2]))' \
+    "$work/timeline.svg" "$work/trace.json" || fail "the timelines are not well-formed"
+for schedule in gpipe interleaved eager-1f1b eager-1f1b-w chimera zb-h1 zb-h2 terapipe pipedream-2bw; do
+    good "simulate $schedule" "under $schedule" "$AUTOPAR" simulate "$plan" --schedule $schedule \
+        --micro-batches 16 --cluster "$cluster"
+done
+good "simulate --json" '"makespan_ns"' "$AUTOPAR" simulate "$plan" --micro-batches 4 --blocking --json
+bad "simulate: schedule" "unknown pipeline schedule 'gpip'; did you mean gpipe?" \
+    "$AUTOPAR" simulate "$plan" --schedule gpip
+bad "simulate: numbers" "interleaved needs micro-batches in multiples of the 2 devices, not 3" \
+    "$AUTOPAR" simulate "$plan" --schedule interleaved --micro-batches 3
+good "plan --schedule auto" '"kind": "' "$AUTOPAR" plan --model gpt-125m --cluster "$cluster" \
+    --global-batch 32 --micro-batches 8 --stages 2 --schedule auto --json
+bad "plan: schedule" "autopar simulate shows" "$AUTOPAR" plan --model gpt-125m --cluster "$cluster" \
+    --schedule chimera
+
+like=$SOURCE_DIR/tests/fixtures
+good "plan --like piper" "time per sample 0.165856 s on 8 devices, no plan is faster" "$AUTOPAR" plan \
+    --like piper "$like/piper/bert32a100.json" --devices 8 --micro-batches 512 \
+    --memory-limit 8GiB --bandwidth 25GiB
+good "plan --like piper --json" '"dataParallelDegree"' "$AUTOPAR" plan --like piper \
+    "$like/piper/bert32a100.json" --json
+good "plan --like dnn-partitioning" "largest load 41.7458 contiguous (optimal" "$AUTOPAR" plan \
+    --like dnn-partitioning "$like/dnn-partitioning/bert24_training.json"
+bad "plan: unknown planner" "unknown planner 'pipr'; did you mean piper?" "$AUTOPAR" plan --like pipr x
+bad "plan: like without input" "--like piper needs the input file" "$AUTOPAR" plan --like piper
+bad "plan: like and model" "--model has no meaning with --like" "$AUTOPAR" plan --like piper x --model y
+bad "plan: like, no file" "cannot read $work/none.json" "$AUTOPAR" plan --like piper "$work/none.json"
 
 # The rows of docs/autopar.md.
 good "shard: data parallel" "objective 196614.02" "$AUTOPAR" shard mlp2 --mesh 4x1 --batch 1024 \

@@ -57,6 +57,10 @@ START_TEST(every_decision_has_its_numbers)
     decision = find(explanation, "number of stages");
     ck_assert_str_eq(decision->chosen, "2");
     ck_assert_str_ne(decision->runner_up, "2");
+    decision = find(explanation, "schedule");
+    ck_assert_str_eq(decision->chosen, "1f1b");
+    ck_assert_double_lt(decision->runner_up_seconds, INFINITY);
+    ck_assert_ptr_nonnull(strstr(decision->decided_by, "without a pass"));
     decision = find(explanation, "stage 0 (layers 0-");
     ck_assert_double_eq_tol(decision->chosen_seconds, ap_plan_stage_seconds(plan, 0),
                             1e-9 * decision->chosen_seconds);

@@ -206,7 +206,7 @@ START_TEST(documents_are_read_strictly)
         {"\"bytes\": 33554432", "\"bytes\": 33554431", false, XM_ERR_PARSE, "33554431 bytes"},
         {"\"micro_batches\": 128", "\"micro_batches\": 127", false, XM_ERR_PARSE,
          "does not divide into 127"},
-        {"\"1f1b\"", "\"gpipe\"", false, XM_ERR_PARSE, "'gpipe' is not 1f1b"},
+        {"\"1f1b\"", "\"chimera\"", false, XM_ERR_PARSE, "'chimera' is not one that a plan"},
         {"\"in_flight\": 2", "\"in_flight\": 0", false, XM_ERR_PARSE, "0 micro-batches in flight"},
         {"\"layers\": 6", "\"layers\": 7", false, XM_ERR_PARSE, "model of 7 layers"},
         {"\"layers\": 6", "\"layers\": 4294967302", false, XM_ERR_PARSE,

@@ -1,0 +1,247 @@
+#include "planner/cli/plan_like.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli_support/options.h"
+#include "comm/text.h"
+#include "planner/import_dnn_partitioning.h"
+#include "planner/import_piper.h"
+
+enum { PIPER, DNN_PARTITIONING, PLANNERS, TEXT = 32 };
+
+static const char *const planners[PLANNERS] = {"piper", "dnn-partitioning"};
+
+/* Starts of the local search are drawn from this. */
+static const uint64_t SEED = 1;
+
+static xm_status_t read_file(const char *path, char **text, size_t *length)
+{
+    FILE *file = fopen(path, "rb");
+    FILE *memory;
+    char buffer[1 << 16];
+    size_t got;
+    xm_status_t status = XM_OK;
+
+    if (file == NULL) {
+        return xm_error_set(XM_ERR_NOT_FOUND, "cannot read %s: %s", path, strerror(errno));
+    }
+    *text = NULL;
+    memory = open_memstream(text, length);
+    if (memory == NULL) {
+        (void)fclose(file);
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %s", path);
+    }
+    while ((got = fread(buffer, 1, sizeof(buffer), file)) > 0) {
+        (void)fwrite(buffer, 1, got, memory);
+    }
+    if (ferror(file) != 0) {
+        status = xm_error_set(XM_ERR_IO, "cannot read %s: %s", path, strerror(errno));
+    }
+    (void)fclose(file);
+    if (fclose(memory) != 0 && status == XM_OK) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %s", path);
+    }
+    if (status != XM_OK) {
+        free(*text);
+    }
+    return status;
+}
+
+/* Prints the document or writes it to the file asked for. Takes it over; NULL: out of memory. */
+static xm_status_t give_document(const ap_plan_like_t *like, json_t *document)
+{
+    xm_status_t status = XM_OK;
+
+    if (document == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the answer");
+    }
+    if (like->json && json_dumpf(document, stdout, JSON_INDENT(1)) == 0) {
+        (void)putchar('\n');
+    }
+    if (like->output != NULL && json_dump_file(document, like->output, JSON_INDENT(1)) != 0) {
+        status = xm_error_set(XM_ERR_IO, "cannot write %s", like->output);
+    }
+    json_decref(document);
+    return status == XM_OK ? xm_cli_flush() : status;
+}
+
+static json_t *piper_stage_to_json(const ap_piper_problem_t *problem, const ap_piper_stage_t *stage)
+{
+    json_t *nodes = json_array(), *variants = json_object();
+
+    for (int i = 0; i < stage->node_count; ++i) {
+        const ap_piper_node_t *node = &problem->nodes[stage->nodes[i]];
+        char key[TEXT];
+
+        (void)snprintf(key, sizeof(key), "%" PRId64, node->id);
+        (void)json_array_append_new(nodes, json_integer(node->id));
+        for (int j = 0; j < node->degree_count; ++j) {
+            if (node->degrees[j].tensor == stage->tensor) {
+                (void)json_object_set_new(
+                    variants, key, json_string(node->degrees[j].variants[stage->variants[i]].id));
+            }
+        }
+    }
+    return json_pack("{s:o, s:i, s:i, s:o, s:i, s:f, s:f}", "nodes", nodes, "dataParallelDegree",
+                     stage->data, "tensorParallelDegree", stage->tensor, "TMPCids", variants,
+                     "in_flight", stage->in_flight, "seconds_per_sample", stage->seconds,
+                     "memory_bytes", stage->memory);
+}
+
+static json_t *piper_to_json(const ap_piper_problem_t *problem, const ap_piper_plan_t *plan)
+{
+    json_t *stages = json_array();
+
+    for (int i = 0; i < plan->stage_count; ++i) {
+        (void)json_array_append_new(stages, piper_stage_to_json(problem, &plan->stages[i]));
+    }
+    return json_pack("{s:s, s:f, s:b, s:i, s:o}", "planner", "piper", "seconds_per_sample",
+                     plan->seconds, "exact", plan->exact, "devices", plan->devices, "stages",
+                     stages);
+}
+
+static void print_piper(const ap_piper_problem_t *problem, const ap_piper_plan_t *plan)
+{
+    char memory[TEXT];
+
+    (void)printf("# piper: %d layers on %d devices with %s each, %d micro-batches\n",
+                 problem->node_count, problem->devices,
+                 xm_text_format_bytes((uint64_t)problem->memory, memory, sizeof(memory)),
+                 problem->micro_batches);
+    (void)printf("# %5s %6s %4s %6s %9s %14s %12s\n", "stage", "layers", "data", "tensor",
+                 "in flight", "s per sample", "memory");
+    for (int i = 0; i < plan->stage_count; ++i) {
+        const ap_piper_stage_t *stage = &plan->stages[i];
+
+        (void)printf("  %5d %6d %4d %6d %9d %14.6f %12s\n", i, stage->node_count, stage->data,
+                     stage->tensor, stage->in_flight, stage->seconds,
+                     xm_text_format_bytes((uint64_t)stage->memory, memory, sizeof(memory)));
+    }
+    (void)printf("time per sample %.6f s on %d devices, %s; %d contiguous beginnings, %" PRId64
+                 " stages priced\n",
+                 plan->seconds, plan->devices,
+                 plan->exact ? "no plan is faster" : "the best along one order", plan->ideals,
+                 plan->stages_priced);
+}
+
+static xm_status_t run_piper(const ap_plan_like_t *like, const char *text, size_t length)
+{
+    ap_piper_problem_t problem;
+    ap_piper_plan_t plan = {0};
+    xm_status_t status = ap_import_piper(like->input, text, length, &problem);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    problem.devices = like->devices > 0 ? like->devices : problem.devices;
+    problem.micro_batches = like->micro_batches > 0 ? like->micro_batches : problem.micro_batches;
+    problem.memory = like->memory > 0.0 ? like->memory : problem.memory;
+    problem.bandwidth = like->bandwidth > 0.0 ? like->bandwidth : problem.bandwidth;
+    status = ap_piper_solve(&problem, &plan);
+    if (status == XM_OK) {
+        if (!like->json) {
+            print_piper(&problem, &plan);
+        }
+        status = give_document(like, piper_to_json(&problem, &plan));
+    }
+    ap_piper_plan_clear(&plan);
+    ap_piper_problem_clear(&problem);
+    return status;
+}
+
+static json_t *placement_to_json(const ap_placement_problem_t *problem,
+                                 const ap_placement_t *placement)
+{
+    json_t *devices = json_array();
+
+    for (int device = 0; device < placement->devices; ++device) {
+        json_t *nodes = json_array();
+
+        for (int i = 0; i < problem->node_count; ++i) {
+            if (placement->device_of[i] == device) {
+                (void)json_array_append_new(nodes, json_integer(problem->nodes[i].id));
+            }
+        }
+        (void)json_array_append_new(
+            devices, json_pack("{s:s, s:f, s:o}", "kind",
+                               device < problem->accelerators ? "accelerator" : "cpu", "load",
+                               placement->loads[device], "nodes", nodes));
+    }
+    return json_pack("{s:f, s:b, s:o}", "load", placement->load, "exact", placement->exact,
+                     "devices", devices);
+}
+
+static void print_placement(const ap_placement_problem_t *problem, const ap_placement_t *contiguous,
+                            const ap_placement_t *free_form)
+{
+    (void)printf("# dnn-partitioning: %d operators in %d groups on %d accelerators and %d CPUs\n",
+                 problem->node_count, contiguous->groups, problem->accelerators, problem->cpus);
+    (void)printf("# %6s %12s %12s %16s\n", "device", "kind", "load", "not contiguous");
+    for (int device = 0; device < contiguous->devices; ++device) {
+        (void)printf("  %6d %12s %12.4f %16.4f\n", device,
+                     device < problem->accelerators ? "accelerator" : "cpu",
+                     contiguous->loads[device], free_form->loads[device]);
+    }
+    (void)printf("largest load %.4f contiguous (%s; %d contiguous beginnings, %" PRId64
+                 " parts), %.4f not contiguous (local search)\n",
+                 contiguous->load, contiguous->exact ? "optimal" : "best along one order",
+                 contiguous->ideals, contiguous->pairs, free_form->load);
+}
+
+static xm_status_t run_placement(const ap_plan_like_t *like, const char *text, size_t length)
+{
+    ap_placement_problem_t problem;
+    ap_placement_t contiguous = {0}, free_form = {0};
+    xm_status_t status = ap_import_dnn_partitioning(like->input, text, length, &problem);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    problem.accelerators = like->devices > 0 ? like->devices : problem.accelerators;
+    problem.memory = like->memory > 0.0 ? like->memory : problem.memory;
+    status = ap_placement_solve(&problem, &contiguous);
+    if (status == XM_OK) {
+        status = ap_placement_search(&problem, &contiguous, SEED, &free_form);
+    }
+    if (status == XM_OK) {
+        if (!like->json) {
+            print_placement(&problem, &contiguous, &free_form);
+        }
+        status = give_document(
+            like, json_pack("{s:s, s:o, s:o}", "planner", "dnn-partitioning", "contiguous",
+                            placement_to_json(&problem, &contiguous), "not_contiguous",
+                            placement_to_json(&problem, &free_form)));
+    }
+    ap_placement_clear(&free_form);
+    ap_placement_clear(&contiguous);
+    ap_placement_problem_clear(&problem);
+    return status;
+}
+
+xm_status_t ap_plan_like_run(const ap_plan_like_t *like)
+{
+    char *text;
+    size_t length;
+    int planner;
+    xm_status_t status = xm_text_choose("planner", like->planner, planners, PLANNERS, &planner);
+
+    if (status == XM_OK && planner != PIPER && (like->micro_batches > 0 || like->bandwidth > 0.0)) {
+        status =
+            xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s has no meaning with --like %s",
+                         like->micro_batches > 0 ? "micro-batches" : "bandwidth", like->planner);
+    }
+    if (status == XM_OK) {
+        status = read_file(like->input, &text, &length);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    status = planner == PIPER ? run_piper(like, text, length) : run_placement(like, text, length);
+    free(text);
+    return status;
+}

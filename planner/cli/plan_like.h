@@ -1,0 +1,26 @@
+/**
+ * @file plan_like.h
+ * autopar plan --like: problems of other planners, from their own input files.
+ */
+#ifndef AP_CLI_PLAN_LIKE_H
+#define AP_CLI_PLAN_LIKE_H
+
+#include <stdbool.h>
+
+#include "comm/status.h"
+
+typedef struct ap_plan_like {
+    const char *planner; /**< "piper" or "dnn-partitioning" */
+    const char *input;
+    const char *output; /**< file for the answer as JSON, or NULL */
+    int devices;        /**< 0: the input's */
+    int micro_batches;  /**< piper; 0: the input's */
+    double memory;      /**< bytes of a device; 0: the input's */
+    double bandwidth;   /**< piper, bytes per second; 0: the input's */
+    bool json;
+} ap_plan_like_t;
+
+/** Reads the input, solves it, prints the answer. */
+xm_status_t ap_plan_like_run(const ap_plan_like_t *like);
+
+#endif

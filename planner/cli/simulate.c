@@ -1,0 +1,216 @@
+/* autopar simulate: a plan's pipeline under a schedule, event by event. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli_support/options.h"
+#include "comm/text.h"
+#include "planner/cli/command.h"
+#include "planner/pipeline_timeline.h"
+#include "planner/plan_schedule.h"
+
+enum { TEXT = 32, TITLE = 160 };
+
+static const char program[] = "autopar simulate";
+
+typedef struct simulate_options {
+    const char *schedule, *cluster, *trace, *plot;
+    int micro_batches, virtual_stages, slices, batches;
+    bool blocking, json;
+} simulate_options_t;
+
+static xm_status_t parse_options(int argc, char *const *argv, simulate_options_t *o, xm_cli_t **cli)
+{
+    const xm_cli_option_t options[] = {
+        {.name = "schedule",
+         .kind = XM_CLI_STRING,
+         .target = &o->schedule,
+         .argument = "NAME",
+         .help = "gpipe, 1f1b, interleaved, eager-1f1b, eager-1f1b-w, chimera, zb-h1, zb-h2, "
+                 "terapipe or pipedream-2bw (default: the plan's)."},
+        {.name = "micro-batches",
+         .kind = XM_CLI_INT,
+         .target = &o->micro_batches,
+         .argument = "COUNT",
+         .minimum = 1,
+         .maximum = 1 << 20,
+         .help = "So many micro-batches of the plan's size (default: as many as the plan has)."},
+        {.name = "virtual-stages",
+         .kind = XM_CLI_INT,
+         .target = &o->virtual_stages,
+         .argument = "COUNT",
+         .minimum = 1,
+         .maximum = 1024,
+         .help = "interleaved: equal parts of every stage (default 2)."},
+        {.name = "slices",
+         .kind = XM_CLI_INT,
+         .target = &o->slices,
+         .argument = "COUNT",
+         .minimum = 1,
+         .maximum = 65536,
+         .help = "terapipe: equal slices of every micro-batch (default 1)."},
+        {.name = "batches",
+         .kind = XM_CLI_INT,
+         .target = &o->batches,
+         .argument = "COUNT",
+         .minimum = 1,
+         .maximum = 1024,
+         .help = "pipedream-2bw: steps to simulate (default 3)."},
+        {.name = "blocking",
+         .kind = XM_CLI_FLAG,
+         .target = &o->blocking,
+         .help = "Transfers keep their devices busy instead of overlapping with passes."},
+        {.name = "cluster",
+         .kind = XM_CLI_STRING,
+         .target = &o->cluster,
+         .argument = "FILE",
+         .help = "Price the reshardings on this cluster profile (default: as the plan predicts)."},
+        {.name = "trace",
+         .kind = XM_CLI_STRING,
+         .target = &o->trace,
+         .argument = "FILE",
+         .help = "Write the timeline as a Chrome trace."},
+        {.name = "plot",
+         .kind = XM_CLI_STRING,
+         .target = &o->plot,
+         .argument = "FILE",
+         .help = "Write the timeline as SVG."},
+        {.name = "json",
+         .kind = XM_CLI_FLAG,
+         .target = &o->json,
+         .help = "Print every pass with its times as JSON instead of a table."},
+    };
+    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+
+    command.program = program;
+    command.arguments = "PLAN.json";
+    command.summary = "Runs the plan's pipeline under a schedule, event by event, with its\n"
+                      "reshardings: step time, idle time, activations held.";
+    command.options = options;
+    command.option_count = sizeof(options) / sizeof(options[0]);
+    command.min_arguments = 1;
+    command.max_arguments = 1;
+    return xm_cli_parse(&command, argc, argv, cli);
+}
+
+static const char *seconds_text(int64_t nanoseconds, char *text)
+{
+    return xm_text_format_seconds(1e-9 * (double)nanoseconds, text, TEXT);
+}
+
+static void print_table(const ap_plan_t *plan, const ap_schedule_t *schedule,
+                        const ap_pipeline_run_t *run)
+{
+    char step[TEXT], makespan[TEXT];
+
+    (void)printf("# %s under %s: %d micro-batches, %d stages on %d meshes\n",
+                 ap_plan_info(plan)->model, ap_schedule_name(schedule->kind),
+                 schedule->micro_batches, schedule->stages, schedule->devices);
+    (void)printf("# %5s %12s %12s %12s %9s %16s\n", "mesh", "busy", "transfers", "idle",
+                 "in flight", "activations");
+    for (int device = 0; device < run->devices; ++device) {
+        const ap_pipeline_device_t *of = &run->device[device];
+        char busy[TEXT], transfers[TEXT], idle[TEXT], bytes[TEXT];
+
+        (void)printf("  %5d %12s %12s %12s %9d %16s\n", device, seconds_text(of->busy_ns, busy),
+                     seconds_text(of->transfer_ns, transfers),
+                     seconds_text(run->makespan_ns - of->busy_ns - of->transfer_ns, idle),
+                     of->peak_in_flight,
+                     xm_text_format_bytes((uint64_t)of->peak_bytes, bytes, sizeof(bytes)));
+    }
+    (void)printf("step %s", seconds_text(run->step_ns, step));
+    if (schedule->batches > 1) {
+        (void)printf(" of %d in %s", schedule->batches, seconds_text(run->makespan_ns, makespan));
+    }
+    (void)printf(", %.1f %% without a pass\n", 100.0 * run->bubble);
+}
+
+static xm_status_t write_run(const simulate_options_t *o, const ap_plan_t *plan,
+                             const ap_schedule_t *schedule, const ap_pipeline_run_t *run)
+{
+    char title[TITLE];
+    xm_status_t status = XM_OK;
+
+    if (o->json) {
+        char *text = ap_pipeline_text(schedule, run);
+
+        if (text == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the text of the timeline");
+        }
+        (void)puts(text);
+        free(text);
+    } else {
+        print_table(plan, schedule, run);
+    }
+    if (o->trace != NULL) {
+        status = ap_pipeline_trace(schedule, run, o->trace);
+    }
+    if (status == XM_OK && o->plot != NULL) {
+        (void)snprintf(title, sizeof(title), "%.60s on %.60s", ap_plan_info(plan)->model,
+                       ap_plan_info(plan)->cluster);
+        status = ap_pipeline_plot(schedule, run, title, o->plot);
+    }
+    return status == XM_OK ? xm_cli_flush() : status;
+}
+
+static xm_status_t find_kind(const simulate_options_t *o, const ap_plan_t *plan,
+                             ap_plan_simulation_t *simulation)
+{
+    const char *name = o->schedule != NULL ? o->schedule : ap_plan_info(plan)->schedule;
+
+    simulation->micro_batches = o->micro_batches;
+    simulation->virtual_stages = o->virtual_stages;
+    simulation->slices = o->slices;
+    simulation->batches = o->batches;
+    simulation->blocking = o->blocking;
+    return ap_schedule_find(name, &simulation->kind);
+}
+
+static xm_status_t run(const char *path, const simulate_options_t *o)
+{
+    ap_plan_simulation_t simulation = AP_PLAN_SIMULATION_INIT;
+    xm_cluster_profile_t *profile = NULL;
+    ap_schedule_t *schedule = NULL;
+    ap_pipeline_run_t *done = NULL;
+    ap_plan_t *plan;
+    xm_status_t status = ap_plan_load(path, &plan);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    status = find_kind(o, plan, &simulation);
+    if (status == XM_OK && o->cluster != NULL) {
+        status = ap_command_load_cluster(o->cluster, ap_plan_info(plan)->hosts,
+                                         ap_plan_info(plan)->devices_per_host, &profile);
+        if (status == XM_OK) {
+            status = ap_cross_mesh_create(profile, &simulation.cross_mesh);
+        }
+    }
+    if (status == XM_OK) {
+        status = ap_plan_simulate(plan, &simulation, &schedule, &done);
+    }
+    if (status == XM_OK) {
+        status = write_run(o, plan, schedule, done);
+    }
+    ap_pipeline_run_destroy(done);
+    ap_schedule_destroy(schedule);
+    ap_cross_mesh_destroy(simulation.cross_mesh);
+    xm_cluster_profile_destroy(profile);
+    ap_plan_destroy(plan);
+    return status;
+}
+
+int ap_command_simulate(int argc, char *const *argv)
+{
+    simulate_options_t options = {0};
+    xm_cli_t *cli = NULL;
+    xm_status_t status = parse_options(argc, argv, &options, &cli);
+
+    if (status == XM_OK && !xm_cli_finished(cli)) {
+        size_t count;
+
+        status = run(xm_cli_arguments(cli, &count)[0], &options);
+    }
+    xm_cli_destroy(cli);
+    return status == XM_OK ? 0 : xm_cli_fail(program, status);
+}
