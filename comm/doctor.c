@@ -164,30 +164,30 @@ int xm_doctor_list(xm_doctor_t *doctor, const char *path,
     return count > 0 ? count : 0;
 }
 
-int64_t xm_doctor_count_list(const char *text)
+bool xm_doctor_mark_list(const char *text, bool *marks, int size)
 {
-    int64_t count = 0;
-
     for (const char *at = text;;) {
         char *end;
-        long long first = strtoll(at, &end, 10), last = first;
+        long first = strtol(at, &end, 10), last = first;
 
         if (end == at) {
-            return -1;
+            return false;
         }
         if (*end == '-') {
             at = end + 1;
-            last = strtoll(at, &end, 10);
+            last = strtol(at, &end, 10);
             if (end == at) {
-                return -1;
+                return false;
             }
         }
-        if (last < first) {
-            return -1;
+        if (first < 0 || last < first || last >= size) {
+            return false;
         }
-        count += last - first + 1;
+        for (long i = first; i <= last; ++i) {
+            marks[i] = true;
+        }
         if (*end != ',') {
-            return *end == '\0' ? count : -1;
+            return *end == '\0';
         }
         at = end + 1;
     }

@@ -81,6 +81,8 @@ typedef struct xm_doctor_params {
     bool verbs;                    /**< the transport is verbs, else UCX */
     bool spin;                     /**< waiting ranks poll */
     int local_ranks, ranks;        /**< of the job on this machine, and in all; at least 1 */
+    int local_cores; /**< hardware threads that its local ranks together may run on; 0: those of this
+                        process */
 } xm_doctor_params_t;
 
 #define XM_DOCTOR_PARAMS_INIT                                                                      \

@@ -14,7 +14,7 @@ static const struct {
     const char *subject;
     xm_verdict_t verdict; /* of a difference */
     const char *advice;
-} aspects[XM_ASPECT_COUNT] = {
+} aspects[XM_ASPECT_COMPARED] = {
     [XM_ASPECT_CROSSMESH] = {"crossmesh on all ranks", XM_VERDICT_FAIL,
                              "Install the same version everywhere."},
     [XM_ASPECT_SETTINGS] = {"settings on all ranks", XM_VERDICT_FAIL,
@@ -176,7 +176,7 @@ bool xm_doctor_compare(const xm_card_t *cards, int ranks, xm_findings_t *finding
 {
     bool ok = true;
 
-    for (int aspect = 0; ok && aspect < XM_ASPECT_COUNT; ++aspect) {
+    for (int aspect = 0; ok && aspect < XM_ASPECT_COMPARED; ++aspect) {
         ok = compare_aspect(cards, ranks, aspect, findings);
     }
     return ok && compare_clocks(cards, ranks, findings);

@@ -69,6 +69,7 @@ static void format_rdma_mtus(const xm_doctor_facts_t *facts, char *text, size_t 
 static void fill_card(const xm_doctor_params_t *params, xm_card_t *card)
 {
     char text[XM_CARD_TEXT_SIZE];
+    xm_doctor_t doctor = {.params = params};
     xm_versions_t versions;
 
     *card = (xm_card_t){0};
@@ -85,6 +86,9 @@ static void fill_card(const xm_doctor_params_t *params, xm_card_t *card)
     set_text(card, XM_ASPECT_MTU, text);
     format_rdma_mtus(params->facts, text, sizeof(text));
     set_text(card, XM_ASPECT_RDMA_MTU, text);
+    if (xm_doctor_read_cores(&doctor, text, sizeof(text))) {
+        set_text(card, XM_ASPECT_CORES, text);
+    }
 }
 
 /* ---- the clocks ------------------------------------------------------------------------------ */
@@ -290,6 +294,26 @@ static xm_status_t compare(xm_checkup_t *self)
     return status;
 }
 
+/* Launchers bind ranks to cores of their own: what counts is what those of a host have together. */
+static void count_local(const xm_checkup_t *self, int rank, xm_doctor_params_t *params)
+{
+    bool marks[XM_DOCTOR_CORES] = {false}, told = true;
+
+    params->ranks = self->ranks;
+    params->local_ranks = params->local_cores = 0;
+    for (int r = 0; r < self->ranks; ++r) {
+        if (strcmp(self->cards[r].host, self->cards[rank].host) == 0) {
+            ++params->local_ranks;
+            told = xm_doctor_mark_list(self->cards[r].text[XM_ASPECT_CORES], marks,
+                                       XM_DOCTOR_CORES) &&
+                   told;
+        }
+    }
+    for (int i = 0; told && i < XM_DOCTOR_CORES; ++i) {
+        params->local_cores += marks[i];
+    }
+}
+
 static xm_status_t examine(xm_bootstrap_t *bootstrap, double timeout,
                            const xm_doctor_params_t *params, xm_checkup_t *self)
 {
@@ -305,12 +329,8 @@ static xm_status_t examine(xm_bootstrap_t *bootstrap, double timeout,
     if (status == XM_OK) {
         status = gather_cards(bootstrap, timeout, self);
     }
-    own.ranks = self->ranks;
-    own.local_ranks = 0;
-    for (int r = 0; status == XM_OK && r < self->ranks; ++r) {
-        own.local_ranks += strcmp(self->cards[r].host, self->cards[rank].host) == 0;
-    }
     if (status == XM_OK) {
+        count_local(self, rank, &own);
         status = xm_doctor_examine(&own, &findings);
     }
     if (status < 0) {

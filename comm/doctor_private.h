@@ -49,8 +49,15 @@ bool xm_doctor_read_number(const xm_doctor_t *doctor, int64_t *number, const cha
 int xm_doctor_list(xm_doctor_t *doctor, const char *path,
                    void (*visit)(xm_doctor_t *doctor, const char *name, void *arg), void *arg);
 
-/** Numbers in a list such as "0-3,8" of the kernel; -1: it is none. */
-int64_t xm_doctor_count_list(const char *text);
+/** Marks the numbers of a list such as "0-3,8" of the kernel, below @p size, in @p marks. False: it
+ * is none, or has others. */
+bool xm_doctor_mark_list(const char *text, bool *marks, int size);
+
+/** Most hardware threads that are looked at. */
+enum { XM_DOCTOR_CORES = 8192 };
+
+/** The list of hardware threads that this process may run on; false: the kernel does not tell. */
+bool xm_doctor_read_cores(const xm_doctor_t *doctor, char *list, size_t size);
 
 /** The different MTUs of the NICs that are up below a root (NULL: this machine), ascending: "1500",
  * "1500 9000"; "" without NICs. */

@@ -168,20 +168,37 @@ static void check_ptrace(xm_doctor_t *doctor)
     }
 }
 
+bool xm_doctor_read_cores(const xm_doctor_t *doctor, char *list, size_t size)
+{
+    return read_status(doctor, "\nCpus_allowed_list:", list, size);
+}
+
+/* Of this process; 0: nobody knows. */
+static int count_cores(const xm_doctor_t *doctor)
+{
+    bool marks[XM_DOCTOR_CORES] = {false};
+    char list[512];
+    int count = 0;
+
+    if (xm_doctor_read_cores(doctor, list, sizeof(list)) &&
+        xm_doctor_mark_list(list, marks, XM_DOCTOR_CORES)) {
+        for (int i = 0; i < XM_DOCTOR_CORES; ++i) {
+            count += marks[i];
+        }
+    }
+    return count;
+}
+
 static void check_cores(xm_doctor_t *doctor)
 {
     static const char subject[] = "cores";
     const xm_doctor_params_t *params = doctor->params;
-    char list[512];
-    int64_t cores = -1;
+    int cores = params->local_cores > 0 ? params->local_cores : count_cores(doctor);
 
-    if (read_status(doctor, "\nCpus_allowed_list:", list, sizeof(list))) {
-        cores = xm_doctor_count_list(list);
-    }
-    if (cores < 0) {
+    if (cores == 0) {
         xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "", "the kernel does not tell");
     } else if (cores >= params->local_ranks) {
-        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "%d for %d local rank%s", (int)cores,
+        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "%d for %d local rank%s", cores,
                        params->local_ranks, params->local_ranks == 1 ? "" : "s");
     } else {
         xm_doctor_note(doctor, params->spin ? XM_VERDICT_FAIL : XM_VERDICT_WARN, subject,
@@ -189,7 +206,7 @@ static void check_cores(xm_doctor_t *doctor)
                                       "keep each other from running."
                                     : "Give each rank a core (the launcher's binding, the "
                                       "container's limits); times are those of the cores else.",
-                       "%d (%s) for %d local ranks%s", (int)cores, list, params->local_ranks,
+                       "%d for %d local ranks%s", cores, params->local_ranks,
                        params->spin ? " that poll" : "");
     }
 }

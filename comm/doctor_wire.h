@@ -12,7 +12,7 @@
 
 #include "comm/doctor.h"
 
-/** What is compared. */
+/** What a card says; all but the last is compared. */
 typedef enum xm_aspect {
     XM_ASPECT_CROSSMESH,
     XM_ASPECT_SETTINGS,
@@ -23,6 +23,8 @@ typedef enum xm_aspect {
     XM_ASPECT_LINUX,
     XM_ASPECT_MTU,
     XM_ASPECT_RDMA_MTU,
+    XM_ASPECT_COMPARED,
+    XM_ASPECT_CORES = XM_ASPECT_COMPARED, /**< that the rank may run on; not compared */
     XM_ASPECT_COUNT
 } xm_aspect_t;
 

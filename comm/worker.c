@@ -197,9 +197,12 @@ static xm_status_t advance(xm_worker_t *worker, bool *moved)
         int64_t next;
         xm_status_t status = xm_worker_poll_faults(worker);
 
-        write_metrics(worker, xm_worker_now(worker));
         *moved = true; /* what was read may be the end of an allgather: the caller must look */
-        return status < 0 ? status : look_around(worker, &next);
+        if (status == XM_OK) {
+            write_metrics(worker, xm_worker_now(worker));
+            status = look_around(worker, &next);
+        }
+        return status;
     }
     return worker->heartbeat != NULL && xm_heartbeat_take_news(worker->heartbeat) ? hear(worker)
                                                                                   : XM_OK;

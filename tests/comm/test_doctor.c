@@ -325,7 +325,7 @@ START_TEST(findings_have_the_numbers)
                      "gpu2, gpu3: every NIC is behind the link between processors");
     ck_assert_str_eq(find(findings, "TCP buffers")->text,
                      "grow to 4.00 MiB; 11.92 MiB are under way in 1 ms at 100 Gbit/s");
-    ck_assert_str_eq(find(findings, "cores")->text, "2 (0,4) for 8 local ranks");
+    ck_assert_str_eq(find(findings, "cores")->text, "2 for 8 local ranks");
     ck_assert_str_eq(find(findings, "open files")->text,
                      "1048576; a job of 16 ranks may need 224");
     xm_findings_destroy(findings);
@@ -374,15 +374,49 @@ START_TEST(this_machine_can_be_examined)
 }
 END_TEST
 
-START_TEST(lists_of_the_kernel_are_counted)
+static int count_list(const char *text)
 {
-    ck_assert_int_eq(xm_doctor_count_list("0-15"), 16);
-    ck_assert_int_eq(xm_doctor_count_list("0,2,4-5"), 4);
-    ck_assert_int_eq(xm_doctor_count_list("7"), 1);
-    ck_assert_int_eq(xm_doctor_count_list(""), -1);
-    ck_assert_int_eq(xm_doctor_count_list("3-1"), -1);
-    ck_assert_int_eq(xm_doctor_count_list("0-"), -1);
-    ck_assert_int_eq(xm_doctor_count_list("0,x"), -1);
+    bool marks[16] = {false};
+    int count = 0;
+
+    if (!xm_doctor_mark_list(text, marks, 16)) {
+        return -1;
+    }
+    for (int i = 0; i < 16; ++i) {
+        count += marks[i];
+    }
+    return count;
+}
+
+START_TEST(lists_of_the_kernel_are_read)
+{
+    ck_assert_int_eq(count_list("0-15"), 16);
+    ck_assert_int_eq(count_list("0,2,4-5"), 4);
+    ck_assert_int_eq(count_list("7"), 1);
+    ck_assert_int_eq(count_list("1-3,2-4"), 4);
+    ck_assert_int_eq(count_list(""), -1);
+    ck_assert_int_eq(count_list("3-1"), -1);
+    ck_assert_int_eq(count_list("0-"), -1);
+    ck_assert_int_eq(count_list("0,x"), -1);
+    ck_assert_int_eq(count_list("16"), -1);
+    ck_assert_int_eq(count_list("-1"), -1);
+}
+END_TEST
+
+/* A launcher's binding gives each rank a core of its own. */
+START_TEST(bound_ranks_have_their_cores_together)
+{
+    machine_t machine;
+    xm_findings_t *findings;
+
+    begin(&machine);
+    load(&machine, "cores-shared.tree");
+    machine.params.local_cores = 8;
+    findings = examine(&machine);
+    ck_assert_str_eq(find(findings, "cores")->text, "8 for 8 local ranks");
+    ck_assert_int_eq(find(findings, "cores")->verdict, XM_VERDICT_OK);
+    xm_findings_destroy(findings);
+    shell("rm -r '%s'", machine.root);
 }
 END_TEST
 
@@ -491,7 +525,8 @@ int main(void)
     tcase_add_test(tcase, findings_have_the_numbers);
     tcase_add_test(tcase, a_machine_that_tells_nothing);
     tcase_add_test(tcase, this_machine_can_be_examined);
-    tcase_add_test(tcase, lists_of_the_kernel_are_counted);
+    tcase_add_test(tcase, lists_of_the_kernel_are_read);
+    tcase_add_test(tcase, bound_ranks_have_their_cores_together);
     tcase_add_test(tcase, the_odd_rank_is_named);
     tcase_add_test(tcase, equal_ranks_are_well);
     tcase_add_test(tcase, records_survive_the_wire_and_rubbish_does_not);
