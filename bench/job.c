@@ -207,13 +207,13 @@ static xm_status_t run_cases(job_t *job)
 {
     xm_status_t status = XM_OK;
 
-    job->info = (rb_job_info_t){.options = job->options,
-                                .selection = &job->selection,
-                                .hosts = &job->hosts,
-                                .rates = &job->rates,
-                                .ranks = job->ranks,
-                                .start = xm_worker_describe(job->worker, job->start,
-                                                            sizeof(job->start))};
+    job->info =
+        (rb_job_info_t){.options = job->options,
+                        .selection = &job->selection,
+                        .hosts = &job->hosts,
+                        .rates = &job->rates,
+                        .ranks = job->ranks,
+                        .start = xm_worker_describe(job->worker, job->start, sizeof(job->start))};
     if (xm_worker_rank(job->worker) == 0) {
         status = rb_report_create(&job->info, &job->report);
     }

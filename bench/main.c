@@ -27,8 +27,8 @@ static int launch(const rb_options_t *options, const rb_selection_t *selection)
     xm_status_t status;
 
     params.ranks = options->ranks;
-    params.ranks_per_host = selection != NULL ? rb_cluster_ranks_per_host(options, selection)
-                                              : options->ranks_per_host;
+    params.ranks_per_host =
+        selection != NULL ? rb_cluster_ranks_per_host(options, selection) : options->ranks_per_host;
     params.argv = options->argv;
     status = rb_options_emulate(options) ? rb_emulation_launch(options, &params, &exit_status)
                                          : xm_launch(&params, &exit_status);
@@ -154,8 +154,8 @@ int main(int argc, char **argv)
     if (env.rank >= 0 && status == XM_OK && options.check) {
         exit_status = rb_check_run(&options, &env);
     } else if (env.rank >= 0 &&
-        (status < 0 || !(options.list || options.show_topology || options.dry_run ||
-                         options.transport == RB_TRANSPORT_SIM))) {
+               (status < 0 || !(options.list || options.show_topology || options.dry_run ||
+                                options.transport == RB_TRANSPORT_SIM))) {
         exit_status = rb_job_run(&options, status, &env);
     } else if (status < 0) {
         exit_status = xm_cli_fail(program, status);

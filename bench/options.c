@@ -288,9 +288,8 @@ static xm_status_t check_origin(const rb_options_t *o)
 /* --check has its own table and document, and needs real ranks. */
 static xm_status_t check_doctor(const rb_options_t *o)
 {
-    static const char *const others[] = {"list",      "show-topology", "dry-run",
-                                         "json-file", "trace",         "plot",
-                                         "dump-plan"};
+    static const char *const others[] = {"list",  "show-topology", "dry-run",  "json-file",
+                                         "trace", "plot",          "dump-plan"};
     const char *given = first_given(o->cli, others, sizeof(others) / sizeof(others[0]));
 
     if (o->check && given != NULL) {

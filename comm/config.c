@@ -87,10 +87,11 @@ static xm_status_t check_levels(const xm_config_row_t *row, const char *text)
         (void)snprintf(names + used, sizeof(names) - used, "%s%s", s > 0 ? ", " : "",
                        xm_log_subject_name((xm_log_subject_t)s));
     }
-    return xm_error_set(XM_ERR_PARSE,
-                        "%s: '%.*s' is neither a level (error, warn, info, debug, trace) nor of the "
-                        "form SUBJECT=LEVEL with one of %s",
-                        row->name, length, bad, names);
+    return xm_error_set(
+        XM_ERR_PARSE,
+        "%s: '%.*s' is neither a level (error, warn, info, debug, trace) nor of the "
+        "form SUBJECT=LEVEL with one of %s",
+        row->name, length, bad, names);
 }
 
 typedef union {

@@ -210,8 +210,7 @@ void xm_counters_on_end(const xm_transport_t *transport, int peer, xm_direction_
 
 void xm_counters_on_copy(const xm_transport_t *transport, int peer, size_t bytes)
 {
-    xm_peer_counters_t *counted =
-        transport->counters != NULL ? find_peer(transport, peer) : NULL;
+    xm_peer_counters_t *counted = transport->counters != NULL ? find_peer(transport, peer) : NULL;
 
     if (counted != NULL) {
         xm_count(&counted->copies, 1);

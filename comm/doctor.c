@@ -200,8 +200,8 @@ xm_status_t xm_doctor_examine(const xm_doctor_params_t *params, xm_findings_t **
     xm_doctor_t doctor = {.params = params, .facts = params->facts};
     xm_status_t status;
 
-    if (params->struct_size < sizeof(*params) || params->facts == NULL ||
-        params->local_ranks < 1 || params->ranks < params->local_ranks) {
+    if (params->struct_size < sizeof(*params) || params->facts == NULL || params->local_ranks < 1 ||
+        params->ranks < params->local_ranks) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "xm_doctor_examine: struct_size %zu, %d of %d ranks, %s facts",
                             params->struct_size, params->local_ranks, params->ranks,

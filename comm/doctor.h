@@ -1,7 +1,7 @@
 /**
  * @file doctor.h
- * Looks at a machine before a job does: whether limits, NICs, GPUs, clocks and the kernel's settings
- * are what fast transfers need, and what to do where they are not.
+ * Looks at a machine before a job does: whether limits, NICs, GPUs, clocks and the kernel's
+ * settings are what fast transfers need, and what to do where they are not.
  *
  * Each finding is of one subject and has a verdict:
  *  - ok: nothing to do;
@@ -65,6 +65,7 @@ typedef struct xm_doctor_facts {
         char name[XM_DOCTOR_NAME_SIZE]; /**< "mlx5_0:1" */
         int mtu, max_mtu;
     } port[XM_DOCTOR_PORTS];
+    char ucx_version[32];
     char ucx_transports[XM_DOCTOR_TEXT_SIZE]; /**< that UCX offers, with blanks between */
     char ucx_failure[XM_DOCTOR_TEXT_SIZE];    /**< why UCX does not start; "" when it does */
     char settings[XM_DOCTOR_TEXT_SIZE]; /**< what is wrong with the XM_ variables; "": nothing */
@@ -81,8 +82,8 @@ typedef struct xm_doctor_params {
     bool verbs;                    /**< the transport is verbs, else UCX */
     bool spin;                     /**< waiting ranks poll */
     int local_ranks, ranks;        /**< of the job on this machine, and in all; at least 1 */
-    int local_cores; /**< hardware threads that its local ranks together may run on; 0: those of this
-                        process */
+    int local_cores; /**< hardware threads that its local ranks together may run on; 0: those of
+                        this process */
 } xm_doctor_params_t;
 
 #define XM_DOCTOR_PARAMS_INIT                                                                      \

@@ -131,7 +131,8 @@ static bool compare_aspect(const xm_card_t *cards, int ranks, int aspect, xm_fin
 /* How far off a clock certainly is, in seconds. */
 static double certain_offset(const xm_card_t *card)
 {
-    double offset = (double)card->offset_ns * 1e-9, uncertainty = (double)card->uncertainty_ns * 1e-9;
+    double offset = (double)card->offset_ns * 1e-9,
+           uncertainty = (double)card->uncertainty_ns * 1e-9;
     double size = offset < 0 ? -offset : offset;
 
     return size > uncertainty ? size - uncertainty : 0;

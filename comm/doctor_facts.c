@@ -132,6 +132,7 @@ static void read_ucx(xm_doctor_facts_t *facts)
     ucp_context_h context;
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);
 
+    (void)snprintf(facts->ucx_version, sizeof(facts->ucx_version), "%s", ucp_get_version_string());
     if (status != UCS_OK) {
         (void)snprintf(facts->ucx_failure, sizeof(facts->ucx_failure),
                        "refuses its UCX_ variables: %s", ucs_status_string(status));

@@ -262,8 +262,8 @@ static xm_status_t gather_findings(xm_bootstrap_t *bootstrap, double timeout, xm
     for (size_t i = 0; i < count; ++i) {
         xm_finding_encode(xm_findings_get(own, (int)i), blob + i * XM_FINDING_SIZE);
     }
-    status = xm_bootstrap_allgatherv(bootstrap, blob, count * XM_FINDING_SIZE, &all, &offsets,
-                                     timeout);
+    status =
+        xm_bootstrap_allgatherv(bootstrap, blob, count * XM_FINDING_SIZE, &all, &offsets, timeout);
     free(blob);
     for (int rank = 0; status == XM_OK && rank < self->ranks; ++rank) {
         status = add_blob(self, rank, (const uint8_t *)all + offsets[rank],
@@ -304,9 +304,9 @@ static void count_local(const xm_checkup_t *self, int rank, xm_doctor_params_t *
     for (int r = 0; r < self->ranks; ++r) {
         if (strcmp(self->cards[r].host, self->cards[rank].host) == 0) {
             ++params->local_ranks;
-            told = xm_doctor_mark_list(self->cards[r].text[XM_ASPECT_CORES], marks,
-                                       XM_DOCTOR_CORES) &&
-                   told;
+            told =
+                xm_doctor_mark_list(self->cards[r].text[XM_ASPECT_CORES], marks, XM_DOCTOR_CORES) &&
+                told;
         }
     }
     for (int i = 0; told && i < XM_DOCTOR_CORES; ++i) {
@@ -352,10 +352,9 @@ xm_status_t xm_checkup_create(xm_bootstrap_t *bootstrap, double timeout,
     }
     self->ranks = bootstrap != NULL ? xm_bootstrap_size(bootstrap) : 1;
     self->cards = calloc((size_t)self->ranks, sizeof(*self->cards));
-    status = self->cards != NULL
-                 ? examine(bootstrap, timeout, params, self)
-                 : xm_error_set(XM_ERR_NO_MEMORY, "no memory for the cards of %d ranks",
-                                self->ranks);
+    status = self->cards != NULL ? examine(bootstrap, timeout, params, self)
+                                 : xm_error_set(XM_ERR_NO_MEMORY,
+                                                "no memory for the cards of %d ranks", self->ranks);
     if (status < 0) {
         xm_checkup_destroy(self);
         return status;

@@ -251,10 +251,11 @@ static void check_interfaces(xm_doctor_t *doctor, const interfaces_t *found)
                        "out of XM_NICS: unequal ones lose large packets.",
                        "%s: not equal", found->list);
     } else if (found->mtu[0] < JUMBO && found->fastest >= 25000) {
-        xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
-                       "Jumbo frames (ip link set … mtu 9000, on all hosts and switches) spare much "
-                       "of the processors' time.",
-                       "%s at %g Gbit/s", found->list, (double)found->fastest * 1e-3);
+        xm_doctor_note(
+            doctor, XM_VERDICT_WARN, subject,
+            "Jumbo frames (ip link set … mtu 9000, on all hosts and switches) spare much "
+            "of the processors' time.",
+            "%s at %g Gbit/s", found->list, (double)found->fastest * 1e-3);
     } else {
         xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "%s", found->list);
     }
@@ -309,13 +310,12 @@ static void check_tcp(xm_doctor_t *doctor, int64_t mbps)
     if (least < 0) {
         xm_doctor_note(doctor, XM_VERDICT_ABSENT, "TCP buffers", "", "the kernel does not tell");
     } else {
-        xm_doctor_note(
-            doctor, least < needed ? XM_VERDICT_WARN : XM_VERDICT_OK, "TCP buffers",
-            "Raise the third number of sysctl net.ipv4.tcp_rmem and net.ipv4.tcp_wmem.",
-            "grow to %s; %s are under way in 1 ms at %g Gbit/s",
-            xm_text_format_bytes((uint64_t)least, least_text, sizeof(least_text)),
-            xm_text_format_bytes((uint64_t)needed, needed_text, sizeof(needed_text)),
-            (double)rate * 1e-3);
+        xm_doctor_note(doctor, least < needed ? XM_VERDICT_WARN : XM_VERDICT_OK, "TCP buffers",
+                       "Raise the third number of sysctl net.ipv4.tcp_rmem and net.ipv4.tcp_wmem.",
+                       "grow to %s; %s are under way in 1 ms at %g Gbit/s",
+                       xm_text_format_bytes((uint64_t)least, least_text, sizeof(least_text)),
+                       xm_text_format_bytes((uint64_t)needed, needed_text, sizeof(needed_text)),
+                       (double)rate * 1e-3);
     }
     if (!xm_doctor_read_number(doctor, &idle, "/proc/sys/net/ipv4/tcp_slow_start_after_idle")) {
         xm_doctor_note(doctor, XM_VERDICT_ABSENT, "TCP after a pause", "",

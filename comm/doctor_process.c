@@ -138,10 +138,11 @@ static void check_shared_memory(xm_doctor_t *doctor)
                        "/dev/shm has %s of %s free; %d local ranks may need %s", left, size,
                        doctor->params->local_ranks, least);
     }
-    xm_doctor_note(doctor, facts->memfd ? XM_VERDICT_OK : XM_VERDICT_WARN, "memory descriptors",
-                   "Allow memfd_create(2) in the container's seccomp profile; until then ranks of a "
-                   "host do not copy from each other's tiles directly.",
-                   facts->memfd ? "memfd_create works" : "memfd_create does not work");
+    xm_doctor_note(
+        doctor, facts->memfd ? XM_VERDICT_OK : XM_VERDICT_WARN, "memory descriptors",
+        "Allow memfd_create(2) in the container's seccomp profile; until then ranks of a "
+        "host do not copy from each other's tiles directly.",
+        facts->memfd ? "memfd_create works" : "memfd_create does not work");
 }
 
 /* Who may read another process's memory: UCX's cma, and so every large message inside a host. */
@@ -272,21 +273,23 @@ static void check_ucx(xm_doctor_t *doctor)
 
     if (facts->ucx_failure[0] != '\0') {
         xm_doctor_note(doctor, doctor->params->verbs ? XM_VERDICT_WARN : XM_VERDICT_FAIL, subject,
-                       "See UCX_TLS, UCX_NET_DEVICES and the output of ucx_info -d.", "%s",
-                       facts->ucx_failure);
+                       "See UCX_TLS, UCX_NET_DEVICES and the output of ucx_info -d.", "%s %s",
+                       facts->ucx_version, facts->ucx_failure);
     } else if (doctor->rdma_active && !rdma) {
         xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
                        "Install UCX's RDMA modules (libuct_ib), or let UCX_TLS name rc; or use "
                        "XM_TRANSPORT=verbs.",
-                       "offers %s: nothing for the RDMA ports that are active",
-                       facts->ucx_transports);
+                       "%s offers %s: nothing for the RDMA ports that are active",
+                       facts->ucx_version, facts->ucx_transports);
     } else if (!offers(facts->ucx_transports, "tcp") && !rdma) {
         xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
                        "Bring a network interface up, or let UCX_TLS and UCX_NET_DEVICES name one; "
                        "ranks of other hosts cannot be reached.",
-                       "offers %s: nothing that leaves this host", facts->ucx_transports);
+                       "%s offers %s: nothing that leaves this host", facts->ucx_version,
+                       facts->ucx_transports);
     } else {
-        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "offers %s", facts->ucx_transports);
+        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "%s offers %s", facts->ucx_version,
+                       facts->ucx_transports);
     }
 }
 

@@ -138,7 +138,8 @@ void xm_log_write(xm_log_level_t level, const char *file, int line, const char *
         return;
     }
     format_prefix(level, prefix);
-    length = snprintf(text, sizeof(text), "%s %s:%d ", prefix, base != NULL ? base + 1 : file, line);
+    length =
+        snprintf(text, sizeof(text), "%s %s:%d ", prefix, base != NULL ? base + 1 : file, line);
     va_start(args, format);
     length += vsnprintf(text + length, sizeof(text) - (size_t)length, format, args);
     va_end(args);

@@ -125,7 +125,7 @@ bool xm_log_filter_parse(const char *text, xm_log_filter_t *filter, const char *
         part = part[part_length] == ',' ? part + part_length + 1 : NULL;
     }
     for (int s = 0; s < XM_LOG_SUBJECT_COUNT; ++s) {
-        filter->level[s] = !ok               ? XM_LOG_WARN
+        filter->level[s] = !ok             ? XM_LOG_WARN
                            : named[s] >= 0 ? (xm_log_level_t)named[s]
                                            : (xm_log_level_t)common;
     }

@@ -14,8 +14,8 @@
 
 #include "comm/log.h"
 
-/** Subjects, with the beginnings of the names of their source files, and folders (with a slash). The
- * first match counts; what matches nothing is ::XM_LOG_OTHER. */
+/** Subjects, with the beginnings of the names of their source files, and folders (with a slash).
+ * The first match counts; what matches nothing is ::XM_LOG_OTHER. */
 /* clang-format off */
 #define XM_LOG_SUBJECT_TABLE(ROW) \
     ROW(BOOTSTRAP, "bootstrap", "bootstrap contact job_ resolve") \

@@ -158,8 +158,7 @@ static inline xm_status_t xm_transport_send(xm_transport_t *transport, int peer,
                                             const void *buffer, size_t length, xm_memory_t *memory,
                                             xm_op_t *op)
 {
-    xm_status_t status =
-        transport->ops->send(transport, peer, tag, buffer, length, memory, op);
+    xm_status_t status = transport->ops->send(transport, peer, tag, buffer, length, memory, op);
 
     if (transport->counters != NULL) {
         xm_counters_on_post(transport, peer, XM_SENT, tag, length, status);
@@ -172,8 +171,7 @@ static inline xm_status_t xm_transport_receive(xm_transport_t *transport, int pe
                                                void *buffer, size_t length, xm_memory_t *memory,
                                                xm_op_t *op)
 {
-    xm_status_t status =
-        transport->ops->receive(transport, peer, tag, buffer, length, memory, op);
+    xm_status_t status = transport->ops->receive(transport, peer, tag, buffer, length, memory, op);
 
     if (transport->counters != NULL) {
         xm_counters_on_post(transport, peer, XM_RECEIVED, tag, length, status);

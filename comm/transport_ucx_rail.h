@@ -38,7 +38,7 @@ typedef struct xm_ucx_rail {
     ucp_worker_h worker;
     ucp_address_t *address;
     size_t address_length;
-    int event_fd; /**< -1 without wake-up */
+    int event_fd;                /**< -1 without wake-up */
     xm_nic_counters_t *counters; /**< NULL: not counted */
 } xm_ucx_rail_t;
 

@@ -17,7 +17,7 @@ enum { XM_VERSION_SIZE = 32 };
 typedef struct xm_versions {
     char crossmesh[XM_VERSION_SIZE];
     char ucx[XM_VERSION_SIZE];
-    char verbs[XM_VERSION_SIZE];  /**< libibverbs, from the name of the library that was loaded */
+    char verbs[XM_VERSION_SIZE]; /**< libibverbs, from the name of the library that was loaded */
     char hwloc[XM_VERSION_SIZE];
     char nvidia[XM_VERSION_SIZE]; /**< NVIDIA's kernel driver */
     char kernel[XM_VERSION_SIZE]; /**< Linux */

@@ -85,8 +85,8 @@ static void format_nics(const xm_counters_t *counters, char *buffer, size_t size
         if (counts.rate > 0) {
             (void)snprintf(rate, sizeof(rate), " (%g Gbit/s)", (double)counts.rate * 1e-9);
         }
-        length = snprintf(buffer + used, size - used, "%s%s%s", used > 0 ? ", " : "", counts.name,
-                          rate);
+        length =
+            snprintf(buffer + used, size - used, "%s%s%s", used > 0 ? ", " : "", counts.name, rate);
         used += length > 0 ? (size_t)length : 0;
     }
 }

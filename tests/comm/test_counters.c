@@ -273,11 +273,8 @@ START_TEST(metrics_say_what_was_counted)
     static const char *const hosts[] = {"a", "b \"quoted\\\"\n", "c"};
     xm_op_t send = operation(), receive = operation();
     char directory[] = "/tmp/xm_test_metrics.XXXXXX", pattern[64], path[64], text[32768];
-    xm_metrics_params_t params = {.path = pattern,
-                                  .interval = 10,
-                                  .rank = 0,
-                                  .transport = "sim",
-                                  .host = hosts};
+    xm_metrics_params_t params = {
+        .path = pattern, .interval = 10, .rank = 0, .transport = "sim", .host = hosts};
     xm_metrics_t *metrics;
     size_t length;
     FILE *file;

@@ -117,6 +117,8 @@ static void set_fact(xm_doctor_facts_t *facts, const char *fact)
         facts->shm_free = strtoull(value, NULL, 10);
     } else if ((value = after(fact, "memfd ")) != NULL) {
         facts->memfd = atoi(value) != 0;
+    } else if ((value = after(fact, "ucx_version ")) != NULL) {
+        (void)snprintf(facts->ucx_version, sizeof(facts->ucx_version), "%s", value);
     } else if ((value = after(fact, "ucx_transports")) != NULL) {
         (void)snprintf(facts->ucx_transports, sizeof(facts->ucx_transports), "%s",
                        value + (*value == ' '));
@@ -262,7 +264,8 @@ static void compare(const char *name, machine_t *machine, const xm_findings_t *f
         int found = 0;
 
         for (int j = 0; j < xm_findings_count(findings); ++j) {
-            found += strcmp(xm_findings_get(findings, j)->subject, machine->expected[i].subject) == 0;
+            found +=
+                strcmp(xm_findings_get(findings, j)->subject, machine->expected[i].subject) == 0;
         }
         ck_assert_msg(found == (strcmp(machine->expected[i].verdict, "-") != 0),
                       "%s: '%s' was found %d times", name, machine->expected[i].subject, found);
@@ -326,8 +329,9 @@ START_TEST(findings_have_the_numbers)
     ck_assert_str_eq(find(findings, "TCP buffers")->text,
                      "grow to 4.00 MiB; 11.92 MiB are under way in 1 ms at 100 Gbit/s");
     ck_assert_str_eq(find(findings, "cores")->text, "2 for 8 local ranks");
-    ck_assert_str_eq(find(findings, "open files")->text,
-                     "1048576; a job of 16 ranks may need 224");
+    ck_assert_str_eq(find(findings, "UCX")->text,
+                     "1.13.1 offers self tcp rc_verbs rc_mlx5 dc_mlx5 ud_mlx5 sysv posix cma");
+    ck_assert_str_eq(find(findings, "open files")->text, "1048576; a job of 16 ranks may need 224");
     xm_findings_destroy(findings);
     shell("rm -r '%s'", machine.root);
 }

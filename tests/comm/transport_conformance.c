@@ -841,7 +841,8 @@ void conformance_check_counters(const xm_counters_t *counters, bool nics)
             xm_counters_peer(counters, peer, &counts);
             bytes += counts.bytes[d];
             local_expect(xm_peer_counts_in_flight(&counts, (xm_direction_t)d) == 0,
-                         "%" PRIu64 " operations (%s) with rank %d were not counted when they ended",
+                         "%" PRIu64
+                         " operations (%s) with rank %d were not counted when they ended",
                          xm_peer_counts_in_flight(&counts, (xm_direction_t)d),
                          xm_direction_name((xm_direction_t)d), peer);
         }
