@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "comm/doctor_private.h"
-#include "comm/text.h"
 
 /* Reading the clock happens at every wait; what takes a system call and a bus cycle is felt. */
 static void check_source(xm_doctor_t *doctor)
@@ -35,7 +34,6 @@ static void check_resolution(xm_doctor_t *doctor)
 {
     static const char subject[] = "clock resolution";
     double resolution = doctor->facts->clock_resolution;
-    char text[32];
 
     if (resolution <= 0) {
         xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "", "the kernel does not tell");
@@ -44,14 +42,14 @@ static void check_resolution(xm_doctor_t *doctor)
     xm_doctor_note(doctor, resolution > 1e-6 ? XM_VERDICT_FAIL : XM_VERDICT_OK, subject,
                    "Use a kernel with high-resolution timers (CONFIG_HIGH_RES_TIMERS, no "
                    "highres=off).",
-                   "CLOCK_MONOTONIC counts in steps of %s",
-                   xm_text_format_seconds(resolution, text, sizeof(text)));
+                   "CLOCK_MONOTONIC counts in steps of %g ns", resolution * 1e9);
 }
 
 static void check_synchronisation(xm_doctor_t *doctor)
 {
     static const char subject[] = "clock synchronisation";
-    char text[32];
+    /* Rounded up, for the estimate grows by the second, and ranks that agree share a row. */
+    double bound = 1e-3;
 
     if (!doctor->facts->clock_told) {
         xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "", "the kernel does not tell");
@@ -61,8 +59,11 @@ static void check_synchronisation(xm_doctor_t *doctor)
                        "laid side by side.",
                        "nobody keeps the clock in step");
     } else {
-        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "kept in step, at most %s off",
-                       xm_text_format_seconds(doctor->facts->clock_error, text, sizeof(text)));
+        while (bound < doctor->facts->clock_error) {
+            bound *= 10;
+        }
+        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "kept in step, to within %g ms",
+                       bound * 1e3);
     }
 }
 

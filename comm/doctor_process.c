@@ -113,30 +113,36 @@ static void check_files(xm_doctor_t *doctor)
         xm_doctor_note(doctor, limit < needed ? XM_VERDICT_FAIL : XM_VERDICT_OK, subject,
                        "Raise the limit: ulimit -n, nofile in /etc/security/limits.conf, or "
                        "LimitNOFILE of the launcher's service.",
-                       "%llu; a job of %d ranks may need %llu", (unsigned long long)limit,
-                       doctor->params->ranks, (unsigned long long)needed);
+                       "%llu; a job of %d rank%s may need %llu", (unsigned long long)limit,
+                       doctor->params->ranks, doctor->params->ranks == 1 ? "" : "s",
+                       (unsigned long long)needed);
     }
 }
 
 static void check_shared_memory(xm_doctor_t *doctor)
 {
+    static const char subject[] = "shared memory";
     const xm_doctor_facts_t *facts = doctor->facts;
-    uint64_t needed = shm_per_rank * (uint64_t)doctor->params->local_ranks;
+    int ranks = doctor->params->local_ranks;
+    uint64_t needed = shm_per_rank * (uint64_t)ranks;
     char size[32], left[32], least[32];
 
     (void)xm_text_format_bytes(facts->shm_size, size, sizeof(size));
     (void)xm_text_format_bytes(facts->shm_free, left, sizeof(left));
     (void)xm_text_format_bytes(needed, least, sizeof(least));
     if (!facts->has_shm) {
-        xm_doctor_note(doctor, XM_VERDICT_FAIL, "shared memory", "Mount a tmpfs at /dev/shm.",
+        xm_doctor_note(doctor, XM_VERDICT_FAIL, subject, "Mount a tmpfs at /dev/shm.",
                        "there is no /dev/shm");
-    } else {
-        xm_doctor_note(doctor, facts->shm_free < needed ? XM_VERDICT_WARN : XM_VERDICT_OK,
-                       "shared memory",
+    } else if (facts->shm_free < needed) {
+        xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
                        "Make /dev/shm larger (mount -o remount,size=…; containers: --shm-size), or "
                        "remove what was left there.",
-                       "/dev/shm has %s of %s free; %d local ranks may need %s", left, size,
-                       doctor->params->local_ranks, least);
+                       "/dev/shm has %s of %s free; %d local rank%s may need %s", left, size, ranks,
+                       ranks == 1 ? "" : "s", least);
+    } else {
+        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "",
+                       "/dev/shm of %s has the %s that %d local rank%s may need", size, least,
+                       ranks, ranks == 1 ? "" : "s");
     }
     xm_doctor_note(
         doctor, facts->memfd ? XM_VERDICT_OK : XM_VERDICT_WARN, "memory descriptors",
