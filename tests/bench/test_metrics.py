@@ -102,7 +102,9 @@ ranks, between = case("tcp", "--hosts", "2", XM_DIRECT_COPY="off")
 for rank, families in enumerate(ranks):
     for peer in range(RANKS):
         sent = count(families, "message_bytes_total", peer=str(peer), direction="send")
-        check(sent == RUNS * between.get((rank, peer), 0), f"rank {rank} to {peer}: {sent}, {RUNS} times {between}")
+        # Ranks that share a NIC tell each other whose turn it is, a byte each time.
+        turns = RUNS if rank // 2 == peer // 2 else 0
+        check(0 <= sent - RUNS * between.get((rank, peer), 0) <= turns, f"rank {rank} to {peer}: {sent}, {RUNS} times {between}")
     check(count(families, "nic_bytes_total", nic="tcp", direction="send") ==
           RUNS * sum(size for (sender, _), size in between.items() if sender == rank), f"rank {rank}: bytes of NICs")
     check(count(families, "direct_copy_bytes_total") == 0, f"rank {rank}: direct copies between hosts")
