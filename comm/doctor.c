@@ -83,6 +83,9 @@ void xm_doctor_note(xm_doctor_t *doctor, xm_verdict_t verdict, const char *subje
 /* ---- files ----------------------------------------------------------------------------------- */
 
 static void make_path(const xm_doctor_t *doctor, char path[PATH_MAX], const char *format,
+                      va_list args) XM_PRINTF(3, 0);
+
+static void make_path(const xm_doctor_t *doctor, char path[PATH_MAX], const char *format,
                       va_list args)
 {
     const char *root = doctor->params->root != NULL ? doctor->params->root : "";
