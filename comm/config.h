@@ -83,9 +83,9 @@ typedef enum xm_config_id {
 
 /** One row of the table, for help texts and tests. */
 typedef struct xm_config_row {
-    const char *name; /**< environment variable, e.g. "XM_TIMEOUT" */
-    const char *type; /**< "seconds", "seconds or 0", "bytes", "count", "string", "path",
-                                 "levels" or "a|b|c" */
+    const char *name;          /**< environment variable, e.g. "XM_TIMEOUT" */
+    const char *type;          /**< "seconds", "seconds or 0", "bytes", "count", "string", "path",
+                                          "levels" or "a|b|c" */
     const char *default_value; /**< as it would be written in the environment */
     bool uniform;              /**< must be equal on all ranks; compared at start */
     const char *doc;

@@ -71,6 +71,19 @@ static bool has_capability(const xm_doctor_t *doctor, int bit)
            (strtoull(text, NULL, 16) >> bit & 1) != 0;
 }
 
+/* The right to lock memory counts in the first user namespace only, where all ids are mapped. */
+static bool may_lock_all(const xm_doctor_t *doctor)
+{
+    char map[128];
+    unsigned long long inside, outside, count;
+
+    if (xm_doctor_read(doctor, map, sizeof(map), "/proc/self/uid_map") &&
+        sscanf(map, "%llu %llu %llu", &inside, &outside, &count) == 3 && count < UINT32_MAX) {
+        return false;
+    }
+    return has_capability(doctor, CAP_IPC_LOCK);
+}
+
 static void check_locked_memory(xm_doctor_t *doctor)
 {
     static const char subject[] = "locked memory";
@@ -84,7 +97,7 @@ static void check_locked_memory(xm_doctor_t *doctor)
         xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "", "the kernel tells no limit");
     } else if (limit == UINT64_MAX) {
         xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "unlimited");
-    } else if (has_capability(doctor, CAP_IPC_LOCK)) {
+    } else if (may_lock_all(doctor)) {
         xm_doctor_note(doctor, XM_VERDICT_OK, subject, "",
                        "%s, but this process may lock all (CAP_IPC_LOCK)",
                        xm_text_format_bytes(limit, text, sizeof(text)));

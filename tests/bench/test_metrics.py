@@ -2,6 +2,7 @@
 """XM_METRICS_FILE: what the ranks of reshard-bench write is well-formed, and has the bytes that their plan says."""
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -125,7 +126,18 @@ for rank, families in enumerate(ranks):
         check(copied == RUNS * between.get((peer, rank), 0), f"rank {rank} from {peer}: copied {copied}")
         check(count(families, "message_bytes_total", peer=str(peer)) <= 10000, f"rank {rank} with {peer}: long messages")
 
-# A failure of a rank shows; files are written while the job runs, and one that cannot be written is said once.
+# At level info each rank begins its log with what it is, in a file of its own.
+with tempfile.TemporaryDirectory() as directory:
+    result = bench(directory, XM_LOG="error,worker=info", XM_METRICS_FILE="", XM_LOG_FILE=os.path.join(directory, "log-%r"))
+    check(result.returncode == 0, f"XM_LOG_FILE: {result.stderr}")
+    for rank in range(RANKS):
+        with open(os.path.join(directory, f"log-{rank}"), encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        start = rf"\[[0-9.]+\] \S+:[0-9]+ rank {rank} INFO worker\.c:[0-9]+ rank {rank} of {RANKS} on \S+, " \
+                r"crossmesh [0-9.]+, transport ucx, NICs shm; UCX [0-9.]+, libibverbs [0-9.]+, hwloc [0-9.]+, .*"
+        check(len(lines) == 1 and re.fullmatch(start, lines[0]), f"log of rank {rank}: {lines}")
+
+# Files are written while the job runs; one that cannot be written is said once.
 with tempfile.TemporaryDirectory() as directory:
     result = bench(directory, XM_METRICS_FILE=os.path.join(directory, "missing", "%r.prom"), XM_METRICS_INTERVAL="0.01")
     check(result.returncode == 0 and result.stderr.count("no metrics: ") == RANKS, f"a missing folder: {result.stderr}")

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "comm/counters_private.h"
 #include "comm/metrics.h"
@@ -202,6 +203,39 @@ START_TEST(nics_of_one_name_are_one)
 }
 END_TEST
 
+/* XM_LOG=operations=trace: a line for every post and every end. */
+START_TEST(operations_can_be_traced)
+{
+    lab_t lab;
+    char path[] = "/tmp/xm_test_trace.XXXXXX", text[4096];
+    static char bytes[30], room[30];
+    xm_op_t send = operation(), receive = operation();
+    int fd = mkstemp(path);
+    FILE *file;
+    size_t length;
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(setenv("XM_LOG_FILE", path, 1), 0);
+    ck_assert_int_eq(setenv("XM_LOG", "error,operations=trace", 1), 0);
+    make(&lab);
+    (void)xm_transport_send(lab.transport[0], 1, 0x1f, bytes, 30, NULL, &send);
+    (void)xm_transport_receive(lab.transport[1], 0, 0x1f, room, 30, NULL, &receive);
+    run(&lab);
+    end(&lab);
+    file = fdopen(fd, "r");
+    ck_assert_ptr_nonnull(file);
+    length = fread(text, 1, sizeof(text) - 1, file);
+    text[length] = '\0';
+    (void)fclose(file);
+    (void)unlink(path);
+    ck_assert_ptr_nonnull(strstr(text, "send of 30 bytes, rank 0 with rank 1, tag 1f: posted\n"));
+    ck_assert_ptr_nonnull(
+        strstr(text, "receive of 30 bytes, rank 1 with rank 0, tag 1f: posted\n"));
+    ck_assert_ptr_nonnull(strstr(text, "send of 30 bytes, rank 0 with rank 1, tag 1f: ended, "));
+    ck_assert_ptr_nonnull(strstr(text, "receive of 30 bytes, rank 1 with rank 0, tag 1f: ended, "));
+}
+END_TEST
+
 /* ---- another thread reads while the worker's counts ---- */
 
 static atomic_bool stop;
@@ -325,6 +359,7 @@ int main(void)
     tcase_add_test(tcase, every_end_has_its_status);
     tcase_add_test(tcase, peers_have_the_numbers_of_the_job);
     tcase_add_test(tcase, nics_of_one_name_are_one);
+    tcase_add_test(tcase, operations_can_be_traced);
     tcase_add_test(tcase, another_thread_may_read);
     tcase_add_test(tcase, metrics_say_what_was_counted);
     suite_add_tcase(suite, tcase);
