@@ -18,8 +18,9 @@
  *
  * Threads: the functions that read may be called from any thread as long as the object lives. Each
  * number is whole and as new as the memory system makes it; numbers that belong together may be of
- * different moments (the bytes of an operation may be seen before its end). When the worker's
- * thread asks, they fit.
+ * different moments: the bytes of an operation may be seen before its end, and while many end at
+ * once more may seem to be in flight than ever were, but no end is seen without its post. When the
+ * worker's thread asks, as XM_METRICS_FILE does, they fit.
  */
 #ifndef XM_COMM_COUNTERS_H
 #define XM_COMM_COUNTERS_H

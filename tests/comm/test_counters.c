@@ -250,8 +250,9 @@ static void *read_on(void *arg)
         xm_nic_counts_t nic;
         xm_rank_counts_t rank;
 
-        /* Never more ends than posts, and never less than before. */
-        if (xm_peer_counts_in_flight(&counts, XM_SENT) > 1 || counts.bytes[XM_SENT] < before) {
+        /* Never more ends than posts, and never less than before. Posts may be newer than ends. */
+        if (xm_peer_counts_in_flight(&counts, XM_SENT) > counts.posted[XM_SENT] ||
+            counts.bytes[XM_SENT] < before) {
             return arg;
         }
         before = counts.bytes[XM_SENT];
