@@ -244,7 +244,7 @@ static void check_interfaces(xm_doctor_t *doctor, const interfaces_t *found)
     static const char subject[] = "interface MTUs";
 
     if (found->count == 0) {
-        xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "", "no NIC is up");
+        xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "", "no hardware NIC is up");
     } else if (found->different > 1) {
         xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
                        "Make those of one network equal (ip link set … mtu …), or leave the others "
