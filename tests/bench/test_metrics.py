@@ -126,6 +126,15 @@ for rank, families in enumerate(ranks):
         check(copied == RUNS * between.get((peer, rank), 0), f"rank {rank} from {peer}: copied {copied}")
         check(count(families, "message_bytes_total", peer=str(peer)) <= 10000, f"rank {rank} with {peer}: long messages")
 
+# The page of the metrics has all of them, with their labels.
+with open(os.path.join(source, "docs/observability.md"), encoding="utf-8") as file:
+    page = file.read().splitlines()
+for name, family in ranks[0].items():
+    rows = [line for line in page if line.startswith("| ") and f"`{name}`" in line]
+    check(len(rows) == 1, f"docs/observability.md has {len(rows)} rows of {name}")
+    labels = {label for of in family["samples"] for label, _ in of} - {"rank"}
+    check(len(rows) == 1 and all(f"`{label}`" in rows[0] for label in labels), f"docs/observability.md: labels of {name}: {labels}")
+
 # At level info each rank begins its log with what it is, in a file of its own.
 with tempfile.TemporaryDirectory() as directory:
     result = bench(directory, XM_LOG="error,worker=info", XM_METRICS_FILE="", XM_LOG_FILE=os.path.join(directory, "log-%r"))

@@ -64,6 +64,13 @@ check(sum(re.match(r" +-> .+\.$", line) is not None for line in lines) == alone[
       table.stdout)
 check(lines[0].startswith("# reshard-bench ") and lines[-1].startswith("# ok "), table.stdout)
 
+# The page of the doctor has all subjects.
+with open(os.path.join(os.environ["SOURCE_DIR"], "docs/observability.md"), encoding="utf-8") as file:
+    page = file.read()
+for f in alone["findings"]:
+    if not re.search(r" [^ ]+:[0-9]+$", f["subject"]):  # but for those of single ports
+        check(f"| {f['subject']} |" in page, f"docs/observability.md lacks {f['subject']}")
+
 # A malformed or unknown setting is a finding here, and refused elsewhere.
 result = run("--json", XM_TIMEOTU="3")
 doc = document(result)
