@@ -159,6 +159,9 @@ xm_status_t rb_document_create(const rb_job_info_t *job, rb_document_t **documen
         free(created);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the JSON report");
     }
+    if (job->start != NULL) {
+        (void)json_object_set_new(created->root, "start", text_json(job->start));
+    }
     *document = created;
     return XM_OK;
 }

@@ -24,6 +24,7 @@ typedef struct {
     rb_prepared_list_t prepared;
     rb_job_info_t info;
     rb_report_t *report; /* rank 0 */
+    char start[512];
     uint64_t wrong;
 } job_t;
 
@@ -206,11 +207,13 @@ static xm_status_t run_cases(job_t *job)
 {
     xm_status_t status = XM_OK;
 
-    job->info = (rb_job_info_t){.options = job->options,
-                                .selection = &job->selection,
-                                .hosts = &job->hosts,
-                                .rates = &job->rates,
-                                .ranks = job->ranks};
+    job->info =
+        (rb_job_info_t){.options = job->options,
+                        .selection = &job->selection,
+                        .hosts = &job->hosts,
+                        .rates = &job->rates,
+                        .ranks = job->ranks,
+                        .start = xm_worker_describe(job->worker, job->start, sizeof(job->start))};
     if (xm_worker_rank(job->worker) == 0) {
         status = rb_report_create(&job->info, &job->report);
     }

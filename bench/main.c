@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/check.h"
 #include "bench/cluster.h"
 #include "bench/dry_run.h"
 #include "bench/emulation.h"
@@ -17,7 +18,8 @@
 
 static const char program[] = "reshard-bench";
 
-/* Starts the ranks, which run main() again and find themselves in a job. */
+/* Starts the ranks, which run main() again and find themselves in a job. Without a selection there
+ * is nothing to place. */
 static int launch(const rb_options_t *options, const rb_selection_t *selection)
 {
     xm_launch_params_t params = XM_LAUNCH_PARAMS_INIT;
@@ -25,7 +27,8 @@ static int launch(const rb_options_t *options, const rb_selection_t *selection)
     xm_status_t status;
 
     params.ranks = options->ranks;
-    params.ranks_per_host = rb_cluster_ranks_per_host(options, selection);
+    params.ranks_per_host =
+        selection != NULL ? rb_cluster_ranks_per_host(options, selection) : options->ranks_per_host;
     params.argv = options->argv;
     status = rb_options_emulate(options) ? rb_emulation_launch(options, &params, &exit_status)
                                          : xm_launch(&params, &exit_status);
@@ -66,6 +69,9 @@ static int run_alone(const rb_options_t *options)
         status = status == XM_OK ? xm_cli_flush() : status;
         return status < 0 ? xm_cli_fail(program, status) : EXIT_SUCCESS;
     }
+    if (options->check) {
+        return options->ranks > 0 ? launch(options, NULL) : rb_check_run(options, NULL);
+    }
     status = rb_select(options, &selection);
     if (status < 0) {
         return xm_cli_fail(program, status);
@@ -105,6 +111,17 @@ clear_selection:
     return wrong > 0 ? EXIT_FAILURE : exit_status;
 }
 
+/* A malformed setting is what --check looks for, so it must not keep it from being run. */
+static bool asks_for_check(int argc, char *const *argv)
+{
+    bool found = false;
+
+    for (int i = 1; i < argc; ++i) {
+        found = found || strcmp(argv[i], "--check") == 0;
+    }
+    return found;
+}
+
 static xm_status_t set_topology(const char *path)
 {
     if (path != NULL && setenv("XM_TOPOLOGY", path, 1) != 0) {
@@ -123,7 +140,7 @@ int main(int argc, char **argv)
     if (status < 0) {
         return xm_cli_fail(program, status);
     }
-    status = xm_config_check();
+    status = asks_for_check(argc, argv) ? XM_OK : xm_config_check();
     if (status == XM_OK) {
         status = rb_options_parse(argc, argv, &options);
     }
@@ -134,9 +151,11 @@ int main(int argc, char **argv)
     if (status == XM_OK) {
         status = set_topology(options.topology);
     }
-    if (env.rank >= 0 &&
-        (status < 0 || !(options.list || options.show_topology || options.dry_run ||
-                         options.transport == RB_TRANSPORT_SIM))) {
+    if (env.rank >= 0 && status == XM_OK && options.check) {
+        exit_status = rb_check_run(&options, &env);
+    } else if (env.rank >= 0 &&
+               (status < 0 || !(options.list || options.show_topology || options.dry_run ||
+                                options.transport == RB_TRANSPORT_SIM))) {
         exit_status = rb_job_run(&options, status, &env);
     } else if (status < 0) {
         exit_status = xm_cli_fail(program, status);

@@ -96,6 +96,9 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
         {"show-topology", 0, XM_CLI_FLAG, &o->show_topology, NULL, 0, 0,
          "Print what this host, or that of --topology, is made of and which NICs its ranks use, "
          "and end."},
+        {"check", 0, XM_CLI_FLAG, &o->check, NULL, 0, 0,
+         "Look for what would keep a job on this machine, or on those of the ranks, from running "
+         "well, say what to do, and end."},
         {"warmup", 'w', XM_CLI_INT, &o->warmup, "W", 0, MAX_ITERATIONS,
          "Runs before those that are timed (default 1)."},
         {"iterations", 'i', XM_CLI_INT, &o->iterations, "I", 1, MAX_ITERATIONS,
@@ -264,14 +267,37 @@ static xm_status_t check_origin(const rb_options_t *o)
     if (origin[3] != NULL && o->plan == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--boundary is given but --plan is not");
     }
+    for (int i = 0; o->check && i < ORIGINS; ++i) {
+        if (origin[i] != NULL) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--check moves nothing; leave --%s out",
+                                origin[i]);
+        }
+    }
     if (o->show_topology && o->json) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--show-topology prints tables; there is no JSON document of them");
     }
-    if (!any && !o->list && !o->show_topology) {
+    if (!any && !o->list && !o->show_topology && !o->check) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "nothing to move: give --suite, --case, --src-mesh …, --model-config "
                             "or --plan (--list shows the cases)");
+    }
+    return XM_OK;
+}
+
+/* --check has its own table and document, and needs real ranks. */
+static xm_status_t check_doctor(const rb_options_t *o)
+{
+    static const char *const others[] = {"list",  "show-topology", "dry-run",  "json-file",
+                                         "trace", "plot",          "dump-plan"};
+    const char *given = first_given(o->cli, others, sizeof(others) / sizeof(others[0]));
+
+    if (o->check && given != NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--check and --%s do different things", given);
+    }
+    if (o->check && o->transport == RB_TRANSPORT_SIM) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--check looks at real machines, and --transport sim needs none");
     }
     return XM_OK;
 }
@@ -397,7 +423,7 @@ static xm_status_t check(rb_options_t *o, const raw_t *raw)
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--memory cuda needs real ranks, and --transport sim has none");
     }
-    return XM_OK;
+    return check_doctor(o);
 }
 
 xm_status_t rb_options_parse(int argc, char *const *argv, rb_options_t *options)

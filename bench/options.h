@@ -20,7 +20,7 @@ typedef enum rb_transport { RB_TRANSPORT_UCX, RB_TRANSPORT_VERBS, RB_TRANSPORT_S
 #define RB_STRATEGY_NAMES  "send_recv|allgather|broadcast|auto"
 #define RB_SCHEDULER_NAMES "naive|balance|dfs|greedy|openshop|auto"
 
-enum { RB_OPTIONS_MAX = 59, RB_NIC_RATES = 64, RB_UNEVEN_NICS = 8 };
+enum { RB_OPTIONS_MAX = 60, RB_NIC_RATES = 64, RB_UNEVEN_NICS = 8 };
 
 /** Everything the command line says. Texts belong to `cli`; absent ones are NULL, numbers 0. */
 typedef struct rb_options {
@@ -34,7 +34,7 @@ typedef struct rb_options {
     int suite; /**< rb_suite_t, or RB_ANY */
     xm_cli_list_t cases;
     int64_t scale_divisor; /**< 64 for 1/64 */
-    bool list, show_topology;
+    bool list, show_topology, check;
     const char *src_mesh, *dst_mesh, *src_ranks, *dst_ranks, *src_spec, *dst_spec, *shape, *dtype;
     xm_partition_t partition;
     const char *model_config, *system_config, *shard_table;

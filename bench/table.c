@@ -184,6 +184,9 @@ void rb_table_header(FILE *file, const rb_job_info_t *job)
 
     (void)fprintf(file, "# reshard-bench %s  (us = 1e-6 s, GB = 1e9 B)\n", XM_VERSION_STRING);
     print_command(file, o);
+    if (job->start != NULL) {
+        (void)fprintf(file, "# start: %s\n", job->start);
+    }
     print_settings(file, job);
     if (job->rates->emulated) {
         char text[512];

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/log_filter.h"
+#include "comm/path_pattern.h"
 #include "comm/text.h"
 
 extern char **environ;
@@ -14,6 +16,8 @@ extern char **environ;
 #define BYTES           "bytes"
 #define COUNT           "count"
 #define STRING          "string"
+#define PATTERN         "path"
+#define LEVELS          "levels"
 #define CHOICE(choices) choices
 
 static const xm_config_row_t rows[XM_CONFIG_COUNT] = {
@@ -56,6 +60,40 @@ static xm_status_t parse_choice(const xm_config_row_t *row, const char *text, in
     }
 }
 
+static xm_status_t check_pattern(const xm_config_row_t *row, const char *text)
+{
+    return xm_path_pattern_is_valid(text)
+               ? XM_OK
+               : xm_error_set(XM_ERR_PARSE,
+                              "%s: '%s' has a percent sign before something else than r (rank), h "
+                              "(host), p (process id) or another one",
+                              row->name, text);
+}
+
+/* The parts of levels are checked by who reads them, log_filter.h. */
+static xm_status_t check_levels(const xm_config_row_t *row, const char *text)
+{
+    xm_log_filter_t filter;
+    const char *bad;
+    char names[256] = "";
+    int length;
+
+    if (xm_log_filter_parse(text, &filter, &bad, &length)) {
+        return XM_OK;
+    }
+    for (int s = 0; s < XM_LOG_SUBJECT_COUNT; ++s) {
+        size_t used = strlen(names);
+
+        (void)snprintf(names + used, sizeof(names) - used, "%s%s", s > 0 ? ", " : "",
+                       xm_log_subject_name((xm_log_subject_t)s));
+    }
+    return xm_error_set(
+        XM_ERR_PARSE,
+        "%s: '%.*s' is neither a level (error, warn, info, debug, trace) nor of the "
+        "form SUBJECT=LEVEL with one of %s",
+        row->name, length, bad, names);
+}
+
 typedef union {
     double seconds;
     uint64_t bytes;
@@ -82,6 +120,12 @@ static xm_status_t parse(const xm_config_row_t *row, const char *text, value_t *
     }
     if (strcmp(row->type, STRING) == 0) {
         return XM_OK;
+    }
+    if (strcmp(row->type, PATTERN) == 0) {
+        return check_pattern(row, text);
+    }
+    if (strcmp(row->type, LEVELS) == 0) {
+        return check_levels(row, text);
     }
     return parse_choice(row, text, &value->choice);
 }

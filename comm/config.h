@@ -28,10 +28,17 @@
         "is gone. 0: hanging ranks and lost links end in deadlines only.") \
     ROW(WATCHDOG, PERIOD, "0", false, \
         "Seconds after which a reshard that does not move is described in the log, once per stall; 0: never.") \
-    ROW(LOG_LEVEL, CHOICE("error|warn|info|debug"), "warn", false, \
-        "Least severe message that is logged.") \
-    ROW(LOG_FILE, STRING, "", false, \
-        "File that log lines are appended to; empty means standard error.") \
+    ROW(LOG, LEVELS, "warn", false, \
+        "Least severe message that is logged: error, warn, info, debug or trace; and, after commas, that of single " \
+        "subjects: info,verbs=trace.") \
+    ROW(LOG_FILE, PATTERN, "", false, \
+        "File that log lines are appended to, with %r for the rank, %h for the host, %p for the process id; empty " \
+        "means standard error.") \
+    ROW(METRICS_FILE, PATTERN, "", false, \
+        "File that counters are written to for Prometheus, with %r, %h and %p likewise, e.g. " \
+        "/var/lib/node_exporter/crossmesh-%r.prom; empty means none.") \
+    ROW(METRICS_INTERVAL, SECONDS, "15", false, \
+        "Seconds between two writes of that file; it is written at the end as well.") \
     ROW(HOST, STRING, "", false, \
         "Name of the host this rank counts as being on. Ranks of one machine with different names are " \
         "treated as different hosts and talk over TCP; empty means the machine's own identity.") \
@@ -76,8 +83,9 @@ typedef enum xm_config_id {
 
 /** One row of the table, for help texts and tests. */
 typedef struct xm_config_row {
-    const char *name; /**< environment variable, e.g. "XM_TIMEOUT" */
-    const char *type; /**< "seconds", "seconds or 0", "bytes", "count", "string" or "a|b|c" */
+    const char *name;          /**< environment variable, e.g. "XM_TIMEOUT" */
+    const char *type;          /**< "seconds", "seconds or 0", "bytes", "count", "string", "path",
+                                          "levels" or "a|b|c" */
     const char *default_value; /**< as it would be written in the environment */
     bool uniform;              /**< must be equal on all ranks; compared at start */
     const char *doc;

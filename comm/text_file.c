@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,8 @@ static xm_status_t write_all(int fd, const char *text, size_t length)
     return XM_OK;
 }
 
-xm_status_t xm_text_save(const char *path, const char *text)
+/* Writes @p text beside the file and renames it. */
+static xm_status_t replace(const char *path, const char *text, size_t length, bool durable)
 {
     char temporary[PATH_MAX];
     xm_status_t status;
@@ -41,7 +43,8 @@ xm_status_t xm_text_save(const char *path, const char *text)
     if (fd < 0) {
         return xm_error_set(XM_ERR_IO, "%s: %s", path, strerror(errno));
     }
-    if (write_all(fd, text, strlen(text)) < 0 || write_all(fd, "\n", 1) < 0 || fsync(fd) != 0) {
+    if (write_all(fd, text, length) < 0 ||
+        (durable && (write_all(fd, "\n", 1) < 0 || fsync(fd) != 0))) {
         status = xm_error_set(XM_ERR_IO, "%s: %s", path, strerror(errno));
         (void)close(fd);
         goto remove_temporary;
@@ -55,6 +58,16 @@ xm_status_t xm_text_save(const char *path, const char *text)
 remove_temporary:
     (void)unlink(temporary);
     return status;
+}
+
+xm_status_t xm_text_save(const char *path, const char *text)
+{
+    return replace(path, text, strlen(text), true);
+}
+
+xm_status_t xm_text_replace(const char *path, const char *text, size_t length)
+{
+    return replace(path, text, length, false);
 }
 
 static xm_status_t read_all(FILE *file, const char *path, char **text, size_t *length)

@@ -13,6 +13,10 @@
  * new one, whole, whatever happens meanwhile. */
 xm_status_t xm_text_save(const char *path, const char *text);
 
+/** The same for a file that means nothing after a crash of the machine: @p length bytes as they
+ * are, without waiting for the disk. */
+xm_status_t xm_text_replace(const char *path, const char *text, size_t length);
+
 /** Reads a file of at most 256 MiB. *text ends with a 0 that *length does not count; freed with
  * free(). */
 xm_status_t xm_text_load(const char *path, char **text, size_t *length);

@@ -30,12 +30,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "comm/counters.h"
 #include "comm/status.h"
 
 /** Tags from here to 2^48 belong to the worker. */
 #define XM_TRANSPORT_TAG_OWN (UINT64_C(0xff) << 40)
 
-typedef struct xm_transport xm_transport_t;
 typedef struct xm_memory xm_memory_t;
 typedef struct xm_op xm_op_t;
 
@@ -104,6 +104,10 @@ struct xm_transport {
     bool real_hosts;
     /** Buffers of messages may be CUDA memory. */
     bool cuda;
+    /** Where operations are counted; NULL: nowhere. */
+    xm_counters_t *counters;
+    /** By rank: the number of the peer there; NULL: its rank. */
+    const int *job_rank;
 };
 
 static inline void xm_transport_spend_channel(xm_transport_t *transport, int channel)
@@ -114,6 +118,18 @@ static inline void xm_transport_spend_channel(xm_transport_t *transport, int cha
 static inline bool xm_transport_channel_is_spent(const xm_transport_t *transport, int channel)
 {
     return (transport->spent_channels[channel / 64] >> (channel % 64) & 1) != 0;
+}
+
+/** How implementations call `done` of an operation that has ended: the one place where that is
+ * counted. @p direction of the operation, whose peer, tag and length are in `priv`. */
+static inline void xm_transport_end(const xm_transport_t *transport, xm_op_t *op,
+                                    xm_direction_t direction, xm_status_t status)
+{
+    if (transport->counters != NULL) {
+        xm_counters_on_end(transport, op->priv.peer, direction, op->priv.tag, op->priv.length,
+                           status);
+    }
+    op->done(op, status);
 }
 
 static inline const char *xm_transport_name(const xm_transport_t *transport)
@@ -142,7 +158,12 @@ static inline xm_status_t xm_transport_send(xm_transport_t *transport, int peer,
                                             const void *buffer, size_t length, xm_memory_t *memory,
                                             xm_op_t *op)
 {
-    return transport->ops->send(transport, peer, tag, buffer, length, memory, op);
+    xm_status_t status = transport->ops->send(transport, peer, tag, buffer, length, memory, op);
+
+    if (transport->counters != NULL) {
+        xm_counters_on_post(transport, peer, XM_SENT, tag, length, status);
+    }
+    return status;
 }
 
 /** Starts receiving exactly @p length bytes with @p tag from @p peer (not this rank). */
@@ -150,7 +171,12 @@ static inline xm_status_t xm_transport_receive(xm_transport_t *transport, int pe
                                                void *buffer, size_t length, xm_memory_t *memory,
                                                xm_op_t *op)
 {
-    return transport->ops->receive(transport, peer, tag, buffer, length, memory, op);
+    xm_status_t status = transport->ops->receive(transport, peer, tag, buffer, length, memory, op);
+
+    if (transport->counters != NULL) {
+        xm_counters_on_post(transport, peer, XM_RECEIVED, tag, length, status);
+    }
+    return status;
 }
 
 /** Ends an operation in flight with XM_ERR_CANCELED, or lets it finish if it is too late for that;

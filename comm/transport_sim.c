@@ -193,6 +193,7 @@ static xm_status_t post(xm_transport_t *transport, int kind, int peer, uint64_t 
         return xm_error_set(XM_ERR_PEER_DIED, "rank %d died", peer);
     }
     op->priv.kind = kind;
+    op->priv.pending = kind == XM_SIM_SEND ? XM_SENT : XM_RECEIVED;
     op->priv.peer = peer;
     op->priv.tag = tag;
     op->priv.buffer = buffer;
@@ -301,7 +302,8 @@ static int sim_progress(xm_transport_t *transport)
         if (status < 0) {
             explain(sim, op);
         }
-        op->done(op, status);
+        xm_count_piece(sim->counters, (xm_direction_t)op->priv.pending, op->priv.length, status);
+        xm_transport_end(transport, op, (xm_direction_t)op->priv.pending, status);
         ++events;
     }
     return events;
@@ -421,6 +423,12 @@ static const xm_transport_ops_t sim_ops = {
     .path = sim_path,
     .destroy = sim_destroy,
 };
+
+void xm_transport_sim_count(xm_transport_t *transport, xm_counters_t *counters)
+{
+    transport->counters = counters;
+    ((xm_sim_transport_t *)transport)->counters = xm_counters_open_nic(counters, "sim", 0);
+}
 
 xm_status_t xm_transport_sim_create(xm_sim_fabric_t *fabric, int rank, xm_transport_t **transport)
 {

@@ -90,6 +90,10 @@ XM_API xm_status_t xm_sim_fabric_set_order(xm_sim_fabric_t *fabric, const xm_sim
 XM_API xm_status_t xm_transport_sim_create(xm_sim_fabric_t *fabric, int rank,
                                            xm_transport_t **transport);
 
+/** Counts the transport's operations from now on in @p counters, which must outlive it; NULL:
+ * nowhere. */
+XM_API void xm_transport_sim_count(xm_transport_t *transport, xm_counters_t *counters);
+
 /**
  * Advances the clock to the next event and makes its operations ready to be reported by progress.
  * False when nothing is in flight: whoever still waits (for its other half, or for its turn in the

@@ -7,9 +7,10 @@
 #ifndef XM_COMM_TRANSPORT_SIM_PRIVATE_H
 #define XM_COMM_TRANSPORT_SIM_PRIVATE_H
 
+#include "comm/counters_private.h"
 #include "comm/transport_sim.h"
 
-/* An operation's `priv.kind`. */
+/* An operation's `priv.kind`. Its `priv.pending` is the xm_direction_t, which stays. */
 enum {
     XM_SIM_IDLE = 0,
     XM_SIM_SEND,    /* waits for its other half, or with it (`priv.owner`) for its turn */
@@ -25,6 +26,7 @@ typedef struct xm_sim_transport {
     uint64_t ended;   /* operations so far */
     int generation;   /* fences of this rank before: only equal ones exchange messages */
     bool fenced;
+    xm_nic_counters_t *counters; /* NULL: not counted */
 } xm_sim_transport_t;
 
 /* A NIC direction, uplink direction or port direction. */

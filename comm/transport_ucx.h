@@ -50,6 +50,8 @@ typedef struct xm_transport_ucx_params {
     double timeout;    /**< seconds for the exchange of addresses */
     const char *nics;  /**< this rank's NICs towards other machines, as in XM_NICS; NULL or empty:
                             UCX chooses. Ranks may differ. */
+    xm_counters_t *counters; /**< where to count, outlives the transport; NULL: nowhere */
+    const int *job_rank;     /**< by rank: the peer's number there; NULL: its rank; not copied */
 } xm_transport_ucx_params_t;
 
 #define XM_TRANSPORT_UCX_PARAMS_INIT                                                               \

@@ -31,6 +31,18 @@ static int rail_to(const xm_transport_ucx_params_t *params, int rank, int peer)
     return host_of(params, rank) == host_of(params, peer) ? XM_UCX_RAIL_HOST : XM_UCX_RAIL_TCP;
 }
 
+/* Several rails over one NIC are counted together. */
+static void count_rail(xm_ucx_transport_t *self, int rail)
+{
+    const xm_nic_t *nic = rail < XM_UCX_RAIL_NIC ? NULL : &self->nics.nic[rail - XM_UCX_RAIL_NIC];
+
+    self->rails[rail].counters = xm_counters_open_nic(
+        self->base.counters,
+        xm_ucx_rail_name((xm_ucx_rail_kind_t)(nic == NULL ? rail : XM_UCX_RAIL_NIC),
+                         nic != NULL ? nic->device : ""),
+        nic != NULL ? nic->rate : 0);
+}
+
 static xm_status_t open_rails(xm_ucx_transport_t *self, bool wakeup)
 {
     bool needed[XM_UCX_RAIL_COUNT] = {false};
@@ -58,6 +70,7 @@ static xm_status_t open_rails(xm_ucx_transport_t *self, bool wakeup)
             status = xm_error_set(XM_ERR_IO, "epoll_ctl: %s", strerror(errno));
         }
         self->base.cuda = self->base.cuda && self->rails[rail].cuda;
+        count_rail(self, rail);
     }
     return status;
 }
@@ -256,6 +269,8 @@ xm_status_t xm_transport_ucx_create(xm_bootstrap_t *bootstrap,
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a transport of %d ranks", size);
     }
     self->fault_channel = params->fault_channel;
+    self->base.counters = params->counters;
+    self->base.job_rank = params->job_rank;
     status = read_nics(self, params->nics);
     if (status == XM_OK) {
         status = xm_ucx_add_pieces(self);

@@ -162,6 +162,7 @@ static void end_piece(xm_ucx_piece_t *piece, xm_status_t status)
 {
     xm_op_t *op = piece->op;
 
+    xm_ucx_count_piece(piece, status);
     if (op != NULL && status < 0 && op->priv.status == XM_IN_PROGRESS) {
         op->priv.status = status;
     }
@@ -343,8 +344,7 @@ int xm_ucx_deliver(xm_ucx_transport_t *self)
         if (op->priv.status < 0) {
             explain(self, op);
         }
-        op->priv.kind = XM_UCX_IDLE;
-        op->done(op, op->priv.status);
+        xm_ucx_end(op);
         ++count;
     }
     return count;
@@ -457,6 +457,7 @@ static ucs_status_t post_piece(const message_t *message, xm_op_t *op, int lane, 
         return UCS_OK;
     }
     if (request == NULL || UCS_PTR_IS_ERR(request)) {
+        xm_ucx_count_piece(piece, request == NULL ? XM_OK : XM_ERR_IO);
         give_piece(piece);
         return request == NULL ? UCS_OK : UCS_PTR_STATUS(request);
     }

@@ -15,6 +15,7 @@
 #ifndef XM_COMM_TRANSPORT_UCX_PRIVATE_H
 #define XM_COMM_TRANSPORT_UCX_PRIVATE_H
 
+#include "comm/counters_private.h"
 #include "comm/stripe.h"
 #include "comm/transport_ucx.h"
 #include "comm/transport_ucx_rail.h"
@@ -103,6 +104,26 @@ static inline bool xm_ucx_ring_is_empty(const xm_op_t *head)
 static inline xm_ucx_rail_t *xm_ucx_rail_of(const xm_ucx_peer_t *peer, int lane)
 {
     return &peer->owner->rails[peer->rail + lane];
+}
+
+/* Counts a piece that has ended; one that throws something away belongs to no operation. */
+static inline void xm_ucx_count_piece(const xm_ucx_piece_t *piece, xm_status_t status)
+{
+    if (piece->op != NULL) {
+        xm_count_piece(xm_ucx_rail_of(piece->peer, piece->lane)->counters,
+                       piece->op->priv.kind == XM_UCX_SEND ? XM_SENT : XM_RECEIVED, piece->length,
+                       status);
+    }
+}
+
+/* Calls `done` of an operation that is on no ring any more. */
+static inline void xm_ucx_end(xm_op_t *op)
+{
+    const xm_ucx_transport_t *self = op->priv.owner;
+    xm_direction_t direction = op->priv.kind == XM_UCX_SEND ? XM_SENT : XM_RECEIVED;
+
+    op->priv.kind = XM_UCX_IDLE;
+    xm_transport_end(&self->base, op, direction, op->priv.status);
 }
 
 /* transport_ucx_op.c */

@@ -332,6 +332,18 @@ static bool takes_cuda(ucp_context_h context)
            (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
 }
 
+const char *xm_ucx_rail_name(xm_ucx_rail_kind_t kind, const char *device)
+{
+    switch (kind) {
+    case XM_UCX_RAIL_TCP:
+        return "tcp";
+    case XM_UCX_RAIL_HOST:
+        return "shm";
+    default:
+        return device[0] != '\0' ? device : "auto";
+    }
+}
+
 xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const char *device,
                              int rank, int ranks, bool wakeup)
 {

@@ -7,6 +7,7 @@
 
 #include <ucp/api/ucp.h>
 
+#include "comm/counters_private.h"
 #include "comm/nics.h"
 #include "comm/status.h"
 
@@ -37,7 +38,8 @@ typedef struct xm_ucx_rail {
     ucp_worker_h worker;
     ucp_address_t *address;
     size_t address_length;
-    int event_fd; /**< -1 without wake-up */
+    int event_fd;                /**< -1 without wake-up */
+    xm_nic_counters_t *counters; /**< NULL: not counted */
 } xm_ucx_rail_t;
 
 /**
@@ -47,6 +49,9 @@ typedef struct xm_ucx_rail {
  */
 xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const char *device,
                              int rank, int ranks, bool wakeup);
+
+/** What a rail is called where traffic is counted: its device, or "auto", "shm", "tcp". */
+const char *xm_ucx_rail_name(xm_ucx_rail_kind_t kind, const char *device);
 
 /** The network devices that UCX can use here, with blanks between, e.g. "eth0 mlx5_0:1". UCX_TLS
  * and UCX_NET_DEVICES have been respected. To be freed. */

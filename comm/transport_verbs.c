@@ -71,13 +71,14 @@ int xm_verbs_deliver(xm_verbs_transport_t *self)
 
     while (!xm_verbs_ring_is_empty(&self->ended)) {
         xm_op_t *op = self->ended.priv.next;
+        xm_direction_t direction = op->priv.kind == XM_VERBS_SEND ? XM_SENT : XM_RECEIVED;
 
         xm_verbs_ring_remove(op);
         if (op->priv.status < 0) {
             explain(self, op);
         }
         op->priv.kind = XM_VERBS_IDLE;
-        op->done(op, op->priv.status);
+        xm_transport_end(&self->base, op, direction, op->priv.status);
         ++count;
     }
     return count;
@@ -157,6 +158,9 @@ static xm_status_t make_flow(xm_verbs_transport_t *self, xm_op_t *op, xm_memory_
     op->priv.handle = flow;
     flow->memory = memory;
     flow->borrowed = memory != NULL;
+    if (flow->borrowed) {
+        xm_count_registration(self->base.counters, true);
+    }
     return memory != NULL ? XM_OK
                           : xm_verbs_memory_hold(self, op->priv.buffer, op->priv.length,
                                                  op->priv.kind == XM_VERBS_RECEIVE, &flow->memory);

@@ -44,7 +44,9 @@ typedef struct xm_transport_verbs_params {
     const char *nics; /**< this rank's ports, as in XM_NICS; NULL or empty: all that are usable */
     bool spin;        /**< no descriptor to sleep on; xm_transport_arm() never allows to sleep */
     double timeout;   /**< seconds for each step of connecting */
-    size_t longest_write; /**< bytes of one RDMA WRITE; 0: what the ports allow, at most 1 GiB */
+    size_t longest_write;    /**< bytes of one RDMA WRITE; 0: what the ports allow, at most 1 GiB */
+    xm_counters_t *counters; /**< where to count, outlives the transport; NULL: nowhere */
+    const int *job_rank;     /**< by rank: the peer's number there; NULL: its rank; not copied */
 } xm_transport_verbs_params_t;
 
 #define XM_TRANSPORT_VERBS_PARAMS_INIT                                                             \

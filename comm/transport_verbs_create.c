@@ -173,6 +173,8 @@ xm_status_t xm_transport_verbs_create(xm_bootstrap_t *bootstrap,
     if (self == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a transport of %d ranks", size);
     }
+    self->base.counters = params->counters;
+    self->base.job_rank = params->job_rank;
     self->spin = params->spin;
     self->longest_write = params->longest_write > 0 ? params->longest_write : SIZE_MAX;
     status = xm_verbs_ports_open(params->nics, rank, self->ports, &self->port_count);
@@ -182,6 +184,8 @@ xm_status_t xm_transport_verbs_create(xm_bootstrap_t *bootstrap,
         self->offer.ports = self->port_count;
         for (int i = 0; i < self->port_count; ++i) {
             self->offer.port[i] = self->ports[i].offer;
+            self->ports[i].counters = xm_counters_open_nic(
+                params->counters, self->ports[i].offer.name, self->ports[i].offer.rate);
         }
         (void)!getrandom(&self->offer.seed, sizeof(self->offer.seed), 0);
         status = xm_verbs_events_open(self);

@@ -15,6 +15,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "comm/counters_private.h"
 #include "comm/transport_verbs_wire.h"
 
 typedef struct xm_verbs_port {
@@ -28,8 +29,9 @@ typedef struct xm_verbs_port {
     struct ibv_pd *pd;
     struct ibv_comp_channel *channel;
     struct ibv_cq *cq;
-    bool armed; /**< the next completion makes the channel readable, or has */
-    bool down;  /**< an event said so */
+    bool armed;                  /**< the next completion makes the channel readable, or has */
+    bool down;                   /**< an event said so */
+    xm_nic_counters_t *counters; /**< NULL: not counted */
 
     uint8_t *ring; /**< receive slots of all connections */
     size_t ring_size;

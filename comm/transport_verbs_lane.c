@@ -139,6 +139,9 @@ static bool post_message(xm_verbs_lane_t *lane, xm_verbs_header_t *header,
         }
         return false;
     }
+    if (header->kind == XM_VERBS_EAGER) {
+        xm_count_piece(port->counters, XM_SENT, body_size, XM_OK);
+    }
     lane->unsent += work != WORK_CREDIT;
     lane->owed = 0;
     --lane->credits;
@@ -179,6 +182,7 @@ static bool post_piece(xm_verbs_lane_t *lane, xm_verbs_item_t *item)
             return false;
         }
         item->begin += part.length;
+        xm_count_piece(xm_verbs_port_of(lane)->counters, XM_SENT, part.length, XM_OK);
         lane->credits -= last;
         ++lane->unsent;
     }
@@ -392,6 +396,8 @@ void xm_verbs_complete(xm_verbs_transport_t *self, xm_verbs_port_t *port, const 
         }
     }
     if (wc->status != IBV_WC_SUCCESS) {
+        /* After the first failure a queue pair gives everything back, which is none of its own. */
+        xm_count_piece(lane->peer->failed ? NULL : port->counters, XM_SENT, 0, XM_ERR_IO);
         xm_verbs_fail(lane->peer, "its connection over %s failed: %s (work completion status %d)%s",
                       port->offer.name, ibv_wc_status_str(wc->status), (int)wc->status,
                       port->down ? "; the port is down" : "");

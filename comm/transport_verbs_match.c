@@ -109,6 +109,9 @@ static void arrived(xm_verbs_lane_t *lane, const xm_verbs_header_t *header, cons
                                  .eager = header->kind == XM_VERBS_EAGER};
     xm_op_t *op = find_receive(lane->peer, header->tag);
 
+    if (message.eager) {
+        xm_count_piece(xm_verbs_port_of(lane)->counters, XM_RECEIVED, header->length, XM_OK);
+    }
     if (op == NULL) {
         store(lane, &message, bytes);
         return;
@@ -206,11 +209,26 @@ static void discarded(xm_verbs_lane_t *lane, uint32_t number)
     }
 }
 
+/* What a lane carries of a message of that length. */
+static size_t piece_length(const xm_verbs_lane_t *lane, size_t length)
+{
+    const xm_stripe_t *stripe = &lane->peer->stripe;
+    size_t begin = lane->rail > 0 ? xm_stripe_end(stripe, length, lane->rail - 1) : 0;
+
+    return xm_stripe_splits(stripe, length) ? xm_stripe_end(stripe, length, lane->rail) - begin
+                                            : length;
+}
+
 void xm_verbs_written(xm_verbs_lane_t *lane, uint32_t number)
 {
     xm_verbs_flow_t *flow = flow_of(lane, number, XM_VERBS_RECEIVE);
 
-    if (flow != NULL && --flow->pieces == 0) {
+    if (flow == NULL) {
+        return;
+    }
+    xm_count_piece(xm_verbs_port_of(lane)->counters, XM_RECEIVED,
+                   piece_length(lane, flow->op->priv.length), XM_OK);
+    if (--flow->pieces == 0) {
         xm_verbs_end_op(flow->op, XM_OK);
     }
 }

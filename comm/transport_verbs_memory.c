@@ -111,10 +111,12 @@ xm_status_t xm_verbs_memory_hold(xm_verbs_transport_t *self, void *address, size
     for (xm_memory_t *held = self->temporary.next; held != &self->temporary; held = held->next) {
         if (held->start == start && held->length == length && held->written == written) {
             ++held->users;
+            xm_count_registration(self->base.counters, true);
             *memory = held;
             return XM_OK;
         }
     }
+    xm_count_registration(self->base.counters, false);
     status = pin(self, address, length, written, &self->temporary, memory);
     if (status == XM_OK) {
         (*memory)->users = 1;

@@ -179,6 +179,13 @@ static xm_status_t judge_lost_peer(xm_worker_t *worker)
         lost);
 }
 
+static void write_metrics(xm_worker_t *worker, int64_t now)
+{
+    if (worker->metrics != NULL) {
+        xm_metrics_tick(worker->metrics, now);
+    }
+}
+
 /* Progress and the checks that go with it; *moved tells whether anything happened. */
 static xm_status_t advance(xm_worker_t *worker, bool *moved)
 {
@@ -191,7 +198,11 @@ static xm_status_t advance(xm_worker_t *worker, bool *moved)
         xm_status_t status = xm_worker_poll_faults(worker);
 
         *moved = true; /* what was read may be the end of an allgather: the caller must look */
-        return status < 0 ? status : look_around(worker, &next);
+        if (status == XM_OK) {
+            write_metrics(worker, xm_worker_now(worker));
+            status = look_around(worker, &next);
+        }
+        return status;
     }
     return worker->heartbeat != NULL && xm_heartbeat_take_news(worker->heartbeat) ? hear(worker)
                                                                                   : XM_OK;
@@ -246,7 +257,7 @@ static xm_status_t wait_at_most(xm_worker_t *worker, int64_t deadline, int64_t l
         status = xm_worker_poll_faults(worker);
     }
     while (status == XM_OK) {
-        int64_t now, next = INT64_MAX, sleep = longest_sleep;
+        int64_t now, woke, next = INT64_MAX, sleep = longest_sleep;
 
         status = advance(worker, &moved);
         if (status < 0 || moved) {
@@ -262,6 +273,7 @@ static xm_status_t wait_at_most(xm_worker_t *worker, int64_t deadline, int64_t l
             status = xm_worker_poll_faults(worker);
             return status < 0 ? status : too_late(worker);
         }
+        write_metrics(worker, now);
         if (worker->spin) {
             continue;
         }
@@ -269,8 +281,13 @@ static xm_status_t wait_at_most(xm_worker_t *worker, int64_t deadline, int64_t l
         if (status == XM_OK) {
             sleep = deadline - now < sleep ? deadline - now : sleep;
             sleep = next - now < sleep ? next - now : sleep;
+            sleep = worker->metrics != NULL && xm_metrics_due(worker->metrics) - now < sleep
+                        ? xm_metrics_due(worker->metrics) - now
+                        : sleep;
             status = sleep_until_event(worker, sleep > 0 ? sleep : 0);
-            if (status < 0 || xm_worker_now(worker) < deadline) {
+            woke = xm_worker_now(worker);
+            xm_count_sleep(worker->counters, woke - now);
+            if (status < 0 || woke < deadline) {
                 return status;
             }
             continue;
@@ -343,6 +360,8 @@ static xm_status_t open_verbs(xm_worker_t *worker)
 
     params.spin = worker->spin;
     params.timeout = worker->timeout;
+    params.counters = worker->counters;
+    params.job_rank = worker->job_rank;
     params.nics = xm_config_string(XM_CONFIG_NICS);
     if (params.nics[0] == '^') {
         return xm_error_set(XM_ERR_UNSUPPORTED,
@@ -368,6 +387,8 @@ static xm_status_t open_ucx(xm_worker_t *worker)
     params.fault_channel = xm_bootstrap_fd(worker->bootstrap) >= 0;
     params.spin = worker->spin;
     params.timeout = worker->timeout;
+    params.counters = worker->counters;
+    params.job_rank = worker->job_rank;
     params.nics = given[0] != '\0' && given[0] != '^' ? given : chosen;
     return xm_transport_ucx_create(worker->bootstrap, &params, &worker->transport);
 }
@@ -458,6 +479,8 @@ void xm_worker_leave(xm_worker_t *worker)
 
 static void free_worker(xm_worker_t *worker)
 {
+    xm_metrics_destroy(worker->metrics);
+    xm_counters_destroy(worker->counters);
     xm_heartbeat_destroy(worker->heartbeat);
     xm_contacts_close(&worker->contacts);
     free(worker->group_rank);
@@ -477,6 +500,16 @@ void xm_worker_give_up(xm_worker_t *worker, const char *sentence)
                        "rank %d (host %s, pid %d) gave up: %s", rank,
                        worker->contacts.of[fault.rank].host, (int)getpid(), sentence);
         xm_heartbeat_tell(worker->heartbeat, &fault);
+    }
+}
+
+/* The one line at the start. */
+static void introduce(const xm_worker_t *worker)
+{
+    char line[512];
+
+    if (xm_log_enabled(XM_LOG_INFO)) {
+        xm_log_info("%s", xm_worker_describe(worker, line, sizeof(line)));
     }
 }
 
@@ -518,9 +551,16 @@ xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *
         free_worker(self);
         return status;
     }
+    xm_log_set_rank(xm_worker_rank(self));
     status = number_ranks(self);
     if (status == XM_OK) {
+        status = xm_worker_open_counters(self);
+    }
+    if (status == XM_OK) {
         status = xm_worker_enter(self);
+    }
+    if (status == XM_OK) {
+        status = xm_worker_open_metrics(self);
     }
     if (status < 0) {
         xm_bootstrap_abort(self->bootstrap, xm_last_error());
@@ -528,6 +568,7 @@ xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *
         free_worker(self);
         return status;
     }
+    introduce(self);
     *worker = self;
     return XM_OK;
 }
@@ -545,5 +586,8 @@ void xm_worker_destroy(xm_worker_t *worker, const char *reason)
         (void)xm_worker_barrier(worker);
     }
     xm_worker_leave(worker);
+    if (worker->metrics != NULL) {
+        xm_metrics_write(worker->metrics);
+    }
     free_worker(worker);
 }

@@ -15,12 +15,16 @@
  * cannot be reached any more (XM_HEARTBEAT; docs/failures.md says what is found how soon) and a
  * passed deadline end every wait. What then can be done with the other ranks: group.h.
  *
+ * Every operation is counted (xm_worker_counters()), and XM_METRICS_FILE has that written to a file
+ * while the worker waits and makes progress (docs/observability.md).
+ *
  * Threads: one thread at a time per worker.
  */
 #ifndef XM_COMM_WORKER_H
 #define XM_COMM_WORKER_H
 
 #include "comm/bootstrap.h"
+#include "comm/counters.h"
 #include "comm/status.h"
 #include "comm/transport.h"
 
@@ -64,6 +68,17 @@ XM_API const char *xm_worker_topology_xml(const xm_worker_t *worker, int host);
 
 XM_API xm_transport_t *xm_worker_transport(xm_worker_t *worker);
 XM_API xm_bootstrap_t *xm_worker_bootstrap(xm_worker_t *worker);
+
+/** What this rank has sent and received since the worker was created, see counters.h. Valid as long
+ * as the worker; other threads may read it. */
+XM_API const xm_counters_t *xm_worker_counters(const xm_worker_t *worker);
+
+/**
+ * One line of what this rank is: "rank 2 of 8 on node7, crossmesh 0.1.0, transport ucx, NICs
+ * mlx5_0:1 (200 Gbit/s); UCX 1.13.1, libibverbs 1.14.44.0, hwloc 2.9.0, Linux 6.1.0". It is what
+ * the log has at level info when the worker has been created. Returns @p buffer.
+ */
+XM_API char *xm_worker_describe(const xm_worker_t *worker, char *buffer, size_t size);
 
 /** The worker's default deadline for blocking steps, in seconds. */
 XM_API double xm_worker_timeout(const xm_worker_t *worker);

@@ -6,7 +6,9 @@
 #ifndef XM_COMM_WORKER_PRIVATE_H
 #define XM_COMM_WORKER_PRIVATE_H
 
+#include "comm/counters_private.h"
 #include "comm/heartbeat.h"
+#include "comm/metrics.h"
 #include "comm/vigil.h"
 #include "comm/worker.h"
 #include "comm/worker_seats.h"
@@ -31,11 +33,17 @@ struct xm_worker {
     double interval;        /* of the heartbeat; 0: off */
     xm_heartbeat_t *heartbeat; /* NULL: off */
     xm_vigil_t *vigil;         /* NULL: no heartbeat, or nothing to doubt */
+    xm_counters_t *counters;   /* by rank of the job */
+    xm_metrics_t *metrics;     /* NULL: no file is wanted */
 };
 
 /* Exchanges seats and opens the transport over the worker's bootstrap, and begins to watch the
  * others. On failure what was made is left for xm_worker_leave(). */
 xm_status_t xm_worker_enter(xm_worker_t *worker);
+
+/* Makes the counters that transports count in, and the file of them where one is wanted. */
+xm_status_t xm_worker_open_counters(xm_worker_t *worker);
+xm_status_t xm_worker_open_metrics(xm_worker_t *worker);
 
 /* The opposite: ends everything in flight; the bootstrap goes as well. */
 void xm_worker_leave(xm_worker_t *worker);

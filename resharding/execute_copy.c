@@ -65,6 +65,10 @@ static int64_t copy_chunk(lane_t *lane, int64_t budget, bool *ended)
                          first + slot->copied, part);
     slot->copied += part;
     *ended = slot->copied == count;
+    if (*ended) {
+        xm_counters_on_copy(lane->executor->transport, lane->peer,
+                            (size_t)(count * tensor->element_size));
+    }
     return part * tensor->element_size;
 }
 

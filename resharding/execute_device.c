@@ -110,6 +110,15 @@ xm_memory_space_t *xm_executor_space(const xm_executor_t *executor)
     return executor->device != NULL ? executor->device->space : NULL;
 }
 
+static void count_copy(const xm_executor_t *executor, const slot_t *slot)
+{
+    int64_t first, count;
+
+    chunk_range(slot->hop, slot->chunk, &first, &count);
+    xm_counters_on_copy(executor->transport, slot->lane->peer,
+                        (size_t)(count * executor->tensors[slot->hop->tensor].element_size));
+}
+
 /* The chunk is packed, unpacked, or copied. After a failure it goes no further. */
 static void continue_slot(xm_executor_t *executor, slot_t *slot, xm_status_t status)
 {
@@ -118,6 +127,8 @@ static void continue_slot(xm_executor_t *executor, slot_t *slot, xm_status_t sta
     slot->copying = false;
     if (status < 0) {
         xm_executor_fail(executor, xm_device_on_rank(executor, status));
+    } else if (copied) {
+        count_copy(executor, slot);
     }
     if (executor->result == XM_OK && lane_sends(slot->lane)) {
         xm_executor_transmit(slot);

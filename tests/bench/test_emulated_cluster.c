@@ -307,7 +307,7 @@ static char log_path[] = "/tmp/xm-chooser-XXXXXX";
 static const char *const *chooser_variables(void *arg, int rank)
 {
     static char topology[4200], log_file[64];
-    static const char *const variables[] = {topology, log_file, "XM_LOG_LEVEL=info", NULL};
+    static const char *const variables[] = {topology, log_file, "XM_LOG=info", NULL};
 
     (void)arg;
     (void)snprintf(topology, sizeof(topology), "XM_TOPOLOGY=%s",

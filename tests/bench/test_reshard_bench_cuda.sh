@@ -49,11 +49,11 @@ if [ "${GPU:-0}" != 1 ]; then
     CUDA_DOUBLE_FAIL=cuModuleLoadData=209 run 1 "$@"
     # Neighbours that cannot open each other's tiles send messages, and a debug line says so.
     for call in cuIpcGetMemHandle=801 cuIpcOpenMemHandle_v2=201; do
-        CUDA_DOUBLE_FAIL=$call XM_LOG_LEVEL=debug XM_LOG_FILE="$directory/log" run 1 "$@"
+        CUDA_DOUBLE_FAIL=$call XM_LOG=debug XM_LOG_FILE="$directory/log" run 1 "$@"
         grep -q "${call%%[_=]*}.*by messages" "$directory/log" || fail "$call: no debug line"
     done
     rm "$directory/log"
-    XM_LOG_LEVEL=debug XM_LOG_FILE="$directory/log" run 1 "$@"
+    XM_LOG=debug XM_LOG_FILE="$directory/log" run 1 "$@"
     grep -q 'pinned buffers, packed by' "$directory/log" || fail "the path is not told"
     ! grep -q 'by messages' "$directory/log" || fail "tiles were not opened"
     CUDA_DOUBLE_FAIL=cuLaunchKernel=701@3 run 1 "$@"

@@ -59,7 +59,7 @@ under() {
         --src-spec S0R --dst-spec RS0 --shape 256x300 --dtype int32 -i 2 >"$out" 2>&1 || fail "status not 0: $*"
     right "$@"
 }
-under XM_LOG_LEVEL=info
+under XM_LOG=info
 # Without PMIx's variables there is only the derived port.
 under -u PMIX_NAMESPACE -u PMIX_RANK
 finish

@@ -50,7 +50,7 @@ void cuda_log(void)
     fd = mkstemp(log_path);
     (void)close(fd);
     (void)atexit(remove_log);
-    (void)setenv("XM_LOG_LEVEL", "debug", 1);
+    (void)setenv("XM_LOG", "debug", 1);
     (void)setenv("XM_LOG_FILE", log_path, 1);
 }
 

@@ -34,6 +34,14 @@ START_TEST(bad_values_are_named)
     ck_assert_int_eq(setenv("XM_PROGRESS", "nap", 1), 0);
     ck_assert_xm_fails(xm_config_check(), XM_ERR_PARSE,
                        "XM_PROGRESS: 'nap' is not one of sleep|spin");
+    ck_assert_int_eq(setenv("XM_PROGRESS", "spin", 1), 0);
+    ck_assert_int_eq(setenv("XM_LOG", "info,verb=trace", 1), 0);
+    ck_assert_xm_fails(xm_config_check(), XM_ERR_PARSE, "XM_LOG: 'verb=trace' is neither a level");
+    ck_assert_int_eq(setenv("XM_LOG", "info,verbs=trace", 1), 0);
+    ck_assert_int_eq(setenv("XM_METRICS_FILE", "/tmp/%d.prom", 1), 0);
+    ck_assert_xm_fails(xm_config_check(), XM_ERR_PARSE, "XM_METRICS_FILE: '/tmp/%d.prom' has");
+    ck_assert_int_eq(setenv("XM_METRICS_FILE", "/tmp/%h-%r.prom", 1), 0);
+    ck_assert_xm_ok(xm_config_check());
 }
 END_TEST
 

@@ -100,6 +100,8 @@ static void die(conformance_seat_t *seat)
     (void)raise(SIGKILL);
 }
 
+static xm_counters_t *counters; /* of the transports that are opened; NULL: none */
+
 static xm_transport_t *open_transport(xm_bootstrap_t *bootstrap, placement_t placement, bool spin)
 {
     xm_transport_ucx_params_t params = XM_TRANSPORT_UCX_PARAMS_INIT;
@@ -121,6 +123,7 @@ static xm_transport_t *open_transport(xm_bootstrap_t *bootstrap, placement_t pla
     params.timeout = wait_limit_s;
     params.nics = nics_of(placement, xm_bootstrap_rank(bootstrap));
     params.fault_channel = is_told(placement);
+    params.counters = counters;
     local_expect_ok(xm_transport_ucx_create(bootstrap, &params, &transport));
     return transport;
 }
@@ -133,12 +136,15 @@ static int run_case(const xm_job_env_t *env, int listen_fd, void *arg)
 
     local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, wait_limit_s, &bootstrap));
     seat.arg = bootstrap;
+    local_expect_ok(xm_counters_create(env->size, &counters));
     seat.transport = open_transport(bootstrap, run->placement, false);
     run->which->run(&seat);
     if (run->which->doomed == 0) {
         barrier(&seat);
     }
     xm_transport_destroy(seat.transport);
+    conformance_check_counters(counters, true);
+    xm_counters_destroy(counters);
     xm_bootstrap_destroy(bootstrap);
     return 0;
 }

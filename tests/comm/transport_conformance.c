@@ -830,6 +830,33 @@ static void case_death_noticed_streaming(conformance_seat_t *seat)
     death_case(seat, &(death_t){.streaming = true});
 }
 
+void conformance_check_counters(const xm_counters_t *counters, bool nics)
+{
+    for (int d = 0; d < XM_DIRECTION_COUNT; ++d) {
+        uint64_t bytes = 0, carried = 0;
+
+        for (int peer = 0; peer < xm_counters_peers(counters); ++peer) {
+            xm_peer_counts_t counts;
+
+            xm_counters_peer(counters, peer, &counts);
+            bytes += counts.bytes[d];
+            local_expect(xm_peer_counts_in_flight(&counts, (xm_direction_t)d) == 0,
+                         "%" PRIu64
+                         " operations (%s) with rank %d were not counted when they ended",
+                         xm_peer_counts_in_flight(&counts, (xm_direction_t)d),
+                         xm_direction_name((xm_direction_t)d), peer);
+        }
+        for (int nic = 0; nic < xm_counters_nics(counters); ++nic) {
+            xm_nic_counts_t counts;
+
+            xm_counters_nic(counters, nic, &counts);
+            carried += counts.bytes[d];
+        }
+        local_expect(!nics || carried >= bytes, "%s: NICs carried %" PRIu64 " bytes of %" PRIu64,
+                     xm_direction_name((xm_direction_t)d), carried, bytes);
+    }
+}
+
 const conformance_case_t conformance_cases[] = {
     {"sizes", 2, 0, case_sizes, false},
     {"sizes registered", 2, 0, case_sizes_registered, false},

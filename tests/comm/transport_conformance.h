@@ -30,6 +30,11 @@ typedef struct conformance_case {
     bool needs_detection;
 } conformance_case_t;
 
+/* After the transport's end: every operation of the case was counted once when it was posted and
+ * once when it ended, and NICs carried at least the bytes of what ended well; @p nics: no message
+ * of the transport ends well that nothing carried. */
+void conformance_check_counters(const xm_counters_t *counters, bool nics);
+
 extern const conformance_case_t conformance_cases[];
 extern const int conformance_case_count;
 

@@ -12,6 +12,8 @@ const char *const placement_names[] = {"one port", "across", "two rails", "unlik
 
 char verbs_devices[2][32];
 
+static xm_counters_t *counters; /* of the seat */
+
 static int find_devices(void)
 {
     int count = 0;
@@ -80,6 +82,8 @@ void verbs_sit(const xm_job_env_t *env, int listen_fd, placement_t placement, si
     params.nics = nics;
     params.timeout = VERBS_WAIT_LIMIT_S;
     params.longest_write = longest_write;
+    local_expect_ok(xm_counters_create(env->size, &counters));
+    params.counters = counters;
     *seat = (conformance_seat_t){.barrier = verbs_barrier,
                                  .die = die,
                                  .arg = bootstrap,
@@ -90,6 +94,9 @@ void verbs_sit(const xm_job_env_t *env, int listen_fd, placement_t placement, si
 void verbs_leave(conformance_seat_t *seat)
 {
     xm_transport_destroy(seat->transport);
+    conformance_check_counters(counters, false); /* what nobody wants ends well at its sender */
+    xm_counters_destroy(counters);
+    counters = NULL;
     xm_bootstrap_destroy(seat->arg);
 }
 

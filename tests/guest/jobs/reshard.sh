@@ -12,13 +12,23 @@ reshard() {
     bytes=$(($2 * iterations))
     shift 2
     started=$(date +%s)
+    export XM_METRICS_FILE="$OUT/metrics-%r.prom"
     counters "$bytes" ranks 2 "$RESHARD_BENCH" --transport "$transport" -w 0 -i "$iterations" --nic-gbps 1 "$@" \
         >"$out" 2>&1 || fail "$transport, $what: status $?"
     # Only rank 0 prints a report.
     [ "$NODE" -ne 0 ] || all_right || fail "$transport, $what: bytes were not checked, or wrong"
     ! grep -Eq ' (WARN|ERROR) ' "$out" || fail "$transport, $what: warnings"
+    carried=$(cat "$OUT"/metrics-*.prom |
+        awk '/^crossmesh_nic_bytes_total.*,nic="rxe.*"receive"/ { sum += $NF } END { printf "%d\n", sum }')
+    [ "$carried" -ge "$bytes" ] || fail "$transport, $what: the ranks counted $carried bytes on the devices, not $bytes"
+    rm "$OUT"/metrics-*.prom
     echo "$transport, $what: all right after $(($(date +%s) - started)) s ($(tail -n 1 "$out"))"
 }
+
+# The doctor sees the devices, and the hosts' are alike.
+ranks 2 "$RESHARD_BENCH" --check --transport "$transport" >"$out" 2>&1 || fail "--check: status $?"
+[ "$NODE" -ne 0 ] || grep -Eq '^ok +0-3 +RDMA MTUs on all hosts +4096$' "$out" || fail "--check: no RDMA MTUs"
+[ "$NODE" -ne 0 ] || grep -Eq '^ok .* GIDs of rxe' "$out" || fail "--check: no GIDs"
 
 mib=1048576
 # 4 MiB from the first host to the second; each host's half of 8 MiB crosswise to the other.

@@ -1,0 +1,219 @@
+#include "comm/counters.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/counters_private.h"
+#include "comm/log.h"
+#include "comm/transport.h"
+
+const char *xm_direction_name(xm_direction_t direction)
+{
+    static const char *const names[] = {"send", "receive"};
+
+    return names[direction];
+}
+
+const char *xm_outcome_name(xm_outcome_t outcome)
+{
+    static const char *const names[] = {"ok", "canceled", "peer_died", "corrupt", "failed"};
+
+    return names[outcome];
+}
+
+static xm_outcome_t outcome_of(xm_status_t status)
+{
+    switch (status) {
+    case XM_OK:
+        return XM_OUTCOME_OK;
+    case XM_ERR_CANCELED:
+        return XM_OUTCOME_CANCELED;
+    case XM_ERR_PEER_DIED:
+        return XM_OUTCOME_PEER_DIED;
+    case XM_ERR_CORRUPT:
+        return XM_OUTCOME_CORRUPT;
+    default:
+        return XM_OUTCOME_FAILED;
+    }
+}
+
+xm_status_t xm_counters_create(int peers, xm_counters_t **counters)
+{
+    xm_counters_t *self =
+        peers < 0 ? NULL : calloc(1, sizeof(*self) + (size_t)peers * sizeof(self->peer[0]));
+
+    if (self == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the counters of %d peers", peers);
+    }
+    self->peer_count = peers;
+    self->trace = xm_log_enabled(XM_LOG_TRACE);
+    *counters = self;
+    return XM_OK;
+}
+
+void xm_counters_destroy(xm_counters_t *counters)
+{
+    free(counters);
+}
+
+int xm_counters_peers(const xm_counters_t *counters)
+{
+    return counters->peer_count;
+}
+
+void xm_counters_peer(const xm_counters_t *counters, int peer, xm_peer_counts_t *counts)
+{
+    const xm_peer_counters_t *from = &counters->peer[peer];
+
+    *counts = (xm_peer_counts_t){.copies = xm_counted(&from->copies),
+                                 .copied_bytes = xm_counted(&from->copied_bytes)};
+    for (int d = 0; d < XM_DIRECTION_COUNT; ++d) {
+        /* Ends before posts: an operation that ends meanwhile is then seen in flight, and never
+         * the other way round. */
+        for (int o = 0; o < XM_OUTCOME_COUNT; ++o) {
+            counts->ended[d][o] = atomic_load_explicit(&from->ended[d][o], memory_order_acquire);
+        }
+        counts->bytes[d] = xm_counted(&from->bytes[d]);
+        counts->refused[d] = xm_counted(&from->refused[d]);
+        counts->posted[d] = xm_counted(&from->posted[d]);
+    }
+}
+
+uint64_t xm_peer_counts_in_flight(const xm_peer_counts_t *counts, xm_direction_t direction)
+{
+    uint64_t ended = 0;
+
+    for (int o = 0; o < XM_OUTCOME_COUNT; ++o) {
+        ended += counts->ended[direction][o];
+    }
+    return counts->posted[direction] - ended;
+}
+
+int xm_counters_nics(const xm_counters_t *counters)
+{
+    return atomic_load_explicit(&counters->nic_count, memory_order_acquire);
+}
+
+void xm_counters_nic(const xm_counters_t *counters, int nic, xm_nic_counts_t *counts)
+{
+    const xm_nic_counters_t *from = &counters->nic[nic];
+
+    *counts = (xm_nic_counts_t){.rate = xm_counted(&from->rate),
+                                .errors = xm_counted(&from->errors),
+                                .retries = xm_counted(&from->retries),
+                                .failovers = xm_counted(&from->failovers)};
+    memcpy(counts->name, from->name, sizeof(counts->name));
+    for (int d = 0; d < XM_DIRECTION_COUNT; ++d) {
+        counts->pieces[d] = xm_counted(&from->pieces[d]);
+        counts->bytes[d] = xm_counted(&from->bytes[d]);
+    }
+}
+
+void xm_counters_rank(const xm_counters_t *counters, xm_rank_counts_t *counts)
+{
+    *counts = (xm_rank_counts_t){.sleeps = xm_counted(&counters->sleeps),
+                                 .slept_ns = xm_counted(&counters->slept_ns),
+                                 .registration_hits = xm_counted(&counters->registration_hits),
+                                 .registration_misses = xm_counted(&counters->registration_misses)};
+}
+
+xm_nic_counters_t *xm_counters_open_nic(xm_counters_t *counters, const char *name, uint64_t rate)
+{
+    xm_nic_counters_t *nic;
+    int count;
+
+    if (counters == NULL) {
+        return NULL;
+    }
+    count = xm_counters_nics(counters);
+    for (int i = 0; i < count; ++i) {
+        if (strcmp(counters->nic[i].name, name) == 0) {
+            return &counters->nic[i];
+        }
+    }
+    if (count == XM_COUNTERS_MAX_NICS) {
+        return &counters->nic[count - 1];
+    }
+    nic = &counters->nic[count];
+    (void)snprintf(nic->name, sizeof(nic->name), "%s", name);
+    atomic_store_explicit(&nic->rate, rate, memory_order_relaxed);
+    atomic_store_explicit(&counters->nic_count, count + 1, memory_order_release);
+    return nic;
+}
+
+/* The peer's counters; NULL for a number that no peer has, which posting calls refuse. */
+static xm_peer_counters_t *find_peer(const xm_transport_t *transport, int peer)
+{
+    xm_counters_t *counters = transport->counters;
+
+    if (peer < 0 || peer >= transport->size) {
+        return NULL;
+    }
+    peer = transport->job_rank != NULL ? transport->job_rank[peer] : peer;
+    return peer < counters->peer_count ? &counters->peer[peer] : NULL;
+}
+
+static void end(xm_peer_counters_t *peer, xm_direction_t direction, size_t length,
+                xm_status_t status)
+{
+    xm_counter_t *ended = &peer->ended[direction][outcome_of(status)];
+
+    if (status == XM_OK) {
+        xm_count(&peer->bytes[direction], length);
+    }
+    /* Released, so that who sees the end sees the post as well. */
+    atomic_store_explicit(ended, xm_counted(ended) + 1, memory_order_release);
+}
+
+void xm_counters_on_post(const xm_transport_t *transport, int peer, xm_direction_t direction,
+                         uint64_t tag, size_t length, xm_status_t status)
+{
+    xm_peer_counters_t *counted = find_peer(transport, peer);
+
+    if (counted == NULL) {
+        return;
+    }
+    if (status < 0) {
+        xm_count(&counted->refused[direction], 1);
+    } else {
+        xm_count(&counted->posted[direction], 1);
+        if (status == XM_OK) {
+            end(counted, direction, length, status);
+        }
+    }
+    if (transport->counters->trace) {
+        xm_log_trace("%s of %zu bytes, rank %d with rank %d, tag %" PRIx64 ": %s",
+                     xm_direction_name(direction), length, transport->rank, peer, tag,
+                     status == XM_OK  ? "done at once"
+                     : status > XM_OK ? "posted"
+                                      : xm_status_string(status));
+    }
+}
+
+void xm_counters_on_end(const xm_transport_t *transport, int peer, xm_direction_t direction,
+                        uint64_t tag, size_t length, xm_status_t status)
+{
+    xm_peer_counters_t *counted = find_peer(transport, peer);
+
+    if (counted == NULL) {
+        return;
+    }
+    end(counted, direction, length, status);
+    if (transport->counters->trace) {
+        xm_log_trace("%s of %zu bytes, rank %d with rank %d, tag %" PRIx64 ": ended, %s",
+                     xm_direction_name(direction), length, transport->rank, peer, tag,
+                     xm_status_string(status));
+    }
+}
+
+void xm_counters_on_copy(const xm_transport_t *transport, int peer, size_t bytes)
+{
+    xm_peer_counters_t *counted = transport->counters != NULL ? find_peer(transport, peer) : NULL;
+
+    if (counted != NULL) {
+        xm_count(&counted->copies, 1);
+        xm_count(&counted->copied_bytes, bytes);
+    }
+}

@@ -1,0 +1,50 @@
+/**
+ * @file doctor_job.h
+ * The doctor for a whole job: every rank examines its machine (doctor.h), and what should be equal
+ * is compared.
+ *
+ * Findings that several ranks share are one row. Compared are versions, uniform settings
+ * (config.h) and MTUs: where most agree the others are named. The clocks of the hosts are compared
+ * with rank 0's, by a few rounds of the bootstrap: what rank 0 read in a round happened before this
+ * rank's round ended, and after this rank had begun the round before; the narrowest of these
+ * intervals is the offset and its uncertainty.
+ *
+ * Only the bootstrap is used, so that a job is examined whose transport would not start.
+ */
+#ifndef XM_COMM_DOCTOR_JOB_H
+#define XM_COMM_DOCTOR_JOB_H
+
+#include "comm/bootstrap.h"
+#include "comm/doctor.h"
+
+typedef struct xm_checkup xm_checkup_t;
+
+/** A finding and the ranks it is of, ascending. */
+typedef struct xm_checkup_row {
+    xm_finding_t finding;
+    int count;
+    const int *ranks;
+} xm_checkup_row_t;
+
+/**
+ * Examines this process's job. Collective; NULL is a job of this process alone. @p params: what is
+ * equal on all ranks, or this rank's own; the numbers of ranks are found out here. Every rank gets
+ * all rows.
+ */
+XM_API xm_status_t xm_checkup_create(xm_bootstrap_t *bootstrap, double timeout,
+                                     const xm_doctor_params_t *params, xm_checkup_t **checkup);
+
+XM_API int xm_checkup_ranks(const xm_checkup_t *checkup);
+/** Name of the host that a rank is on, e.g. "node7". */
+XM_API const char *xm_checkup_host(const xm_checkup_t *checkup, int rank);
+
+XM_API int xm_checkup_rows(const xm_checkup_t *checkup);
+XM_API const xm_checkup_row_t *xm_checkup_row(const xm_checkup_t *checkup, int row);
+
+/** Rows with a verdict. */
+XM_API int xm_checkup_count(const xm_checkup_t *checkup, xm_verdict_t verdict);
+
+/** NULL is accepted. */
+XM_API void xm_checkup_destroy(xm_checkup_t *checkup);
+
+#endif
