@@ -15,7 +15,8 @@
  * cannot be reached any more (XM_HEARTBEAT; docs/failures.md says what is found how soon) and a
  * passed deadline end every wait. What then can be done with the other ranks: group.h.
  *
- * Threads: one thread at a time per worker.
+ * Threads: one thread at a time per worker. Only xm_worker_wake() may be called while another thread
+ * is in any other function.
  */
 #ifndef XM_COMM_WORKER_H
 #define XM_COMM_WORKER_H
@@ -79,6 +80,12 @@ XM_API int64_t xm_worker_deadline(const xm_worker_t *worker);
  * ended with that status already.
  */
 XM_API xm_status_t xm_worker_wait(xm_worker_t *worker, int64_t deadline);
+
+/**
+ * Has a wait that sleeps in another thread, or else the next one, return early with XM_OK, so that
+ * this thread can have the worker. Any thread may call it as long as the worker exists.
+ */
+XM_API void xm_worker_wake(xm_worker_t *worker);
 
 /** Makes whatever progress is possible without sleeping. Same results as xm_worker_wait(). */
 XM_API xm_status_t xm_worker_progress(xm_worker_t *worker);

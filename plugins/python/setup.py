@@ -1,0 +1,46 @@
+"""Puts the compiled library into the wheel; everything else stands in pyproject.toml.
+
+No compiler is needed: CROSSMESH_LIBRARY names a libcrossmesh.so that was built before. Without it the wheel has
+no library and finds the installed one through the dynamic loader.
+"""
+
+import os
+import shutil
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:  # before setuptools 70.1
+    from wheel.bdist_wheel import bdist_wheel
+
+LIBRARY = os.environ.get("CROSSMESH_LIBRARY", "")
+if LIBRARY and not os.path.isfile(LIBRARY):
+    raise SystemExit(f"CROSSMESH_LIBRARY={LIBRARY}: there is no such file")
+
+
+class BuildWithLibrary(build_py):
+    def run(self) -> None:
+        super().run()
+        target = os.path.join(self.build_lib, "crossmesh", "lib")
+        # A former build in the same folder may have left another one.
+        shutil.rmtree(target, ignore_errors=True)
+        if LIBRARY:
+            os.makedirs(target)
+            shutil.copyfile(LIBRARY, os.path.join(target, "libcrossmesh.so"))
+
+
+class PlatformWheel(bdist_wheel):
+    """Any CPython 3 can load the library, but only on this kind of machine."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.root_is_pure = not LIBRARY
+
+    def get_tag(self) -> tuple:
+        platform = super().get_tag()[2]
+        return "py3", "none", platform if LIBRARY else "any"
+
+
+setup(cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlatformWheel})
