@@ -7,6 +7,7 @@ protocol. Nothing is copied. Tiles are row-major without padding, so anything el
 from __future__ import annotations
 
 import ctypes
+import re
 import weakref
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, Structure, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64
@@ -127,7 +128,9 @@ class Buffer:
 
     @classmethod
     def _of_interface(cls, thing: object, about: dict[str, Any], device: str) -> Buffer:
-        shape, itemsize = tuple(about["shape"]), int(about["typestr"][2:])
+        shape, kind = tuple(about["shape"]), about["typestr"]
+        itemsize = int(re.match(r"\d+", kind[2:])[0])  # type: ignore[index]
+        itemsize *= 4 if kind[1] == "U" else 1  # characters
         strides = about.get("strides")
         if about.get("data") is None:
             raise InputError("an array without an address cannot be moved")

@@ -251,25 +251,26 @@ class Job:
                     nap = 0 if self._advance(set()) else self._slice
                     waited = raw.xm_worker_wait(worker, min(self._now() + nap, deadline))
                     if waited < 0 and (waited != _native.ERR_TIMEOUT or self._now() >= deadline):
-                        self._give_up_allgather(bootstrap, waited, start)
+                        status = self._give_up_allgather(bootstrap, waited, start)
+                        break
             except (KeyboardInterrupt, SystemExit) as reason:
                 self._abort(f"interrupted ({type(reason).__name__})")
                 raw.xm_bootstrap_allgather_abandon(bootstrap, (self._now() - start) * 1e-9)
                 raise
             if status < 0:
                 raise from_status(status, _native.last_error())
-        return [receive.raw[r * length : (r + 1) * length] for r in range(self.size)]
+        gathered = receive.raw
+        return [gathered[r * length : (r + 1) * length] for r in range(self.size)]
 
-    def _give_up_allgather(self, bootstrap: int, waited: int, start: int) -> None:
+    def _give_up_allgather(self, bootstrap: int, waited: int, start: int) -> int:
         """A failed wait says more than the allgather, unless it only says that time is up."""
         sentence = _native.last_error()
-        status = raw.xm_bootstrap_allgather_test(bootstrap)
+        status: int = raw.xm_bootstrap_allgather_test(bootstrap)
         if status == IN_PROGRESS:
             status = raw.xm_bootstrap_allgather_abandon(bootstrap, (self._now() - start) * 1e-9)
         if waited != _native.ERR_TIMEOUT:
             raise from_status(waited, sentence)
-        if status < 0:
-            raise from_status(status, _native.last_error())
+        return status
 
     def _agree_on_channel(self, refuse: bool = False) -> int:
         """A message channel that is free on all ranks, or why there is none. A rank that cannot take part refuses, so that

@@ -49,6 +49,7 @@ class Request:
         limit = None if timeout is None else time.monotonic() + timeout
         try:
             while not self.done:
+                job._check()
                 if job._thread is not None:
                     self._ended.wait(0.05)
                 else:
