@@ -58,11 +58,12 @@ def shard(full, mesh, placements):
 
 def make(full, mesh, placements, contiguous=True):
     """The whole tensor as a DTensor, without communication."""
+    # from_local() counts dimensions from the end of the local tensor, which has none of them on ranks outside.
+    placements = [Shard(p.dim % full.ndim) if type(p) is Shard else p for p in placements]
     local = shard(full, mesh, placements)
     local = local.clone(memory_format=torch.contiguous_format) if contiguous else local
-    if mesh.get_coordinate() is None:
-        # As distribute_tensor() leaves it on ranks outside.
-        placements = [Shard(p.dim % full.ndim) if type(p) is Shard else p for p in placements]
+    if mesh.get_coordinate() is None and full.ndim == 0:
+        local = full.new_empty(())  # nor does it take an empty shape
     return DTensor.from_local(
         local, mesh, placements, run_check=False, shape=full.shape, stride=full.stride()
     )

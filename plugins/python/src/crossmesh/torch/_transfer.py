@@ -17,6 +17,22 @@ from ._describe import Described, describe_place, describe_tensor, dtype_of, exc
 from ._job import default_job
 
 
+def _distributed(
+    local: torch.Tensor,
+    mesh: DeviceMesh,
+    placements: Sequence[Placement],
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+) -> DTensor:
+    """A DTensor of this rank's part."""
+    if not shape and mesh.get_coordinate() is None:
+        # from_local() takes an empty shape for none, and so that of the part.
+        local = local.new_empty(())
+    return DTensor.from_local(
+        local, mesh, placements, run_check=False, shape=torch.Size(shape), stride=stride
+    )
+
+
 def _reduced(tensor: torch.Tensor) -> torch.Tensor:
     """A Partial is reduced where it lies, by torch itself; all ranks of its mesh do so."""
     if not isinstance(tensor, DTensor) or not any(isinstance(p, Partial) for p in tensor.placements):
@@ -24,9 +40,8 @@ def _reduced(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.device_mesh.get_coordinate() is None:
         # Not of the mesh: it only has to know what those of it will have.
         whole = [Replicate() if isinstance(p, Partial) else p for p in tensor.placements]
-        local = tensor.to_local()
-        return DTensor.from_local(
-            local, tensor.device_mesh, whole, shape=tensor.shape, stride=tensor.stride()
+        return _distributed(
+            tensor.to_local(), tensor.device_mesh, whole, tensor.shape, tensor.stride()
         )
     return tensor.redistribute(
         placements=[Replicate() if isinstance(p, Partial) else p for p in tensor.placements]
@@ -221,14 +236,8 @@ def redistribute(
         for extent in reversed(shape):
             steps.append(stride)
             stride *= max(extent, 1)
-        return DTensor.from_local(
-            local,
-            dst_mesh,
-            [_counted_from_0(p, len(shape)) for p in placements],
-            run_check=False,
-            shape=torch.Size(shape),
-            stride=tuple(reversed(steps)),
-        )
+        counted = [_counted_from_0(p, len(shape)) for p in placements]
+        return _distributed(local, dst_mesh, counted, shape, tuple(reversed(steps)))
 
 
 class StateDictTransfer:
