@@ -1,6 +1,5 @@
 """redistribute() against torch's own full-tensor reference, bit for bit."""
 
-import os
 import sys
 import time
 import unittest
@@ -39,9 +38,9 @@ def random_pairs(rank):
 
 
 def with_groups(rank):
-    """Meshes with process groups: torch distributes the source, and gathers the result."""
-    torch_case.join()
-    meshes = [DeviceMesh("cpu", m) for m in ([[0, 1], [2, 3]], [[5, 4, 1]], [2, 3, 4, 5])]
+    """Meshes with process groups: torch distributes the source, and gathers the result. Their ranks are in order, because
+    torch's groups are, whatever the mesh says."""
+    meshes = [DeviceMesh("cpu", m) for m in ([[0, 1], [2, 3]], [[1, 4, 5]], [2, 3, 4, 5])]
     generator = torch.Generator().manual_seed(3)
     full = torch.randint(-1000, 1000, (7, 8), generator=generator).double()
     choices = [Shard(0), Shard(1), Shard(-1), Replicate(), Partial(), Partial("max")]
@@ -72,12 +71,10 @@ def with_groups(rank):
         raise AssertionError("torch can do this now")
     except NotImplementedError as error:
         assert "Cross device mesh comm not supported yet!" in str(error), error
-    torch_case.leave()
 
 
 def shard_order(rank):
     """FSDP's strided shards where they are boxes; refused by name where they are not."""
-    torch_case.join()
     mesh, dst = DeviceMesh("cpu", [[0, 1], [2, 3]]), DeviceMesh("cpu", [1, 2, 5])
     strided = [_StridedShard(0, split_factor=2), Shard(0)]
     full = torch.arange(24.0).reshape(8, 3)
@@ -100,12 +97,10 @@ def shard_order(rank):
             raise AssertionError(f"{bad} was accepted")
         except errors.InputError as error:
             assert text in str(error), (text, error)
-    torch_case.leave()
 
 
 def refusals(rank):
     """What differs between ranks is named on all of them, and nobody waits for a deadline."""
-    torch_case.join()
     src, dst = DeviceMesh("cpu", [0, 1, 2]), DeviceMesh("cpu", [3, 4, 5])
     started = time.monotonic()
     local = torch.zeros(2, 4)
@@ -137,7 +132,6 @@ def refusals(rank):
                                    shape=view.shape, stride=view.stride())  # fmt: skip
         after = redistribute(given, dst, [Replicate()])
         assert rank < 3 or torch.equal(after.to_local(), view.resolve_conj().resolve_neg())
-    torch_case.leave()
 
 
 def memory(rank):
@@ -164,23 +158,24 @@ def memory(rank):
     torch_case.leave()
 
 
+def one_after_the_other(rank):
+    torch_case.join()
+    for part in (with_groups, shard_order, refusals):
+        part(rank)
+    torch_case.leave()
+
+
 class Redistribute(unittest.TestCase):
     def test_random_pairs(self):
         ranks.run(WORLD, random_pairs)
 
-    def test_with_process_groups(self):
-        ranks.run(WORLD, with_groups)
-
-    def test_shard_order(self):
-        ranks.run(WORLD, shard_order)
-
-    def test_refusals(self):
-        ranks.run(WORLD, refusals)
+    def test_special_cases(self):
+        """Process groups, shard orders, what is refused."""
+        ranks.run(WORLD, one_after_the_other)
 
     def test_memory(self):
         ranks.run(4, memory)
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     sys.exit(unittest.main())

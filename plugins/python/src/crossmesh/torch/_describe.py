@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -153,35 +154,47 @@ def _normal(entry: dict[str, Any]) -> dict[str, Any]:
     return {**entry, "placements": placements}
 
 
-def exchange(
-    job: Job, sides: Sequence[dict[str, dict[str, Any]]], fault: str = ""
-) -> list[dict[str, Described]]:
-    """Tells all ranks what each of them knows of its tensors, side by side: source, destination.
+_CARD = struct.Struct("<16sq16sqB")  # of each side digest and length; whether there is a fault
+_NOTHING = b"{}"
 
-    Ranks that know the same tell it once, so this costs two small allgathers however many ranks there are. Raises where
-    two ranks disagree, or one has a fault, on all of them. Collective.
+
+def exchange(
+    job: Job, sides: tuple[dict[str, Any], dict[str, Any]], fault: str = ""
+) -> tuple[dict[str, Described], dict[str, Described]]:
+    """Tells all ranks what each of them knows of its tensors, on the source's side and on the destination's.
+
+    Ranks that know the same tell it once, so this costs two allgathers, a small one and one that is as long as the longest
+    text. Raises where two ranks disagree, or one has a fault, on all of them. Collective.
     """
-    texts = [json.dumps(side, sort_keys=True, separators=(",", ":")) for side in sides]
-    digests = [hashlib.blake2b(text.encode(), digest_size=16).hexdigest() for text in texts]
-    everybody = [json.loads(a) for a in job.allgather(json.dumps([digests, fault]).encode())]
-    for rank, (_, text) in enumerate(everybody):
-        if text:
-            raise InputError(text if rank == job.rank else f"rank {rank}: {text}")
-    told: list[str] = []  # by side, what this rank is the first to know
-    for side, text in enumerate(texts):
-        first = next(r for r, (known, _) in enumerate(everybody) if known[side] == digests[side])
-        told.append(text if first == job.rank and text != "{}" else "")
-    answers = [json.loads(a) for a in job.allgather(json.dumps(told).encode())]
+    texts = [json.dumps(side, sort_keys=True, separators=(",", ":")).encode() for side in sides]
+    card = [(hashlib.blake2b(text, digest_size=16).digest(), len(text)) for text in texts]
+    cards = [
+        _CARD.unpack(c)
+        for c in job._allgather_fixed(_CARD.pack(*card[0], *card[1], bool(fault)), _CARD.size)
+    ]
+    if any(c[4] for c in cards):
+        for rank, told in enumerate(job.allgather(fault.encode())):
+            if told:
+                raise InputError(fault if rank == job.rank else f"rank {rank}: {told.decode()}")
+    # By side: who knows the same, from the first who does.
+    groups: list[dict[bytes, list[int]]] = [{}, {}]
+    for rank, (*about, _) in enumerate(cards):
+        for side in (0, 1):
+            if about[2 * side + 1] > len(_NOTHING):
+                groups[side].setdefault(about[2 * side], []).append(rank)
+    tells = [[cards[r][2 * s + 1] if groups[s].get(cards[r][2 * s], [-1])[0] == r else 0 for s in (0, 1)]
+             for r in range(job.size)]  # fmt: skip
+    own = b"".join(text for text, length in zip(texts, tells[job.rank]) if length)
+    longest = max(sum(lengths) for lengths in tells)
+    answers = job._allgather_fixed(own.ljust(longest, b"\0"), longest) if longest else []
     merged = []
-    for side in range(len(sides)):
-        groups = []
-        for teller, answer in enumerate(answers):
-            if answer[side]:
-                digest = everybody[teller][0][side]
-                ranks = [r for r, (known, _) in enumerate(everybody) if known[side] == digest]
-                groups.append((json.loads(answer[side]), ranks))
-        merged.append(_merge(groups))
-    return merged
+    for side in (0, 1):
+        known = []
+        for ranks in groups[side].values():
+            first = tells[ranks[0]][0] if side else 0
+            known.append((json.loads(answers[ranks[0]][first : first + tells[ranks[0]][side]]), ranks))
+        merged.append(_merge(known))
+    return merged[0], merged[1]
 
 
 def _merge(groups: Sequence[tuple[dict[str, Any], list[int]]]) -> dict[str, Described]:

@@ -197,7 +197,7 @@ def redistribute(
     """
     job = job or default_job()
     sources: dict[str, torch.Tensor] = {}
-    sides: list[dict[str, Any]] = [{}, {}]
+    sides: tuple[dict[str, Any], dict[str, Any]] = {}, {}
     fault = ""
     with torch.no_grad():
         try:
@@ -269,13 +269,13 @@ class StateDictTransfer:
             }
             sources.update(self._reduced)
             targets = dict(dst or {})
-            fault, sides = "", [{}, {}]
+            sides: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+            fault = ""
             try:
                 _check_targets(targets)
-                sides = [
-                    {name: describe_tensor(name, tensor) for name, tensor in side.items()}
-                    for side in (sources, targets)
-                ]
+                for side, tensors in zip(sides, (sources, targets)):
+                    for name, tensor in tensors.items():
+                        side[name] = describe_tensor(name, tensor)
             except InputError as error:
                 fault = str(error)
             known, wanted = exchange(job, sides, fault)
