@@ -15,8 +15,8 @@
  * cannot be reached any more (XM_HEARTBEAT; docs/failures.md says what is found how soon) and a
  * passed deadline end every wait. What then can be done with the other ranks: group.h.
  *
- * Threads: one thread at a time per worker. Only xm_worker_wake() may be called while another thread
- * is in any other function.
+ * Threads: one thread at a time per worker. Only xm_worker_wake() may be called while another
+ * thread is in any other function.
  */
 #ifndef XM_COMM_WORKER_H
 #define XM_COMM_WORKER_H

@@ -80,7 +80,8 @@ static void log_line(void *arg, const char *text)
     xm_log_warn("watchdog: rank %d %s", *(const int *)arg, text);
 }
 
-/* The watchdog: notices that nothing moves, and says so once per stall. `limit` is in ns; 0: off. */
+/* The watchdog: notices that nothing moves, and says so once per stall. `limit` is in ns; 0: off.
+ */
 static void look_for_stall(int64_t limit, const xm_worker_t *worker, xm_executor_t *executor)
 {
     watch_t *watch = &executor->watch;
@@ -156,10 +157,8 @@ xm_status_t xm_reshard_wait(xm_worker_t *worker, xm_executor_t *executor, int64_
     if (executor->watch.run != executor->runs) {
         int64_t now = xm_worker_now(worker);
 
-        executor->watch = (watch_t){.run = executor->runs,
-                                    .start_ns = now,
-                                    .since_ns = now,
-                                    .steps = executor->steps};
+        executor->watch = (watch_t){
+            .run = executor->runs, .start_ns = now, .since_ns = now, .steps = executor->steps};
     }
     while ((status = xm_executor_advance(executor)) == XM_IN_PROGRESS) {
         waited = wait_watched(worker, executor, limit, stop);

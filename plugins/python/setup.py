@@ -7,7 +7,7 @@ no library and finds the installed one through the dynamic loader.
 import os
 import shutil
 
-from setuptools import setup
+from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
 
 try:
@@ -31,16 +31,22 @@ class BuildWithLibrary(build_py):
             shutil.copyfile(LIBRARY, os.path.join(target, "libcrossmesh.so"))
 
 
+class PlatformDistribution(Distribution):
+    """What belongs to this kind of machine, with the library."""
+
+    def has_ext_modules(self) -> bool:
+        return bool(LIBRARY)
+
+
 class PlatformWheel(bdist_wheel):
     """Any CPython 3 can load the library, but only on this kind of machine."""
-
-    def finalize_options(self) -> None:
-        super().finalize_options()
-        self.root_is_pure = not LIBRARY
 
     def get_tag(self) -> tuple:
         platform = super().get_tag()[2]
         return "py3", "none", platform if LIBRARY else "any"
 
 
-setup(cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlatformWheel})
+setup(
+    distclass=PlatformDistribution,
+    cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlatformWheel},
+)

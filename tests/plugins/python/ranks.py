@@ -50,9 +50,9 @@ def start(size, main, *args, hosts=1):
     return pids
 
 
-def wait(pids, doomed=()):
+def wait(pids, doomed=(), patience=PATIENCE):
     """Fails unless every rank that is not doomed ends with 0 in time."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     left, results = dict(enumerate(pids)), {}
     while left and time.monotonic() < deadline:
         for rank, pid in list(left.items()):
@@ -64,10 +64,10 @@ def wait(pids, doomed=()):
     for pid in left.values():
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-    assert not left, f"ranks {sorted(left)} did not end within {PATIENCE:.0f} s"
+    assert not left, f"ranks {sorted(left)} did not end within {patience:.0f} s"
     bad = {r: code for r, code in results.items() if code != 0 and r not in doomed}
     assert not bad, f"exit statuses {bad}"
 
 
-def run(size, main, *args, hosts=1, doomed=()):
-    wait(start(size, main, *args, hosts=hosts), doomed)
+def run(size, main, *args, hosts=1, doomed=(), patience=PATIENCE):
+    wait(start(size, main, *args, hosts=hosts), doomed, patience)

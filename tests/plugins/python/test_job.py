@@ -21,7 +21,7 @@ def pattern(layout, rank, bits, seed):
     for part, extent in zip(tile, layout.shape):
         indices = [i * extent + k for i in indices for k in range(part.start, part.stop)]
     size = bits // 8
-    return bytearray(b"".join(((i * 2654435761 + seed * 97) % 2 ** bits).to_bytes(size, "little") for i in indices))
+    return bytearray(b"".join(((i * 2654435761 + seed * 97) % 2**bits).to_bytes(size, "little") for i in indices))
 
 
 def random_side(rng, size, shape):

@@ -5,7 +5,6 @@ import time
 import unittest
 
 import torch
-import torch.distributed as dist
 from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.placement_types import _StridedShard
 
@@ -38,8 +37,8 @@ def random_pairs(rank):
 
 
 def with_groups(rank):
-    """Meshes with process groups: torch distributes the source, and gathers the result. Their ranks are in order, because
-    torch's groups are, whatever the mesh says."""
+    """Meshes with process groups: torch distributes the source, and gathers the result. Their ranks are in order,
+    because torch's groups are, whatever the mesh says."""
     meshes = [DeviceMesh("cpu", m) for m in ([[0, 1], [2, 3]], [[1, 4, 5]], [2, 3, 4, 5])]
     generator = torch.Generator().manual_seed(3)
     full = torch.randint(-1000, 1000, (7, 8), generator=generator).double()
@@ -167,7 +166,7 @@ def one_after_the_other(rank):
 
 class Redistribute(unittest.TestCase):
     def test_random_pairs(self):
-        ranks.run(WORLD, random_pairs)
+        ranks.run(WORLD, random_pairs, patience=8 * ranks.PATIENCE)
 
     def test_special_cases(self):
         """Process groups, shard orders, what is refused."""

@@ -85,9 +85,10 @@ def transfer(rank):
                 for index, (name, _, _, _) in enumerate(parameters()):
                     if rank >= 8:
                         wanted = torch_case.make(whole(index, step), dst[name].device_mesh, dst[name].placements)
-                        assert torch.equal(
-                            torch_case.bits(dst[name].to_local()), torch_case.bits(wanted.to_local())
-                        ), (rank, name)
+                        assert torch.equal(torch_case.bits(dst[name].to_local()), torch_case.bits(wanted.to_local())), (
+                            rank,
+                            name,
+                        )
                 if rank >= 8:
                     assert dst["steps.0"] == dst["steps.1"] == step
                 weights.verify()
@@ -98,7 +99,8 @@ def matching(rank):
     torch_case.join()
     mesh, other = mesh_of([0, 1]), mesh_of([1, 2])
 
-    def state(mesh, dtype=torch.float32, shape=(4, 4), names=("w",), placement=Shard(0)):
+    def state(mesh, dtype=torch.float32, shape=(4, 4), names=("w",), placement=None):
+        placement = placement or Shard(0)
         return {name: torch_case.make(torch.ones(shape, dtype=dtype), mesh, [placement]) for name in names}
 
     started = time.monotonic()

@@ -43,8 +43,9 @@ class Wheel(unittest.TestCase):
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertRegex(os.path.basename(wheel), r"^crossmesh-0\.1\.0-py3-none-linux_\w+\.whl$")
             site = os.path.join(folder, "site")
+            command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", site, wheel]
+            subprocess.run(command, check=True)
             with zipfile.ZipFile(wheel) as archive:
-                archive.extractall(site)
                 names = archive.namelist()
             for name in ("crossmesh/py.typed", "crossmesh/lib/libcrossmesh.so", "crossmesh/torch/__init__.py"):
                 self.assertIn(name, names)

@@ -64,9 +64,7 @@ def make(full, mesh, placements, contiguous=True):
     local = local.clone(memory_format=torch.contiguous_format) if contiguous else local
     if mesh.get_coordinate() is None and full.ndim == 0:
         local = full.new_empty(())  # nor does it take an empty shape
-    return DTensor.from_local(
-        local, mesh, placements, run_check=False, shape=full.shape, stride=full.stride()
-    )
+    return DTensor.from_local(local, mesh, placements, run_check=False, shape=full.shape, stride=full.stride())
 
 
 def random_mesh(rng, world):

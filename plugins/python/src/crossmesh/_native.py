@@ -20,9 +20,7 @@ OK, IN_PROGRESS = 0, 1
 ERR_IO, ERR_TIMEOUT, ERR_CANCELED = -21, -61, -62
 MAX_DIMS, MAX_AXES = 12, 8
 
-ALLGATHER_POST = ctypes.CFUNCTYPE(
-    c_int, c_void_p, c_void_p, c_void_p, c_size_t, POINTER(c_void_p)
-)
+ALLGATHER_POST = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t, POINTER(c_void_p))
 ALLGATHER_TEST = ctypes.CFUNCTYPE(c_int, c_void_p)
 ALLGATHER_FREE = ctypes.CFUNCTYPE(None, c_void_p)
 
@@ -320,10 +318,7 @@ def _parse(line: str) -> tuple[str, Any, list[Any]]:
     return name, _ctype(result), kinds
 
 
-_LINES = {
-    line[: line.index("(")].split()[-1].lstrip("*"): line
-    for line in PROTOTYPES.strip().splitlines()
-}
+_LINES = {line[: line.index("(")].split()[-1].lstrip("*"): line for line in PROTOTYPES.strip().splitlines()}
 _lock = threading.Lock()
 _loaded: ctypes.CDLL | None = None
 _path = ""
@@ -349,8 +344,7 @@ def _load() -> ctypes.CDLL:
                 reasons.append(str(error))
         if _loaded is None:
             raise LibraryNotFoundError(
-                "libcrossmesh.so cannot be loaded (CROSSMESH_LIBRARY may name it): "
-                + "; ".join(reasons)
+                "libcrossmesh.so cannot be loaded (CROSSMESH_LIBRARY may name it): " + "; ".join(reasons)
             )
         return _loaded
 
@@ -367,7 +361,7 @@ def last_error() -> str:
     return text.decode(errors="replace")
 
 
-def _raise_failure(status: int, _function: Any, _arguments: Any) -> int:
+def _raise_failure(status: Any, _function: Any, _arguments: Any) -> Any:
     if status < 0:
         raise from_status(status, last_error())
     return status

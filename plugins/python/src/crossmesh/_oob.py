@@ -30,9 +30,7 @@ class OutOfBand:
 class CallerAllgather(OutOfBand):
     """A function that waits, such as mpi4py's `comm.allgather`."""
 
-    def __init__(
-        self, rank: int, size: int, allgather: Callable[[bytes], Sequence[bytes]]
-    ) -> None:
+    def __init__(self, rank: int, size: int, allgather: Callable[[bytes], Sequence[bytes]]) -> None:
         super().__init__(rank, size)
         self._allgather = allgather
 

@@ -64,17 +64,14 @@ def draw(plan: Plan) -> str:
                 f"<title>{escape(text)}</title></rect>"
             )
     end = height - BOTTOM
-    for name, seconds, colour, y in (
+    for name, seconds, stroke, y in (
         ("bound", plan.bound, "#cc3311", end + 14),
         ("end", plan.makespan, "#000000", end + 28),
     ):
         x = LEFT + seconds * scale
+        out.append(f'<line x1="{x:.2f}" y1="{TOP - 4:.1f}" x2="{x:.2f}" y2="{end:.1f}" stroke="{stroke}"/>')
         out.append(
-            f'<line x1="{x:.2f}" y1="{TOP - 4:.1f}" x2="{x:.2f}" y2="{end:.1f}" stroke="{colour}"/>'
-        )
-        out.append(
-            f'<text x="{x:.2f}" y="{y:.1f}" text-anchor="end" fill="{colour}">'
-            f"{name} {seconds * 1e3:.3f} ms</text>"
+            f'<text x="{x:.2f}" y="{y:.1f}" text-anchor="end" fill="{stroke}">{name} {seconds * 1e3:.3f} ms</text>'
         )
     out.append("</svg>")
     return "\n".join(out)

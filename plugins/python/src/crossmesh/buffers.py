@@ -135,8 +135,8 @@ class Buffer:
         if about.get("data") is None:
             raise InputError("an array without an address cannot be moved")
         address, readonly = about["data"]
-        steps = None if strides is None else [s / max(1, itemsize) for s in strides]
-        if steps is not None and not _contiguous(shape, steps):  # type: ignore[arg-type]
+        steps = None if strides is None else [s // max(1, itemsize) for s in strides]
+        if steps is not None and not _contiguous(shape, steps):
             raise InputError(f"an array of shape {shape} and strides {strides} is not row-major")
         size = _volume(shape) * itemsize
         return cls(address or 0, size, owner=thing, readonly=bool(readonly), device=device)
@@ -146,9 +146,7 @@ class Buffer:
         try:
             view = memoryview(thing)  # type: ignore[arg-type]
         except TypeError:
-            raise InputError(
-                f"{type(thing).__name__} has neither DLPack nor an array or buffer interface"
-            ) from None
+            raise InputError(f"{type(thing).__name__} has neither DLPack nor an array or buffer interface") from None
         if not view.c_contiguous:
             raise InputError("a buffer that is not row-major cannot be moved")
         if view.nbytes == 0:
@@ -215,9 +213,7 @@ class Buffer:
             raise InputError(f"DLPack device type {kind} is neither host memory nor CUDA")
         shape = [tensor.shape[d] for d in range(tensor.ndim)]
         bits = tensor.dtype.bits * tensor.dtype.lanes
-        if tensor.strides and not _contiguous(
-            shape, [tensor.strides[d] for d in range(tensor.ndim)]
-        ):
+        if tensor.strides and not _contiguous(shape, [tensor.strides[d] for d in range(tensor.ndim)]):
             raise InputError(f"a DLPack tensor of shape {tuple(shape)} is not row-major")
         size = (_volume(shape) * bits + 7) // 8
         address = (tensor.data or 0) + tensor.byte_offset

@@ -61,6 +61,26 @@ class Job:
     posted reshards go on while Python does something else; otherwise they do in waits only.
     """
 
+    rank: int
+    size: int
+    timeout: float
+    hosts: tuple[str, ...]
+    host_of_rank: tuple[int, ...]
+    _worker: int | None
+    _table: Table | None  # must outlive the worker
+    _forks: int
+    _gate: threading.Lock  # who has it comes next
+    _seat_lock: threading.Lock  # who has it has the worker
+    _wake_lock: threading.Lock  # so that nobody wakes a worker that is being destroyed
+    _seated: int  # the thread that has the worker
+    _requests: list[Request]  # that have not ended
+    _posted: threading.Condition  # there are some
+    _graves: list[Grave]
+    _channels: int  # free ones, as bits
+    _reshards: weakref.WeakSet[Reshard]
+    _slice: int
+    _thread: threading.Thread | None
+
     def __init__(self) -> None:
         raise TypeError("a Job is made by Job.from_env(), .from_allgather(), .from_oob() or .local()")
 
@@ -72,7 +92,8 @@ class Job:
         host: str | None = None,
         progress_thread: bool = False,
     ) -> Job:
-        """Joins the job that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (torchrun), mpirun or srun describe. Collective."""
+        """Joins the job that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (torchrun), mpirun or srun describe.
+        Collective."""
         env = _native.JobEnv()
         lib.xm_job_env_read(env)
         return cls._create(env, None, timeout, host, progress_thread)
@@ -141,49 +162,39 @@ class Job:
             table.raise_pending()
         if status < 0:
             raise from_status(status, _native.last_error())
-        self._worker: int | None = worker.value
-        self._table = table  # must outlive the worker
-        self._forks = _forks
+        self._worker, self._table, self._forks = worker.value, table, _forks
         self._gate, self._seat_lock = threading.Lock(), threading.Lock()
-        self._wake_lock = threading.Lock()  # so that nobody wakes a worker that is being destroyed
-        self._seated = 0  # the thread that has the worker
-        self._requests: list[Request] = []
-        self._posted = threading.Condition(threading.Lock())
-        self._graves: list[Grave] = []
-        self._channels = (1 << CHANNELS) - 1  # free ones, as bits
-        self._reshards: weakref.WeakSet[Reshard] = weakref.WeakSet()
+        self._wake_lock, self._posted = threading.Lock(), threading.Condition(threading.Lock())
+        self._seated = 0
+        self._requests, self._graves = [], []
+        self._channels = (1 << CHANNELS) - 1
+        self._reshards = weakref.WeakSet()
         self._slice = SLICE_NS
         if raw.xm_bootstrap_fd(raw.xm_worker_bootstrap(self._worker)) < 0:
             self._slice = OOB_SLICE_NS
         self._read_seats()
-        self._thread: threading.Thread | None = None
+        self._thread = None
         if progress_thread:
-            self._thread = threading.Thread(
-                target=_make_progress, args=(self,), name="crossmesh", daemon=True
-            )
+            self._thread = threading.Thread(target=_make_progress, args=(self,), name="crossmesh", daemon=True)
             self._thread.start()
         _open_jobs.add(self)
         return self
 
     def _read_seats(self) -> None:
-        self.rank: int = raw.xm_worker_rank(self._worker)
-        self.size: int = raw.xm_worker_size(self._worker)
-        self.timeout: float = raw.xm_worker_timeout(self._worker)
+        self.rank = raw.xm_worker_rank(self._worker)
+        self.size = raw.xm_worker_size(self._worker)
+        self.timeout = raw.xm_worker_timeout(self._worker)
         self.hosts = tuple(
             raw.xm_worker_host_name(self._worker, h).decode(errors="replace")
             for h in range(raw.xm_worker_host_count(self._worker))
         )
-        self.host_of_rank = tuple(
-            raw.xm_worker_host_of(self._worker, r) for r in range(self.size)
-        )
+        self.host_of_rank = tuple(raw.xm_worker_host_of(self._worker, r) for r in range(self.size))
 
     # The one way to the worker ---------------------------------------------------------------------
 
     def _check(self) -> None:
         if self._forks != _forks:
-            raise ForkError(
-                "this process is a child of the one that the job belongs to; it needs a job of its own"
-            )
+            raise ForkError("this process is a child of the one that the job belongs to; it needs a job of its own")
         if self._worker is None:
             raise InputError("the job is closed")
 
@@ -273,8 +284,8 @@ class Job:
         return status
 
     def _agree_on_channel(self, refuse: bool = False) -> int:
-        """A message channel that is free on all ranks, or why there is none. A rank that cannot take part refuses, so that
-        the others do not wait for it. Collective."""
+        """A message channel that is free on all ranks, or why there is none. A rank that cannot take part refuses, so
+        that the others do not wait for it. Collective."""
         length = (CHANNELS + 7) // 8
         free = own = 0 if refuse else (1 << CHANNELS) - 1 & self._channels
         for rank, other in enumerate(self._allgather_fixed(own.to_bytes(length, "little"), length)):

@@ -30,9 +30,7 @@ class Mesh:
             raise InputError(f"a mesh of shape {self.shape} has {count} ranks, not {len(listed)}")
         self.ranks: tuple[int, ...] = tuple(listed)
         handle = ctypes.c_void_p()
-        lib.xm_mesh_create(
-            len(self.shape), _native.ints(self.shape), _native.ints(self.ranks), handle
-        )
+        lib.xm_mesh_create(len(self.shape), _native.ints(self.shape), _native.ints(self.ranks), handle)
         self._handle = handle.value
         weakref.finalize(self, lib.xm_mesh_destroy, self._handle).atexit = False
 
@@ -61,9 +59,7 @@ class Mesh:
         return rank in self.ranks
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Mesh) and self.shape == other.shape and self.ranks == other.ranks
-        )
+        return isinstance(other, Mesh) and self.shape == other.shape and self.ranks == other.ranks
 
     def __hash__(self) -> int:
         return hash((self.shape, self.ranks))
@@ -100,9 +96,7 @@ class Layout:
             lib.xm_partition_parse(partition.encode(), kind)
             lib.xm_layout_create(mesh._handle, parsed, kind, extents, handle)
         else:
-            lib.xm_layout_create_explicit(
-                mesh._handle, parsed, extents, self._cut_arrays(parsed, cuts), handle
-            )
+            lib.xm_layout_create_explicit(mesh._handle, parsed, extents, self._cut_arrays(parsed, cuts), handle)
         self._handle = handle.value
         weakref.finalize(self, lib.xm_layout_destroy, self._handle).atexit = False
 
@@ -118,9 +112,7 @@ class Layout:
                 axis = parsed.axes[d][i]
                 parts *= self.mesh.shape[axis] if axis < len(self.mesh.shape) else 1
             if points is not None and len(points) != parts + 1:
-                raise InputError(
-                    f"dimension {d} has {parts} parts: {parts + 1} cuts, not {len(points)}"
-                )
+                raise InputError(f"dimension {d} has {parts} parts: {parts + 1} cuts, not {len(points)}")
             if points is not None:
                 arrays[d] = ctypes.cast(_native.int64s(points), pointer)
         return arrays

@@ -61,9 +61,7 @@ class Network:
         profile, handle = ctypes.c_void_p(), ctypes.c_void_p()
         lib.xm_cluster_profile_load(os.fsencode(path), profile)
         try:
-            lib.xm_network_from_profile(
-                profile, len(host_of_rank), _native.ints(host_of_rank), handle
-            )
+            lib.xm_network_from_profile(profile, len(host_of_rank), _native.ints(host_of_rank), handle)
         finally:
             lib.xm_cluster_profile_destroy(profile)
         network = cls.__new__(cls)

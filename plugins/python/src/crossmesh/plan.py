@@ -164,9 +164,7 @@ class Plan:
             raise InputError(f"sharing is exclusive or fair, not {sharing}")
         spans = (_native.Span * max(1, lib.xm_plan_hops(self._handle)))()
         count, makespan = ctypes.c_int64(), ctypes.c_int64()
-        lib.xm_simulate(
-            self._handle, self.network._handle, int(sharing == "fair"), spans, makespan
-        )
+        lib.xm_simulate(self._handle, self.network._handle, int(sharing == "fair"), spans, makespan)
         transfers = lib.xm_plan_transfers(self._handle, count)
         found = []
         for t in range(count.value):
@@ -178,9 +176,7 @@ class Plan:
                 sender = transfer.sender if parent < 0 else route.ranks[parent]
                 if sender != receiver:
                     span = spans[number + i]
-                    found.append(
-                        Hop(t, sender, receiver, size, span.start_ns * 1e-9, span.end_ns * 1e-9)
-                    )
+                    found.append(Hop(t, sender, receiver, size, span.start_ns * 1e-9, span.end_ns * 1e-9))
         return found
 
     def __repr__(self) -> str:

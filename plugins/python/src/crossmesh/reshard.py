@@ -106,8 +106,8 @@ class Reshard:
     """Runs a plan between buffers of all ranks: `Reshard(job, plan, src=my_tile, dst=other_tile)`. Collective.
 
     `src` and `dst` are this rank's tiles: a buffer for a plan of one tensor, else one for each tensor, None where the
-    rank holds nothing. `dtype` is compared on all ranks, as is the plan, before a byte moves. Sources are never written.
-    The buffers are kept alive, and belong to a run from `post()` to its end.
+    rank holds nothing. `dtype` is compared on all ranks, as is the plan, before a byte moves. Sources are never
+    written. The buffers are kept alive, and belong to a run from `post()` to its end.
     """
 
     def __init__(
@@ -173,6 +173,7 @@ class Reshard:
             if status < 0:
                 raise from_status(status, failure)
             job._channels &= ~(1 << channel)
+        assert executor.value is not None
         self._executor = executor.value
         self._buffers = sources, targets
         self._request: Request | None = None
@@ -260,8 +261,6 @@ class Reshard:
         return f"<Reshard of {self.plan!r}>"
 
 
-def _bequeath(
-    job: Job, executor: int, channel: int, spent: list[bool], kept: tuple[Any, ...]
-) -> None:
+def _bequeath(job: Job, executor: int, channel: int, spent: list[bool], kept: tuple[Any, ...]) -> None:
     """The collector may call this at any time, so the executor is only put aside. Buffers stay until it is gone."""
     job._graves.append(Grave(executor, channel, spent, kept))

@@ -8,6 +8,15 @@ The ranks meet through torch.distributed's own Store; torch's groups are used fo
 
 from __future__ import annotations
 
+import torch
+
+try:
+    import torch.distributed.tensor  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        f"crossmesh.torch needs PyTorch 2.5 or later with torch.distributed.tensor; this is {torch.__version__}"
+    ) from error
+
 from ._job import default_job, shutdown
 from ._transfer import StateDictTransfer, redistribute, reshard_state_dict
 

@@ -45,7 +45,7 @@ def write_placements(name: str, placements: Sequence[Placement], order: Any) -> 
         if isinstance(placement, Replicate):
             written.append("R")
         elif _is_strided(placement):
-            written.append(["S", placement.dim, placement.split_factor, -1])  # type: ignore[attr-defined]
+            written.append(["S", placement.dim, placement.split_factor, -1])
         elif isinstance(placement, Shard):
             written.append(["S", placement.dim, 1, ranks.get(mesh_dim, -1)])
         else:
@@ -58,8 +58,8 @@ def write_placements(name: str, placements: Sequence[Placement], order: Any) -> 
 def _order_axes(name: str, dim: int, extent: int, axes: list[tuple[int, Any]], sizes: Sequence[int]) -> list[int]:
     """Mesh dimensions that split a tensor dimension, outermost first.
 
-    Default: from left to right. A _StridedShard's split factor is the number of shards that mesh dimensions to the right
-    of it have made before; as boxes that holds only where everything divides.
+    Default: from left to right. A _StridedShard's split factor is the number of shards that mesh dimensions to the
+    right of it have made before; as boxes that holds only where everything divides.
     """
     if all(entry[3] >= 0 for _, entry in axes):
         return [axis for axis, _ in sorted(axes, key=lambda pair: pair[1][3])]
@@ -71,8 +71,8 @@ def _order_axes(name: str, dim: int, extent: int, axes: list[tuple[int, Any]], s
             place += 1
         if shards != entry[2]:
             raise InputError(
-                f"{name}: _StridedShard(dim={dim}, split_factor={entry[2]}) on mesh dimension {axis} is no order of the "
-                f"mesh dimensions that split dimension {dim}"
+                f"{name}: _StridedShard(dim={dim}, split_factor={entry[2]}) on mesh dimension {axis} is "
+                f"no order of the mesh dimensions that split dimension {dim}"
             )
         order.insert(place, axis)
     parts = 1
@@ -80,7 +80,8 @@ def _order_axes(name: str, dim: int, extent: int, axes: list[tuple[int, Any]], s
         parts *= sizes[axis]
     if order != sorted(order) and extent % parts != 0:
         raise InputError(
-            f"{name}: _StridedShard(dim={dim}) with {extent} elements that do not divide into {parts} parts is not supported"
+            f"{name}: _StridedShard(dim={dim}) with {extent} elements, which do not divide into {parts} parts, is not "
+            "supported"
         )
     return order
 
@@ -132,9 +133,7 @@ def describe_tensor(name: str, tensor: torch.Tensor) -> dict[str, Any]:
     return entry
 
 
-def describe_place(
-    name: str, mesh: DeviceMesh, placements: Sequence[Placement], order: Any = None
-) -> dict[str, Any]:
+def describe_place(name: str, mesh: DeviceMesh, placements: Sequence[Placement], order: Any = None) -> dict[str, Any]:
     return {
         "mesh": list(mesh.mesh.shape),
         "ranks": mesh.mesh.flatten().tolist(),
@@ -147,10 +146,7 @@ def _normal(entry: dict[str, Any]) -> dict[str, Any]:
     shape = entry.get("shape")
     if shape is None or "placements" not in entry:
         return entry
-    placements = [
-        p if p == "R" or p[1] >= 0 else ["S", p[1] + len(shape), *p[2:]]
-        for p in entry["placements"]
-    ]
+    placements = [p if p == "R" or p[1] >= 0 else ["S", p[1] + len(shape), *p[2:]] for p in entry["placements"]]
     return {**entry, "placements": placements}
 
 
@@ -163,15 +159,12 @@ def exchange(
 ) -> tuple[dict[str, Described], dict[str, Described]]:
     """Tells all ranks what each of them knows of its tensors, on the source's side and on the destination's.
 
-    Ranks that know the same tell it once, so this costs two allgathers, a small one and one that is as long as the longest
-    text. Raises where two ranks disagree, or one has a fault, on all of them. Collective.
+    Ranks that know the same tell it once, so this costs two allgathers, a small one and one that is as long as the
+    longest text. Raises where two ranks disagree, or one has a fault, on all of them. Collective.
     """
     texts = [json.dumps(side, sort_keys=True, separators=(",", ":")).encode() for side in sides]
     card = [(hashlib.blake2b(text, digest_size=16).digest(), len(text)) for text in texts]
-    cards = [
-        _CARD.unpack(c)
-        for c in job._allgather_fixed(_CARD.pack(*card[0], *card[1], bool(fault)), _CARD.size)
-    ]
+    cards = [_CARD.unpack(c) for c in job._allgather_fixed(_CARD.pack(*card[0], *card[1], bool(fault)), _CARD.size)]
     if any(c[4] for c in cards):
         for rank, told in enumerate(job.allgather(fault.encode())):
             if told:

@@ -28,9 +28,7 @@ def _distributed(
     if not shape and mesh.get_coordinate() is None:
         # from_local() takes an empty shape for none, and so that of the part.
         local = local.new_empty(())
-    return DTensor.from_local(
-        local, mesh, placements, run_check=False, shape=torch.Size(shape), stride=stride
-    )
+    return DTensor.from_local(local, mesh, placements, run_check=False, shape=torch.Size(shape), stride=stride)
 
 
 def _reduced(tensor: torch.Tensor) -> torch.Tensor:
@@ -40,12 +38,8 @@ def _reduced(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.device_mesh.get_coordinate() is None:
         # Not of the mesh: it only has to know what those of it will have.
         whole = [Replicate() if isinstance(p, Partial) else p for p in tensor.placements]
-        return _distributed(
-            tensor.to_local(), tensor.device_mesh, whole, tensor.shape, tensor.stride()
-        )
-    return tensor.redistribute(
-        placements=[Replicate() if isinstance(p, Partial) else p for p in tensor.placements]
-    )
+        return _distributed(tensor.to_local(), tensor.device_mesh, whole, tensor.shape, tensor.stride())
+    return tensor.redistribute(placements=[Replicate() if isinstance(p, Partial) else p for p in tensor.placements])
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
@@ -65,9 +59,7 @@ def _counted_from_0(placement: Any, dims: int) -> Placement:
     if getattr(placement, "dim", 0) >= 0:
         return cast(Placement, placement)
     if hasattr(placement, "split_factor"):
-        return cast(
-            Placement, type(placement)(placement.dim + dims, split_factor=placement.split_factor)
-        )
+        return cast(Placement, type(placement)(placement.dim + dims, split_factor=placement.split_factor))
     return Shard(placement.dim + dims)
 
 
@@ -120,9 +112,7 @@ class Batch:
             raise
         self._reshard = Reshard(job, self.plan, src, dst, dtype=",".join(dtypes))
 
-    def _tile(
-        self, name: str, tensor: torch.Tensor | None, shape: tuple[int, ...], side: str
-    ) -> torch.Tensor:
+    def _tile(self, name: str, tensor: torch.Tensor | None, shape: tuple[int, ...], side: str) -> torch.Tensor:
         """This rank's part of a tensor, after a look at what it says of itself."""
         rank = self._job.rank
         if tensor is None:
@@ -130,7 +120,8 @@ class Batch:
         local = _local(tensor)
         if tuple(local.shape) != shape:
             raise InputError(
-                f"{name}: rank {rank} has a {side} shard of shape {tuple(local.shape)} where the placements give {shape}"
+                f"{name}: rank {rank} has a {side} shard of shape {tuple(local.shape)} where the "
+                f"placements give {shape}"
             )
         if local.device.type not in ("cpu", "cuda"):
             raise InputError(f"{name} is on device {local.device}; only cpu and cuda are moved")
@@ -243,9 +234,9 @@ def redistribute(
 class StateDictTransfer:
     """Copies the tensors of one state dict into those of another, wherever both lie: made once, run after every update.
 
-    `src` and `dst` are this rank's; on all ranks together they are whole. A rank that only trains has no `dst` (None), one
-    that only serves no `src`, and a pipeline stage has the tensors of its layers. Entries are DTensors, or plain tensors
-    that are whole on every rank that has them. All tensors are one scheduling problem. Names of `dst` must be in `src`,
+    `src` and `dst` are this rank's; on all ranks together they are whole. A rank that only trains has no `dst` (None),
+    one that only serves no `src`, and a pipeline stage has the tensors of its layers. Entries are DTensors, or plain
+    tensors that are whole on every rank that has them. All tensors are one scheduling problem. Names of `dst` must be in `src`,
     and with `strict` the other way round; shapes and dtypes must be equal.
     """
 
@@ -264,9 +255,7 @@ class StateDictTransfer:
         self._partial = {n: t for n, t in sorted((src or {}).items()) if _is_partial(t)}
         with torch.no_grad():
             sources = {n: t for n, t in (src or {}).items() if isinstance(t, torch.Tensor)}
-            self._reduced: dict[str, Any] = {
-                name: _reduced(tensor) for name, tensor in self._partial.items()
-            }
+            self._reduced: dict[str, Any] = {name: _reduced(tensor) for name, tensor in self._partial.items()}
             sources.update(self._reduced)
             targets = dict(dst or {})
             sides: tuple[dict[str, Any], dict[str, Any]] = {}, {}
@@ -304,7 +293,8 @@ class StateDictTransfer:
         self._batch.run(timeout)
 
     def verify(self) -> None:
-        """Proves by checksums that destinations hold what sources hold; CorruptDataError names the tensor. Collective."""
+        """Proves by checksums that destinations hold what sources hold; CorruptDataError names the tensor.
+        Collective."""
         self._batch.verify()
 
     def close(self) -> None:
@@ -326,9 +316,7 @@ def _check_targets(targets: Mapping[str, Any]) -> None:
         if not isinstance(tensor, torch.Tensor):
             raise InputError(f"{name} is a {type(tensor).__name__}, not a tensor")
         if _is_partial(tensor):
-            raise InputError(
-                f"{name} is Partial on the destination, so it has no one value to be given"
-            )
+            raise InputError(f"{name} is Partial on the destination, so it has no one value to be given")
 
 
 def _match(known: Mapping[str, Described], wanted: Mapping[str, Described], strict: bool) -> None:
@@ -341,18 +329,14 @@ def _match(known: Mapping[str, Described], wanted: Mapping[str, Described], stri
         if have.shape != want.shape:
             raise InputError(f"{name} has shape {have.shape} in src and {want.shape} in dst")
         if have.dtype != want.dtype:
-            raise InputError(
-                f"{name} is {have.dtype} in src and {want.dtype} in dst; tensors are moved, not converted"
-            )
+            raise InputError(f"{name} is {have.dtype} in src and {want.dtype} in dst; tensors are moved, not converted")
     if strict:
         for name in known:
             if name not in wanted:
                 raise InputError(f"{name} is in src but no rank wants it (strict=False allows that)")
 
 
-def reshard_state_dict(
-    src: Mapping[str, Any] | None, dst: Mapping[str, Any] | None, **options: Any
-) -> None:
+def reshard_state_dict(src: Mapping[str, Any] | None, dst: Mapping[str, Any] | None, **options: Any) -> None:
     """Copies one state dict into another once; see StateDictTransfer, which does it repeatedly. Collective."""
     with StateDictTransfer(src, dst, **options) as transfer:
         transfer.run()
