@@ -182,7 +182,7 @@ STRUCTURES: tuple[Any, ...] = (
     TensorBuffers, ExecutorParams,
 )  # fmt: skip
 
-HEADERS = ("comm/group.h", "comm/worker.h", "resharding/checksum.h", "resharding/resharding.h")
+HEADERS = ("comm/group.h", "comm/message.h", "comm/worker.h", "resharding/checksum.h", "resharding/resharding.h")
 
 PROTOTYPES = """
 const char *xm_last_error(void);
@@ -257,6 +257,10 @@ int xm_bootstrap_fd(const xm_bootstrap_t *bootstrap);
 xm_status_t xm_bootstrap_allgather_post(xm_bootstrap_t *bootstrap, const void *send, void *receive, size_t length);
 xm_status_t xm_bootstrap_allgather_test(xm_bootstrap_t *bootstrap);
 xm_status_t xm_bootstrap_allgather_abandon(xm_bootstrap_t *bootstrap, double waited);
+xm_status_t xm_message_send(xm_worker_t *worker, int peer, int channel, uint64_t number, const void *buffer, size_t length, xm_message_t **message);
+xm_status_t xm_message_receive(xm_worker_t *worker, int peer, int channel, uint64_t number, void *buffer, size_t length, xm_message_t **message);
+xm_status_t xm_message_test(const xm_message_t *message);
+void xm_message_destroy(xm_message_t *message);
 xm_status_t xm_group_abort(xm_worker_t *worker, const char *sentence);
 xm_status_t xm_group_shrink(xm_worker_t *worker, double timeout);
 int xm_group_generation(const xm_worker_t *worker);
@@ -393,6 +397,11 @@ class _Functions:
 
 lib = _Functions(check=True)
 raw = _Functions(check=False)
+
+
+def handle() -> c_void_p:
+    """Where C puts a handle."""
+    return c_void_p()
 
 
 def ints(values: Any) -> Any:

@@ -349,13 +349,18 @@ class Job:
         with self._seat():
             self._abort(sentence)
 
+    def _end_everything(self) -> None:
+        for reshard in list(self._reshards):
+            reshard.close()
+        for request in list(self._requests):
+            request._drop()
+        self._bury()
+
     def shrink(self, timeout: float | None = None) -> None:
         """Makes a group of the ranks that are alive, with new numbers; `rank`, `size` and hosts change. Reshards of the
         old group are closed. Collective among the living."""
         with self._seat() as worker:
-            for reshard in list(self._reshards):
-                reshard.close()
-            self._bury()
+            self._end_everything()
             lib.xm_group_shrink(worker, timeout or 0.0)
             self._channels = (1 << CHANNELS) - 1
             self._read_seats()
@@ -393,9 +398,7 @@ class Job:
             return
         thread = self._thread
         with self._seat() as worker:
-            for reshard in list(self._reshards):
-                reshard.close()
-            self._bury()
+            self._end_everything()
             with self._wake_lock:
                 self._worker = None
             _open_jobs.discard(self)

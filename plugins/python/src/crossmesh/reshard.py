@@ -22,9 +22,10 @@ __all__ = ["Request", "Reshard"]
 class Request:
     """A run that was posted. The buffers belong to it until it is done."""
 
-    def __init__(self, reshard: Reshard, deadline: int) -> None:
-        self._reshard: Reshard | None = reshard
-        self._job, self._executor, self._deadline = reshard._job, reshard._executor, deadline
+    def __init__(self, job: Job, reshard: Reshard | None, deadline: int) -> None:
+        self._reshard = reshard
+        self._executor = None if reshard is None else reshard._executor
+        self._job, self._deadline = job, deadline
         self._ended = threading.Event()
         self._error: CrossmeshError | None = None
 
@@ -89,6 +90,9 @@ class Request:
         if self in self._job._requests:
             self._job._requests.remove(self)
         self._ended.set()
+
+    def _drop(self) -> None:
+        """The job ends; what belongs to a reshard ends with that."""
 
 
 def _buffers(what: str, given: Any, count: int) -> list[Buffer | None]:
@@ -201,7 +205,7 @@ class Reshard:
             else:
                 lib.xm_executor_post_after(self._executor, stream or None)
             seconds = job.timeout if timeout is None else timeout
-            self._request = request = Request(self, job._now() + int(seconds * 1e9))
+            self._request = request = Request(job, self, job._now() + int(seconds * 1e9))
             job._requests.append(request)
         with job._posted:
             job._posted.notify_all()
