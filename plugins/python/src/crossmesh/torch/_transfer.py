@@ -236,8 +236,8 @@ class StateDictTransfer:
 
     `src` and `dst` are this rank's; on all ranks together they are whole. A rank that only trains has no `dst` (None),
     one that only serves no `src`, and a pipeline stage has the tensors of its layers. Entries are DTensors, or plain
-    tensors that are whole on every rank that has them. All tensors are one scheduling problem. Names of `dst` must be in `src`,
-    and with `strict` the other way round; shapes and dtypes must be equal.
+    tensors that are whole on every rank that has them. All tensors are one scheduling problem. Names of `dst` must be
+    in `src`, and with `strict` the other way round; shapes and dtypes must be equal.
     """
 
     def __init__(

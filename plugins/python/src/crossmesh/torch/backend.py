@@ -3,9 +3,9 @@
     >>> import crossmesh.torch.backend
     >>> torch.distributed.init_process_group("crossmesh")
 
-It has send, recv, isend, irecv, batch_isend_irecv, broadcast, all_gather, all_gather_into_tensor and barrier, for tensors
-of every dtype in host memory. There are no reductions. Operations go on while Python computes, any number at once; a
-rank that dies ends them with PeerDiedError.
+It has send, recv, isend, irecv, batch_isend_irecv, broadcast, all_gather, all_gather_into_tensor and barrier, for
+tensors of every dtype in host memory. There are no reductions. Operations go on while Python computes, any number at
+once; a rank that dies ends them with PeerDiedError.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ._store import StoreAllgather
 
 __all__ = ["ProcessGroupCrossmesh"]
 
-# Number of a message in the group's channel, 40 bits: tag and count for messages of the user, or COLLECTIVE, the count of
-# the collective and the step in it.
+# Number of a message in the group's channel, 40 bits: tag and count for messages of the user, or COLLECTIVE, the count
+# of the collective and the step in it.
 TAG_SHIFT, COUNT_MASK = 24, (1 << 24) - 1
 COLLECTIVE, SEQUENCE_SHIFT, SEQUENCE_MASK, STEP_MASK = 0xFFFF, 12, 0xFFF, 0xFFF
 
@@ -157,7 +157,7 @@ class ProcessGroupCrossmesh(dist.ProcessGroup):  # type: ignore[misc]
             return []
         message = _native.handle()
         call(self._job._worker, peer, self._channel, number, address, size, message)
-        return [message.value]
+        return [message.value or 0]
 
     def _number(self, way: str, peer: int, tag: int) -> int:
         """Messages between two ranks with the same tag match in the order of their posts."""
