@@ -1,5 +1,6 @@
 """Runs the ranks of a small job as forked processes and collects them."""
 
+import multiprocessing
 import os
 import signal
 import socket
@@ -67,6 +68,23 @@ def wait(pids, doomed=(), patience=PATIENCE):
     assert not left, f"ranks {sorted(left)} did not end within {patience:.0f} s"
     bad = {r: code for r, code in results.items() if code != 0 and r not in doomed}
     assert not bad, f"exit statuses {bad}"
+
+
+class Death:
+    """The end of one rank, once all others have said that they are ready for it."""
+
+    def __init__(self, victim, size):
+        self.victim, self.others = victim, size - 1
+        self.ready = multiprocessing.Value("i", 0)
+
+    def meet(self, rank):
+        if rank != self.victim:
+            with self.ready.get_lock():
+                self.ready.value += 1
+            return
+        while self.ready.value < self.others:
+            time.sleep(0.005)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def run(size, main, *args, hosts=1, doomed=(), patience=PATIENCE):

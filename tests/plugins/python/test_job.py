@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -156,7 +157,7 @@ def interrupted(rank, progress_thread):
         assert target == b"y" * (1 << 16)
 
 
-def outlive(rank):
+def outlive(rank, death):
     """Rank 2 is killed while the others wait for it; they go on without it."""
     job = Job.from_env()
     elements = 1 << 16
@@ -164,20 +165,20 @@ def outlive(rank):
     plan = Plan(TensorSpec(*layouts, 8), job.network())
     reshard = Reshard(job, plan, bytes(elements) if rank == 2 else None, bytearray(elements))
     job.barrier()
-    if rank == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
+    death.meet(rank)
     started = time.monotonic()
     try:
         reshard.run()
         raise AssertionError("rank 2 was not missed")
     except errors.PeerDiedError as error:
         assert "rank 2" in str(error), error
-    assert time.monotonic() - started < ranks.PATIENCE / 6
+    seconds = time.monotonic() - started
+    assert seconds < ranks.PATIENCE / 6, seconds
     job.shrink()
-    assert job.size == 2
+    assert (job.size, job.rank) == (2, rank), job
     target = bytearray(elements)
     Reshard(job, big_plan(job), b"z" * elements if rank == 0 else None, target).run()
-    assert target == b"z" * elements
+    assert target == b"z" * elements, target.count(b"z")
     job.close()
 
 
@@ -243,6 +244,37 @@ def leave_by_exception(rank):
         assert rank == 1
 
 
+# Programs that do not close their job: it is left at exit, with the exception that has ended the program.
+ENDS = """
+import crossmesh, sys
+job = crossmesh.Job.from_env()
+job.barrier()
+if sys.argv[1] == "raise" and job.rank == 1:
+    raise RuntimeError("no more ideas")
+if sys.argv[1] == "raise":
+    try:
+        job.barrier()
+    except crossmesh.PeerError as error:
+        print(error)
+"""
+
+
+def end(how):
+    environment = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(ranks.free_port())}
+    programs = [
+        subprocess.Popen(
+            [sys.executable, "-c", ENDS, how],
+            env={**environment, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    outputs = [program.communicate(timeout=ranks.PATIENCE)[0] for program in programs]
+    return outputs, [program.returncode for program in programs]
+
+
 class Jobs(unittest.TestCase):
     def test_random_batches(self):
         ranks.run(4, move, False)
@@ -263,13 +295,20 @@ class Faults(unittest.TestCase):
             ranks.run(3, interrupted, progress_thread)
 
     def test_a_death(self):
-        ranks.run(3, outlive, doomed=(2,))
+        ranks.run(3, outlive, ranks.Death(2, 3), doomed=(2,))
 
     def test_a_deadline(self):
         ranks.run(2, silent, multiprocessing.Event())
 
     def test_an_exception_is_quoted(self):
         ranks.run(2, leave_by_exception)
+
+    def test_the_end_of_a_program(self):
+        self.assertEqual(end("quietly"), (["", ""], [0, 0]))
+        outputs, codes = end("raise")
+        self.assertEqual(codes, [0, 1])
+        self.assertIn("rank 1", outputs[0])
+        self.assertIn("RuntimeError: no more ideas", outputs[0])
 
 
 if __name__ == "__main__":

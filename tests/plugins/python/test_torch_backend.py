@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import random
-import signal
 import sys
 import time
 import unittest
@@ -151,11 +150,10 @@ def everything(rank, late):
     torch_case.leave()
 
 
-def dies(rank):
+def dies(rank, death):
     join()
     dist.barrier()
-    if rank == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
+    death.meet(rank)
     started = time.monotonic()
     work = dist.irecv(torch.zeros(5), 1) if rank == 0 else None
     for wait in (work.wait if work else dist.barrier, dist.barrier):
@@ -175,7 +173,7 @@ class Backend(unittest.TestCase):
 
 class Faults(unittest.TestCase):
     def test_a_death(self):
-        ranks.run(3, dies, doomed=(1,))
+        ranks.run(3, dies, ranks.Death(1, 3), doomed=(1,))
 
 
 if __name__ == "__main__":

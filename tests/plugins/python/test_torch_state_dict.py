@@ -1,7 +1,6 @@
 """State dicts between a training and a serving part of one job."""
 
 import os
-import signal
 import sys
 import time
 import unittest
@@ -136,16 +135,14 @@ def matching(rank):
     torch_case.leave()
 
 
-def dies(rank):
+def dies(rank, death):
     torch_case.join()
     mesh, other = mesh_of([0, 1]), mesh_of([2, 3])
     full = torch.ones(64, 64)
     src, dst = {"w": torch_case.make(full, mesh, [Shard(0)])}, {"w": torch_case.make(full, other, [Shard(1)])}
     weights = StateDictTransfer(src, dst)
     weights.run()
-    default_job().barrier()
-    if rank == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
+    death.meet(rank)
     started = time.monotonic()
     for call in (weights.run, lambda: redistribute(dst["w"], mesh, [Shard(0)])):
         try:
@@ -189,7 +186,7 @@ class StateDicts(unittest.TestCase):
 
 class Faults(unittest.TestCase):
     def test_a_death(self):
-        ranks.run(4, dies, doomed=(1,))
+        ranks.run(4, dies, ranks.Death(1, 4), doomed=(1,))
 
 
 if __name__ == "__main__":
