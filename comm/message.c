@@ -127,7 +127,9 @@ void xm_message_destroy(xm_message_t *message)
         xm_transport_cancel(message->transport, &message->op);
         if (!drain(message)) {
             xm_transport_peer_failed(message->transport, message->peer);
-            (void)drain(message);
+            if (!drain(message)) {
+                return; /* the transport still has it, so it has to stay */
+            }
         }
     }
     free(message);
