@@ -348,7 +348,7 @@ xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const
                              int rank, int ranks, bool wakeup)
 {
     ucp_worker_params_t worker_params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-                                         .thread_mode = UCS_THREAD_MODE_SINGLE};
+                                         .thread_mode = UCS_THREAD_MODE_SERIALIZED};
     const char *step = "worker";
     ucs_status_t ucs_status;
     xm_status_t status;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -208,7 +209,13 @@ static xm_status_t advance(xm_worker_t *worker, bool *moved)
                                                                                   : XM_OK;
 }
 
-/* Sleeps on transport, fault channel and heartbeat for at most `duration` nanoseconds. */
+void xm_worker_wake(xm_worker_t *worker)
+{
+    /* A full counter means that it is to be woken already. */
+    (void)eventfd_write(worker->wake_fd, 1);
+}
+
+/* Sleeps on transport, fault channel, heartbeat and wake-ups for at most `duration` nanoseconds. */
 static xm_status_t sleep_until_event(xm_worker_t *worker, int64_t duration)
 {
     struct pollfd entries[] = {
@@ -216,12 +223,17 @@ static xm_status_t sleep_until_event(xm_worker_t *worker, int64_t duration)
         {.fd = xm_transport_event_fd(worker->transport), .events = POLLIN},
         {.fd = worker->heartbeat != NULL ? xm_heartbeat_fd(worker->heartbeat) : -1,
          .events = POLLIN},
+        {.fd = worker->wake_fd, .events = POLLIN},
     };
     struct timespec limit = {.tv_sec = duration / 1000000000, .tv_nsec = duration % 1000000000};
-    int ready = ppoll(entries, 3, &limit, NULL);
+    int ready = ppoll(entries, 4, &limit, NULL);
+    eventfd_t wakes;
 
     if (ready < 0 && errno != EINTR) {
         return xm_error_set(XM_ERR_IO, "ppoll: %s", strerror(errno));
+    }
+    if (ready > 0 && entries[3].revents != 0) {
+        (void)eventfd_read(worker->wake_fd, &wakes);
     }
     /* The fault channel first: a dead peer shows up on both, and only this one names it. */
     return ready > 0 && (entries[0].revents != 0 || entries[2].revents != 0)
@@ -486,6 +498,9 @@ static void free_worker(xm_worker_t *worker)
     free(worker->group_rank);
     free(worker->job_rank);
     free(worker->host);
+    if (worker->wake_fd >= 0) {
+        (void)close(worker->wake_fd);
+    }
     free(worker);
 }
 
@@ -546,7 +561,15 @@ xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *
     self->failed_rank = -1;
     self->verbs = verbs;
     self->host = params->host != NULL ? strdup(params->host) : NULL;
-    status = join(env, params, self->timeout, &self->bootstrap);
+    self->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (self->wake_fd < 0) {
+        status = xm_error_set(XM_ERR_IO, "eventfd: %s", strerror(errno));
+        if (params->listen_fd >= 0) {
+            (void)close(params->listen_fd);
+        }
+    } else {
+        status = join(env, params, self->timeout, &self->bootstrap);
+    }
     if (status < 0) {
         free_worker(self);
         return status;

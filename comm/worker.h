@@ -18,7 +18,8 @@
  * Every operation is counted (xm_worker_counters()), and XM_METRICS_FILE has that written to a file
  * while the worker waits and makes progress (docs/observability.md).
  *
- * Threads: one thread at a time per worker.
+ * Threads: one thread at a time per worker. Only xm_worker_wake() may be called while another
+ * thread is in any other function.
  */
 #ifndef XM_COMM_WORKER_H
 #define XM_COMM_WORKER_H
@@ -94,6 +95,12 @@ XM_API int64_t xm_worker_deadline(const xm_worker_t *worker);
  * ended with that status already.
  */
 XM_API xm_status_t xm_worker_wait(xm_worker_t *worker, int64_t deadline);
+
+/**
+ * Has a wait that sleeps in another thread, or else the next one, return early with XM_OK, so that
+ * this thread can have the worker. Any thread may call it as long as the worker exists.
+ */
+XM_API void xm_worker_wake(xm_worker_t *worker);
 
 /** Makes whatever progress is possible without sleeping. Same results as xm_worker_wait(). */
 XM_API xm_status_t xm_worker_progress(xm_worker_t *worker);

@@ -22,6 +22,7 @@ struct xm_worker {
     bool spin;
     bool verbs; /* the transport's kind */
     unsigned calls;
+    int wake_fd;         /* eventfd of xm_worker_wake() */
     xm_status_t verdict; /* sticky failure of the group; XM_OK while there is none */
     int failed_rank;     /* of the verdict; -1: nobody in particular */
     char sentence[1024];

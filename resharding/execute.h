@@ -189,4 +189,14 @@ XM_API xm_status_t xm_reshard_agree(xm_worker_t *worker, const xm_plan_t *plan, 
 /** Posts and waits until the run has ended or the deadline (xm_worker_now()'s clock) passes. */
 XM_API xm_status_t xm_reshard_run(xm_worker_t *worker, xm_executor_t *executor, int64_t deadline);
 
+/**
+ * Goes on with a run that was posted: its result when it has ended, or XM_IN_PROGRESS when @p until
+ * has passed first; then the run goes on with the next call. A run that has not ended at @p
+ * deadline is given up with XM_ERR_TIMEOUT, as xm_reshard_run() does, which is a post and this
+ * without an `until`. A time in the past makes @p until a test that does not wait. For callers that
+ * have to look after other things as well: several runs at once, signals, other threads.
+ */
+XM_API xm_status_t xm_reshard_wait(xm_worker_t *worker, xm_executor_t *executor, int64_t until,
+                                   int64_t deadline);
+
 #endif

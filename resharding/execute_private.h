@@ -173,6 +173,15 @@ typedef struct {
     bool reserve_taken[2];
 } staging_t;
 
+/* Since when a run has been waited for, and whether it moves. */
+typedef struct {
+    uint64_t run;     /* which one: executor->runs */
+    int64_t start_ns; /* of the first wait for it */
+    int64_t since_ns; /* nothing has moved since then */
+    uint64_t steps;   /* executor->steps as it was then */
+    bool told;        /* the watchdog has described this stall */
+} watch_t;
+
 struct xm_executor {
     const xm_plan_t *plan;
     xm_transport_t *transport;
@@ -229,6 +238,7 @@ struct xm_executor {
     bool running;
     xm_status_t result;
     char reason[1024]; /* the sentence of a result that is an error */
+    watch_t watch;     /* of the run that xm_reshard_wait() waits for */
 };
 
 static inline bool lane_sends(const lane_t *lane)

@@ -75,97 +75,111 @@ static xm_status_t worker_verdict(xm_worker_t *worker, xm_status_t status)
     return verdict < 0 ? verdict : xm_error_set(status, "%s", sentence);
 }
 
-/* Notices that nothing moves, and says so once per stall. */
-typedef struct {
-    int64_t limit; /* ns; 0: off */
-    int64_t since;
-    uint64_t steps;
-    bool told;
-} watchdog_t;
-
 static void log_line(void *arg, const char *text)
 {
     xm_log_warn("watchdog: rank %d %s", *(const int *)arg, text);
 }
 
-static void look_for_stall(watchdog_t *watchdog, const xm_worker_t *worker,
-                           const xm_executor_t *executor)
+/* The watchdog: notices that nothing moves, and says so once per stall. `limit` is in ns; 0: off.
+ */
+static void look_for_stall(int64_t limit, const xm_worker_t *worker, xm_executor_t *executor)
 {
+    watch_t *watch = &executor->watch;
     int64_t now = xm_worker_now(worker);
     int rank = xm_worker_rank(worker);
 
-    if (watchdog->limit == 0) {
+    if (limit == 0) {
         return;
     }
-    if (watchdog->steps != executor->steps) {
-        watchdog->steps = executor->steps;
-        watchdog->since = now;
-        watchdog->told = false;
-    } else if (!watchdog->told && now - watchdog->since >= watchdog->limit) {
-        watchdog->told = true;
+    if (watch->steps != executor->steps) {
+        watch->steps = executor->steps;
+        watch->since_ns = now;
+        watch->told = false;
+    } else if (!watch->told && now - watch->since_ns >= limit) {
+        watch->told = true;
         xm_log_warn("watchdog: rank %d: nothing of a reshard has moved for %.1f s", rank,
-                    (double)(now - watchdog->since) * 1e-9);
+                    (double)(now - watch->since_ns) * 1e-9);
         xm_executor_describe(executor, worker, log_line, &rank);
     }
 }
 
 /* Sleeps until something happens, at most until the deadline. */
-static xm_status_t wait_watched(xm_worker_t *worker, const xm_executor_t *executor,
-                                watchdog_t *watchdog, int64_t deadline)
+static xm_status_t wait_watched(xm_worker_t *worker, xm_executor_t *executor, int64_t limit,
+                                int64_t deadline)
 {
+    const watch_t *watch = &executor->watch;
     int64_t until = deadline;
     xm_status_t status;
 
     if (!xm_executor_may_sleep(executor)) {
         status = xm_worker_progress(worker);
     } else {
-        if (watchdog->limit > 0 && !watchdog->told && watchdog->since + watchdog->limit < until) {
-            until = watchdog->since + watchdog->limit;
+        if (limit > 0 && !watch->told && watch->since_ns + limit < until) {
+            until = watch->since_ns + limit;
         }
         status = xm_worker_wait(worker, until);
     }
-    look_for_stall(watchdog, worker, executor);
+    look_for_stall(limit, worker, executor);
     if (status == XM_ERR_TIMEOUT && xm_worker_now(worker) <= deadline) {
         return XM_OK;
     }
     return status == XM_OK && xm_worker_now(worker) > deadline ? XM_ERR_TIMEOUT : status;
 }
 
-xm_status_t xm_reshard_run(xm_worker_t *worker, xm_executor_t *executor, int64_t deadline)
+/* Ends a run whose wait has failed, with the sentence that says most. */
+static xm_status_t give_up(xm_worker_t *worker, xm_executor_t *executor, xm_status_t waited)
 {
-    xm_status_t status = xm_executor_post(executor), waited = XM_OK;
-    int64_t start = xm_worker_now(worker);
     char sentence[1024], waits[512];
-    watchdog_t watchdog = {.limit = (int64_t)(xm_config_seconds(XM_CONFIG_WATCHDOG) * 1e9),
-                           .since = start,
-                           .steps = executor->steps};
 
-    if (status < 0) {
-        return status;
+    if (waited == XM_ERR_TIMEOUT && executor->result < 0) {
+        /* It failed before, and what was cancelled has not ended yet. */
+        waited = executor->result;
+        (void)snprintf(sentence, sizeof(sentence), "%s", executor->reason);
+    } else if (waited == XM_ERR_TIMEOUT) {
+        (void)snprintf(sentence, sizeof(sentence), "rank %d %s after %.1f s",
+                       xm_worker_rank(worker),
+                       xm_executor_describe_wait(executor, waits, sizeof(waits)),
+                       (double)(xm_worker_now(worker) - executor->watch.start_ns) * 1e-9);
+    } else {
+        (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+    }
+    xm_executor_abandon(executor);
+    return xm_error_set(waited, "%s", sentence);
+}
+
+xm_status_t xm_reshard_wait(xm_worker_t *worker, xm_executor_t *executor, int64_t until,
+                            int64_t deadline)
+{
+    int64_t limit = (int64_t)(xm_config_seconds(XM_CONFIG_WATCHDOG) * 1e9);
+    int64_t stop = until < deadline ? until : deadline;
+    xm_status_t status, waited;
+
+    if (executor->watch.run != executor->runs) {
+        int64_t now = xm_worker_now(worker);
+
+        executor->watch = (watch_t){
+            .run = executor->runs, .start_ns = now, .since_ns = now, .steps = executor->steps};
     }
     while ((status = xm_executor_advance(executor)) == XM_IN_PROGRESS) {
-        waited = wait_watched(worker, executor, &watchdog, deadline);
+        waited = wait_watched(worker, executor, limit, stop);
         if (waited == XM_OK) {
             continue;
         }
-        if (waited == XM_ERR_TIMEOUT && executor->result < 0) {
-            /* It failed before, and what was cancelled has not ended yet. */
-            waited = executor->result;
-            (void)snprintf(sentence, sizeof(sentence), "%s", executor->reason);
-        } else if (waited == XM_ERR_TIMEOUT) {
-            (void)snprintf(sentence, sizeof(sentence), "rank %d %s after %.1f s",
-                           xm_worker_rank(worker),
-                           xm_executor_describe_wait(executor, waits, sizeof(waits)),
-                           (double)(xm_worker_now(worker) - start) * 1e-9);
-        } else {
-            (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+        if (waited == XM_ERR_TIMEOUT && xm_worker_now(worker) <= deadline) {
+            return XM_IN_PROGRESS;
         }
-        xm_executor_abandon(executor);
-        return xm_error_set(waited, "%s", sentence);
+        return give_up(worker, executor, waited);
     }
     if (status == XM_ERR_CANCELED) {
         /* By the caller, or because the group failed before the run began: that has a reason. */
         return worker_verdict(worker, status);
     }
     return status < 0 ? xm_reshard_name_culprit(worker, status) : status;
+}
+
+xm_status_t xm_reshard_run(xm_worker_t *worker, xm_executor_t *executor, int64_t deadline)
+{
+    xm_status_t status = xm_executor_post(executor);
+
+    return status < 0 ? status : xm_reshard_wait(worker, executor, INT64_MAX, deadline);
 }

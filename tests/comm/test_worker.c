@@ -1,5 +1,6 @@
 #include "comm/worker.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -258,6 +259,49 @@ static int wait_in_vain(const xm_job_env_t *env, int listen_fd, void *arg)
 START_TEST(a_deadline_ends_a_wait_without_cpu)
 {
     local_job_run(2, DEADLINE_S, wait_in_vain, NULL);
+}
+END_TEST
+
+static void *wake_soon(void *worker)
+{
+    local_sleep(0.2);
+    xm_worker_wake(worker);
+    return NULL;
+}
+
+/* Nothing happens between the ranks, so only the other thread can end the wait. */
+static int wait_for_a_thread(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    xm_worker_t *worker = join(env, listen_fd, NULL, DEADLINE_S);
+    double started, waited;
+    pthread_t thread;
+
+    (void)arg;
+    local_expect_ok(xm_worker_barrier(worker));
+    while (xm_worker_wait(worker, xm_worker_now(worker)) == XM_OK) {
+        continue; /* what is left of the barrier */
+    }
+    /* A wake-up without a wait is for the next one. */
+    xm_worker_wake(worker);
+    xm_worker_wake(worker);
+    local_expect_ok(xm_worker_wait(worker, xm_worker_deadline(worker)));
+    started = local_now();
+    local_expect(pthread_create(&thread, NULL, wake_soon, worker) == 0, "no thread");
+    do {
+        /* A heartbeat may end a wait as well. */
+        local_expect_ok(xm_worker_wait(worker, xm_worker_deadline(worker)));
+        waited = local_now() - started;
+    } while (waited < 0.2);
+    (void)pthread_join(thread, NULL);
+    local_expect(waited < 0.2 + local_patience(2.0), "waited %g s", waited);
+    local_expect_ok(xm_worker_barrier(worker));
+    xm_worker_destroy(worker, NULL);
+    return 0;
+}
+
+START_TEST(a_thread_ends_the_wait_of_another)
+{
+    local_job_run(2, DEADLINE_S, wait_for_a_thread, NULL);
 }
 END_TEST
 
@@ -557,6 +601,7 @@ int main(void)
     tcase_add_test(tcase, messages_between_emulated_hosts);
     tcase_add_loop_test(tcase, a_death_ends_every_wait, 0, 8);
     tcase_add_test(tcase, a_deadline_ends_a_wait_without_cpu);
+    tcase_add_test(tcase, a_thread_ends_the_wait_of_another);
     tcase_add_loop_test(tcase, barrier_makes_progress, 0, 2);
     tcase_add_test(tcase, a_barrier_times_out);
     tcase_add_test(tcase, a_reason_is_quoted);

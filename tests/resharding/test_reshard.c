@@ -390,6 +390,56 @@ START_TEST(a_silent_rank_ends_in_a_timeout_that_says_who_waits)
 }
 END_TEST
 
+/* Rank 2 begins late. Those who wait for it come back to look after other things, and go on. */
+static int wait_in_slices(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    xm_worker_t *worker = join(env, listen_fd, DEADLINE_S);
+    xm_plan_t *plan = matrix_plan(4096, "RR", 1024);
+    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_executor_t *executor;
+    xm_status_t status;
+    int slices = 0;
+
+    (void)arg;
+    params.plan = plan;
+    params.transport = xm_worker_transport(worker);
+    params.src_bytes = xm_layout_buffer_bytes(xm_plan_src(plan), env->rank, 4);
+    params.dst_bytes = xm_layout_buffer_bytes(xm_plan_dst(plan), env->rank, 4);
+    params.src = malloc(params.src_bytes + 1);
+    params.dst = malloc(params.dst_bytes + 1);
+    pattern_fill(xm_plan_src(plan), env->rank, 4, 5, (void *)(uintptr_t)params.src);
+    local_expect_ok(xm_executor_create(&params, &executor));
+    local_expect_ok(xm_worker_barrier(worker));
+    if (env->rank == 2) {
+        local_sleep(0.3);
+    }
+    local_expect_ok(xm_executor_post(executor));
+    do {
+        int64_t now = xm_worker_now(worker);
+
+        /* Every other time it only looks. */
+        status = xm_reshard_wait(worker, executor, now + slices % 2 * INT64_C(20000000),
+                                 xm_worker_deadline(worker));
+        ++slices;
+    } while (status == XM_IN_PROGRESS);
+    local_expect(status == XM_OK, "%s", xm_last_error());
+    local_expect(env->rank < 4 || slices > 2, "%d slices", slices);
+    local_expect(pattern_wrong(xm_plan_dst(plan), env->rank, 4, 5, params.dst) == 0, "wrong bytes");
+    local_expect_ok(xm_worker_barrier(worker));
+    xm_executor_destroy(executor);
+    free((void *)(uintptr_t)params.src);
+    free(params.dst);
+    xm_plan_destroy(plan);
+    xm_worker_destroy(worker, NULL);
+    return 0;
+}
+
+START_TEST(a_run_can_be_waited_for_in_slices)
+{
+    local_job_run(RANKS, DEADLINE_S, wait_in_slices, NULL);
+}
+END_TEST
+
 /* Every receiver waits for the hashes of rank 2, which does not verify. */
 static int absent_verifier(const xm_job_env_t *env, int listen_fd, void *arg)
 {
@@ -451,6 +501,7 @@ int main(void)
     tcase_add_test(local, random_plans_on_real_processes);
     tcase_add_test(local, disagreement_is_named_before_anything_moves);
     tcase_add_test(local, a_batch_that_differs_is_named_by_tensor);
+    tcase_add_test(local, a_run_can_be_waited_for_in_slices);
     suite_add_tcase(suite, local);
     tcase_set_timeout(fault, 90);
     tcase_add_test(fault, a_silent_rank_ends_in_a_timeout_that_says_who_waits);

@@ -1,0 +1,136 @@
+#include "comm/message.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { CHANNELS = 255, CHANNEL_SHIFT = 40, DRAIN_CALLS = 1000 };
+
+struct xm_message {
+    xm_op_t op;
+    xm_transport_t *transport;
+    int peer;
+    xm_status_t status;
+    char sentence[1024]; /* of a status that is a failure */
+};
+
+static void on_end(xm_op_t *op, xm_status_t status)
+{
+    xm_message_t *message = op->arg;
+
+    message->status = status;
+    if (status < 0) {
+        (void)snprintf(message->sentence, sizeof(message->sentence), "%s", xm_last_error());
+    }
+}
+
+static xm_status_t check(const xm_worker_t *worker, int peer, int channel, uint64_t number,
+                         size_t length)
+{
+    int rank = xm_worker_rank(worker), size = xm_worker_size(worker);
+
+    if (peer < 0 || peer >= size || peer == rank) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "rank %d cannot exchange a message with rank %d of %d", rank, peer,
+                            size);
+    }
+    if (channel < 0 || channel >= CHANNELS || number > XM_MESSAGE_MAX_NUMBER || length == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "no message has channel %d, number %" PRIu64 " and %zu bytes", channel,
+                            number, length);
+    }
+    return XM_OK;
+}
+
+static xm_status_t create(xm_worker_t *worker, int peer, xm_message_t **message)
+{
+    xm_message_t *self = calloc(1, sizeof(*self));
+
+    if (self == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a message");
+    }
+    self->op.done = on_end;
+    self->op.arg = self;
+    self->transport = xm_worker_transport(worker);
+    self->peer = peer;
+    self->status = XM_IN_PROGRESS;
+    *message = self;
+    return XM_OK;
+}
+
+/* What the transport said of the post. */
+static xm_status_t posted(xm_message_t *self, xm_status_t status, xm_message_t **message)
+{
+    if (status < 0) {
+        free(self);
+        return status;
+    }
+    self->status = status;
+    *message = self;
+    return XM_OK;
+}
+
+xm_status_t xm_message_send(xm_worker_t *worker, int peer, int channel, uint64_t number,
+                            const void *buffer, size_t length, xm_message_t **message)
+{
+    uint64_t tag = (uint64_t)channel << CHANNEL_SHIFT | number;
+    xm_message_t *self = NULL;
+    xm_status_t status = check(worker, peer, channel, number, length);
+
+    if (status == XM_OK) {
+        status = create(worker, peer, &self);
+    }
+    return status < 0 ? status
+                      : posted(self,
+                               xm_transport_send(self->transport, peer, tag, buffer, length, NULL,
+                                                 &self->op),
+                               message);
+}
+
+xm_status_t xm_message_receive(xm_worker_t *worker, int peer, int channel, uint64_t number,
+                               void *buffer, size_t length, xm_message_t **message)
+{
+    uint64_t tag = (uint64_t)channel << CHANNEL_SHIFT | number;
+    xm_message_t *self = NULL;
+    xm_status_t status = check(worker, peer, channel, number, length);
+
+    if (status == XM_OK) {
+        status = create(worker, peer, &self);
+    }
+    return status < 0 ? status
+                      : posted(self,
+                               xm_transport_receive(self->transport, peer, tag, buffer, length,
+                                                    NULL, &self->op),
+                               message);
+}
+
+xm_status_t xm_message_test(const xm_message_t *message)
+{
+    return message->status < 0 ? xm_error_set(message->status, "%s", message->sentence)
+                               : message->status;
+}
+
+static bool drain(xm_message_t *message)
+{
+    for (int i = 0; i < DRAIN_CALLS && message->status == XM_IN_PROGRESS; ++i) {
+        (void)xm_transport_progress(message->transport);
+    }
+    return message->status != XM_IN_PROGRESS;
+}
+
+void xm_message_destroy(xm_message_t *message)
+{
+    if (message == NULL) {
+        return;
+    }
+    if (message->status == XM_IN_PROGRESS) {
+        xm_transport_cancel(message->transport, &message->op);
+        if (!drain(message)) {
+            xm_transport_peer_failed(message->transport, message->peer);
+            if (!drain(message)) {
+                return; /* the transport still has it, so it has to stay */
+            }
+        }
+    }
+    free(message);
+}

@@ -1,0 +1,92 @@
+"""What plans know of the network: hosts, rates and latencies."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from collections.abc import Sequence
+
+from . import _native
+from ._native import lib
+from .errors import InputError
+
+__all__ = ["Network"]
+
+
+class Network:
+    """Which rank is on which host, and how fast hosts and devices are; bytes per second and seconds.
+
+    The rates only decide among plans, all of which are right. The default is a NIC of 10 Gbit/s a host.
+    """
+
+    def __init__(
+        self,
+        host_of_rank: Sequence[int],
+        *,
+        nic_bandwidth: float = 1.25e9,
+        nic_latency: float = 20e-6,
+        host_bandwidth: float = 10e9,
+        host_latency: float = 1e-6,
+        egress: Sequence[float] | None = None,
+        ingress: Sequence[float] | None = None,
+        rack_of_host: Sequence[int] | None = None,
+        uplink_bandwidth: float = 0.0,
+    ) -> None:
+        hosts = max(host_of_rank, default=-1) + 1
+        per_host = {"egress": egress, "ingress": ingress, "rack_of_host": rack_of_host}
+        for name, values in per_host.items():
+            if values is not None and len(values) != hosts:
+                raise InputError(f"{name} has {len(values)} entries for {hosts} hosts")
+        params = _native.NetworkParams(
+            struct_size=ctypes.sizeof(_native.NetworkParams),
+            ranks=len(host_of_rank),
+            host_of_rank=_native.ints(host_of_rank),
+            nic_bandwidth=nic_bandwidth,
+            nic_latency=nic_latency,
+            host_bandwidth=host_bandwidth,
+            host_latency=host_latency,
+            egress=None if egress is None else (ctypes.c_double * hosts)(*egress),
+            ingress=None if ingress is None else (ctypes.c_double * hosts)(*ingress),
+            rack_of_host=None if rack_of_host is None else _native.ints(rack_of_host),
+            uplink_bandwidth=uplink_bandwidth,
+        )
+        handle = ctypes.c_void_p()
+        lib.xm_network_create(params, handle)
+        self._adopt(handle)
+
+    @classmethod
+    def from_profile(cls, path: str | os.PathLike[str], host_of_rank: Sequence[int]) -> Network:
+        """Rates from a cluster profile that `autopar probe` has measured."""
+        profile, handle = ctypes.c_void_p(), ctypes.c_void_p()
+        lib.xm_cluster_profile_load(os.fsencode(path), profile)
+        try:
+            lib.xm_network_from_profile(profile, len(host_of_rank), _native.ints(host_of_rank), handle)
+        finally:
+            lib.xm_cluster_profile_destroy(profile)
+        network = cls.__new__(cls)
+        network._adopt(handle)
+        return network
+
+    def _adopt(self, handle: ctypes.c_void_p) -> None:
+        self._handle = handle.value
+        weakref.finalize(self, lib.xm_network_destroy, self._handle).atexit = False
+
+    @property
+    def ranks(self) -> int:
+        count: int = lib.xm_network_ranks(self._handle)
+        return count
+
+    @property
+    def hosts(self) -> int:
+        count: int = lib.xm_network_hosts(self._handle)
+        return count
+
+    def host_of(self, rank: int) -> int:
+        if not 0 <= rank < self.ranks:
+            raise InputError(f"rank {rank} in a network of {self.ranks} ranks")
+        host: int = lib.xm_network_host_of(self._handle, rank)
+        return host
+
+    def __repr__(self) -> str:
+        return f"<Network of {self.ranks} ranks on {self.hosts} hosts>"

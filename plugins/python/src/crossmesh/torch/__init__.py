@@ -1,0 +1,23 @@
+"""crossmesh for PyTorch: DTensors and state dicts between different DeviceMeshes of one job.
+
+    >>> from crossmesh.torch import redistribute
+    >>> there = redistribute(here, serving_mesh, [Shard(0)])     # all ranks call it
+
+The ranks meet through torch.distributed's own Store; torch's groups are used for nothing else.
+"""
+
+from __future__ import annotations
+
+import torch
+
+try:
+    import torch.distributed.tensor  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        f"crossmesh.torch needs PyTorch 2.5 or later with torch.distributed.tensor; this is {torch.__version__}"
+    ) from error
+
+from ._job import default_job, shutdown
+from ._transfer import StateDictTransfer, redistribute, reshard_state_dict
+
+__all__ = ["StateDictTransfer", "default_job", "redistribute", "reshard_state_dict", "shutdown"]

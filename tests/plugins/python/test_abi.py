@@ -1,0 +1,75 @@
+"""The package's prototypes, structures and numbers are those of the headers: the compiler compares them."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from crossmesh import _native
+
+ENUMERATORS = {
+    "XM_OK": _native.OK,
+    "XM_IN_PROGRESS": _native.IN_PROGRESS,
+    "XM_ERR_IO": _native.ERR_IO,
+    "XM_ERR_PEER_DIED": -60,
+    "XM_ERR_TIMEOUT": _native.ERR_TIMEOUT,
+    "XM_ERR_CANCELED": _native.ERR_CANCELED,
+    "XM_ERR_CORRUPT": -81,
+    "XM_MAX_DIMS": _native.MAX_DIMS,
+    "XM_MAX_AXES": _native.MAX_AXES,
+    "XM_SHARING_EXCLUSIVE": 0,
+    "XM_SHARING_FAIR": 1,
+}
+
+
+def source(prototypes=_native.PROTOTYPES, enumerators=ENUMERATORS, structures=_native.STRUCTURES):
+    lines = ["#include <stddef.h>", "#include <stdio.h>"]
+    lines += [f'#include "{header}"' for header in _native.HEADERS]
+    lines.append(prototypes)
+    lines += [f'_Static_assert({n} == {v}, "{n}");' for n, v in enumerators.items()]
+    for kind in structures:
+        size = ctypes.sizeof(kind)
+        lines.append(f'_Static_assert(sizeof({kind.c_name}) == {size}, "{kind.c_name}");')
+        for name, _ in kind._fields_:
+            field = getattr(kind, name)
+            place = f"offsetof({kind.c_name}, {name}) == {field.offset}"
+            size = f"sizeof((({kind.c_name} *)0)->{name}) == {field.size}"
+            lines.append(f'_Static_assert({place} && {size}, "{kind.c_name}.{name}");')
+    return "\n".join(lines) + "\n"
+
+
+def compile_it(text):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "abi.c")
+        with open(path, "w") as file:
+            file.write(text)
+        command = [os.environ.get("CC", "cc"), "-std=c17", "-D_GNU_SOURCE", "-fsyntax-only", "-Wall", "-Werror"]
+        command += [f"-I{folder}" for folder in os.environ["INCLUDE_DIRS"].split(":")]
+        return subprocess.run([*command, path], capture_output=True, text=True)
+
+
+class Abi(unittest.TestCase):
+    def test_the_compiler_agrees(self):
+        result = compile_it(source())
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_a_difference_would_be_found(self):
+        wrong = _native.PROTOTYPES.replace("int xm_mesh_axes", "double xm_mesh_axes")
+        self.assertIn("xm_mesh_axes", compile_it(source(prototypes=wrong)).stderr)
+        self.assertIn("XM_MAX_DIMS", compile_it(source(enumerators={"XM_MAX_DIMS": 1})).stderr)
+
+        class Short(ctypes.Structure):
+            c_name = "xm_route_t"
+            _fields_ = [("count", ctypes.c_int64), ("ranks", ctypes.c_void_p), ("parents", ctypes.c_int)]
+
+        self.assertIn("xm_route_t.count", compile_it(source(structures=(Short,))).stderr)
+
+    def test_every_function_can_be_loaded(self):
+        for name in _native._LINES:
+            self.assertTrue(callable(getattr(_native.raw, name)), name)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())

@@ -1,0 +1,77 @@
+"""`pip wheel` makes a wheel with the library in it, which works where nothing else of crossmesh is."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+
+PACKAGE = os.path.join(os.environ["SOURCE_DIR"], "plugins", "python")
+PROGRAM = """
+import crossmesh, os
+assert crossmesh.library_path().startswith(os.path.dirname(crossmesh.__file__)), crossmesh.library_path()
+layout = crossmesh.Layout(crossmesh.Mesh(1), "R", (64,))
+with crossmesh.Job.local() as job:
+    plan = crossmesh.Plan(crossmesh.TensorSpec(layout, layout, 8), job.network())
+    copy = bytearray(64)
+    crossmesh.Reshard(job, plan, bytes(range(64)), copy).run()
+    assert bytes(copy) == bytes(range(64))
+print(crossmesh.__version__)
+"""
+
+
+def build(folder, library):
+    """The wheel of a copy of the sources, as building leaves files there."""
+    sources = os.path.join(folder, "sources")
+    shutil.copytree(PACKAGE, sources, ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
+    environment = {name: value for name, value in os.environ.items() if name != "CROSSMESH_LIBRARY"}
+    environment.pop("PYTHONPATH")
+    if library:
+        environment["CROSSMESH_LIBRARY"] = library
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, sources]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    wheels = [name for name in os.listdir(folder) if name.endswith(".whl")]
+    return result, os.path.join(folder, wheels[0]) if wheels else None
+
+
+class Wheel(unittest.TestCase):
+    def test_with_the_library(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result, wheel = build(folder, os.environ["CROSSMESH_LIBRARY"])
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertRegex(os.path.basename(wheel), r"^crossmesh-0\.1\.0-py3-none-linux_\w+\.whl$")
+            site = os.path.join(folder, "site")
+            command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", site, wheel]
+            subprocess.run(command, check=True)
+            with zipfile.ZipFile(wheel) as archive:
+                names = archive.namelist()
+            for name in ("crossmesh/py.typed", "crossmesh/lib/libcrossmesh.so", "crossmesh/torch/__init__.py"):
+                self.assertIn(name, names)
+            environment = {**os.environ, "PYTHONPATH": site}
+            del environment["CROSSMESH_LIBRARY"]
+            # Nothing in the current folder or the environment leads to the sources.
+            result = subprocess.run(
+                [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, cwd=folder
+            )
+            self.assertEqual((result.returncode, result.stdout), (0, "0.1.0\n"), result.stderr)
+
+    def test_without_the_library(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result, wheel = build(folder, None)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(os.path.basename(wheel), "crossmesh-0.1.0-py3-none-any.whl")
+            with zipfile.ZipFile(wheel) as archive:
+                self.assertFalse([name for name in archive.namelist() if ".so" in name])
+
+    def test_a_library_that_is_not_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result, wheel = build(folder, "/nowhere/libcrossmesh.so")
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn("/nowhere/libcrossmesh.so: there is no such file", result.stderr + result.stdout)
+            self.assertIsNone(wheel)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
