@@ -344,11 +344,6 @@ static xm_status_t open_verbs(xm_worker_t *worker)
     params.spin = worker->spin;
     params.timeout = worker->timeout;
     params.nics = xm_config_string(XM_CONFIG_NICS);
-    if (params.nics[0] == '^') {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "rank %d: XM_NICS=%s: with XM_TRANSPORT=verbs name the ports to use",
-                            xm_worker_rank(worker), params.nics);
-    }
     return xm_transport_verbs_create(worker->bootstrap, &params, &worker->transport);
 }
 
