@@ -363,6 +363,8 @@ static xm_status_t open_ucx(xm_worker_t *worker)
     params.fault_channel = xm_bootstrap_fd(worker->bootstrap) >= 0;
     params.spin = worker->spin;
     params.timeout = worker->timeout;
+    params.failover = xm_config_choice(XM_CONFIG_FAILOVER) == 0;
+    params.patience = worker->interval > 0.0 ? 1.5 * worker->interval : params.patience;
     params.nics = given[0] != '\0' && given[0] != '^' ? given : chosen;
     return xm_transport_ucx_create(worker->bootstrap, &params, &worker->transport);
 }
