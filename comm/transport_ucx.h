@@ -11,11 +11,10 @@
  *  - tcp: for peers that count as another host although they run on this machine (XM_HOST).
  *
  * Several NICs: between two ranks there are as many rails as the one with fewer NICs has; rail i
- * joins the i-th NIC of both, and its rate is the smaller of theirs. A message of 64 KiB or more is
- * split over the rails in proportion to their rates; a shorter one takes one of them, chosen by its
- * tag. A rail that would carry less than a sixteenth carries nothing. A NIC without a rate has the
- * one its driver tells; where a rail has none at all, all are equal. (UCX's own multi-rail does not
- * help over TCP: both connections may end up on one NIC.)
+ * joins the i-th NIC of both, and its rate is the smaller of theirs. Messages are spread over the
+ * rails in proportion to their rates. A rail that would carry less than a sixteenth carries
+ * nothing. A NIC without a rate has the one its driver tells; where a rail has none at all, all are
+ * equal. (UCX's own multi-rail does not help over TCP: both connections may end up on one NIC.)
  *
  * Where all these NICs are used by TCP only, they stand in for each other (`failover`): a rail that
  * is lost in the middle of transfers (link down, address removed, connection reset, nothing passes

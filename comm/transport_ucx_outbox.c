@@ -4,7 +4,7 @@
 
 #include "comm/transport_ucx_mail.h"
 
-/* Bytes of a chunk: a message has CHUNKS_FOR_ALL of them for each rail, within these bounds. UCX
+/* Bytes of a chunk: a message has CHUNKS_FOR_EACH of them for each rail, within these bounds. UCX
  * sends up to a MiB at a time. */
 enum { SMALLEST_CHUNK = 32 * 1024, LARGEST_CHUNK = 512 * 1024, CHUNKS_FOR_EACH = 4 };
 

@@ -18,7 +18,7 @@
 enum { JOB_LIMIT_S = 60, MESSAGES = 24, LARGEST = 1200007, MOST_FDS = 1024, LANES = 2 };
 static const double wait_limit_s = 20.0;
 
-/* Short ones, some that are announced, some of several segments' worth of chunks. */
+/* Short ones, and some that are announced. */
 static const size_t sizes[] = {1,      700,   19000,  20479,   20480,  70001,
                                262144, 65537, 524288, 1000003, 300000, LARGEST};
 
@@ -28,7 +28,10 @@ typedef struct {
     fault_t fault;
     int step;  /* messages that have ended when it happens */
     bool told; /* somebody else reports deaths: UCX's error handling is off */
+    bool two;  /* messages only, of two segments each */
 } plan_t;
+
+static const size_t two_segments = 34u << 20; /* 64 chunks of 512 KiB, and some more */
 
 static bool is_reset(const plan_t *plan)
 {
@@ -146,9 +149,16 @@ static uint8_t pattern(size_t i, uint64_t seed)
     return (uint8_t)(x >> 56);
 }
 
+static bool only_two;
+
+static int messages(void)
+{
+    return only_two ? 2 : MESSAGES;
+}
+
 static size_t size_of(int message)
 {
-    return sizes[(size_t)message % (sizeof(sizes) / sizeof(sizes[0]))];
+    return only_two ? two_segments : sizes[(size_t)message % (sizeof(sizes) / sizeof(sizes[0]))];
 }
 
 typedef struct {
@@ -238,7 +248,7 @@ static void exchange(xm_transport_t *transport, const plan_t *plan, int round, r
     int rank = transport->rank, posted = 0, done = 0;
     bool struck = plan->fault == NOTHING || round != 1 || rank == 0;
 
-    for (int i = 0; i < MESSAGES; ++i) {
+    for (int i = 0; i < messages(); ++i) {
         uint64_t seed = (uint64_t)(1000 * round + 500 * rank + i);
 
         for (size_t byte = 0; byte < size_of(i); ++byte) {
@@ -246,10 +256,10 @@ static void exchange(xm_transport_t *transport, const plan_t *plan, int round, r
         }
         memset(receives[i].bytes, 0, size_of(i));
     }
-    while (done < MESSAGES || !struck) {
+    while (done < messages() || !struck) {
         local_expect(local_now() < deadline, "rank %d, round %d: %d of %d messages have ended",
-                     rank, round, done, MESSAGES);
-        while (posted < MESSAGES && posted < done + AHEAD) {
+                     rank, round, done, messages());
+        while (posted < messages() && posted < done + AHEAD) {
             post(transport, &receives[posted], posted, false);
             post(transport, &sends[posted], posted, true);
             ++posted;
@@ -268,7 +278,7 @@ static void exchange(xm_transport_t *transport, const plan_t *plan, int round, r
                              "no connection of lane %d to strike", lane);
             }
         }
-        if (done < MESSAGES) {
+        if (done < messages()) {
             step(transport);
         }
     }
@@ -276,7 +286,7 @@ static void exchange(xm_transport_t *transport, const plan_t *plan, int round, r
 
 static void check(const request_t *sends, const request_t *receives, int rank, int round)
 {
-    for (int i = 0; i < MESSAGES; ++i) {
+    for (int i = 0; i < messages(); ++i) {
         uint64_t seed = (uint64_t)(1000 * round + 500 * (1 - rank) + i);
 
         local_expect(sends[i].status == XM_OK && receives[i].status == XM_OK,
@@ -337,9 +347,10 @@ static int play(const xm_job_env_t *env, int listen_fd, void *arg)
     local_expect_ok(
         xm_bootstrap_allgather(bootstrap, own, all, sizeof(own), local_patience(wait_limit_s)));
     memcpy(listening, all, sizeof(listening));
-    for (int i = 0; i < MESSAGES; ++i) {
-        sends[i].bytes = malloc(LARGEST);
-        receives[i].bytes = malloc(LARGEST);
+    only_two = plan->two;
+    for (int i = 0; i < messages(); ++i) {
+        sends[i].bytes = malloc(only_two ? two_segments : LARGEST);
+        receives[i].bytes = malloc(only_two ? two_segments : LARGEST);
         local_expect(sends[i].bytes != NULL && receives[i].bytes != NULL, "no memory");
     }
     for (int round = 0; round < 3; ++round) {
@@ -360,14 +371,14 @@ static int play(const xm_job_env_t *env, int listen_fd, void *arg)
         barrier(transport, bootstrap);
     }
     if (plan->fault == ALL_RESET) {
-        local_expect(receives[MESSAGES - 1].status == XM_ERR_PEER_DIED, "%s",
-                     xm_status_string(receives[MESSAGES - 1].status));
+        local_expect(receives[messages() - 1].status == XM_ERR_PEER_DIED, "%s",
+                     xm_status_string(receives[messages() - 1].status));
         local_expect(strstr(xm_last_error(), "rank ") != NULL, "'%s'", xm_last_error());
     }
     xm_transport_destroy(transport);
     check_log(path, plan, env->rank);
     xm_bootstrap_destroy(bootstrap);
-    for (int i = 0; i < MESSAGES; ++i) {
+    for (int i = 0; i < messages(); ++i) {
         free(sends[i].bytes);
         free(receives[i].bytes);
     }
@@ -375,18 +386,20 @@ static int play(const xm_job_env_t *env, int listen_fd, void *arg)
 }
 
 static const plan_t plans[] = {
-    {NOTHING, 0, true},
-    {RESET, 0, true},
-    {RESET, 5, true},
-    {RESET, 11, true},
-    {RESET, 11, false},
-    {SWALLOW, 0, true},
-    {SWALLOW, 11, true},
-    {SWALLOW, 20, false},
-    {SWALLOW_FOR_A_WHILE, 11, true},
-    {SWALLOW_FOR_A_WHILE, 23, true},
-    {ALL_RESET, 11, true},
-    {PAUSE, 11, true},
+    {NOTHING, 0, true, false},
+    {RESET, 0, true, false},
+    {RESET, 5, true, false},
+    {RESET, 11, true, false},
+    {RESET, 11, false, false},
+    {SWALLOW, 0, true, false},
+    {SWALLOW, 11, true, false},
+    {SWALLOW, 20, false, false},
+    {SWALLOW_FOR_A_WHILE, 11, true, false},
+    {SWALLOW_FOR_A_WHILE, 23, true, false},
+    {ALL_RESET, 11, true, false},
+    {PAUSE, 11, true, false},
+    {NOTHING, 0, true, true},
+    {RESET, 1, true, true},
 };
 
 START_TEST(messages_survive_a_rail)
