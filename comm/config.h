@@ -58,6 +58,9 @@
         "the driver tells one, else equal shares. Empty: chosen by distance and speed where hosts have several, " \
         "else by UCX; ^mlx5_4,eth1: the same, but never these. With XM_TRANSPORT=verbs, empty means all RDMA ports " \
         "that are active.") \
+    ROW(FAILOVER, CHOICE("on|off"), "on", false, \
+        "Whether several TCP NICs stand in for each other: when one is lost during a transfer, the others take over " \
+        "what was not delivered; off: the peers behind it are lost.") \
     ROW(CHUNK_SIZE, BYTES, "512KiB", true, \
         "Size of the pieces a transfer is pipelined in, in bytes.") \
     ROW(WINDOW, COUNT, "2", true, \

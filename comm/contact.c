@@ -106,19 +106,58 @@ static xm_status_t exchange_addresses(xm_contacts_t *contacts, xm_bootstrap_t *b
             contacts->of[rank].length = contacts->of[0].length;
         }
     }
+    if (status == XM_OK) {
+        xm_contacts_align(contacts);
+    }
     free(all);
     return status;
+}
+
+static bool has_ipv6(void)
+{
+    int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return fd >= 0;
+}
+
+void xm_contacts_align(xm_contacts_t *contacts)
+{
+    bool mixed = false;
+
+    for (int rank = 1; rank < contacts->size; ++rank) {
+        mixed = mixed || contacts->of[rank].address.ss_family != contacts->of[0].address.ss_family;
+    }
+    for (int rank = 0; rank < contacts->size && mixed && has_ipv6(); ++rank) {
+        xm_contact_t *contact = &contacts->of[rank];
+        struct in_addr ipv4 = ((const struct sockaddr_in *)&contact->address)->sin_addr;
+        struct sockaddr_in6 *ipv6 = (struct sockaddr_in6 *)&contact->address;
+
+        if (contact->address.ss_family == AF_INET) {
+            memset(ipv6, 0, sizeof(*ipv6));
+            ipv6->sin6_family = AF_INET6;
+            memset(ipv6->sin6_addr.s6_addr + 10, 0xff, 2);
+            memcpy(ipv6->sin6_addr.s6_addr + 12, &ipv4, 4);
+            contact->length = sizeof(*ipv6);
+        }
+    }
 }
 
 static xm_status_t open_socket(const xm_contact_t *like, int type, int *fd)
 {
     struct sockaddr_storage address = like->address;
+    int one_family = 0;
 
     if (!xm_address_is_loopback(&address)) {
         memset(&address, 0, sizeof(address)); /* the wildcard of the family */
         address.ss_family = like->address.ss_family;
     }
     *fd = socket(address.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (*fd >= 0 && address.ss_family == AF_INET6) {
+        (void)setsockopt(*fd, IPPROTO_IPV6, IPV6_V6ONLY, &one_family, sizeof(one_family));
+    }
     if (*fd < 0 || bind(*fd, (const struct sockaddr *)&address, like->length) != 0 ||
         (type == SOCK_STREAM && listen(*fd, BACKLOG) != 0)) {
         return xm_error_set(XM_ERR_IO, "cannot open a socket to be reached at: %s",

@@ -504,6 +504,16 @@ bool xm_heartbeat_is_silent(xm_heartbeat_t *heartbeat, int rank)
     return silent;
 }
 
+bool xm_heartbeat_is_heard(xm_heartbeat_t *heartbeat, int rank)
+{
+    bool heard;
+
+    lock(heartbeat);
+    heard = heartbeat->seats[rank].heard && !heartbeat->seats[rank].silent;
+    unlock(heartbeat, false);
+    return heard;
+}
+
 int xm_heartbeat_fd(const xm_heartbeat_t *heartbeat)
 {
     return heartbeat->news_fd;

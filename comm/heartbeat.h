@@ -52,6 +52,9 @@ void xm_heartbeat_watch(xm_heartbeat_t *heartbeat, int rank, bool watch);
 /** True when a watched rank has been silent for too long. */
 bool xm_heartbeat_is_silent(xm_heartbeat_t *heartbeat, int rank);
 
+/** True when it was heard before, and has not become silent since it is watched. */
+bool xm_heartbeat_is_heard(xm_heartbeat_t *heartbeat, int rank);
+
 /** Readable when there is news: a verdict, a silence, a wanted probe. */
 int xm_heartbeat_fd(const xm_heartbeat_t *heartbeat);
 

@@ -100,9 +100,12 @@ static void refuse(meeting_t *meeting, const line_t *line, xm_status_t status, i
     say(meeting, line, &frame);
 }
 
-/* Reads a frame. XM_ERR_IO: the connection has ended; others as xm_regroup_decode(). */
+/* Reads a frame, and nothing behind it: after a welcome the connection belongs to the new group,
+ * whose centre may have written to it already. XM_ERR_IO: the connection has ended; others as
+ * xm_regroup_decode(). */
 static xm_status_t hear(meeting_t *meeting, line_t *line, xm_regroup_frame_t *frame)
 {
+    xm_status_t status;
     ssize_t got;
     size_t used;
 
@@ -112,14 +115,22 @@ static xm_status_t hear(meeting_t *meeting, line_t *line, xm_regroup_frame_t *fr
             return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a frame of a regrouping");
         }
     }
-    got = recv(line->fd, line->bytes + line->have, meeting->frame_size - line->have, 0);
-    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
-        return XM_ERR_IO;
-    }
-    line->have += got > 0 ? (size_t)got : 0;
     frame->set = meeting->set;
-    return xm_regroup_decode(line->bytes, line->have, meeting->size, meeting->params->contacts->key,
-                             frame, &used);
+    do {
+        size_t wanted = xm_regroup_wants(line->bytes, line->have, meeting->size);
+
+        if (line->have + wanted > meeting->frame_size) {
+            return xm_error_set(XM_ERR_CORRUPT, "regrouping: a frame without an end");
+        }
+        got = recv(line->fd, line->bytes + line->have, wanted, 0);
+        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
+            return XM_ERR_IO;
+        }
+        line->have += got > 0 ? (size_t)got : 0;
+        status = xm_regroup_decode(line->bytes, line->have, meeting->size,
+                                   meeting->params->contacts->key, frame, &used);
+    } while (status == XM_IN_PROGRESS && got > 0);
+    return status;
 }
 
 static void name_rank(const meeting_t *meeting, int rank, char *text, size_t size)
@@ -221,6 +232,14 @@ static bool is_overdue(const meeting_t *meeting, const line_t *line)
            meeting->params->interval * XM_LIVENESS_SILENT_INTERVALS;
 }
 
+/* A call that gets no answer: the host is gone, or its process has more callers than its queue
+ * takes. Whose heartbeat is heard is not dead; when that ends, watch() will know. */
+static bool is_unreachable(const meeting_t *meeting, int rank)
+{
+    return meeting->params->heartbeat == NULL ||
+           !xm_heartbeat_is_heard(meeting->params->heartbeat, rank);
+}
+
 /* The centre: tries whether those who have not come are still there. */
 static void knock(meeting_t *meeting, int rank)
 {
@@ -238,7 +257,8 @@ static void knock(meeting_t *meeting, int rank)
     if (result == EINPROGRESS && !is_overdue(meeting, line)) {
         return;
     }
-    meeting->dead[rank] |= result == ECONNREFUSED || result == EINPROGRESS;
+    meeting->dead[rank] |=
+        result == ECONNREFUSED || (result == EINPROGRESS && is_unreachable(meeting, rank));
     hang_up(line);
     line->since = xm_bootstrap_clock();
 }
@@ -272,7 +292,8 @@ static void reach_centre(meeting_t *meeting, int centre)
         say(meeting, &meeting->up, &hello);
         meeting->up_said = true;
     } else if (result != EINPROGRESS || is_overdue(meeting, &meeting->up)) {
-        meeting->dead[centre] |= result == ECONNREFUSED || result == EINPROGRESS;
+        meeting->dead[centre] |=
+            result == ECONNREFUSED || (result == EINPROGRESS && is_unreachable(meeting, centre));
         hang_up(&meeting->up);
     }
 }

@@ -11,9 +11,9 @@
  * dead.
  *
  * A rank is dead when nothing listens at its socket any more (its process has ended), when the
- * heartbeat finds it silent, or when its address cannot be reached for as long. A connection that
- * ends says only that it ended. So whoever dies in the course of this is left out, the centre
- * included: then the next rank is it.
+ * heartbeat finds it silent, or when its address cannot be reached for as long and no heartbeat of
+ * it has been heard either. A connection that ends says only that it ended. So whoever dies in the
+ * course of this is left out, the centre included: then the next rank is it.
  *
  * The welcome is not confirmed. If the centre dies after it has welcomed some, those have a group
  * whose rank 0 is dead. They find that out as they do for any group, shrink again, and meet the

@@ -60,6 +60,18 @@ static xm_status_t decode_set(const uint8_t *payload, size_t length, int ranks, 
     return XM_OK;
 }
 
+size_t xm_regroup_wants(const uint8_t *bytes, size_t length, int ranks)
+{
+    size_t payload, end;
+
+    if (length < XM_REGROUP_HEAD_SIZE) {
+        return XM_REGROUP_HEAD_SIZE - length;
+    }
+    payload = (size_t)xm_get_le(bytes + 16, 4);
+    end = XM_REGROUP_HEAD_SIZE + payload + XM_REGROUP_CODE_SIZE;
+    return payload <= max_payload(ranks) && end > length ? end - length : 1;
+}
+
 xm_status_t xm_regroup_decode(const uint8_t *bytes, size_t length, int ranks,
                               const uint8_t key[XM_SIPHASH_KEY_SIZE], xm_regroup_frame_t *frame,
                               size_t *used)

@@ -42,6 +42,12 @@ size_t xm_regroup_encode(const xm_regroup_frame_t *frame, int ranks,
                          const uint8_t key[XM_SIPHASH_KEY_SIZE], uint8_t *bytes);
 
 /**
+ * How many bytes to read next, of a frame of which @p length bytes are there: so many that nothing
+ * of what follows it is read. At least 1; what makes no sense is found by xm_regroup_decode().
+ */
+size_t xm_regroup_wants(const uint8_t *bytes, size_t length, int ranks);
+
+/**
  * XM_OK: @p bytes begin with a frame of @p used bytes. XM_IN_PROGRESS: they may be the beginning of
  * one. XM_ERR_CORRUPT: they are not of this job, or make no sense.
  */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "comm/transport_ucx_private.h"
+#include "comm/transport_ucx_mail.h"
 
 void xm_ucx_report(xm_ucx_peer_t *peer, ucs_status_t reason)
 {
@@ -16,8 +16,10 @@ void xm_ucx_report(xm_ucx_peer_t *peer, ucs_status_t reason)
 
 static void on_endpoint_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
+    xm_ucx_lane_t *lane = arg;
+
     (void)ep;
-    xm_ucx_report(arg, status);
+    xm_ucx_failover_broken(lane->peer, (int)(lane - lane->peer->lanes), status);
 }
 
 xm_status_t xm_ucx_peer_error(const xm_ucx_peer_t *peer)
@@ -36,16 +38,18 @@ xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer)
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
         .err_mode = xm_ucx_watches(peer) ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE,
-        .err_handler = {.cb = on_endpoint_error, .arg = peer}};
+        .err_handler = {.cb = on_endpoint_error}};
 
     for (int i = 0; i < peer->stripe.rails; ++i) {
         xm_ucx_lane_t *lane = &peer->lanes[i];
         ucs_status_t status;
 
-        if (lane->address == NULL || lane->ep != NULL) {
+        if (lane->address == NULL || lane->ep != NULL ||
+            (peer->mail != NULL && !xm_ucx_mail_uses(peer->mail, i))) {
             continue;
         }
         params.address = lane->address;
+        params.err_handler.arg = lane;
         status = ucp_ep_create(xm_ucx_rail_of(peer, i)->worker, &params, &lane->ep);
         if (status != UCS_OK) {
             const char *tls = getenv("UCX_TLS");
@@ -88,6 +92,27 @@ void xm_ucx_close_endpoints(xm_ucx_peer_t *peer, bool force)
     peer->connected = false;
 }
 
+void xm_ucx_retire_lane(xm_ucx_peer_t *peer, int lane)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                 .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    ucs_status_ptr_t request = NULL;
+
+    if (peer->lanes[lane].ep == NULL) {
+        return;
+    }
+    if (xm_ucx_watches(peer)) {
+        request = ucp_ep_close_nbx(peer->lanes[lane].ep, &param);
+    } else {
+        /* It cannot be closed without the peer, nor can its rail at the end. */
+        ++xm_ucx_rail_of(peer, lane)->stuck;
+    }
+    if (request != NULL && !UCS_PTR_IS_ERR(request)) {
+        ucp_request_free(request);
+    }
+    peer->lanes[lane].ep = NULL;
+}
+
 void xm_ucx_abandon(xm_ucx_peer_t *peer)
 {
     xm_ucx_abandon_ops(peer);
@@ -104,6 +129,9 @@ void xm_ucx_abandon(xm_ucx_peer_t *peer)
 static void fail_peer(xm_ucx_peer_t *peer)
 {
     peer->failed = true;
+    if (peer->mail != NULL) {
+        xm_ucx_abandon_ops(peer);
+    }
     if (!xm_ucx_watches(peer)) {
         xm_ucx_abandon(peer);
         return;
@@ -142,12 +170,19 @@ static int ucx_progress(xm_transport_t *transport)
     if (self->fenced && !self->closing) {
         return xm_ucx_deliver(self);
     }
+    if (self->mails > 0) {
+        self->clock = xm_transport_now(transport);
+    }
     for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
         /* What was abandoned may name memory that its owner has freed since: a peer that answers
          * late would have it sent or written to. */
         if (self->rails[rail].open && !(self->closing && self->rails[rail].abandoned > 0)) {
             count += ucp_worker_progress(self->rails[rail].worker);
         }
+    }
+    if (self->mails > 0) {
+        xm_ucx_failover_look(self);
+        xm_ucx_mail_pump(self);
     }
     if (self->reports > 0) {
         act_on_reports(self);
@@ -160,6 +195,10 @@ static xm_status_t ucx_arm(xm_transport_t *transport)
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
 
     if (self->epoll < 0 || self->reports > 0 || !xm_ucx_ring_is_empty(&self->ended)) {
+        return XM_IN_PROGRESS;
+    }
+    if (self->mails > 0 && !self->fenced &&
+        (self->broken || self->due_mail != NULL || xm_ucx_failover_rings(self))) {
         return XM_IN_PROGRESS;
     }
     for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {

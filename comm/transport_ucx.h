@@ -11,12 +11,19 @@
  *  - tcp: for peers that count as another host although they run on this machine (XM_HOST).
  *
  * Several NICs: between two ranks there are as many rails as the one with fewer NICs has; rail i
- * joins the i-th NIC of both, and its rate is the smaller of theirs. A message of 64 KiB or more is
- * split over the rails in proportion to their rates; a shorter one takes one of them, chosen by its
- * tag. A rail that would carry less than a sixteenth carries nothing. A NIC without a rate has the
- * one its driver tells; where a rail has none at all, all are equal. An operation ends when all
- * pieces of its message have; when one of them fails, so does it. A peer that is lost on one rail
- * is lost. (UCX's own multi-rail does not help over TCP: both connections may end up on one NIC.)
+ * joins the i-th NIC of both, and its rate is the smaller of theirs. Messages are spread over the
+ * rails in proportion to their rates. A rail that would carry less than a sixteenth carries
+ * nothing. A NIC without a rate has the one its driver tells; where a rail has none at all, all are
+ * equal. (UCX's own multi-rail does not help over TCP: both connections may end up on one NIC.)
+ *
+ * Where all these NICs are used by TCP only, they stand in for each other (`failover`): a rail that
+ * is lost in the middle of transfers (link down, address removed, connection reset, nothing passes
+ * for `patience` seconds) is given up by both ranks, what was not delivered is sent again over the
+ * others, operations end well, and one warning says so. The last rail's loss is that of the peer.
+ * Messages then travel in frames of their own (transport_ucx_mail.h): those below 20 KiB end at the
+ * sender at once, longer ones when all of it has arrived. Otherwise an operation ends when all
+ * pieces of its message have; when one of them fails, so does it, and a peer that is lost on one
+ * rail is lost.
  *
  * User tags must be below 2^48 and there are at most 65536 ranks, 32768 with several NICs: the
  * upper 16 bits of UCX's tag hold the sender's rank.
@@ -52,11 +59,15 @@ typedef struct xm_transport_ucx_params {
                             UCX chooses. Ranks may differ. */
     xm_counters_t *counters; /**< where to count, outlives the transport; NULL: nowhere */
     const int *job_rank;     /**< by rank: the peer's number there; NULL: its rank; not copied */
+    bool failover;     /**< several TCP NICs stand in for each other; ranks may differ */
+    double patience;   /**< seconds after which a NIC over which nothing passes is given up, if
+                            others still reach the peer */
 } xm_transport_ucx_params_t;
 
 #define XM_TRANSPORT_UCX_PARAMS_INIT                                                               \
     {                                                                                              \
-        .struct_size = sizeof(xm_transport_ucx_params_t), .timeout = 30.0                          \
+        .struct_size = sizeof(xm_transport_ucx_params_t), .timeout = 30.0, .failover = true,       \
+        .patience = 1.5                                                                            \
     }
 
 /**

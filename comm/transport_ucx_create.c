@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "comm/transport_ucx_private.h"
+#include "comm/little_endian.h"
+#include "comm/transport_ucx_mail.h"
 
 /* How long destroy waits for peers that are slow to take what was sent. */
 enum { CLOSE_MS = 1000 };
@@ -43,8 +45,18 @@ static void count_rail(xm_ucx_transport_t *self, int rail)
         nic != NULL ? nic->rate : 0);
 }
 
+static xm_status_t watch_fd(const xm_ucx_transport_t *self, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+
+    return self->epoll < 0 || fd < 0 || epoll_ctl(self->epoll, EPOLL_CTL_ADD, fd, &event) == 0
+               ? XM_OK
+               : xm_error_set(XM_ERR_IO, "epoll_ctl: %s", strerror(errno));
+}
+
 static xm_status_t open_rails(xm_ucx_transport_t *self, bool wakeup)
 {
+    bool frames = self->failover && self->nics.count > 1;
     bool needed[XM_UCX_RAIL_COUNT] = {false};
     xm_status_t status = XM_OK;
 
@@ -56,18 +68,17 @@ static xm_status_t open_rails(xm_ucx_transport_t *self, bool wakeup)
         needed[XM_UCX_RAIL_NIC + nic] = needed[XM_UCX_RAIL_NIC];
     }
     for (int rail = 0; rail < XM_UCX_RAIL_COUNT && status == XM_OK; ++rail) {
-        struct epoll_event event = {.events = EPOLLIN};
         int nic = rail - XM_UCX_RAIL_NIC;
 
         if (!needed[rail]) {
             continue;
         }
-        status = xm_ucx_rail_open(
-            &self->rails[rail], nic < 0 ? (xm_ucx_rail_kind_t)rail : XM_UCX_RAIL_NIC,
-            nic < 0 ? "" : self->nics.nic[nic].device, self->base.rank, self->base.size, wakeup);
-        if (status == XM_OK && wakeup &&
-            epoll_ctl(self->epoll, EPOLL_CTL_ADD, self->rails[rail].event_fd, &event) != 0) {
-            status = xm_error_set(XM_ERR_IO, "epoll_ctl: %s", strerror(errno));
+        status = xm_ucx_rail_open(&self->rails[rail],
+                                  nic < 0 ? (xm_ucx_rail_kind_t)rail : XM_UCX_RAIL_NIC,
+                                  nic < 0 ? "" : self->nics.nic[nic].device, self->base.rank,
+                                  self->base.size, wakeup, frames && nic >= 0);
+        if (status == XM_OK) {
+            status = watch_fd(self, self->rails[rail].event_fd);
         }
         self->base.cuda = self->base.cuda && self->rails[rail].cuda;
         count_rail(self, rail);
@@ -75,33 +86,27 @@ static xm_status_t open_rails(xm_ucx_transport_t *self, bool wakeup)
     return status;
 }
 
-static void put_number(uint8_t *bytes, uint64_t value, int size)
-{
-    for (int i = 0; i < size; ++i) {
-        bytes[i] = (uint8_t)(value >> (8 * i));
-    }
-}
-
-static uint64_t get_number(const uint8_t *bytes, int size)
-{
-    uint64_t value = 0;
-
-    for (int i = 0; i < size; ++i) {
-        value |= (uint64_t)bytes[i] << (8 * i);
-    }
-    return value;
-}
-
 /*
- * A rank's blob, little-endian: u32 number of NICs, u64 rate of each, then for each rail up to the
- * last NIC's u32 length (0: closed) and the address.
+ * A rank's blob, little-endian: u32 number of NICs, u32 whether it can send frames over them, u64
+ * rate of each, then for each rail up to the last NIC's u32 length (0: closed) and the address.
  */
-enum { COUNT_SIZE = 4, RATE_SIZE = 8, LENGTH_SIZE = 4 };
+enum { COUNT_SIZE = 4, FRAMES_SIZE = 4, HEAD_SIZE = 8, RATE_SIZE = 8, LENGTH_SIZE = 4 };
+
+/* Several NICs, all with TCP only. */
+static bool can_frame(const xm_ucx_transport_t *self)
+{
+    bool can = self->failover && self->nics.count > 1;
+
+    for (int nic = 0; nic < self->nics.count; ++nic) {
+        can = can && self->rails[XM_UCX_RAIL_NIC + nic].tcp_only;
+    }
+    return can;
+}
 
 static xm_status_t pack_addresses(const xm_ucx_transport_t *self, uint8_t **blob, size_t *length)
 {
     int rails = XM_UCX_RAIL_NIC + self->nics.count;
-    size_t total = COUNT_SIZE + (size_t)self->nics.count * RATE_SIZE, used = 0;
+    size_t total = HEAD_SIZE + (size_t)self->nics.count * RATE_SIZE, used = 0;
 
     for (int rail = 0; rail < rails; ++rail) {
         total += LENGTH_SIZE + self->rails[rail].address_length;
@@ -110,16 +115,17 @@ static xm_status_t pack_addresses(const xm_ucx_transport_t *self, uint8_t **blob
     if (*blob == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu bytes of addresses", total);
     }
-    put_number(*blob, (uint64_t)self->nics.count, COUNT_SIZE);
-    used += COUNT_SIZE;
+    xm_put_le(*blob, (uint64_t)self->nics.count, COUNT_SIZE);
+    xm_put_le(*blob + COUNT_SIZE, can_frame(self), FRAMES_SIZE);
+    used += HEAD_SIZE;
     for (int nic = 0; nic < self->nics.count; ++nic) {
-        put_number(*blob + used, self->nics.nic[nic].rate, RATE_SIZE);
+        xm_put_le(*blob + used, self->nics.nic[nic].rate, RATE_SIZE);
         used += RATE_SIZE;
     }
     for (int rail = 0; rail < rails; ++rail) {
         const xm_ucx_rail_t *from = &self->rails[rail];
 
-        put_number(*blob + used, from->address_length, LENGTH_SIZE);
+        xm_put_le(*blob + used, from->address_length, LENGTH_SIZE);
         used += LENGTH_SIZE;
         if (from->address_length > 0) {
             memcpy(*blob + used, from->address, from->address_length);
@@ -137,7 +143,7 @@ static const void *find_address(const uint8_t *blob, size_t length, int wanted)
     size_t at = 0;
 
     for (int rail = 0; length - at >= LENGTH_SIZE; ++rail) {
-        size_t address_length = (size_t)get_number(blob + at, LENGTH_SIZE);
+        size_t address_length = (size_t)xm_get_le(blob + at, LENGTH_SIZE);
 
         at += LENGTH_SIZE;
         if (address_length > length - at) {
@@ -156,9 +162,9 @@ static const void *find_address(const uint8_t *blob, size_t length, int wanted)
 static xm_status_t read_peer(xm_ucx_peer_t *peer, const uint8_t *blob, size_t length)
 {
     const xm_nics_t *nics = &peer->owner->nics;
-    uint64_t count = length >= COUNT_SIZE ? get_number(blob, COUNT_SIZE) : 0;
+    uint64_t count = length >= HEAD_SIZE ? xm_get_le(blob, COUNT_SIZE) : 0;
     uint64_t ours[XM_NICS_MAX] = {0}, theirs[XM_NICS_MAX] = {0};
-    size_t head = COUNT_SIZE + (size_t)count * RATE_SIZE;
+    size_t head = HEAD_SIZE + (size_t)count * RATE_SIZE;
     int lanes = count < (uint64_t)nics->count ? (int)count : nics->count;
 
     if (count < 1 || count > XM_NICS_MAX || head > length) {
@@ -168,7 +174,7 @@ static xm_status_t read_peer(xm_ucx_peer_t *peer, const uint8_t *blob, size_t le
     lanes = peer->rail == XM_UCX_RAIL_NIC ? lanes : 1;
     for (int lane = 0; lane < lanes; ++lane) {
         ours[lane] = nics->nic[lane].rate;
-        theirs[lane] = get_number(blob + COUNT_SIZE + (size_t)lane * RATE_SIZE, RATE_SIZE);
+        theirs[lane] = xm_get_le(blob + HEAD_SIZE + (size_t)lane * RATE_SIZE, RATE_SIZE);
         theirs[lane] = theirs[lane] < XM_NICS_MAX_RATE ? theirs[lane] : XM_NICS_MAX_RATE;
     }
     xm_stripe_make(&peer->stripe, ours, theirs, lanes);
@@ -181,8 +187,38 @@ static xm_status_t read_peer(xm_ucx_peer_t *peer, const uint8_t *blob, size_t le
                                 peer->owner->base.rank, peer->rank);
         }
         peer->lanes[lane].address = xm_stripe_uses(&peer->stripe, lane) ? address : NULL;
+        peer->lanes[lane].peer = peer;
+    }
+    if (peer->stripe.used > 1 && peer->rank != peer->owner->base.rank && can_frame(peer->owner) &&
+        xm_get_le(blob + COUNT_SIZE, FRAMES_SIZE) != 0) {
+        ++peer->owner->mails;
+        return xm_ucx_mail_open(peer);
     }
     return XM_OK;
+}
+
+/* What mails need besides. */
+static xm_status_t open_mails(xm_ucx_transport_t *self)
+{
+    xm_status_t status = XM_OK;
+
+    for (int nic = 0; nic < self->nics.count && status == XM_OK && self->mails > 0; ++nic) {
+        status = xm_ucx_mail_listen(self, XM_UCX_RAIL_NIC + nic);
+    }
+    if (status < 0 || self->mails == 0) {
+        return status;
+    }
+    self->base.cuda = false; /* bytes are read and written by this process itself */
+    xm_nic_watch_open(&self->watch, &self->nics);
+    if (self->epoll < 0) {
+        return XM_OK;
+    }
+    self->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (self->timer_fd < 0) {
+        return xm_error_set(XM_ERR_IO, "timerfd_create: %s", strerror(errno));
+    }
+    status = watch_fd(self, self->timer_fd);
+    return status == XM_OK ? watch_fd(self, self->watch.fd) : status;
 }
 
 static xm_status_t exchange_addresses(xm_ucx_transport_t *self, xm_bootstrap_t *bootstrap,
@@ -225,7 +261,7 @@ static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_p
     self->base.size = size;
     self->base.failed_peer = -1;
     self->base.real_hosts = true;
-    self->epoll = -1;
+    self->epoll = self->timer_fd = self->watch.fd = -1;
     self->ended.priv.next = self->ended.priv.previous = &self->ended;
     self->memory.next = self->memory.previous = &self->memory;
     for (int other = 0; other < size; ++other) {
@@ -271,6 +307,8 @@ xm_status_t xm_transport_ucx_create(xm_bootstrap_t *bootstrap,
     self->fault_channel = params->fault_channel;
     self->base.counters = params->counters;
     self->base.job_rank = params->job_rank;
+    self->failover = params->failover;
+    self->patience = (int64_t)(params->patience * 1e9);
     status = read_nics(self, params->nics);
     if (status == XM_OK) {
         status = xm_ucx_add_pieces(self);
@@ -286,6 +324,9 @@ xm_status_t xm_transport_ucx_create(xm_bootstrap_t *bootstrap,
     }
     if (status == XM_OK) {
         status = exchange_addresses(self, bootstrap, params->timeout);
+    }
+    if (status == XM_OK) {
+        status = open_mails(self);
     }
     if (status < 0) {
         xm_ucx_destroy(&self->base);
@@ -425,6 +466,23 @@ static void forget_closes(xm_ucx_transport_t *self)
     }
 }
 
+/* Ends what is in flight, and lets UCX send what has ended here; true when it cannot. */
+static bool close_mail(xm_ucx_peer_t *peer, int64_t deadline)
+{
+    xm_ucx_transport_t *self = peer->owner;
+
+    if (!peer->failed && !self->fenced && xm_ucx_ring_is_empty(&peer->in_flight)) {
+        while (xm_ucx_mail_has_parcels(peer->mail) && !peer->reported &&
+               xm_transport_now(&self->base) < deadline) {
+            if (xm_transport_progress(&self->base) == 0) {
+                (void)poll(NULL, 0, 1);
+            }
+        }
+    }
+    xm_ucx_abandon_ops(peer);
+    return xm_ucx_mail_has_parcels(peer->mail);
+}
+
 /* Lets what was sent reach the peers (an endpoint with nothing in flight closes in order), and
  * makes UCX end what is still in flight. */
 static void close_all(xm_ucx_transport_t *self)
@@ -437,6 +495,9 @@ static void close_all(xm_ucx_transport_t *self)
 
         xm_ucx_cancel_receives(peer);
         busy = !xm_ucx_ring_is_empty(&peer->in_flight) || peer->strays != NULL;
+        if (peer->mail != NULL) {
+            busy = close_mail(peer, deadline) || busy;
+        }
         if (!xm_ucx_watches(peer) && busy) {
             xm_ucx_abandon(peer);
         } else if (!peer->failed) {
@@ -476,6 +537,45 @@ static void discard_messages(xm_ucx_rail_t *rail)
     }
 }
 
+/* Parcels that UCX has not sent over a rail. */
+static int parcels_stuck(const xm_ucx_transport_t *self, int rail)
+{
+    int stuck = 0;
+
+    for (int rank = 0; rank < self->base.size; ++rank) {
+        const xm_ucx_peer_t *peer = &self->peers[rank];
+        int lane = rail - peer->rail;
+
+        if (peer->mail != NULL && lane >= 0 && lane < XM_NICS_MAX) {
+            const xm_ucx_link_t *posted = &peer->mail->lanes[lane].posted;
+
+            stuck += posted->next != posted;
+        }
+    }
+    return stuck;
+}
+
+/* What mails had, now that UCX is done with. */
+static void close_mails(xm_ucx_transport_t *self)
+{
+    for (int rank = 0; rank < self->base.size; ++rank) {
+        xm_ucx_mail_close(&self->peers[rank]);
+    }
+    while (self->free_parcels != NULL) {
+        xm_ucx_parcel_t *parcel = self->free_parcels->of;
+
+        self->free_parcels = self->free_parcels->next;
+        free(parcel);
+    }
+    if (self->has_parcel_type) {
+        ucp_dt_destroy(self->parcel_type);
+    }
+    xm_nic_watch_close(&self->watch);
+    if (self->timer_fd >= 0) {
+        (void)close(self->timer_fd);
+    }
+}
+
 void xm_ucx_destroy(xm_transport_t *transport)
 {
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
@@ -494,6 +594,7 @@ void xm_ucx_destroy(xm_transport_t *transport)
         if (self->rails[rail].open) {
             discard_messages(&self->rails[rail]);
         }
+        self->rails[rail].stuck += parcels_stuck(self, rail);
         xm_ucx_rail_close(&self->rails[rail]);
     }
     /* UCX has let go of everything now: whatever it did not end, ends here. */
@@ -503,6 +604,7 @@ void xm_ucx_destroy(xm_transport_t *transport)
         }
     }
     (void)xm_ucx_deliver(self);
+    close_mails(self);
     if (self->epoll >= 0) {
         (void)close(self->epoll);
     }

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "comm/transport_ucx_private.h"
+#include "comm/transport_ucx_mail.h"
 
 static const uint64_t max_tag = (UINT64_C(1) << XM_UCX_TAG_BITS) - 1;
 
@@ -524,7 +524,13 @@ xm_status_t xm_ucx_send(xm_transport_t *transport, int peer, uint64_t tag, const
     message.split = xm_stripe_splits(&message.peer->stripe, length);
     message.wire_tag =
         (uint64_t)self->base.rank << XM_UCX_TAG_BITS | tag | (message.split ? XM_UCX_TAG_SPLIT : 0);
+    if (message.peer->mail != NULL && xm_ucx_outbox_copies(message.peer->mail, length)) {
+        return xm_ucx_outbox_send(message.peer->mail, NULL, tag, buffer, length);
+    }
     start_op(self, op, peer, tag, length, XM_UCX_SEND);
+    if (message.peer->mail != NULL) {
+        return xm_ucx_outbox_send(message.peer->mail, op, tag, buffer, length);
+    }
     return post(self, &message, op);
 }
 
@@ -543,14 +549,24 @@ xm_status_t xm_ucx_receive(xm_transport_t *transport, int peer, uint64_t tag, vo
     message.wire_tag = (uint64_t)peer << XM_UCX_TAG_BITS | tag;
     message.mask = message.peer->stripe.used > 1 ? ~XM_UCX_TAG_SPLIT : UINT64_MAX;
     start_op(self, op, peer, tag, length, XM_UCX_RECEIVE);
+    if (message.peer->mail != NULL) {
+        op->priv.buffer = buffer;
+        xm_ucx_inbox_receive(message.peer->mail, op);
+        return XM_IN_PROGRESS;
+    }
     op->priv.flags = message.split ? EXPECTS_SPLIT : 0;
     return post(self, &message, op);
 }
 
 void xm_ucx_cancel(xm_transport_t *transport, xm_op_t *op)
 {
-    (void)transport;
-    if (op->priv.kind != XM_UCX_IDLE) {
+    xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
+    if (op->priv.kind == XM_UCX_IDLE) {
+        return;
+    }
+    if (self->peers[op->priv.peer].mail != NULL) {
+        xm_ucx_inbox_cancel(self->peers[op->priv.peer].mail, op);
+    } else {
         cancel_list(op->priv.handle);
     }
 }
@@ -559,6 +575,9 @@ void xm_ucx_cancel_receives(xm_ucx_peer_t *peer)
 {
     xm_op_t *op = peer->in_flight.priv.next;
 
+    if (peer->mail != NULL) {
+        return; /* UCX has none of them */
+    }
     while (op != &peer->in_flight) {
         xm_op_t *next = op->priv.next;
 
@@ -584,6 +603,10 @@ static void abandon_list(xm_ucx_piece_t *piece)
 
 void xm_ucx_abandon_ops(xm_ucx_peer_t *peer)
 {
+    if (peer->mail != NULL) {
+        xm_ucx_mail_abandon(peer, peer->failed ? XM_ERR_PEER_DIED : XM_ERR_CANCELED);
+        return;
+    }
     xm_ucx_cancel_receives(peer); /* most end right here */
     while (!xm_ucx_ring_is_empty(&peer->in_flight)) {
         xm_op_t *op = peer->in_flight.priv.next;

@@ -11,11 +11,15 @@
  * compute the pieces from the length (stripe.h); the tag of a split message's pieces has a bit for
  * that, which receives ignore when they match: so a receive of another length than its message
  * notices which kind came, knows on which rails the rest of it is, and has that thrown away.
+ *
+ * Messages with a peer that several TCP rails reach are no such requests but travel in frames, see
+ * transport_ucx_mail.h.
  */
 #ifndef XM_COMM_TRANSPORT_UCX_PRIVATE_H
 #define XM_COMM_TRANSPORT_UCX_PRIVATE_H
 
 #include "comm/counters_private.h"
+#include "comm/nic_watch.h"
 #include "comm/stripe.h"
 #include "comm/transport_ucx.h"
 #include "comm/transport_ucx_rail.h"
@@ -32,6 +36,8 @@ typedef struct xm_ucx_transport xm_ucx_transport_t;
 
 typedef struct xm_ucx_peer xm_ucx_peer_t;
 typedef struct xm_ucx_piece xm_ucx_piece_t;
+struct xm_ucx_mail;
+struct xm_ucx_link;
 
 struct xm_ucx_piece {
     xm_ucx_piece_t *next;
@@ -48,6 +54,7 @@ typedef struct xm_ucx_lane {
     const void *address; /**< NULL: nothing goes this way */
     ucp_ep_h ep;         /**< NULL until the first message, and again after a failure */
     void *closing;       /**< request of the endpoint's close */
+    xm_ucx_peer_t *peer;
 } xm_ucx_lane_t;
 
 struct xm_ucx_peer {
@@ -56,15 +63,22 @@ struct xm_ucx_peer {
     int rail;           /**< of lane 0; the next lane's is the next */
     xm_stripe_t stripe; /**< how messages are spread over the lanes */
     xm_ucx_lane_t lanes[XM_NICS_MAX];
-    bool connected;         /**< all its lanes have endpoints */
-    bool failed;            /**< nothing can be posted any more */
-    bool reported;          /**< UCX has reported a failure that progress must act upon */
-    ucs_status_t reason;    /**< what UCX reported; UCS_OK when the caller told us */
-    xm_op_t in_flight;      /**< head of a ring of operations */
-    xm_ucx_piece_t *strays; /**< pieces without an operation */
-    int users;              /**< operations in flight that are not the worker's own */
-    uint64_t moved;         /**< those that have ended */
+    struct xm_ucx_mail *mail; /**< messages travel in frames; NULL: they do not */
+    bool connected;           /**< all its lanes have endpoints */
+    bool failed;              /**< nothing can be posted any more */
+    bool reported;            /**< UCX has reported a failure that progress must act upon */
+    ucs_status_t reason;      /**< what UCX reported; UCS_OK when the caller told us */
+    xm_op_t in_flight;        /**< head of a ring of operations */
+    xm_ucx_piece_t *strays;   /**< pieces without an operation */
+    int users;                /**< operations in flight that are not the worker's own */
+    uint64_t moved;           /**< those that have ended */
 };
+
+/* Who hears the frames of a rail. */
+typedef struct xm_ucx_listener {
+    xm_ucx_transport_t *transport;
+    int rail;
+} xm_ucx_listener_t;
 
 struct xm_memory {
     xm_memory_t *next, *previous;
@@ -81,11 +95,28 @@ struct xm_ucx_transport {
     bool closing;
     bool fenced;
     bool fault_channel; /**< the caller reports deaths */
+    bool failover;      /**< wanted, between several TCP NICs */
     xm_nics_t nics;
     xm_op_t ended;               /**< head of the ring of operations whose `done` is due */
     xm_memory_t memory;          /**< head of the ring of registrations */
     xm_ucx_piece_t *free_pieces; /**< not in use */
     xm_ucx_piece_t *blocks;      /**< first pieces of the allocations that hold all pieces */
+
+    /* What follows is used with mails (transport_ucx_mail.h) only. */
+    int mails;                    /**< peers that have one */
+    struct xm_ucx_mail *due_mail; /**< list of those that have something for UCX */
+    struct xm_ucx_link *free_parcels;
+    xm_ucx_listener_t listeners[XM_UCX_RAIL_COUNT];
+    ucp_datatype_t parcel_type;
+    bool has_parcel_type;
+    bool broken;       /**< a lane failed, or was given up and has an endpoint still */
+    bool wound;        /**< the clock rings from time to time */
+    int timer_fd;      /**< for sleepers; -1: none */
+    int64_t patience;  /**< with a silent lane, in nanoseconds */
+    int64_t clock;     /**< when progress began */
+    int64_t next_look; /**< at the lanes */
+    xm_nic_watch_t watch;
+    int64_t down_at[XM_NICS_MAX]; /**< when a NIC was first seen down; 0: it is not */
 };
 
 extern const xm_transport_ops_t xm_ucx_ops;
@@ -156,6 +187,9 @@ xm_status_t xm_ucx_peer_error(const xm_ucx_peer_t *peer);
 
 /** Remembers that UCX lost the connection; the next progress acts upon it. */
 void xm_ucx_report(xm_ucx_peer_t *peer, ucs_status_t reason);
+
+/** Lets go of the endpoint of one lane that is lost. */
+void xm_ucx_retire_lane(xm_ucx_peer_t *peer, int lane);
 void xm_ucx_close_endpoints(xm_ucx_peer_t *peer, bool force);
 
 /** Ends what is in flight with a peer that UCX does not watch, and forgets its endpoints. */

@@ -260,17 +260,18 @@ static void init_request(void *request)
 }
 
 static xm_status_t open_context(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const char *device,
-                                int rank, int ranks, bool wakeup)
+                                int rank, int ranks, bool wakeup, bool frames)
 {
-    ucp_params_t params = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
-                      UCP_PARAM_FIELD_NAME | UCP_PARAM_FIELD_REQUEST_SIZE |
-                      UCP_PARAM_FIELD_REQUEST_INIT,
-        .request_size = sizeof(xm_ucx_request_t),
-        .request_init = init_request,
-        .features = UCP_FEATURE_TAG | (wakeup ? (uint64_t)UCP_FEATURE_WAKEUP : 0),
-        .estimated_num_eps = (size_t)ranks,
-        .name = "crossmesh"};
+    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES |
+                                         UCP_PARAM_FIELD_ESTIMATED_NUM_EPS | UCP_PARAM_FIELD_NAME |
+                                         UCP_PARAM_FIELD_REQUEST_SIZE |
+                                         UCP_PARAM_FIELD_REQUEST_INIT,
+                           .request_size = sizeof(xm_ucx_request_t),
+                           .request_init = init_request,
+                           .features = UCP_FEATURE_TAG | (frames ? (uint64_t)UCP_FEATURE_AM : 0) |
+                                       (wakeup ? (uint64_t)UCP_FEATURE_WAKEUP : 0),
+                           .estimated_num_eps = (size_t)ranks,
+                           .name = "crossmesh"};
     ucp_config_t *config;
     ucs_status_t ucs_status;
     xm_status_t status = configure(kind, device, &config);
@@ -304,7 +305,7 @@ xm_status_t xm_ucx_rail_devices(char **devices)
     xm_ucx_rail_t rail = {0};
     size_t length = 0, size;
     char *report;
-    xm_status_t status = open_context(&rail, XM_UCX_RAIL_NIC, "", 0, 1, false);
+    xm_status_t status = open_context(&rail, XM_UCX_RAIL_NIC, "", 0, 1, false, false);
 
     if (status < 0) {
         return status;
@@ -345,7 +346,7 @@ const char *xm_ucx_rail_name(xm_ucx_rail_kind_t kind, const char *device)
 }
 
 xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const char *device,
-                             int rank, int ranks, bool wakeup)
+                             int rank, int ranks, bool wakeup, bool frames)
 {
     ucp_worker_params_t worker_params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                          .thread_mode = UCS_THREAD_MODE_SERIALIZED};
@@ -354,7 +355,7 @@ xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const
     xm_status_t status;
 
     *rail = (xm_ucx_rail_t){.event_fd = -1};
-    status = open_context(rail, kind, device, rank, ranks, wakeup);
+    status = open_context(rail, kind, device, rank, ranks, wakeup, frames);
     if (status < 0) {
         return status;
     }
@@ -375,6 +376,7 @@ xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const
         }
     }
     rail->cuda = takes_cuda(rail->context);
+    rail->tcp_only = is_tcp_only(kind, device, kind == XM_UCX_RAIL_TCP ? NULL : getenv("UCX_TLS"));
     rail->open = true;
     return XM_OK;
 
@@ -391,7 +393,7 @@ cleanup_context:
 
 void xm_ucx_rail_close(xm_ucx_rail_t *rail)
 {
-    if (rail->open && rail->abandoned == 0) {
+    if (rail->open && rail->abandoned == 0 && rail->stuck == 0) {
         ucp_worker_release_address(rail->worker, rail->address);
         ucp_worker_destroy(rail->worker);
         ucp_cleanup(rail->context);

@@ -33,7 +33,9 @@ typedef enum xm_ucx_rail_kind {
 typedef struct xm_ucx_rail {
     bool open;
     bool cuda;     /**< UCX can move CUDA memory this way */
+    bool tcp_only; /**< nothing else can carry messages this way */
     int abandoned; /**< requests that UCX will never end */
+    int stuck;     /**< the same of requests and endpoints that name no memory of users */
     ucp_context_h context;
     ucp_worker_h worker;
     ucp_address_t *address;
@@ -45,10 +47,10 @@ typedef struct xm_ucx_rail {
 /**
  * Opens context and worker for a job of @p ranks ranks. @p device is the only network device to be
  * used; empty: what UCX chooses. Fails with a sentence about @p rank when UCX cannot use that one.
- * @p wakeup: with a descriptor to sleep on.
+ * @p wakeup: with a descriptor to sleep on. @p frames: for active messages as well.
  */
 xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const char *device,
-                             int rank, int ranks, bool wakeup);
+                             int rank, int ranks, bool wakeup, bool frames);
 
 /** What a rail is called where traffic is counted: its device, or "auto", "shm", "tcp". */
 const char *xm_ucx_rail_name(xm_ucx_rail_kind_t kind, const char *device);
@@ -62,8 +64,8 @@ typedef struct xm_ucx_request {
     bool abandoned; /**< its operation has ended without UCX; the callback must not touch it */
 } xm_ucx_request_t;
 
-/** Closes what is open, unless UCX still holds abandoned requests. All memory of the context must
- * have been unmapped. */
+/** Closes what is open, unless UCX still holds abandoned or stuck requests. All memory of the
+ * context must have been unmapped. */
 void xm_ucx_rail_close(xm_ucx_rail_t *rail);
 
 /**

@@ -41,7 +41,8 @@
 
 typedef struct xm_transport_verbs_params {
     size_t struct_size;
-    const char *nics; /**< this rank's ports, as in XM_NICS; NULL or empty: all that are usable */
+    const char *nics; /**< this rank's ports, as in XM_NICS; NULL or empty: all that are usable;
+                         "^mlx5_4,mlx5_5:2": all but these */
     bool spin;        /**< no descriptor to sleep on; xm_transport_arm() never allows to sleep */
     double timeout;   /**< seconds for each step of connecting */
     size_t longest_write;    /**< bytes of one RDMA WRITE; 0: what the ports allow, at most 1 GiB */

@@ -116,8 +116,8 @@ static xm_verbs_transport_t *allocate(int rank, int size)
         free(self);
         return NULL;
     }
-    self->base =
-        (xm_transport_t){.ops = &xm_verbs_ops, .rank = rank, .size = size, .failed_peer = -1};
+    self->base = (xm_transport_t){
+        .ops = &xm_verbs_ops, .rank = rank, .size = size, .failed_peer = -1, .real_hosts = true};
     self->epoll = self->timer = -1;
     self->ended.priv.next = self->ended.priv.previous = &self->ended;
     self->memory.next = self->memory.previous = &self->memory;

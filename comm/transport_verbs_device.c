@@ -201,8 +201,22 @@ static int ports_of(struct ibv_device *device)
     return ports;
 }
 
-static xm_status_t open_all(struct ibv_device **devices, int device_count, int rank,
-                            xm_verbs_port_t *ports, int *count)
+bool xm_verbs_names_port(const xm_nics_t *list, const char *device, int number)
+{
+    char port[XM_NICS_NAME_SIZE];
+
+    (void)snprintf(port, sizeof(port), "%.56s:%d", device, number);
+    for (int i = 0; i < list->count; ++i) {
+        if (strcmp(list->nic[i].device, port) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* All but the unwanted ones. */
+static xm_status_t open_all(struct ibv_device **devices, int device_count,
+                            const xm_nics_t *unwanted, int rank, xm_verbs_port_t *ports, int *count)
 {
     char list[LIST_SIZE] = "", why[WHY_SIZE], text[WHY_SIZE + XM_NICS_NAME_SIZE];
     xm_nics_t nics;
@@ -213,7 +227,11 @@ static xm_status_t open_all(struct ibv_device **devices, int device_count, int r
             if (*count == XM_NICS_MAX) {
                 return XM_OK;
             }
-            if (!open_port(devices[i], number, 0, &ports[*count], why)) {
+            if (xm_verbs_names_port(unwanted, ibv_get_device_name(devices[i]), number)) {
+                (void)snprintf(text, sizeof(text), "%.56s:%d: XM_NICS excludes it",
+                               ibv_get_device_name(devices[i]), number);
+                append(list, text);
+            } else if (!open_port(devices[i], number, 0, &ports[*count], why)) {
                 (void)snprintf(text, sizeof(text), "%.56s:%d: %s", ibv_get_device_name(devices[i]),
                                number, why);
                 append(list, text);
@@ -267,7 +285,8 @@ xm_status_t xm_verbs_ports_open(const char *nics, int rank, xm_verbs_port_t port
     int device_count = 0;
     struct ibv_device **devices;
     xm_nics_t list;
-    xm_status_t status = xm_nics_parse(nics, rank, "/sys", &list);
+    bool excluded = nics != NULL && nics[0] == '^';
+    xm_status_t status = xm_nics_parse(excluded ? nics + 1 : nics, rank, "/sys", &list);
 
     *count = 0;
     if (status < 0) {
@@ -284,8 +303,8 @@ xm_status_t xm_verbs_ports_open(const char *nics, int rank, xm_verbs_port_t port
         goto free_list;
     }
     qsort((void *)devices, (size_t)device_count, sizeof(struct ibv_device *), by_name);
-    if (list.nic[0].device[0] == '\0') {
-        status = open_all(devices, device_count, rank, ports, count);
+    if (excluded || list.nic[0].device[0] == '\0') {
+        status = open_all(devices, device_count, &list, rank, ports, count);
     } else {
         while (*count < list.count && status == XM_OK) {
             status = open_named(devices, device_count, &list.nic[*count], rank, &ports[*count]);

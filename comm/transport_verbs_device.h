@@ -48,8 +48,13 @@ void xm_verbs_choose_gids(const struct ibv_gid_entry *entries, int count,
                           int chosen[XM_VERBS_GID_KINDS]);
 
 /**
- * Opens the ports that @p nics (as in XM_NICS; NULL or empty: all) means. Fails with a sentence
- * about @p rank that says what there is instead. What was opened stays open, see
+ * Whether port @p number of a device is in a list of NICs.
+ */
+bool xm_verbs_names_port(const xm_nics_t *list, const char *device, int number);
+
+/**
+ * Opens the ports that @p nics (as in XM_NICS; NULL or empty: all; ^…: all but these) means. Fails
+ * with a sentence about @p rank that says what there is instead. What was opened stays open, see
  * xm_verbs_ports_close().
  */
 xm_status_t xm_verbs_ports_open(const char *nics, int rank, xm_verbs_port_t ports[XM_NICS_MAX],

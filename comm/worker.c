@@ -375,11 +375,6 @@ static xm_status_t open_verbs(xm_worker_t *worker)
     params.counters = worker->counters;
     params.job_rank = worker->job_rank;
     params.nics = xm_config_string(XM_CONFIG_NICS);
-    if (params.nics[0] == '^') {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "rank %d: XM_NICS=%s: with XM_TRANSPORT=verbs name the ports to use",
-                            xm_worker_rank(worker), params.nics);
-    }
     return xm_transport_verbs_create(worker->bootstrap, &params, &worker->transport);
 }
 
@@ -401,6 +396,8 @@ static xm_status_t open_ucx(xm_worker_t *worker)
     params.timeout = worker->timeout;
     params.counters = worker->counters;
     params.job_rank = worker->job_rank;
+    params.failover = xm_config_choice(XM_CONFIG_FAILOVER) == 0;
+    params.patience = worker->interval > 0.0 ? 1.5 * worker->interval : params.patience;
     params.nics = given[0] != '\0' && given[0] != '^' ? given : chosen;
     return xm_transport_ucx_create(worker->bootstrap, &params, &worker->transport);
 }

@@ -9,6 +9,7 @@ void xm_executor_fail(xm_executor_t *executor, xm_status_t status)
         executor->result = status;
         xm_executor_give_notice(executor); /* before anybody lets a tile change */
         xm_transport_spend_channel(executor->transport, executor->channel);
+        executor->runs_left = executor->runs_left < 0 ? UINT8_MAX : executor->runs_left;
         (void)snprintf(executor->reason, sizeof(executor->reason), "%s", xm_last_error());
     }
 }
@@ -465,11 +466,18 @@ static xm_status_t post(xm_executor_t *executor, bool follows, void *stream)
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "the previous run of this executor has not ended");
     }
+    if (executor->runs_left == 0) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "channel %d: %d runs ago one has failed, whose messages may still come "
+                            "and now meet this run's; make another executor on another channel",
+                            executor->channel, UINT8_MAX);
+    }
     status = xm_executor_post_device(executor, follows, stream);
     if (status < 0) {
         return status;
     }
     ++executor->generation;
+    executor->runs_left -= executor->runs_left > 0;
     ++executor->runs;
     executor->posted = true;
     executor->checksums = 0;

@@ -127,7 +127,9 @@ typedef struct xm_executor_params {
  */
 XM_API xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t **executor);
 
-/** Starts a run. The previous one must have ended. Device tiles may be read and written now. */
+/** Starts a run. The previous one must have ended. Device tiles may be read and written now. After
+ * a run that failed or was cancelled there can be 255 more; then tags come again, and another
+ *  executor on another channel is needed (XM_ERR_UNSUPPORTED). */
 XM_API xm_status_t xm_executor_post(xm_executor_t *executor);
 
 /** The same, but device tiles may be touched only after what is in @p stream now (a CUstream, or

@@ -84,6 +84,7 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
     created->transport = params->transport;
     created->window = window_of(params);
     created->channel = params->channel;
+    created->runs_left = -1;
     created->ordered = params->ordered;
     created->no_copy = params->no_copy;
     created->tensor_done = params->tensor_done;

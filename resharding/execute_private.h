@@ -189,7 +189,8 @@ struct xm_executor {
     bool ordered, no_copy;
     void (*tensor_done)(void *arg, int tensor);
     void *arg;
-    uint8_t generation;
+    uint8_t generation; /* of a run, in its tags */
+    int runs_left;      /* until the tags of a run that failed come again; -1: none has */
     uint64_t runs;      /* posted so far */
     bool posted;        /* at least once */
     uint32_t checksums; /* of the last run, so far */

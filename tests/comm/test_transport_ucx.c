@@ -14,8 +14,9 @@ static const double wait_limit_s = 15.0;
 /*
  * How the ranks are placed: all on one host, each on an emulated one of its own, or (they are told)
  * each on a machine of its own, which UCX reaches over TCP here. Then with several NICs: the
- * loopback interface named twice, or lists that differ in length and rates; and those with somebody
- * else who reports deaths. Last, where the machine has them (tests/guest), over its two RDMA
+ * loopback interface named twice, or lists that differ in length and rates; those with somebody
+ * else who reports deaths; and the same with messages split in pieces of UCX's own, as over RDMA
+ * devices, instead of frames. Last, where the machine has them (tests/guest), over its two RDMA
  * devices, told: each rank takes one of them, or both.
  */
 typedef enum {
@@ -25,13 +26,14 @@ typedef enum {
     TWO_NICS,
     UNLIKE_NICS,
     UNLIKE_NICS_TOLD,
+    UNLIKE_NICS_SPLIT,
     RDMA_DEVICE,
     RDMA_DEVICES
 } placement_t;
 
-static const char *const placement_names[] = {"one host",    "emulated hosts", "other machines",
-                                              "two NICs",    "unlike NICs",    "unlike NICs, told",
-                                              "RDMA device", "RDMA devices"};
+static const char *const placement_names[] = {
+    "one host",          "emulated hosts",     "other machines", "two NICs",    "unlike NICs",
+    "unlike NICs, told", "unlike NICs, split", "RDMA device",    "RDMA devices"};
 
 /* The list of two devices that $RDMA_DEVICES is; rank by rank one of them, or all. */
 static const char *rdma_devices_of(placement_t placement, int rank)
@@ -124,6 +126,7 @@ static xm_transport_t *open_transport(xm_bootstrap_t *bootstrap, placement_t pla
     params.nics = nics_of(placement, xm_bootstrap_rank(bootstrap));
     params.fault_channel = is_told(placement);
     params.counters = counters;
+    params.failover = placement != UNLIKE_NICS_SPLIT;
     local_expect_ok(xm_transport_ucx_create(bootstrap, &params, &transport));
     return transport;
 }
@@ -198,6 +201,12 @@ END_TEST
 START_TEST(conforms_over_unlike_nics_told)
 {
     conform(_i, UNLIKE_NICS_TOLD);
+}
+END_TEST
+
+START_TEST(conforms_over_unlike_nics_split)
+{
+    conform(_i, UNLIKE_NICS_SPLIT);
 }
 END_TEST
 
@@ -397,6 +406,7 @@ int main(void)
     tcase_add_loop_test(tcase, conforms_over_two_nics, 0, conformance_case_count);
     tcase_add_loop_test(tcase, conforms_over_unlike_nics, 0, conformance_case_count);
     tcase_add_loop_test(tcase, conforms_over_unlike_nics_told, 0, conformance_case_count);
+    tcase_add_loop_test(tcase, conforms_over_unlike_nics_split, 0, conformance_case_count);
     tcase_add_loop_test(tcase, unusable_nics_are_refused, 0,
                         (int)(sizeof(refused) / sizeof(refused[0])));
     tcase_add_loop_test(tcase, lanes_differ, 0, RDMA_DEVICE);

@@ -81,6 +81,21 @@ START_TEST(no_device_is_one_sentence)
 }
 END_TEST
 
+/* Which ports a list leaves out. */
+START_TEST(ports_are_named)
+{
+    xm_nics_t list = {.count = 3,
+                      .nic = {{.device = "mlx5_0:1"}, {.device = "rxe0:2"}, {.device = "eth0"}}};
+
+    ck_assert(xm_verbs_names_port(&list, "mlx5_0", 1));
+    ck_assert(!xm_verbs_names_port(&list, "mlx5_0", 2));
+    ck_assert(!xm_verbs_names_port(&list, "mlx5_", 1));
+    ck_assert(!xm_verbs_names_port(&list, "rxe0", 1));
+    ck_assert(xm_verbs_names_port(&list, "rxe0", 2));
+    ck_assert(!xm_verbs_names_port(&list, "eth0", 1));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("transport_verbs_device");
@@ -89,6 +104,7 @@ int main(void)
     tcase_add_loop_test(tcase, addresses_are_chosen_by_kind, 0,
                         (int)(sizeof(tables) / sizeof(tables[0])));
     tcase_add_test(tcase, no_device_is_one_sentence);
+    tcase_add_test(tcase, ports_are_named);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }

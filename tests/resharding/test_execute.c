@@ -130,6 +130,37 @@ START_TEST(a_cancelled_run_ends_and_can_be_repeated)
 }
 END_TEST
 
+/* Messages of a run that failed may come for ever, so its tags are not used again. */
+START_TEST(tags_of_a_failed_run_do_not_come_again)
+{
+    fixed_t fixed;
+    sim_job_t job;
+    xm_status_t results[SIM_MAX_RANKS];
+
+    fixed_default(&fixed);
+    fixed_job(&job, &fixed);
+    for (int r = 0; r < job.ranks; ++r) {
+        ck_assert_xm_ok(xm_executor_post(job.executor[r]));
+        xm_executor_cancel(job.executor[r]);
+    }
+    for (int round = 0; round < 100; ++round) {
+        for (int r = 0; r < job.ranks; ++r) {
+            (void)xm_transport_progress(job.transport[r]);
+            (void)xm_executor_advance(job.executor[r]);
+        }
+        (void)xm_sim_fabric_step(job.fabric);
+    }
+    for (int run = 0; run < 255; ++run) {
+        sim_job_fill(&job, (uint64_t)run);
+        ck_assert(sim_job_run(&job, results));
+        sim_job_check(&job, "after a failed run");
+    }
+    ck_assert_xm_fails(xm_executor_post(job.executor[8]), XM_ERR_UNSUPPORTED, "255 runs ago");
+    sim_job_destroy(&job);
+    fixed_destroy(&fixed);
+}
+END_TEST
+
 /* A message of the wrong length is what fails the run; cancelling the rest has sentences too. */
 START_TEST(the_first_failure_is_the_one_that_is_named)
 {
@@ -327,6 +358,7 @@ int main(void)
     tcase_add_loop_test(tcase, random_plans_move_every_byte, 0, 4);
     tcase_add_test(tcase, a_dead_rank_ends_every_run_that_needs_it);
     tcase_add_test(tcase, a_cancelled_run_ends_and_can_be_repeated);
+    tcase_add_test(tcase, tags_of_a_failed_run_do_not_come_again);
     tcase_add_test(tcase, the_first_failure_is_the_one_that_is_named);
     tcase_add_test(tcase, a_run_without_copies_leaves_the_buffers_alone);
     tcase_add_test(tcase, spans_cover_what_the_rank_does);

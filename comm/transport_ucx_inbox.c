@@ -1,0 +1,289 @@
+/* Mail between two ranks: the messages that this rank receives. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/transport_ucx_mail.h"
+
+/* SLOTS: of a mail that has received something. MOST_SLOTS: messages after one that has not come
+ * yet or waits for its receive; more than a sender has memory for. */
+enum { SLOTS = 64, MOST_SLOTS = 1 << 24 };
+
+static xm_ucx_slot_t *slot_of(const xm_ucx_mail_t *mail, uint64_t number)
+{
+    return &mail->slots[number & (mail->slot_count - 1)];
+}
+
+/* Makes room for the message of this number. */
+static bool grow(xm_ucx_mail_t *mail, uint64_t number)
+{
+    size_t count = mail->slot_count > 0 ? mail->slot_count : SLOTS;
+    xm_ucx_slot_t *slots;
+
+    if (number - mail->base >= MOST_SLOTS) {
+        return false;
+    }
+    while (number - mail->base >= count) {
+        count *= 2;
+    }
+    if (count == mail->slot_count) {
+        return true;
+    }
+    slots = calloc(count, sizeof(*slots));
+    if (slots == NULL) {
+        return false;
+    }
+    for (uint64_t i = mail->base; i - mail->base < mail->slot_count; ++i) {
+        slots[i & (count - 1)] = *slot_of(mail, i);
+    }
+    free(mail->slots);
+    mail->slots = slots;
+    mail->slot_count = count;
+    return true;
+}
+
+/* What the sender needs no more is forgotten. */
+static void forget(xm_ucx_mail_t *mail)
+{
+    while (mail->base < mail->started && slot_of(mail, mail->base)->done) {
+        *slot_of(mail, mail->base) = (xm_ucx_slot_t){0};
+        ++mail->base;
+    }
+}
+
+static void answer(xm_ucx_mail_t *mail, int lane, uint64_t number, uint64_t offset)
+{
+    xm_ucx_frame_t frame = {
+        .kind = XM_UCX_FRAME_GRANT, .message = number, .offset = offset, .length = 1};
+
+    xm_ucx_mail_answer(mail, lane, &frame);
+}
+
+/* Nothing more is wanted of a long message. */
+static void end_message(xm_ucx_mail_t *mail, xm_ucx_incoming_t *message)
+{
+    xm_ucx_slot_t *slot = slot_of(mail, message->number);
+
+    answer(mail, message->lane, message->number, XM_UCX_FRAME_ALL);
+    slot->done = true;
+    slot->message = NULL;
+    free(message);
+    forget(mail);
+}
+
+/* A receive has met its message. */
+static void match(xm_ucx_mail_t *mail, xm_ucx_incoming_t *message, xm_op_t *op)
+{
+    bool fits = message->length == op->priv.length;
+
+    op->priv.received = message->length;
+    if (message->eager) {
+        if (fits) {
+            memcpy(op->priv.buffer, message->bytes, message->length);
+        }
+        free(message);
+        xm_ucx_end_op(op, fits ? XM_OK : XM_ERR_CORRUPT);
+    } else if (!fits) {
+        end_message(mail, message);
+        xm_ucx_end_op(op, XM_ERR_CORRUPT);
+    } else {
+        message->op = op;
+        op->priv.handle = message;
+        answer(mail, message->lane, message->number, 0);
+    }
+}
+
+static xm_op_t *find_receive(const xm_ucx_peer_t *peer, uint64_t tag)
+{
+    for (xm_op_t *op = peer->in_flight.priv.next; op != &peer->in_flight; op = op->priv.next) {
+        if (op->priv.kind == XM_UCX_RECEIVE && op->priv.tag == tag && op->priv.handle == NULL) {
+            return op;
+        }
+    }
+    return NULL;
+}
+
+void xm_ucx_inbox_receive(xm_ucx_mail_t *mail, xm_op_t *op)
+{
+    for (xm_ucx_link_t *link = mail->unclaimed.next; link != &mail->unclaimed; link = link->next) {
+        xm_ucx_incoming_t *message = link->of;
+
+        if (message->tag == op->priv.tag) {
+            xm_ucx_link_remove(link);
+            match(mail, message, op);
+            xm_ucx_mail_pump(mail->peer->owner);
+            return;
+        }
+    }
+}
+
+void xm_ucx_inbox_cancel(xm_ucx_mail_t *mail, xm_op_t *op)
+{
+    xm_ucx_incoming_t *message = op->priv.handle;
+
+    if (op->priv.kind != XM_UCX_RECEIVE || op->priv.status != XM_IN_PROGRESS) {
+        return; /* a send, or it has ended already and waits for `done` */
+    }
+    if (message != NULL) {
+        end_message(mail, message);
+        xm_ucx_mail_pump(mail->peer->owner);
+    }
+    xm_ucx_end_op(op, XM_ERR_CANCELED);
+}
+
+/* Messages whose turn it is meet their receives, or wait for them. */
+static void take_up(xm_ucx_mail_t *mail)
+{
+    while (mail->started - mail->base < mail->slot_count) {
+        xm_ucx_slot_t *slot = slot_of(mail, mail->started);
+        xm_ucx_incoming_t *message = slot->message;
+        xm_op_t *op;
+
+        if (message == NULL) {
+            break;
+        }
+        ++mail->started;
+        if (message->eager) {
+            slot->message = NULL;
+        }
+        op = find_receive(mail->peer, message->tag);
+        if (op != NULL) {
+            match(mail, message, op);
+        } else {
+            xm_ucx_link_append(&mail->unclaimed, &message->link);
+        }
+    }
+    forget(mail);
+}
+
+/* EAGER or START. */
+static void on_start(xm_ucx_mail_t *mail, int lane, const xm_ucx_frame_t *frame,
+                     const uint8_t *bytes, size_t length)
+{
+    bool eager = frame->kind == XM_UCX_FRAME_EAGER;
+    size_t kept = eager ? length : 0;
+    xm_ucx_incoming_t *message;
+    xm_ucx_slot_t *slot;
+
+    if ((eager && frame->length != length) || frame->length > SIZE_MAX / 2 ||
+        !grow(mail, frame->message)) {
+        xm_ucx_report(mail->peer, UCS_ERR_NO_MEMORY);
+        return;
+    }
+    slot = slot_of(mail, frame->message);
+    if (slot->message != NULL) {
+        message = slot->message; /* announced again: perhaps the answer was lost */
+        message->lane = lane;
+        if (message->op != NULL) {
+            answer(mail, lane, message->number, message->from);
+        }
+        return;
+    }
+    message = malloc(sizeof(*message) + kept);
+    if (message == NULL) {
+        xm_ucx_report(mail->peer, UCS_ERR_NO_MEMORY);
+        return;
+    }
+    *message = (xm_ucx_incoming_t){.number = frame->message,
+                                   .tag = frame->tag,
+                                   .length = (size_t)frame->length,
+                                   .chunk = frame->chunk,
+                                   .lane = lane,
+                                   .eager = eager};
+    message->link.of = message;
+    memcpy(message->bytes, bytes, kept);
+    slot->message = message;
+    slot->done = eager;
+    if (eager) {
+        answer(mail, lane, message->number, XM_UCX_FRAME_ALL);
+    }
+    take_up(mail);
+}
+
+/* True when the bytes of a chunk are in place, of a message whose chunks were asked for. */
+static bool put_chunk(xm_ucx_incoming_t *message, const xm_ucx_frame_t *frame, const uint8_t *bytes,
+                      size_t length)
+{
+    size_t offset = (size_t)frame->offset, index, expected;
+
+    if (message->op == NULL || frame->offset < message->from || frame->offset >= message->length) {
+        return false;
+    }
+    index = (offset - message->from) / message->chunk;
+    expected = message->length - offset < message->chunk ? message->length - offset
+                                                         : (size_t)message->chunk;
+    if (index >= XM_UCX_FRAME_CHUNKS || offset % message->chunk != 0 || length != expected ||
+        (message->have >> index & 1) != 0) {
+        return false;
+    }
+    memcpy((uint8_t *)message->op->priv.buffer + offset, bytes, length);
+    message->have |= UINT64_C(1) << index;
+    return true;
+}
+
+static void on_chunk(xm_ucx_mail_t *mail, int lane, const xm_ucx_frame_t *frame,
+                     const uint8_t *bytes, size_t length)
+{
+    xm_ucx_incoming_t *message = frame->message - mail->base < mail->slot_count
+                                     ? slot_of(mail, frame->message)->message
+                                     : NULL;
+    size_t left, segment;
+    uint64_t all;
+    xm_op_t *op;
+
+    if (message == NULL || message->eager || !put_chunk(message, frame, bytes, length)) {
+        return;
+    }
+    message->lane = lane;
+    ++mail->peer->moved;
+    left = message->length - message->from;
+    segment = (size_t)message->chunk * XM_UCX_FRAME_CHUNKS;
+    all = left > segment - message->chunk
+              ? UINT64_MAX
+              : (UINT64_C(1) << (left + message->chunk - 1) / message->chunk) - 1;
+    if (message->have != all) {
+        return;
+    }
+    if (left > segment) {
+        message->from += segment;
+        message->have = 0;
+        answer(mail, lane, message->number, message->from);
+        return;
+    }
+    op = message->op;
+    end_message(mail, message);
+    xm_ucx_end_op(op, XM_OK);
+}
+
+void xm_ucx_inbox_on_frame(xm_ucx_mail_t *mail, int lane, const xm_ucx_frame_t *frame,
+                           const uint8_t *bytes, size_t length)
+{
+    bool known = frame->message - mail->base < mail->slot_count;
+
+    /* What has arrived before, and came again: perhaps the answer was lost. */
+    if (frame->message < mail->base || (known && slot_of(mail, frame->message)->done)) {
+        answer(mail, lane, frame->message, XM_UCX_FRAME_ALL);
+    } else if (frame->kind == XM_UCX_FRAME_CHUNK) {
+        on_chunk(mail, lane, frame, bytes, length);
+    } else {
+        on_start(mail, lane, frame, bytes, length);
+    }
+}
+
+void xm_ucx_inbox_clear(xm_ucx_mail_t *mail)
+{
+    while (mail->unclaimed.next != &mail->unclaimed) {
+        xm_ucx_incoming_t *message = mail->unclaimed.next->of;
+
+        xm_ucx_link_remove(&message->link);
+        if (!message->eager) {
+            slot_of(mail, message->number)->message = NULL;
+        }
+        free(message);
+    }
+    for (size_t i = 0; i < mail->slot_count; ++i) {
+        free(mail->slots[i].message);
+    }
+    free(mail->slots);
+    mail->slots = NULL;
+    mail->slot_count = 0;
+}

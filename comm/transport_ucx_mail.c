@@ -1,0 +1,493 @@
+/* Mail between two ranks: what UCX is given, and what comes from it. */
+#include "comm/transport_ucx_mail.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Of the active messages. */
+enum { FRAMES = 1 };
+
+void xm_ucx_link_append(xm_ucx_link_t *head, xm_ucx_link_t *link)
+{
+    link->next = head;
+    link->previous = head->previous;
+    head->previous->next = link;
+    head->previous = link;
+}
+
+void xm_ucx_link_remove(xm_ucx_link_t *link)
+{
+    link->previous->next = link->next;
+    link->next->previous = link->previous;
+    link->next = link->previous = NULL;
+}
+
+static void make_empty(xm_ucx_link_t *head)
+{
+    head->next = head->previous = head;
+}
+
+static bool is_empty(const xm_ucx_link_t *head)
+{
+    return head->next == head;
+}
+
+/*
+ * The datatype of a parcel's bytes. UCX asks for them when it has room, which for a rail that is
+ * gone may be never, or long after their owner has freed them. The last byte tells the receiver
+ * whether all others were what they should be.
+ */
+
+static void *start_pack(void *context, const void *parcel, size_t count)
+{
+    (void)context;
+    (void)count;
+    return (void *)(uintptr_t)parcel;
+}
+
+static void *start_unpack(void *context, void *buffer, size_t count)
+{
+    (void)context;
+    (void)count;
+    return buffer; /* never: receivers get the bytes as they are */
+}
+
+static size_t packed_size(void *state)
+{
+    return ((const xm_ucx_parcel_t *)state)->length + 1;
+}
+
+static size_t pack(void *state, size_t offset, void *bytes, size_t room)
+{
+    const xm_ucx_parcel_t *parcel = state;
+    size_t left = parcel->length + 1 - offset;
+    size_t size = room < left ? room : left, copied = size - (size == left);
+
+    if (parcel->bytes == NULL) {
+        memset(bytes, 0, size);
+        return size;
+    }
+    memcpy(bytes, parcel->bytes + offset, copied);
+    if (size == left) {
+        ((uint8_t *)bytes)[copied] = 1;
+    }
+    return size;
+}
+
+static ucs_status_t unpack(void *state, size_t offset, const void *bytes, size_t length)
+{
+    (void)state;
+    (void)offset;
+    (void)bytes;
+    (void)length;
+    return UCS_OK;
+}
+
+static void finish(void *state)
+{
+    (void)state;
+}
+
+static const ucp_generic_dt_ops_t parcel_ops = {.start_pack = start_pack,
+                                                .start_unpack = start_unpack,
+                                                .packed_size = packed_size,
+                                                .pack = pack,
+                                                .unpack = unpack,
+                                                .finish = finish};
+
+void xm_ucx_mail_set_due(xm_ucx_mail_t *mail)
+{
+    xm_ucx_transport_t *self = mail->peer->owner;
+
+    if (!mail->due) {
+        mail->due = true;
+        mail->next_due = self->due_mail;
+        self->due_mail = mail;
+    }
+}
+
+static void free_parcel(xm_ucx_parcel_t *parcel)
+{
+    xm_ucx_transport_t *self = parcel->mail->peer->owner;
+
+    parcel->link.next = self->free_parcels;
+    self->free_parcels = &parcel->link;
+}
+
+static xm_ucx_parcel_t *take_parcel(xm_ucx_mail_t *mail, const xm_ucx_frame_t *frame)
+{
+    xm_ucx_transport_t *self = mail->peer->owner;
+    xm_ucx_parcel_t *parcel;
+
+    if (self->free_parcels != NULL) {
+        parcel = self->free_parcels->of;
+        self->free_parcels = self->free_parcels->next;
+    } else {
+        parcel = malloc(sizeof(*parcel));
+    }
+    if (parcel == NULL) {
+        xm_ucx_report(mail->peer, UCS_ERR_NO_MEMORY);
+        return NULL;
+    }
+    *parcel = (xm_ucx_parcel_t){.mail = mail, .frame = *frame};
+    parcel->link.of = parcel;
+    return parcel;
+}
+
+static void forget_parcel(xm_ucx_parcel_t *parcel)
+{
+    xm_ucx_mail_t *mail = parcel->mail;
+
+    xm_ucx_link_remove(&parcel->link);
+    mail->lanes[parcel->lane].given -= parcel->length;
+    if (parcel->message != NULL) {
+        --parcel->message->parcels;
+    }
+    free_parcel(parcel);
+}
+
+static void on_parcel_sent(void *request, ucs_status_t status, void *user_data)
+{
+    xm_ucx_parcel_t *parcel = user_data;
+    xm_ucx_mail_t *mail = parcel->mail;
+    xm_ucx_health_t *lane = &mail->lanes[parcel->lane];
+
+    ucp_request_free(request);
+    if (status != UCS_OK) {
+        xm_ucx_failover_broken(mail->peer, parcel->lane, status);
+    } else if (parcel->length > 0) {
+        lane->moved_at = mail->peer->owner->clock;
+        lane->asked_at = lane->alone_at = 0;
+    }
+    forget_parcel(parcel);
+    xm_ucx_mail_set_due(mail);
+}
+
+/* Hands a parcel to UCX. It may be gone afterwards. */
+static void post_parcel(xm_ucx_parcel_t *parcel, int index)
+{
+    xm_ucx_mail_t *mail = parcel->mail;
+    xm_ucx_transport_t *self = mail->peer->owner;
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                                                 UCP_OP_ATTR_FIELD_USER_DATA |
+                                                 UCP_OP_ATTR_FIELD_FLAGS,
+                                 .flags = UCP_AM_SEND_FLAG_EAGER,
+                                 .cb.send = on_parcel_sent,
+                                 .user_data = parcel};
+    ucs_status_ptr_t request;
+
+    parcel->lane = index;
+    parcel->frame.sender = self->base.rank;
+    parcel->frame.dead = mail->dead;
+    xm_ucx_frame_encode(&parcel->frame, parcel->head);
+    if (parcel->length > 0) {
+        param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
+        param.datatype = self->parcel_type;
+    }
+    xm_ucx_link_append(&mail->lanes[index].posted, &parcel->link);
+    mail->lanes[index].given += parcel->length;
+    if (parcel->message != NULL) {
+        ++parcel->message->parcels;
+    }
+    request = ucp_am_send_nbx(mail->peer->lanes[index].ep, FRAMES, parcel->head, XM_UCX_FRAME_SIZE,
+                              parcel->length > 0 ? parcel : NULL,
+                              parcel->length > 0 ? parcel->length + 1 : 0, &param);
+    if (UCS_PTR_IS_ERR(request)) {
+        xm_ucx_failover_broken(mail->peer, index, UCS_PTR_STATUS(request));
+    }
+    if (request == NULL || UCS_PTR_IS_ERR(request)) {
+        forget_parcel(parcel);
+    }
+}
+
+void xm_ucx_mail_answer(xm_ucx_mail_t *mail, int lane, const xm_ucx_frame_t *frame)
+{
+    xm_ucx_parcel_t *last = mail->answers.previous->of, *parcel;
+
+    /* Messages often end in the order of their numbers. */
+    if (last != NULL && frame->kind == XM_UCX_FRAME_GRANT && frame->offset == XM_UCX_FRAME_ALL &&
+        last->frame.kind == XM_UCX_FRAME_GRANT && last->frame.offset == XM_UCX_FRAME_ALL &&
+        frame->message == last->frame.message + last->frame.length) {
+        last->frame.length += frame->length;
+        return;
+    }
+    parcel = take_parcel(mail, frame);
+    if (parcel != NULL) {
+        parcel->lane = lane;
+        xm_ucx_link_append(&mail->answers, &parcel->link);
+        xm_ucx_mail_set_due(mail);
+    }
+}
+
+/* The lane for bytes: of those with room that which was given least for its weight; -1: none. */
+static int choose_lane(xm_ucx_mail_t *mail, size_t length)
+{
+    const xm_stripe_t *stripe = &mail->peer->stripe;
+    int best = -1;
+
+    for (int i = 0; i < stripe->rails; ++i) {
+        if (xm_ucx_mail_uses(mail, i) && mail->lanes[i].given < XM_UCX_MAIL_ROOM &&
+            (best < 0 || mail->lanes[i].load < mail->lanes[best].load)) {
+            best = i;
+        }
+    }
+    if (best >= 0) {
+        uint32_t share = stripe->end[best] - (best > 0 ? stripe->end[best - 1] : 0);
+
+        mail->lanes[best].load += ((uint64_t)length << 16) / share;
+    }
+    return best;
+}
+
+static void pump_answers(xm_ucx_mail_t *mail)
+{
+    while (!is_empty(&mail->answers)) {
+        xm_ucx_parcel_t *parcel = mail->answers.next->of;
+        int lane = parcel->lane;
+
+        for (int i = 0; i < mail->peer->stripe.rails && !xm_ucx_mail_uses(mail, lane); ++i) {
+            lane = i;
+        }
+        xm_ucx_link_remove(&parcel->link);
+        post_parcel(parcel, lane);
+    }
+}
+
+/* EAGER and START. */
+static bool pump_start(xm_ucx_mail_t *mail)
+{
+    xm_ucx_outgoing_t *message = mail->starts.next->of;
+    bool eager = message->chunk == 0;
+    xm_ucx_frame_t frame = {.kind = eager ? XM_UCX_FRAME_EAGER : XM_UCX_FRAME_START,
+                            .message = message->number,
+                            .tag = message->tag,
+                            .length = message->length,
+                            .chunk = message->chunk};
+    int lane = choose_lane(mail, eager ? message->length : 0);
+    xm_ucx_parcel_t *parcel = lane >= 0 ? take_parcel(mail, &frame) : NULL;
+
+    if (parcel == NULL) {
+        return false;
+    }
+    xm_ucx_link_remove(&message->start);
+    message->start_by = (uint8_t)lane;
+    parcel->message = message;
+    if (eager) {
+        parcel->bytes = message->bytes;
+        parcel->length = message->length;
+    }
+    post_parcel(parcel, lane);
+    return true;
+}
+
+static bool pump_chunk(xm_ucx_mail_t *mail)
+{
+    xm_ucx_outgoing_t *message = mail->ready.next->of;
+    int index = __builtin_ctzll(message->todo);
+    size_t offset = message->from + (size_t)index * message->chunk;
+    size_t left = message->length - offset;
+    size_t length = left < message->chunk ? left : message->chunk;
+    xm_ucx_frame_t frame = {
+        .kind = XM_UCX_FRAME_CHUNK, .message = message->number, .offset = offset};
+    int lane = choose_lane(mail, length);
+    xm_ucx_parcel_t *parcel = lane >= 0 ? take_parcel(mail, &frame) : NULL;
+
+    if (parcel == NULL) {
+        return false;
+    }
+    message->todo &= message->todo - 1;
+    if (message->todo == 0) {
+        xm_ucx_link_remove(&message->ready);
+    }
+    message->by[index] = (uint8_t)lane;
+    parcel->message = message;
+    parcel->bytes = message->bytes + offset;
+    parcel->length = length;
+    post_parcel(parcel, lane);
+    return true;
+}
+
+static void pump(xm_ucx_mail_t *mail)
+{
+    xm_ucx_peer_t *peer = mail->peer;
+
+    if (peer->failed || peer->reported || peer->owner->fenced || mail->broken_at != 0) {
+        return;
+    }
+    if (!peer->connected && xm_ucx_connect(peer) < 0) {
+        xm_ucx_report(peer, UCS_ERR_UNREACHABLE);
+        return;
+    }
+    pump_answers(mail);
+    while (!is_empty(&mail->starts) && pump_start(mail)) {
+        continue;
+    }
+    while (!is_empty(&mail->ready) && pump_chunk(mail)) {
+        continue;
+    }
+}
+
+void xm_ucx_mail_pump(xm_ucx_transport_t *self)
+{
+    while (self->due_mail != NULL) {
+        xm_ucx_mail_t *mail = self->due_mail;
+
+        self->due_mail = mail->next_due;
+        mail->due = false;
+        pump(mail);
+    }
+}
+
+void xm_ucx_mail_void(xm_ucx_mail_t *mail, const xm_ucx_outgoing_t *message)
+{
+    for (int lane = 0; lane < mail->peer->stripe.rails && message->parcels > 0; ++lane) {
+        const xm_ucx_link_t *head = &mail->lanes[lane].posted;
+
+        for (xm_ucx_link_t *link = head->next; link != head; link = link->next) {
+            xm_ucx_parcel_t *parcel = link->of;
+
+            if (parcel->message == message) {
+                parcel->message = NULL;
+                parcel->bytes = NULL;
+            }
+        }
+    }
+}
+
+bool xm_ucx_mail_has_parcels(const xm_ucx_mail_t *mail)
+{
+    bool any = !is_empty(&mail->answers) || !is_empty(&mail->starts) || !is_empty(&mail->ready);
+
+    for (int lane = 0; lane < mail->peer->stripe.rails; ++lane) {
+        any = any || (xm_ucx_mail_uses(mail, lane) && !is_empty(&mail->lanes[lane].posted));
+    }
+    return any;
+}
+
+void xm_ucx_mail_abandon(xm_ucx_peer_t *peer, xm_status_t status)
+{
+    while (!xm_ucx_ring_is_empty(&peer->in_flight)) {
+        xm_op_t *op = peer->in_flight.priv.next;
+
+        if (op->priv.kind == XM_UCX_RECEIVE && op->priv.handle != NULL) {
+            ((xm_ucx_incoming_t *)op->priv.handle)->op = NULL;
+        }
+        xm_ucx_end_op(op, status);
+    }
+    xm_ucx_outbox_clear(peer->mail);
+}
+
+/* A frame has come. UCX keeps nothing of it afterwards. */
+static ucs_status_t on_frame(void *arg, const void *header, size_t header_length, void *data,
+                             size_t length, const ucp_am_recv_param_t *param)
+{
+    xm_ucx_listener_t *listener = arg;
+    xm_ucx_transport_t *self = listener->transport;
+    const uint8_t *bytes = data;
+    xm_ucx_frame_t frame;
+    xm_ucx_peer_t *peer;
+    int lane;
+
+    (void)param;
+    if (self->fenced || xm_ucx_frame_decode(header, header_length, &frame) < 0 ||
+        frame.sender >= self->base.size || self->peers[frame.sender].mail == NULL) {
+        return UCS_OK;
+    }
+    peer = &self->peers[frame.sender];
+    lane = listener->rail - peer->rail;
+    if (peer->failed || peer->reported || lane >= peer->stripe.rails ||
+        !xm_ucx_mail_uses(peer->mail, lane)) {
+        return UCS_OK;
+    }
+    xm_ucx_failover_heard(peer->mail, lane, frame.dead);
+    switch (frame.kind) {
+    case XM_UCX_FRAME_GRANT:
+        xm_ucx_outbox_on_grant(peer->mail, &frame);
+        break;
+    case XM_UCX_FRAME_PING:
+        frame.kind = XM_UCX_FRAME_PONG;
+        xm_ucx_mail_answer(peer->mail, lane, &frame);
+        break;
+    case XM_UCX_FRAME_PONG:
+        break;
+    default:
+        if (length == 0 || bytes[length - 1] == 1 || frame.kind == XM_UCX_FRAME_START) {
+            xm_ucx_inbox_on_frame(peer->mail, lane, &frame, bytes, length > 0 ? length - 1 : 0);
+        }
+    }
+    return UCS_OK;
+}
+
+xm_status_t xm_ucx_mail_listen(xm_ucx_transport_t *self, int rail)
+{
+    xm_ucx_listener_t *listener = &self->listeners[rail];
+    ucp_am_handler_param_t param = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                      UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
+        .id = FRAMES,
+        .flags = UCP_AM_FLAG_WHOLE_MSG,
+        .cb = on_frame,
+        .arg = listener};
+    ucs_status_t status = UCS_OK;
+
+    *listener = (xm_ucx_listener_t){.transport = self, .rail = rail};
+    if (!self->has_parcel_type) {
+        status = ucp_dt_create_generic(&parcel_ops, NULL, &self->parcel_type);
+        self->has_parcel_type = status == UCS_OK;
+    }
+    if (status == UCS_OK) {
+        status = ucp_worker_set_am_recv_handler(self->rails[rail].worker, &param);
+    }
+    return status == UCS_OK
+               ? XM_OK
+               : xm_error_set(XM_ERR_UNSUPPORTED, "rank %d: UCX has no active messages for %s: %s",
+                              self->base.rank, self->nics.nic[rail - XM_UCX_RAIL_NIC].device,
+                              ucs_status_string(status));
+}
+
+xm_status_t xm_ucx_mail_open(xm_ucx_peer_t *peer)
+{
+    xm_ucx_mail_t *mail = calloc(1, sizeof(*mail));
+
+    if (mail == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for messages to rank %d", peer->rank);
+    }
+    mail->peer = peer;
+    make_empty(&mail->unfinished);
+    make_empty(&mail->starts);
+    make_empty(&mail->ready);
+    make_empty(&mail->answers);
+    make_empty(&mail->unclaimed);
+    for (int lane = 0; lane < XM_NICS_MAX; ++lane) {
+        make_empty(&mail->lanes[lane].posted);
+    }
+    peer->mail = mail;
+    return XM_OK;
+}
+
+static void free_parcels(xm_ucx_link_t *head)
+{
+    while (!is_empty(head)) {
+        xm_ucx_parcel_t *parcel = head->next->of;
+
+        xm_ucx_link_remove(&parcel->link);
+        free(parcel);
+    }
+}
+
+void xm_ucx_mail_close(xm_ucx_peer_t *peer)
+{
+    xm_ucx_mail_t *mail = peer->mail;
+
+    if (mail == NULL) {
+        return;
+    }
+    xm_ucx_outbox_clear(mail);
+    xm_ucx_inbox_clear(mail);
+    free_parcels(&mail->answers);
+    for (int lane = 0; lane < XM_NICS_MAX; ++lane) {
+        free_parcels(&mail->lanes[lane].posted);
+    }
+    free(mail);
+    peer->mail = NULL;
+}

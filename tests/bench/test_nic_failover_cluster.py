@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""NICs that are lost in the middle of reshards in an emulated cluster of two NICs a host: the others take over, and it is said."""
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+
+import cluster_lab as lab
+from cluster_lab import expect
+
+RESHARD_BENCH = os.environ["RESHARD_BENCH"]
+LIMIT = 60.0 * max(1.0, float(os.environ.get("CK_TIMEOUT_MULTIPLIER", "1")))
+PORT = "29613"
+ITERATIONS = 8
+
+
+def start_job():
+    """Two ranks on each of two hosts; 8 MiB go from the first host to the second in each iteration, every byte is checked."""
+    processes = []
+    for rank in range(4):
+        environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="4", MASTER_ADDR="10.77.0.1", MASTER_PORT=PORT,
+                           XM_NICS="nic0=200000000,nic1=200000000", XM_TIMEOUT="30")
+        processes.append(lab.start_on(rank // 2, RESHARD_BENCH, "--src-mesh", "2", "--dst-mesh", "2", "--src-ranks", "0,1",
+                                      "--dst-ranks", "2,3", "--src-spec", "S0R", "--dst-spec", "RS0", "--shape", "1024x2048",
+                                      "--dtype", "int32", "--nic-gbps", "0.2", "-w", "1", "-i", str(ITERATIONS), env=environment,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+    return processes
+
+
+def collect(processes):
+    """What each process wrote and how it ended. All are read at once: a full pipe would stop its writer."""
+    results = [None] * len(processes)
+
+    def read(rank):
+        try:
+            results[rank] = processes[rank].communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            processes[rank].send_signal(signal.SIGKILL)
+            results[rank] = processes[rank].communicate()
+
+    threads = [threading.Thread(target=read, args=(rank,)) for rank in range(len(processes))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def survives(what, seconds, strike):
+    """Runs a job, strikes in the middle of it, and looks at every rank's end, bytes and sentences."""
+    lab.up("--hosts", 2, "--nic", "200mbit", "--nics-per-host", 2)
+    processes = start_job()
+    for line in processes[0].stdout:
+        if "%bound" in line:
+            break
+    time.sleep(seconds)
+    expect(all(process.poll() is None for process in processes), what, "ended before", seconds, "s")
+    struck = time.monotonic()
+    strike()
+    results = collect(processes)
+    print(f"  {what} after {seconds} s: ended {time.monotonic() - struck:.1f} s later")
+    moved = 0
+    for rank, (_, errors) in enumerate(results):
+        expect(processes[rank].returncode == 0, what, "rank", rank, processes[rank].returncode, errors)
+        for line in errors.splitlines():
+            print("   ", line.partition(" WARN ")[2] or line)
+        said = re.findall(rf"rank {rank}: NIC nic1 towards rank (\d) is lost \(.+\): (\d+) pieces of messages were moved to nic0",
+                          errors)
+        # Each rank has exchanged messages with both of the other host.
+        expect(sorted(peer for peer, _ in said) == (["2", "3"] if rank < 2 else ["0", "1"]), what, "rank", rank, "said", said)
+        moved += sum(int(pieces) for _, pieces in said)
+    expect("# Out of bounds values : 0 OK" in results[0][0], what, results[0][0])
+    expect(moved > 0, what, "moved nothing")
+    lab.down()
+
+
+def run_on(host, *words):
+    result = lab.on(host, *words)
+    expect(result.returncode == 0, words, result)
+
+
+def a_link_goes_down():
+    survives("nic1 of the receivers down", 0.5, lambda: run_on(1, "ip", "link", "set", "nic1", "down"))
+
+
+def an_address_is_removed():
+    survives("nic1 of the senders without an address", 0.4, lambda: run_on(0, "ip", "addr", "flush", "dev", "nic1"))
+
+
+def everything_is_swallowed():
+    """Nobody is told that nothing gets through: neither the kernel nor UCX."""
+    survives("nic1 swallows what the receivers send", 0.5, lambda: run_on(1, "ip", "route", "add", "blackhole", "10.77.1.1"))
+
+
+lab.run([a_link_goes_down, an_address_is_removed, everything_is_swallowed])
