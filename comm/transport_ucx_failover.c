@@ -56,6 +56,7 @@ static void give_up(xm_ucx_mail_t *mail, int lane, const char *reason, ucs_statu
     }
     (void)snprintf(health->reason, sizeof(health->reason), "%s", reason);
     health->moved = xm_ucx_outbox_resend(mail, lane);
+    xm_count_failover(xm_ucx_rail_of(mail->peer, lane)->counters);
     mail->unsaid |= 1u << lane;
     /* The peer has to know, and to show that it lives. */
     for (int other = 0; other < mail->peer->stripe.rails; ++other) {

@@ -194,6 +194,7 @@ static void on_start(xm_ucx_mail_t *mail, int lane, const xm_ucx_frame_t *frame,
     slot->message = message;
     slot->done = eager;
     if (eager) {
+        xm_count_piece(xm_ucx_rail_of(mail->peer, lane)->counters, XM_RECEIVED, length, XM_OK);
         answer(mail, lane, message->number, XM_UCX_FRAME_ALL);
     }
     take_up(mail);
@@ -233,6 +234,7 @@ static void on_chunk(xm_ucx_mail_t *mail, int lane, const xm_ucx_frame_t *frame,
     if (message == NULL || message->eager || !put_chunk(message, frame, bytes, length)) {
         return;
     }
+    xm_count_piece(xm_ucx_rail_of(mail->peer, lane)->counters, XM_RECEIVED, length, XM_OK);
     message->lane = lane;
     ++mail->peer->moved;
     left = message->length - message->from;

@@ -146,6 +146,23 @@ static void forget_parcel(xm_ucx_parcel_t *parcel)
     free_parcel(parcel);
 }
 
+/* Bytes of messages are counted, and the answers are not. */
+static void count_parcel(const xm_ucx_parcel_t *parcel, xm_status_t status)
+{
+    if (parcel->frame.kind == XM_UCX_FRAME_EAGER || parcel->frame.kind == XM_UCX_FRAME_CHUNK) {
+        xm_count_piece(xm_ucx_rail_of(parcel->mail->peer, parcel->lane)->counters, XM_SENT,
+                       parcel->length, status);
+    }
+}
+
+/* The lane carries what another one did not. */
+static void count_retry(const xm_ucx_mail_t *mail, int lane, int before)
+{
+    if (before != XM_UCX_MAIL_NO_LANE && !xm_ucx_mail_uses(mail, before)) {
+        xm_count_retry(xm_ucx_rail_of(mail->peer, lane)->counters);
+    }
+}
+
 static void on_parcel_sent(void *request, ucs_status_t status, void *user_data)
 {
     xm_ucx_parcel_t *parcel = user_data;
@@ -153,6 +170,7 @@ static void on_parcel_sent(void *request, ucs_status_t status, void *user_data)
     xm_ucx_health_t *lane = &mail->lanes[parcel->lane];
 
     ucp_request_free(request);
+    count_parcel(parcel, status == UCS_OK ? XM_OK : XM_ERR_IO);
     if (status != UCS_OK) {
         xm_ucx_failover_broken(mail->peer, parcel->lane, status);
     } else if (parcel->length > 0) {
@@ -196,6 +214,7 @@ static void post_parcel(xm_ucx_parcel_t *parcel, int index)
         xm_ucx_failover_broken(mail->peer, index, UCS_PTR_STATUS(request));
     }
     if (request == NULL || UCS_PTR_IS_ERR(request)) {
+        count_parcel(parcel, request == NULL ? XM_OK : XM_ERR_IO);
         forget_parcel(parcel);
     }
 }
@@ -270,6 +289,7 @@ static bool pump_start(xm_ucx_mail_t *mail)
         return false;
     }
     xm_ucx_link_remove(&message->start);
+    count_retry(mail, lane, message->start_by);
     message->start_by = (uint8_t)lane;
     parcel->message = message;
     if (eager) {
@@ -299,6 +319,7 @@ static bool pump_chunk(xm_ucx_mail_t *mail)
     if (message->todo == 0) {
         xm_ucx_link_remove(&message->ready);
     }
+    count_retry(mail, lane, message->by[index]);
     message->by[index] = (uint8_t)lane;
     parcel->message = message;
     parcel->bytes = message->bytes + offset;
