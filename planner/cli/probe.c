@@ -12,6 +12,7 @@
 #include "cli_support/options.h"
 #include "cli_support/progress.h"
 #include "comm/collective_import.h"
+#include "comm/collective_library.h"
 #include "comm/launcher.h"
 #include "comm/probe.h"
 #include "comm/text.h"
@@ -32,6 +33,7 @@ typedef struct probe_options {
     const char *before, *after; /* profiles to compare */
     double threshold;           /* per cent */
     const char *import, *cluster, *axis, *collective;
+    const char *collectives; /* what of them to measure */
     bool json;
 } probe_options_t;
 
@@ -54,6 +56,13 @@ static xm_status_t check_options(const probe_options_t *o)
     if (o->resume && o->output == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--resume needs the -o FILE of the probe that was interrupted");
+    }
+    if (o->collectives != NULL && (o->after != NULL || o->import != NULL)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--collectives measures; NEW.json and --import do not");
+    }
+    if (o->collectives != NULL && xm_collective_check_choice(o->collectives) < 0) {
+        return xm_error_prefix(XM_ERR_INVALID_ARGUMENT, "--collectives");
     }
     if (o->import != NULL && (o->cluster == NULL || o->output == NULL || o->before != NULL)) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
@@ -116,6 +125,11 @@ static xm_status_t parse_options(int argc, char *const *argv, probe_options_t *o
          .minimum = 1,
          .maximum = 86400,
          .help = "Time to spend, about (default 60); what is not well known then is named."},
+        {.name = "collectives",
+         .kind = XM_CLI_STRING,
+         .target = &o->collectives,
+         .argument = "nccl|mpi|auto|none",
+         .help = "Measure collectives, too, of NCCL on GPUs or of MPI (default none)."},
         {.name = "resume",
          .kind = XM_CLI_FLAG,
          .target = &o->resume,
@@ -399,6 +413,7 @@ static xm_status_t measure(xm_worker_t *worker, const probe_options_t *o)
     params.budget = o->budget;
     params.partial = o->output != NULL ? partial : NULL;
     params.resume = o->resume;
+    params.collectives = o->collectives;
     params.max_bytes = o->max_bytes;
     params.repetitions = o->repetitions;
     params.progress = xm_cli_progress_update;
