@@ -38,12 +38,35 @@ static void split(const uint8_t *data, size_t size, char words[WORDS][LONGEST])
     }
 }
 
+/* The product of the numbers in a text, or their largest. A mesh of millions of devices is sound,
+ * and takes too long to make here again and again. */
+static bool is_huge(const char *text, bool product)
+{
+    double all = 1;
+
+    while (*text != '\0') {
+        char *end;
+        double number = (double)strtoul(text, &end, 10);
+
+        if (end == text) {
+            ++text;
+            continue;
+        }
+        all = product ? all * (number > 1 ? number : 1) : number > all ? number : all;
+        text = end;
+    }
+    return all > MANY;
+}
+
 static xm_mesh_t *try_mesh(char words[WORDS][LONGEST])
 {
     xm_mesh_t *mesh = NULL, *again = NULL;
     const char *ranks = words[RANKS][0] != '\0' ? words[RANKS] : NULL;
     char shape[256], list[LONGEST];
 
+    if (is_huge(words[MESH], true) || is_huge(words[RANKS], false)) {
+        return NULL;
+    }
     if (xm_mesh_parse(words[MESH], ranks, 5, &mesh) < 0) {
         expect(mesh == NULL && xm_last_error()[0] != '\0');
         return NULL;

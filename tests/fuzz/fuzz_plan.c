@@ -4,9 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json_mutator.h"
 #include "planner/plan.h"
 
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed)
+{
+    return json_mutate(data, size, max_size, seed);
+}
 
 static void expect(bool condition)
 {

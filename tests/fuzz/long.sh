@@ -11,6 +11,7 @@ shift 2
 total=${EXECUTIONS:-10000000} slice=${SLICE:-60} rounds=${ROUNDS:-20}
 work=$build/long
 mkdir -p "$work"
+export LSAN_OPTIONS="suppressions=$corpora/../fuzz.supp:print_suppressions=0"
 for target in "$@"; do
     : >"$work/$target.executions"
     : >"$work/$target.edges"
@@ -34,10 +35,11 @@ while [ "$round" -lt "$rounds" ]; do
     for target in "$@"; do
         [ -z "$(ls "$work/$target.found")" ] || continue
         words=$corpora/../$target.dict
-        [ -f "$words" ] || words=/dev/null
-        "$build/fuzz_$target" -max_total_time="$slice" -timeout=10 -rss_limit_mb=2048 -dict="$words" \
-            -print_final_stats=1 -artifact_prefix="$work/$target.found/" "$build/corpus/$target" \
-            "$corpora/$target" >"$work/$target.log" 2>&1 || true
+        [ -f "$words" ] && words=-dict=$words || words=
+        # shellcheck disable=SC2086 # an option or none
+        "$build/fuzz_$target" -max_total_time="$slice" -timeout=10 -rss_limit_mb=2048 $words -print_final_stats=1 \
+            -artifact_prefix="$work/$target.found/" "$build/corpus/$target" "$corpora/$target" \
+            >"$work/$target.log" 2>&1 || true
         note "$target"
         echo "fuzz-long: $target, $(sum "$work"/*.executions) executions in all"
     done
