@@ -24,7 +24,7 @@ needs transport.sh "$bench" "$emulated_cluster" ucx_perftest taskset
 find_cores
 work=$(mktemp -d)
 name=transport$$
-port=$((20000 + $$ % 20000))
+port=$((12000 + $$ % 16000))
 other=
 failed=0
 export EMULATED_CLUSTER_DIR="$work/clusters"
