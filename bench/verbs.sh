@@ -1,7 +1,8 @@
 #!/bin/sh
 # What the verbs transport makes of an RDMA device, against perftest on the same device: bandwidth of 1 MiB messages
-# (ib_write_bw) and latency of 8 bytes (ib_write_lat). Both spin, each process on a core of its own, and take turns, round
-# by round; the figures are medians, also of the rounds' ratios. Ends with 1 when a ratio is not as wanted.
+# (ib_write_bw) and latency of 8 bytes (ib_write_lat). Each process has a core of its own. perftest polls; ours sleeps where
+# bandwidth is measured, as it does by default, and polls for latency. They take turns, round by round; the figures are
+# medians, also of the rounds' ratios. Ends with 1 when a ratio is not as wanted.
 #
 # verbs.sh [BUILD_DIRECTORY [ROUNDS]]: build/release and 5 rounds by default, on the devices in $RDMA_DEVICES (two ports
 # "mlx5_0:1,mlx5_1:1", or one twice). A machine without RDMA devices runs it in a virtual machine that has some
@@ -62,10 +63,10 @@ theirs() {
         "$work/client" >>"$work/$file"
 }
 
-# ours FILE COLUMN SIZE COUNT: appends a column of transport-bench's row.
+# ours FILE COLUMN SIZE COUNT spin|sleep: appends a column of transport-bench's row.
 ours() {
     port=$((port + 1))
-    export XM_PROGRESS=spin XM_TRANSPORT=verbs WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
+    export XM_PROGRESS=$5 XM_TRANSPORT=verbs WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
     RANK=1 XM_NICS=$second taskset -c "$second_core" "$build/bench/transport-bench" --size "$3" --iterations "$4" \
         --window "$window" >"$work/server" 2>&1 &
     server=$!
@@ -80,9 +81,9 @@ round=0
 while [ "$round" -lt "$rounds" ]; do
     # MB/s of 10^6 bytes, on average; microseconds, the typical (median) ones.
     theirs their_bandwidth 4 125 ib_write_bw -s 1048576 -n "$messages" -t "$window" --report_gbits
-    ours our_bandwidth 4 1MiB "$messages"
+    ours our_bandwidth 4 1MiB "$messages" sleep
     theirs their_latency 5 1 ib_write_lat -s 8 -n "$round_trips"
-    ours our_latency 3 8 "$round_trips"
+    ours our_latency 3 8 "$round_trips" spin
     round=$((round + 1))
 done
 

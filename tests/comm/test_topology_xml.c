@@ -18,8 +18,7 @@ static const char *const sound[] = {
     "<object type=\"PU\" os_index=\"0\"" SETS("0x1", "0x1") " gp_index=\"4\"/>\n",
     "<object type=\"PU\" os_index=\"1\"" SETS("0x2", "0x1") " gp_index=\"5\"/>\n",
     "</object>\n",
-    "<object type=\"Bridge\" os_index=\"0\" bridge_type=\"0-1\" depth=\"0\""
-    " bridge_pci=\"0000:[00-01]\" gp_index=\"6\">\n",
+    "<object type=\"Bridge\" bridge_type=\"0-1\" depth=\"0\" bridge_pci=\"0000:[00-01]\">\n",
     "<info name=\"Note\" value=\"none\"/>\n",
     "</object>\n",
     "</object>\n</topology>\n",
