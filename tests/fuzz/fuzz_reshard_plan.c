@@ -190,7 +190,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     params.strategy = (xm_strategy_t)choose(&input, XM_STRATEGY_COUNT);
     params.scheduler = (xm_scheduler_t)choose(&input, XM_SCHEDULER_COUNT);
-    params.chunk_bytes = (uint64_t)16 << choose(&input, 6);
+    params.chunk_bytes = (uint64_t)64 << choose(&input, 4);
     params.seed = (uint64_t)choose(&input, 256);
     params.node_budget = 64;
     params.tensor_count = 1 + choose(&input, TENSORS);
