@@ -15,7 +15,7 @@ export LSAN_OPTIONS="suppressions=$corpora/../fuzz.supp:print_suppressions=0"
 for target in "$@"; do
     : >"$work/$target.executions"
     : >"$work/$target.edges"
-    mkdir -p "$build/corpus/$target" "$work/$target.found"
+    mkdir -p "$work/$target.corpus" "$work/$target.found"
 done
 
 # The executions and the edges of one turn, from what libFuzzer prints.
@@ -38,7 +38,7 @@ while [ "$round" -lt "$rounds" ]; do
         [ -f "$words" ] && words=-dict=$words || words=
         # shellcheck disable=SC2086 # an option or none
         "$build/fuzz_$target" -max_total_time="$slice" -timeout=10 -rss_limit_mb=2048 $words -print_final_stats=1 \
-            -artifact_prefix="$work/$target.found/" "$build/corpus/$target" "$corpora/$target" \
+            -artifact_prefix="$work/$target.found/" "$work/$target.corpus" "$corpora/$target" \
             >"$work/$target.log" 2>&1 || true
         note "$target"
         echo "fuzz-long: $target, $(sum "$work"/*.executions) executions in all"
@@ -52,7 +52,7 @@ bad=0
 for target in "$@"; do
     found=$(find "$work/$target.found" -type f | wc -l)
     printf '%-22s %14s %8s %8s %8s\n' "$target" "$(sum "$work/$target.executions")" "$(cat "$work/$target.edges")" \
-        "$(find "$build/corpus/$target" -type f | wc -l)" "$found"
+        "$(find "$work/$target.corpus" -type f | wc -l)" "$found"
     bad=$((bad + found))
 done
 printf '%-22s %14s\n' all "$(sum "$work"/*.executions)"
