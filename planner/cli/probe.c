@@ -20,7 +20,13 @@
 #include "planner/cli/command.h"
 #include "planner/cli/probe_print.h"
 
-enum { DEFAULT_HOSTS = 2, DEFAULT_RANKS_PER_HOST = 2, MAX_ARGUMENTS = 128, CHANGED = 1 };
+enum {
+    DEFAULT_HOSTS = 2,
+    DEFAULT_RANKS_PER_HOST = 2,
+    MAX_ARGUMENTS = 128,
+    CHANGED = 1,
+    CALLER = 2
+};
 
 static const char program[] = "autopar probe";
 
@@ -247,11 +253,14 @@ static int launch(const probe_options_t *o, int argc, char *const *argv)
     }
     params.argv = arguments;
     status = xm_launch(&params, &exit_code);
-    if (status != XM_OK) {
-        (void)xm_cli_fail(program, status);
-        return exit_code != 0 ? exit_code : 1;
+    if (status == XM_OK) {
+        return 0;
     }
-    return 0;
+    /* A rank that ends by itself has said why; of one that was killed only the parent knows. */
+    if (exit_code == 0 || exit_code > 128) {
+        (void)xm_cli_fail(program, status);
+    }
+    return exit_code != 0 ? exit_code : 1;
 }
 
 /* Prints what has changed; *changed tells whether it is more than the threshold allows. */
@@ -443,7 +452,8 @@ static xm_status_t measure(xm_worker_t *worker, const probe_options_t *o)
     return status;
 }
 
-static xm_status_t join(const xm_job_env_t *env, const probe_options_t *o)
+/* *quiet: all ranks have the same sentence, and rank 0 says it. */
+static xm_status_t join(const xm_job_env_t *env, const probe_options_t *o, bool *quiet)
 {
     xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
     xm_worker_t *worker;
@@ -455,6 +465,7 @@ static xm_status_t join(const xm_job_env_t *env, const probe_options_t *o)
         return status;
     }
     status = measure(worker, o);
+    *quiet = env->rank > 0 && xm_status_is_caller(status);
     xm_worker_destroy(worker, status == XM_OK ? NULL : xm_last_error());
     return status;
 }
@@ -473,6 +484,7 @@ static xm_status_t compare_files(const probe_options_t *o, int *code)
  */
 static xm_status_t probe(const probe_options_t *o, int argc, char *const *argv, int *code)
 {
+    bool quiet = false;
     xm_job_env_t env;
     bool child = xm_launch_listen_fd() >= 0;
     xm_status_t status = xm_job_env_read(&env);
@@ -484,7 +496,11 @@ static xm_status_t probe(const probe_options_t *o, int argc, char *const *argv, 
         *code = launch(o, argc, argv);
         return *code == 0 && o->before != NULL ? compare_files(o, code) : XM_OK;
     }
-    status = join(&env, o);
+    status = join(&env, o, &quiet);
+    if (quiet) {
+        *code = CALLER;
+        return XM_OK;
+    }
     if (status != XM_OK) {
         return xm_error_prefix(status, "rank %d", env.rank);
     }

@@ -80,6 +80,11 @@ END
 grep -q "collectives were not measured: one rank has no collectives" "$work/none.json"
 # shellcheck disable=SC2086
 refused 2 "neither mpirun nor srun started this rank" env -u PMIX_RANK "$AUTOPAR" probe -n 2 $few --collectives mpi
+[ "$(wc -l <"$work/out")" -eq 1 ] || {
+    cat "$work/out"
+    echo "FAIL: more than one sentence"
+    exit 1
+}
 # shellcheck disable=SC2086
 refused 2 "one rank has no collectives" "$AUTOPAR" probe -n 1 $few --collectives nccl
 refused 2 "did you mean nccl" "$AUTOPAR" probe -n 2 --collectives ncll
