@@ -137,11 +137,48 @@ static bool kind_of(const reader_t *reader, const char *name, level_t *level)
     return true;
 }
 
-/* hwloc writes masks of 32 bits, the highest first: "0x000000ff,0xffffffff", "0xf...f". */
+/* hwloc writes words of 32 bits, the highest first, and leaves out those that are 0:
+ * "0x00000001,,0x000000ff"; "0xf...f" in front says that all higher ones are set. It stops the
+ * process where a text is anything else. */
 static bool is_mask(const char *text)
 {
-    return text[0] != '\0' && strspn(text, "0123456789abcdefx,.") == strlen(text) &&
-           strlen(text) < VALUE / 2;
+    static const char infinite[] = "0xf...f";
+    bool good = text[0] != '\0';
+
+    if (strncmp(text, infinite, sizeof(infinite) - 1) == 0) {
+        text += sizeof(infinite) - 1;
+        if (*text == '\0') {
+            return true;
+        }
+        good = *text++ == ',';
+    }
+    while (good) {
+        size_t digits = strncmp(text, "0x", 2) == 0 ? strspn(text + 2, "0123456789abcdef") : 0;
+
+        good = digits > 0 ? digits <= 8 : *text == ',';
+        text += digits > 0 ? digits + 2 : 0;
+        if (*text == '\0') {
+            return good;
+        }
+        good = good && *text++ == ',';
+    }
+    return false;
+}
+
+/* The sets of any element, those that nothing here needs included. */
+static xm_status_t check_masks(const reader_t *reader, const char *at, const tag_t *tag)
+{
+    static const char *const names[] = {"cpuset",         "complete_cpuset", "online_cpuset",
+                                        "allowed_cpuset", "nodeset",         "complete_nodeset",
+                                        "allowed_nodeset"};
+    char value[VALUE];
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); ++i) {
+        if (attribute(tag, names[i], value) && !is_mask(value)) {
+            return refuse(reader, at, "a set of processors or nodes is no mask");
+        }
+    }
+    return XM_OK;
 }
 
 static xm_status_t read_sets(const reader_t *reader, const char *at, const tag_t *tag,
@@ -157,7 +194,7 @@ static xm_status_t read_sets(const reader_t *reader, const char *at, const tag_t
         if (level->sets[s] == NULL) {
             return xm_error_set(XM_ERR_NO_MEMORY, "topology: out of memory");
         }
-        if (!is_mask(value) || hwloc_bitmap_sscanf(level->sets[s], value) != 0) {
+        if (hwloc_bitmap_sscanf(level->sets[s], value) != 0) {
             return refuse(reader, at, "a set of processors or nodes is no mask");
         }
     }
@@ -305,6 +342,10 @@ static xm_status_t enter(reader_t *reader, const char *at, const tag_t *tag)
         return refuse(reader, at, "objects are nested too deeply");
     }
     (void)snprintf(level->name, sizeof(level->name), "%s", tag->name);
+    status = check_masks(reader, at, tag);
+    if (status < 0) {
+        return status;
+    }
     if (strcmp(tag->name, "topology") == 0) {
         reader->old = !attribute(tag, "version", version) || version[0] == '1';
     } else if (strcmp(tag->name, "object") == 0) {

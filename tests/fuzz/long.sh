@@ -37,9 +37,9 @@ while [ "$round" -lt "$rounds" ]; do
         words=$corpora/../$target.dict
         [ -f "$words" ] && words=-dict=$words || words=
         # shellcheck disable=SC2086 # an option or none
-        "$build/fuzz_$target" -max_total_time="$slice" -timeout=10 -rss_limit_mb=2048 $words -print_final_stats=1 \
-            -artifact_prefix="$work/$target.found/" "$work/$target.corpus" "$corpora/$target" \
-            >"$work/$target.log" 2>&1 || true
+        "$build/fuzz_$target" -max_total_time="$slice" -timeout=60 -report_slow_units=60 -rss_limit_mb=2048 $words \
+            -print_final_stats=1 -artifact_prefix="$work/$target.found/" "$work/$target.corpus" \
+            "$corpora/$target" >"$work/$target.log" 2>&1 || true
         note "$target"
         echo "fuzz-long: $target, $(sum "$work"/*.executions) executions in all"
     done
