@@ -310,6 +310,9 @@ static xm_status_t enter_object(reader_t *reader, const char *at, const tag_t *t
     if (!attribute(tag, "type", value) || !kind_of(reader, value, level)) {
         return refuse(reader, at, "an object of an unknown type");
     }
+    if (level->type == HWLOC_OBJ_OS_DEVICE && !attribute(tag, "name", value)) {
+        return refuse(reader, at, "a device of the operating system has no name");
+    }
     level->object = true;
     if (parent != NULL && parent->object) {
         if (!may_hold(parent, level)) {

@@ -84,7 +84,8 @@ static const struct {
     {5, "<object type=\"PU\" os_index=\"1\"" SETS("0x2", "0x1") ">\n", "an end tag without"},
     {6, "</objekt>\n", "line 8: not an hwloc topology: an end tag without its beginning"},
     {7,
-     "<object type=\"OSDev\" osdev_type=\"2\"><object type=\"PCIDev\"/></object><object "
+     "<object type=\"OSDev\" name=\"eth0\" osdev_type=\"2\"><object "
+     "type=\"PCIDev\"/></object><object "
      "type=\"Misc\">\n",
      "inside one that cannot hold it"},
     {7, "<object type=\"PCIDev\"" SETS("0x1", "0x1") ">\n",
@@ -93,6 +94,7 @@ static const struct {
     {10, "</object>\n", "it ends early"},
     {10, "</object>\n<object type=\"Machine\"" SETS("0x1", "0x1") "/>\n</topology>\n",
      "the outermost object is not one machine"},
+    {7, "<object type=\"OSDev\" osdev_type=\"2\">\n", "has no name"},
     {0, "", "end tag without its beginning"},
 };
 
