@@ -1,7 +1,8 @@
 #!/bin/sh
 # How exactly autopar probe finds the rates of an emulated cluster's NICs: prints for every host of every cluster the
 # rate that was measured, the one that the NICs are shaped to (less TCP's headers), and the error, and for every
-# cluster the time that the probe took. Ends with 1 when an error is above 3 % or a probe takes longer than a minute.
+# cluster the time that the probe took, with whether they are as wanted. Ends with 1 when an error is above 3 % or a
+# probe takes longer than a minute.
 # Usage: bench/probe.sh [BUILD-FOLDER]; RANKS_PER_HOST (default 4) and LIMIT (per cent, default 3) may be set.
 set -eu
 build=${1:-build/release}
@@ -56,13 +57,17 @@ measured = profile["nic"].get("hosts", [profile["nic"]["bytes_per_s"]] * profile
 good = len(measured) == len(expected)
 for host, (found, wanted) in enumerate(zip(measured, expected)):
     error = 100 * (found / wanted - 1)
-    good = good and abs(error) <= float(limit)
-    print(f"{title:34} host {host}  measured {found / 1e6:8.2f} MB/s  expected {wanted / 1e6:8.2f} MB/s  error {error:+6.2f} %")
+    near = abs(error) <= float(limit)
+    good = good and near
+    print(f"{title:34} host {host}  measured {found / 1e6:8.2f} MB/s  expected {wanted / 1e6:8.2f} MB/s  "
+          f"error {error:+6.2f} %  (<= {limit} %) {'met' if near else 'MISSED'}")
 both = profile["nic"].get("both_ways_bytes_per_s", 0)
 seconds = float(end) - float(start)
-good = good and seconds < 60
+fast = seconds < 60
+good = good and fast
 print(f"{title:34} {profile['hosts']} x {profile['devices_per_host']} ranks  both ways {both / 1e6:.2f} MB/s  "
-      f"spread {100 * profile['nic'].get('spread', 0):.1f} %  wall time {seconds:.1f} s")
+      f"spread {100 * profile['nic'].get('spread', 0):.1f} %  wall time {seconds:.1f} s  (< 60 s) "
+      f"{'met' if fast else 'MISSED'}")
 sys.exit(0 if good else 1)
 END
 }

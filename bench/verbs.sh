@@ -1,92 +1,94 @@
 #!/bin/sh
 # What the verbs transport makes of an RDMA device, against perftest on the same device: bandwidth of 1 MiB messages
-# (ib_write_bw) and latency of 8 bytes (ib_write_lat). Both take turns, round by round, so that whatever disturbs the
-# machine disturbs both alike; the figures are medians, also of the rounds' ratios.
+# (ib_write_bw) and latency of 8 bytes (ib_write_lat). Each process has a core of its own. perftest polls; ours sleeps where
+# bandwidth is measured, as it does by default, and polls for latency. They take turns, round by round; the figures are
+# medians, also of the rounds' ratios. Ends with 1 when a ratio is not as wanted.
 #
-# verbs.sh BUILD_DIRECTORY [ROUNDS]: 5 rounds by default, on the devices in $RDMA_DEVICES (two ports "mlx5_0:1,mlx5_1:1",
-# or one twice). A machine without RDMA devices runs it in a virtual machine that has some (docs/guest.md), where the
-# ratios mean little and the figures nothing. Needs perftest. VERBS_MESSAGES (500) and VERBS_ROUND_TRIPS (1000) are what
-# a round measures.
+# verbs.sh [BUILD_DIRECTORY [ROUNDS]]: build/release and 5 rounds by default, on the devices in $RDMA_DEVICES (two ports
+# "mlx5_0:1,mlx5_1:1", or one twice). A machine without RDMA devices runs it in a virtual machine that has some
+# (docs/guest.md), where the ratios mean little and the figures nothing. Needs perftest. VERBS_MESSAGES (500) and
+# VERBS_ROUND_TRIPS (1000) are what a round measures.
 set -eu
-[ $# -ge 1 ] || {
-    echo "verbs.sh: give the build directory" >&2
-    exit 2
-}
-build=$(realpath "$1")
+folder=$(realpath "$(dirname "$0")")
+. "$folder/turns.sh"
+build=$(realpath "${1:-build/release}")
 rounds=${2:-5}
 messages=${VERBS_MESSAGES:-500}
 round_trips=${VERBS_ROUND_TRIPS:-1000}
 window=16
-for program in "$build/bench/transport-bench" ib_write_bw ib_write_lat; do
-    command -v "$program" >/dev/null || {
-        echo "verbs.sh: there is no $program" >&2
-        exit 2
-    }
-done
+needs verbs.sh "$build/bench/transport-bench"
 if [ -z "$(ls /sys/class/infiniband 2>/dev/null)" ]; then
-    exec "$(dirname "$0")/../tests/guest/guest" run --timeout 900 --env VERBS_MESSAGES="$messages" \
-        --env VERBS_ROUND_TRIPS="$round_trips" -- "$(realpath "$0")" "$build" "$rounds"
+    exec "$folder/../tests/guest/guest" run --timeout 900 --env VERBS_MESSAGES="$messages" \
+        --env VERBS_ROUND_TRIPS="$round_trips" -- "$folder/verbs.sh" "$build" "$rounds"
 fi
+needs verbs.sh ib_write_bw ib_write_lat taskset
 : "${RDMA_DEVICES:?verbs.sh: RDMA_DEVICES names the two ports, e.g. mlx5_0:1,mlx5_1:1}"
 first=${RDMA_DEVICES%%,*}
 second=${RDMA_DEVICES##*,}
-directory=$(mktemp -d)
+find_cores
+work=$(mktemp -d)
 server=
+failed=0
+port=29600
 cleanup() {
     [ -z "$server" ] || kill "$server" 2>/dev/null || true
-    rm -rf "$directory"
+    rm -rf "$work"
 }
 trap cleanup EXIT
 trap 'exit 130' INT TERM
 
-# perftest PROGRAM OPTIONS…: its line of results. The server has no way to say that it is ready, so the client tries.
-perftest() {
-    program=$1
-    shift
-    "$program" -F -d "${first%:*}" -i "${first#*:}" "$@" >"$directory/server" 2>&1 &
+give_up() {
+    cat "$work/server" "$work/client" >&2
+    exit 1
+}
+
+# theirs FILE COLUMN FACTOR PROGRAM OPTIONS…: appends a column of perftest's line of results. The server has no way to
+# say that it is ready, so the client tries.
+theirs() {
+    file=$1 column=$2 factor=$3 program=$4
+    shift 4
+    taskset -c "$first_core" "$program" -F -d "${first%:*}" -i "${first#*:}" "$@" >"$work/server" 2>&1 &
     server=$!
     tries=0
-    until "$program" -F -d "${second%:*}" -i "${second#*:}" "$@" 127.0.0.1 >"$directory/client" 2>&1; do
+    until taskset -c "$second_core" "$program" -F -d "${second%:*}" -i "${second#*:}" "$@" 127.0.0.1 >"$work/client" 2>&1; do
         tries=$((tries + 1))
         if [ "$tries" -ge 50 ] || ! kill -0 "$server" 2>/dev/null; then
-            cat "$directory/server" "$directory/client" >&2
-            exit 1
+            give_up
         fi
         sleep 0.1
     done
     wait "$server" || true
     server=
-    awk '/^ *[0-9]+ +[0-9]+ / { line = $0 } END { print line }' "$directory/client"
+    awk -v column="$column" -v factor="$factor" '/^ *[0-9]+ +[0-9]+ / { value = $column * factor } END { print value }' \
+        "$work/client" >>"$work/$file"
 }
 
-# ours SIZE COUNT COLUMN
+# ours FILE COLUMN SIZE COUNT spin|sleep: appends a column of transport-bench's row.
 ours() {
-    XM_PROGRESS=spin "$build/bench/transport-bench" --transport verbs --nics "$first" --nics "$second" --size "$1" \
-        --iterations "$2" --window "$window" | awk -v column="$3" '!/^#/ { print $column }'
+    port=$((port + 1))
+    export XM_PROGRESS=$5 XM_TRANSPORT=verbs WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
+    RANK=1 XM_NICS=$second taskset -c "$second_core" "$build/bench/transport-bench" --size "$3" --iterations "$4" \
+        --window "$window" >"$work/server" 2>&1 &
+    server=$!
+    RANK=0 XM_NICS=$first taskset -c "$first_core" "$build/bench/transport-bench" --size "$3" --iterations "$4" \
+        --window "$window" >"$work/client" 2>&1 || give_up
+    wait "$server" || give_up
+    server=
+    awk -v column="$2" '!/^#/ { print $column }' "$work/client" >>"$work/$1"
 }
 
-# perftest polls, and so do we.
 round=0
 while [ "$round" -lt "$rounds" ]; do
-    # Gbit/s on average; microseconds, the typical (median) ones.
-    perftest ib_write_bw -s 1048576 -n "$messages" -t "$window" --report_gbits |
-        awk '{ print $4 * 125 }' >>"$directory/their_bandwidth"
-    ours 1MiB "$messages" 4 >>"$directory/our_bandwidth"
-    perftest ib_write_lat -s 8 -n "$round_trips" | awk '{ print $5 }' >>"$directory/their_latency"
-    ours 8 "$round_trips" 3 >>"$directory/our_latency"
+    # MB/s of 10^6 bytes, on average; microseconds, the typical (median) ones.
+    theirs their_bandwidth 4 125 ib_write_bw -s 1048576 -n "$messages" -t "$window" --report_gbits
+    ours our_bandwidth 4 1MiB "$messages" sleep
+    theirs their_latency 5 1 ib_write_lat -s 8 -n "$round_trips"
+    ours our_latency 3 8 "$round_trips" spin
     round=$((round + 1))
 done
 
-median() {
-    sort -g | awk '{ v[NR] = $1 } END { if (NR) print (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2; else print 0 }'
-}
-
-# report WHAT UNIT: medians of both sides, and of the rounds' ratios ours / theirs.
-report() {
-    ratio=$(paste "$directory/our_$1" "$directory/their_$1" | awk '$2 > 0 { print $1 / $2 }' | median)
-    printf '%-10s %-6s %12.2f %12.2f %8.3f\n' "$1" "$2" "$(median <"$directory/our_$1")" "$(median <"$directory/their_$1")" "$ratio"
-}
-echo "# $rounds rounds on $first and $second: $messages messages of 1 MiB, $window in flight; $round_trips messages of 8 B there and back"
-printf '# %-8s %-6s %12s %12s %8s\n' "" "" "verbs" "perftest" "ratio"
-report bandwidth MB/s
-report latency us
+echo "# $rounds rounds in turns on $first and $second: $messages messages of 1 MiB, $window in flight; $round_trips messages of 8 B there and back"
+head_of_rows verbs perftest
+row "1 MiB, against ib_write_bw" MB/s our_bandwidth their_bandwidth ">= 0.9"
+row "8 B one way, against ib_write_lat" us our_latency their_latency "<= 1.5"
+exit "$failed"

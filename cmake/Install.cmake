@@ -6,6 +6,7 @@ install(TARGETS crossmesh autopar_lib EXPORT crossmeshTargets
 install(TARGETS autopar reshard-bench transport-bench emulated-cluster RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 if(TARGET autopar-probe-mpi)
     install(TARGETS autopar-probe-mpi RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    install(TARGETS crossmesh_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
     install(FILES docs/man/autopar-probe-mpi.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
 # Each room lists its public headers in the property PUBLIC_HEADERS of its object library.

@@ -10,12 +10,14 @@
 
 enum { PATH_SIZE = 512, LIST_SIZE = 512 };
 
-/* DEVICE:PORT of an RDMA device; false for a network interface, and for names that are neither. */
+/* DEVICE:PORT of an RDMA device; false for a network interface, and for names that are neither: a
+ * port is a number, so that "mlx5_0:." does not name the folder of all ports. */
 static bool split_port(const char *device, char name[XM_NICS_NAME_SIZE], const char **port)
 {
     const char *colon = strchr(device, ':');
 
-    if (colon == NULL || colon == device || colon[1] == '\0') {
+    if (colon == NULL || colon == device || colon[1] == '\0' ||
+        strspn(colon + 1, "0123456789") != strlen(colon + 1)) {
         return false;
     }
     (void)snprintf(name, XM_NICS_NAME_SIZE, "%.*s", (int)(colon - device), device);

@@ -35,8 +35,9 @@ static const double curve_share = 0.1;
 static void report_progress(const xm_probe_t *probe, double part)
 {
     if (probe->params.progress != NULL && probe->rank == 0) {
-        probe->params.progress(probe->params.progress_arg,
-                               probe->phase_start + part * (probe->phase_end - probe->phase_start),
+        double fraction = probe->phase_start + part * (probe->phase_end - probe->phase_start);
+
+        probe->params.progress(probe->params.progress_arg, fraction * probe->links_part,
                                probe->phase);
     }
 }
@@ -135,21 +136,6 @@ free_all:
     return status;
 }
 
-/* The digest of a machine's boot id, as far as a double holds it. */
-static double machine_digest(void)
-{
-    char boot_id[64] = "";
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-
-    if (file != NULL) {
-        if (fgets(boot_id, sizeof(boot_id), file) == NULL) {
-            boot_id[0] = '\0';
-        }
-        (void)fclose(file);
-    }
-    return (double)(XXH3_64bits(boot_id, strlen(boot_id)) >> 12);
-}
-
 /* All ranks compute and then copy at the same time, because that is what devices will do. */
 static xm_status_t measure_device(xm_probe_t *probe)
 {
@@ -170,7 +156,7 @@ static xm_status_t measure_device(xm_probe_t *probe)
     memset(from, 1, COPY_BYTES); /* pages exist before the clock starts */
     memset(to, 0, COPY_BYTES);
     own.host_memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    own.machine = machine_digest();
+    own.machine = (double)(xm_probe_machine() >> 12); /* as far as a double holds it */
     status = xm_probe_enter(probe, "FLOP/s", 0, 0.1);
     if (status == XM_OK) {
         own.flops = xm_probe_flops(compute_seconds);
@@ -502,6 +488,7 @@ static xm_status_t check_state(const xm_probe_t *probe)
 
 static xm_status_t measure(xm_probe_t *probe, xm_cluster_profile_t **profile)
 {
+    xm_cluster_profile_t *made = NULL;
     char job[512];
     xm_status_t status;
 
@@ -513,12 +500,19 @@ static xm_status_t measure(xm_probe_t *probe, xm_cluster_profile_t **profile)
         (status = measure_link(probe, XM_LINK_INTER_HOST, "messages between hosts", 0.42, 0.55)) <
             0 ||
         (status = xm_probe_measure_fabric(probe)) < 0 ||
-        (status = xm_probe_measure_nics(probe)) < 0) {
+        (status = xm_probe_measure_nics(probe)) < 0 ||
+        (status = xm_probe_measure_collectives(probe)) < 0) {
         return status;
     }
-    status = make_profile(probe, profile);
+    status = make_profile(probe, &made);
     if (status == XM_OK) {
-        probe->phase_start = probe->phase_end = 1;
+        status = xm_probe_add_collectives(probe, &made);
+    }
+    if (status < 0) {
+        xm_cluster_profile_destroy(made);
+    } else {
+        *profile = made;
+        probe->phase_start = probe->phase_end = 1 / probe->links_part;
         probe->phase = "done";
         report_progress(probe, 1);
     }
@@ -547,7 +541,7 @@ static xm_status_t check_params(const xm_probe_params_t *params)
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "probe: a budget of %g seconds; it cannot be negative", params->budget);
     }
-    return XM_OK;
+    return params->collectives != NULL ? xm_collective_check_choice(params->collectives) : XM_OK;
 }
 
 xm_status_t xm_probe_run(xm_worker_t *worker, const xm_probe_params_t *params,
@@ -568,7 +562,6 @@ xm_status_t xm_probe_run(xm_worker_t *worker, const xm_probe_params_t *params,
     if (probe.params.budget <= 0) {
         probe.params.budget = default_budget;
     }
-    probe.started = xm_probe_clock();
     probe.rank = xm_worker_rank(worker);
     probe.ranks = xm_worker_size(worker);
     probe.hosts = xm_worker_host_count(worker);
@@ -580,7 +573,12 @@ xm_status_t xm_probe_run(xm_worker_t *worker, const xm_probe_params_t *params,
     for (int rank = 0; rank < probe.ranks; ++rank) {
         probe.host_of[rank] = xm_worker_host_of(worker, rank);
     }
-    status = measure(&probe, profile);
+    status = xm_probe_open_collectives(&probe);
+    probe.started = xm_probe_clock();
+    if (status == XM_OK) {
+        status = measure(&probe, profile);
+    }
+    xm_collective_library_destroy(probe.library);
     xm_probe_state_destroy(probe.state);
     free(probe.host_of);
     return status;

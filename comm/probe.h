@@ -14,6 +14,10 @@
  * the budget is spent; the profile tells the interval of each point. When the budget is spent, NICs
  * that were not measured count as typical, and the provenance says of how many hosts.
  *
+ * Collectives are those of a library that is opened at run time: NCCL on the devices' memory, or
+ * MPI where mpirun or srun has started the ranks. They are measured on each kind of mesh axis that
+ * the ranks make up: inside hosts, across hosts, all.
+ *
  * After each step rank 0 may save what is known so far, and a later probe of the same ranks goes on
  * from there.
  *
@@ -39,6 +43,10 @@ typedef struct xm_probe_params {
     /** Rank 0: file that holds the results so far, or NULL. The caller removes it at the end. */
     const char *partial;
     bool resume; /**< start from `partial` where it exists; the same on all ranks */
+    /** Collectives to measure, too: "nccl", "mpi", "auto" (the first of these that works on all
+     * ranks, else a note in the provenance), or "none", which NULL means; the same on all ranks.
+     * They get two fifths of the budget. */
+    const char *collectives;
     /** Progress report (rank 0 only), may be NULL: fraction done in [0, 1] and what is measured
      * now. */
     void (*progress)(void *arg, double fraction, const char *what);

@@ -2,8 +2,10 @@
  * instrument, and a debug build must not report a slower machine. */
 #include "comm/probe_compute.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <xxhash.h>
 
 #include "comm/probe_curve.h"
 
@@ -13,6 +15,20 @@ double xm_probe_clock(void)
 
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+uint64_t xm_probe_machine(void)
+{
+    char boot_id[64] = "";
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+    if (file != NULL) {
+        if (fgets(boot_id, sizeof(boot_id), file) == NULL) {
+            boot_id[0] = '\0';
+        }
+        (void)fclose(file);
+    }
+    return XXH3_64bits(boot_id, strlen(boot_id));
 }
 
 /* Independent chains hide the latency of an operation (4 cycles, 2 per cycle on current cores) and

@@ -1,6 +1,7 @@
 /**
  * @file probe_compute.h
- * What one CPU core does: multiply-adds and copies per second. Internal to the probe.
+ * What one CPU core does: multiply-adds and copies per second; and which machine it is in. Internal
+ * to the probe.
  */
 #ifndef XM_COMM_PROBE_COMPUTE_H
 #define XM_COMM_PROBE_COMPUTE_H
@@ -10,6 +11,9 @@
 
 /** Monotonic seconds. */
 double xm_probe_clock(void);
+
+/** Digest of this machine's boot id: equal for all processes of a machine. */
+uint64_t xm_probe_machine(void);
 
 /**
  * Runs single-precision multiply-adds on registers for about @p seconds of wall-clock time and

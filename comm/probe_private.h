@@ -1,7 +1,9 @@
-/* The inside of a probe: probe.c (order, sharing, profile), probe_nic.c (streams). */
+/* The inside of a probe: probe.c (order, sharing, profile), probe_nic.c (streams),
+ * probe_collective.c (collectives). */
 #ifndef XM_COMM_PROBE_PRIVATE_H
 #define XM_COMM_PROBE_PRIVATE_H
 
+#include "comm/collective_library.h"
 #include "comm/probe.h"
 #include "comm/probe_curve.h"
 #include "comm/probe_state.h"
@@ -18,6 +20,12 @@ typedef struct xm_probe {
     double elapsed; /* seconds since then on rank 0's clock, when all last heard of it */
     double phase_start, phase_end;
     const char *phase;
+    /* Collectives, where they are measured. */
+    xm_collective_job_t job;
+    xm_collective_library_t *library;
+    char note[768];           /* why they are not, for the provenance */
+    double collective_budget; /* seconds */
+    double links_part;        /* of the progress: the rest is for collectives */
 } xm_probe_t;
 
 /* All ranks begin a phase together, and idle ranks sleep until the next one. */
@@ -35,6 +43,16 @@ xm_status_t xm_probe_finish_step(xm_probe_t *probe, const char *step, const doub
  * were not measured. */
 xm_status_t xm_probe_measure_fabric(xm_probe_t *probe);
 xm_status_t xm_probe_measure_nics(xm_probe_t *probe);
+
+/* Opens what params.collectives names, and leaves the rest of the budget to the links. */
+xm_status_t xm_probe_open_collectives(xm_probe_t *probe);
+
+/* Curves of all collectives on all kinds of axes, a step "<library> <collective> <axis>" for each:
+ * bytes, seconds and spread of each point. Nothing where no library is open. */
+xm_status_t xm_probe_measure_collectives(xm_probe_t *probe);
+
+/* Adds these curves, or the note, to the profile. */
+xm_status_t xm_probe_add_collectives(xm_probe_t *probe, xm_cluster_profile_t **profile);
 
 /* Name of the step of a host's direction. */
 char *xm_probe_nic_step(int host, bool out, char *buffer, size_t size);

@@ -8,6 +8,7 @@
 #include "comm/config.h"
 #include "comm/topology_private.h"
 #include "comm/topology_sysfs.h"
+#include "comm/topology_xml.h"
 
 enum { CLASS_NETWORK = 0x02, CLASS_DISPLAY = 0x03, CLASS_ACCELERATOR = 0x12 };
 
@@ -285,6 +286,10 @@ static xm_status_t create(const char *xml, const char *source, unsigned flags,
             goto destroy_topology;
         }
         remove_comments(clean);
+        status = xm_topology_check_xml(source, clean);
+        if (status < 0) {
+            goto free_clean;
+        }
         if (hwloc_topology_set_xmlbuffer(topology->hwloc, clean, (int)strlen(clean) + 1) != 0) {
             status = xm_error_set(XM_ERR_PARSE, "%s: not an hwloc topology (%s)", source,
                                   strerror(errno));

@@ -21,8 +21,10 @@
 /*
  * FAULT_POLL_EVERY: busy progress calls between two looks at the fault channel.
  * DRAIN_CALLS: progress calls that end the operations with a failed peer.
+ * SPIN_ROUNDS: idle progress calls of a spinning rank between two looks at the clock, which takes
+ * longer than one of them.
  */
-enum { FAULT_POLL_EVERY = 256, DRAIN_CALLS = 1000 };
+enum { FAULT_POLL_EVERY = 256, DRAIN_CALLS = 1000, SPIN_ROUNDS = 32 };
 
 /* How long the fault channel gets to name the culprit after a connection broke. */
 static const int64_t verdict_grace_ns = 250000000;
@@ -271,9 +273,11 @@ static xm_status_t wait_at_most(xm_worker_t *worker, int64_t deadline, int64_t l
     while (status == XM_OK) {
         int64_t now, woke, next = INT64_MAX, sleep = longest_sleep;
 
-        status = advance(worker, &moved);
-        if (status < 0 || moved) {
-            return status;
+        for (int round = worker->spin ? SPIN_ROUNDS : 1; round > 0 && status == XM_OK; --round) {
+            status = advance(worker, &moved);
+            if (status < 0 || moved) {
+                return status;
+            }
         }
         status = look_around(worker, &next);
         now = xm_worker_now(worker);

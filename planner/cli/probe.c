@@ -12,6 +12,7 @@
 #include "cli_support/options.h"
 #include "cli_support/progress.h"
 #include "comm/collective_import.h"
+#include "comm/collective_library.h"
 #include "comm/launcher.h"
 #include "comm/probe.h"
 #include "comm/text.h"
@@ -19,7 +20,13 @@
 #include "planner/cli/command.h"
 #include "planner/cli/probe_print.h"
 
-enum { DEFAULT_HOSTS = 2, DEFAULT_RANKS_PER_HOST = 2, MAX_ARGUMENTS = 128, CHANGED = 1 };
+enum {
+    DEFAULT_HOSTS = 2,
+    DEFAULT_RANKS_PER_HOST = 2,
+    MAX_ARGUMENTS = 128,
+    CHANGED = 1,
+    CALLER = 2
+};
 
 static const char program[] = "autopar probe";
 
@@ -32,6 +39,7 @@ typedef struct probe_options {
     const char *before, *after; /* profiles to compare */
     double threshold;           /* per cent */
     const char *import, *cluster, *axis, *collective;
+    const char *collectives; /* what of them to measure */
     bool json;
 } probe_options_t;
 
@@ -54,6 +62,13 @@ static xm_status_t check_options(const probe_options_t *o)
     if (o->resume && o->output == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--resume needs the -o FILE of the probe that was interrupted");
+    }
+    if (o->collectives != NULL && (o->after != NULL || o->import != NULL)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--collectives measures; NEW.json and --import do not");
+    }
+    if (o->collectives != NULL && xm_collective_check_choice(o->collectives) < 0) {
+        return xm_error_prefix(XM_ERR_INVALID_ARGUMENT, "--collectives");
     }
     if (o->import != NULL && (o->cluster == NULL || o->output == NULL || o->before != NULL)) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
@@ -116,6 +131,11 @@ static xm_status_t parse_options(int argc, char *const *argv, probe_options_t *o
          .minimum = 1,
          .maximum = 86400,
          .help = "Time to spend, about (default 60); what is not well known then is named."},
+        {.name = "collectives",
+         .kind = XM_CLI_STRING,
+         .target = &o->collectives,
+         .argument = "nccl|mpi|auto|none",
+         .help = "Measure collectives, too, of NCCL on GPUs or of MPI (default none)."},
         {.name = "resume",
          .kind = XM_CLI_FLAG,
          .target = &o->resume,
@@ -233,11 +253,14 @@ static int launch(const probe_options_t *o, int argc, char *const *argv)
     }
     params.argv = arguments;
     status = xm_launch(&params, &exit_code);
-    if (status != XM_OK) {
-        (void)xm_cli_fail(program, status);
-        return exit_code != 0 ? exit_code : 1;
+    if (status == XM_OK) {
+        return 0;
     }
-    return 0;
+    /* A rank that ends by itself has said why; of one that was killed only the parent knows. */
+    if (exit_code == 0 || exit_code > 128) {
+        (void)xm_cli_fail(program, status);
+    }
+    return exit_code != 0 ? exit_code : 1;
 }
 
 /* Prints what has changed; *changed tells whether it is more than the threshold allows. */
@@ -399,6 +422,7 @@ static xm_status_t measure(xm_worker_t *worker, const probe_options_t *o)
     params.budget = o->budget;
     params.partial = o->output != NULL ? partial : NULL;
     params.resume = o->resume;
+    params.collectives = o->collectives;
     params.max_bytes = o->max_bytes;
     params.repetitions = o->repetitions;
     params.progress = xm_cli_progress_update;
@@ -428,7 +452,8 @@ static xm_status_t measure(xm_worker_t *worker, const probe_options_t *o)
     return status;
 }
 
-static xm_status_t join(const xm_job_env_t *env, const probe_options_t *o)
+/* *quiet: all ranks have the same sentence, and rank 0 says it. */
+static xm_status_t join(const xm_job_env_t *env, const probe_options_t *o, bool *quiet)
 {
     xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
     xm_worker_t *worker;
@@ -440,6 +465,7 @@ static xm_status_t join(const xm_job_env_t *env, const probe_options_t *o)
         return status;
     }
     status = measure(worker, o);
+    *quiet = env->rank > 0 && xm_status_is_caller(status);
     xm_worker_destroy(worker, status == XM_OK ? NULL : xm_last_error());
     return status;
 }
@@ -458,6 +484,7 @@ static xm_status_t compare_files(const probe_options_t *o, int *code)
  */
 static xm_status_t probe(const probe_options_t *o, int argc, char *const *argv, int *code)
 {
+    bool quiet = false;
     xm_job_env_t env;
     bool child = xm_launch_listen_fd() >= 0;
     xm_status_t status = xm_job_env_read(&env);
@@ -469,7 +496,11 @@ static xm_status_t probe(const probe_options_t *o, int argc, char *const *argv, 
         *code = launch(o, argc, argv);
         return *code == 0 && o->before != NULL ? compare_files(o, code) : XM_OK;
     }
-    status = join(&env, o);
+    status = join(&env, o, &quiet);
+    if (quiet) {
+        *code = CALLER;
+        return XM_OK;
+    }
     if (status != XM_OK) {
         return xm_error_prefix(status, "rank %d", env.rank);
     }

@@ -16,6 +16,9 @@ enum { CUDA_SKIPPED = 77 };
  * CUDA does not survive a fork. */
 bool cuda_is_there(void);
 
+/* How many devices there are, asked in the same way. */
+int cuda_devices(void);
+
 /* Makes calls of the stand-in fail (cuda_double.h); "" none. */
 void cuda_fail(const char *faults);
 

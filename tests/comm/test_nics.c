@@ -112,6 +112,7 @@ static const struct {
     {"mlx5_1", XM_ERR_NOT_FOUND, "mlx5_0:1"},
     {"mlx5_0:3", XM_ERR_NOT_FOUND, "no network device 'mlx5_0:3'"},
     {"mlx5_0:", XM_ERR_NOT_FOUND, "no network device 'mlx5_0:'"},
+    {"mlx5_0:.", XM_ERR_NOT_FOUND, "no network device 'mlx5_0:.'"},
     {"eth0:1", XM_ERR_NOT_FOUND, "no network device 'eth0:1'"},
     {"eth0=", XM_ERR_PARSE, "rank 3: XM_NICS: rate of eth0: ''"},
     {"eth0=1Gbit", XM_ERR_PARSE, "rank 3: XM_NICS: rate of eth0: '1Gbit'"},

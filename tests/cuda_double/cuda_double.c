@@ -18,9 +18,14 @@ enum { STACK = 16 };
 static _Thread_local void *stack[STACK];
 static _Thread_local int depth;
 
+int cuda_double_device(const void *context)
+{
+    return (int)((const char *)context - contexts);
+}
+
 int double_current(void)
 {
-    return depth > 0 ? (int)((char *)stack[depth - 1] - contexts) : -1;
+    return depth > 0 ? cuda_double_device(stack[depth - 1]) : -1;
 }
 
 /* ---- faults -----------------------------------------------------------------------------------

@@ -13,6 +13,9 @@
  *    (memory_cuda_kernel.h).
  *  - Another process's memory can only be opened by its handle, and not by its owner.
  *
+ * Besides what crossmesh itself uses there is what a stand-in for a library on top of CUDA needs
+ * (tests/nccl_double): functions in streams, and the bytes behind addresses.
+ *
  * The environment: CUDA_DOUBLE_DEVICES (2), CUDA_DOUBLE_DELAY_US before each step of a stream
  * (100), and CUDA_DOUBLE_FAIL, a list "cuLaunchKernel=701,cuMemAlloc_v2=2@3": these calls fail with
  * these results, from the third call on in the second example. "step=700@5" is no call: the fifth
@@ -30,6 +33,15 @@
 #define DOUBLE_PROTOTYPE(name, parameters) XM_API int name parameters;
 XM_CUDA_TABLE(DOUBLE_PROTOTYPE)
 #undef DOUBLE_PROTOTYPE
+
+/* Calls a function from the stream's thread, also on a lost device. */
+XM_API int cuLaunchHostFunc(void *stream, void (*function)(void *arg), void *arg);
+
+/* The device of a context. */
+XM_API int cuda_double_device(const void *context);
+
+/* The bytes behind a device's or host's [address, address + size); NULL: not allowed. */
+XM_API char *cuda_double_bytes(const void *address, size_t size);
 
 enum { DOUBLE_MAX_DEVICES = 8 };
 
@@ -60,7 +72,13 @@ typedef struct double_allocation {
 
 typedef struct double_event double_event_t;
 
-typedef enum { DOUBLE_COPY, DOUBLE_KERNEL, DOUBLE_RECORD, DOUBLE_WAIT } double_step_kind_t;
+typedef enum {
+    DOUBLE_COPY,
+    DOUBLE_KERNEL,
+    DOUBLE_RECORD,
+    DOUBLE_WAIT,
+    DOUBLE_CALL
+} double_step_kind_t;
 
 /* A step of a stream. */
 typedef struct double_step {
@@ -71,6 +89,8 @@ typedef struct double_step {
     int unit; /* of a kernel */
     double_event_t *event;
     uint64_t version; /* of the event: to wait for, or to set */
+    void (*function)(void *arg);
+    void *arg;
 } double_step_t;
 
 typedef struct double_stream {

@@ -43,6 +43,11 @@ static int do_step(const double_step_t *step)
 {
     int fault = step->kind == DOUBLE_WAIT ? 0 : double_fault("step");
 
+    if (step->kind == DOUBLE_CALL) {
+        (void)pthread_mutex_unlock(&double_state.lock);
+        step->function(step->arg);
+        (void)pthread_mutex_lock(&double_state.lock);
+    }
     if (double_state.lost != 0 || fault != 0) {
         return fault != 0 ? fault : double_state.lost;
     }
@@ -60,6 +65,8 @@ static int do_step(const double_step_t *step)
         while (step->event->done < step->version && double_state.lost == 0) {
             (void)pthread_cond_wait(&double_state.changed, &double_state.lock);
         }
+        return XM_CU_SUCCESS;
+    case DOUBLE_CALL:
         return XM_CU_SUCCESS;
     }
     return XM_CU_INVALID_VALUE;
@@ -243,6 +250,24 @@ int cuStreamWaitEvent(void *stream, void *event, unsigned flags)
         result = double_put(stream, &step);
     }
     return leave(result);
+}
+
+int cuLaunchHostFunc(void *stream, void (*function)(void *arg), void *arg)
+{
+    double_step_t step = {.kind = DOUBLE_CALL, .function = function, .arg = arg};
+    int result = enter("cuLaunchHostFunc", 1);
+
+    return leave(result == XM_CU_SUCCESS ? double_put(stream, &step) : result);
+}
+
+char *cuda_double_bytes(const void *address, size_t size)
+{
+    char *bytes;
+
+    (void)pthread_mutex_lock(&double_state.lock);
+    bytes = double_bytes((uint64_t)(uintptr_t)address, size);
+    (void)pthread_mutex_unlock(&double_state.lock);
+    return bytes;
 }
 
 int cuEventCreate(void **event, unsigned flags)

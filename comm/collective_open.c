@@ -1,0 +1,114 @@
+/* Which library of collectives is measured, and the module through which MPI is reached. */
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/collective_library.h"
+#include "comm/collective_mpi.h"
+#include "comm/collective_nccl.h"
+#include "comm/text.h"
+
+enum { NONE, AUTO, NCCL, MPI, CHOICES };
+
+static const char *const choices[CHOICES] = {"none", "auto", "nccl", "mpi"};
+static const char module_name[] = "libcrossmesh-mpi.so";
+
+typedef xm_status_t open_t(const xm_collective_job_t *job, xm_collective_library_t **library);
+
+/* Beside this library, else wherever the loader looks. MPI's own plugins want its symbols global.
+ * It stays loaded, because MPI does not like to go. */
+static xm_status_t load_module(open_t **open)
+{
+    enum { FLAGS = RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE };
+    static const char anchor;
+    char path[PATH_MAX];
+    void *module = NULL, *symbol = NULL;
+    Dl_info info;
+
+    if (dladdr(&anchor, &info) != 0 && strrchr(info.dli_fname, '/') != NULL) {
+        const char *end = strrchr(info.dli_fname, '/');
+
+        if (snprintf(path, sizeof(path), "%.*s/%s", (int)(end - info.dli_fname), info.dli_fname,
+                     module_name) < (int)sizeof(path)) {
+            module = dlopen(path, FLAGS);
+        }
+    }
+    if (module == NULL) {
+        module = dlopen(module_name, FLAGS);
+    }
+    if (module != NULL) {
+        symbol = dlsym(module, XM_COLLECTIVE_MPI_SYMBOL);
+    }
+    if (symbol == NULL) {
+        const char *reason = dlerror();
+
+        return xm_error_set(XM_ERR_UNSUPPORTED, "no MPI: %s",
+                            reason != NULL ? reason : module_name);
+    }
+    memcpy(open, &symbol, sizeof(symbol));
+    return XM_OK;
+}
+
+static xm_status_t open_mpi(const xm_collective_job_t *job, xm_collective_library_t **library)
+{
+    open_t *open = NULL;
+    xm_status_t status = xm_collective_agree(job, load_module(&open));
+
+    return status == XM_OK ? open(job, library) : status;
+}
+
+static xm_status_t parse(const char *choice, int *value)
+{
+    return xm_text_choose("library of collectives", choice, choices, CHOICES, value);
+}
+
+xm_status_t xm_collective_check_choice(const char *choice)
+{
+    int value;
+
+    return parse(choice, &value);
+}
+
+/* The first that all ranks can use. */
+static xm_status_t open_any(const xm_collective_job_t *job, xm_collective_library_t **library,
+                            char *note, size_t note_size)
+{
+    static open_t *const order[] = {xm_collective_nccl_open, open_mpi};
+    size_t length = (size_t)snprintf(note, note_size, "collectives were not measured");
+
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); ++i) {
+        xm_status_t status = order[i](job, library);
+
+        if (status != XM_ERR_UNSUPPORTED) {
+            return status;
+        }
+        length += (size_t)snprintf(note + length, note_size - length, "%s %s", i == 0 ? ":" : ";",
+                                   xm_last_error());
+        length = length < note_size ? length : note_size - 1;
+    }
+    return XM_OK;
+}
+
+xm_status_t xm_collective_open(const char *choice, const xm_collective_job_t *job,
+                               xm_collective_library_t **library, char *note, size_t note_size)
+{
+    int value;
+    xm_status_t status = parse(choice, &value);
+
+    *library = NULL;
+    note[0] = '\0';
+    if (status < 0) {
+        return status;
+    }
+    switch (value) {
+    case AUTO:
+        return open_any(job, library, note, note_size);
+    case NCCL:
+        return xm_collective_nccl_open(job, library);
+    case MPI:
+        return open_mpi(job, library);
+    default:
+        return XM_OK;
+    }
+}
