@@ -128,9 +128,6 @@ void shape_rule_elementwise(shape_rule_t *op, double flops, bool linear)
     open_all(op, out);
     for (int t = 0; t < out; ++t) {
         tie_broadcast(op, t, out);
-        /* One number goes with anything. */
-        op->rule.ignored[t] = out > 1 && hlo_type_elements(op->rule.type[t]) <= 1 &&
-                              hlo_type_elements(&op->made[0]) > 1;
     }
     hlo_rule_close(&op->rule);
 }

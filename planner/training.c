@@ -400,9 +400,11 @@ static xm_status_t op_backward(expansion_t *x, int id)
         read_saved(&reading, &op, 0);
         read_saved(&reading, &op, 1);
         return finish_single(x, id, &op, &reading, 0, AP_OP_GRADIENT, points);
-    case AP_OP_EMBEDDING:
-        read_saved(&reading, &op, 0);
-        return finish_single(x, id, &op, &reading, 1, AP_OP_GRADIENT, 0);
+    case AP_OP_EMBEDDING: /* indices may be constants and missing */
+        if (op.operand_count > 1) {
+            read_saved(&reading, &op, 0);
+        }
+        return finish_single(x, id, &op, &reading, op.operand_count - 1, AP_OP_GRADIENT, 0);
     case AP_OP_GRADIENT:
     case AP_OP_UPDATE:
     case AP_OP_KIND_COUNT:
