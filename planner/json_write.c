@@ -13,8 +13,8 @@ enum { NAME_TEXT = 300 };
 
 typedef struct json_writer {
     const ap_graph_t *graph;
-    json_t *taken;         /* names */
-    const char **op_names; /* unique; owned by `taken`, as keys */
+    json_t *taken;         /* names, with the number last put behind them */
+    const char **op_names; /* unique; keys of `taken` */
     bool failed;
 } json_writer_t;
 
@@ -67,34 +67,35 @@ static bool is_free(const json_writer_t *w, const char *name, int results)
 static const char *take_name(json_writer_t *w, const char *wanted, int results)
 {
     json_t *clean = text_json(wanted);
-    char name[NAME_TEXT], text[NAME_TEXT + 16];
-    const char *key = NULL;
-    int count = 1;
+    char name[NAME_TEXT], base[NAME_TEXT], text[NAME_TEXT + 16];
+    json_int_t count;
+    void *iterator;
 
     if (clean == NULL) {
         w->failed = true;
         return "";
     }
     (void)snprintf(name, sizeof(name), "%.180s", json_string_value(clean));
+    (void)snprintf(base, sizeof(base), "%s", name);
+    count = json_integer_value(json_object_get(w->taken, base));
     while (!is_free(w, name, results)) {
-        (void)snprintf(name, sizeof(name), "%.180s~%d", json_string_value(clean), ++count);
+        (void)snprintf(name, sizeof(name), "%.180s~%" JSON_INTEGER_FORMAT,
+                       json_string_value(clean), ++count);
     }
     json_decref(clean);
     for (int r = results - 1; r >= 0; --r) {
         (void)snprintf(text, sizeof(text), r == 0 ? "%s" : "%s.%d", name, r);
-        set(w, w->taken, text, json_true());
+        set(w, w->taken, text, json_integer(1));
     }
-    /* The key that is kept belongs to the table of names. */
-    {
-        void *iterator = json_object_iter_at(w->taken, name);
-
-        key = iterator != NULL ? json_object_iter_key(iterator) : NULL;
+    if (count > 1) { /* the next of this name goes on from here */
+        set(w, w->taken, base, json_integer(count));
     }
-    w->failed = w->failed || key == NULL;
-    return key != NULL ? key : "";
+    iterator = json_object_iter_at(w->taken, name);
+    w->failed = w->failed || iterator == NULL;
+    return iterator != NULL ? json_object_iter_key(iterator) : "";
 }
 
-/* Names of all tensors: inputs and parameters first, then results after their operators. */
+/* Names of tensors; results are called after their operators. */
 typedef struct names {
     const char **tensor; /* of inputs and parameters */
 } names_t;

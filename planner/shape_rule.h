@@ -20,7 +20,7 @@
 
 #include "planner/hlo_rule.h"
 
-enum { SHAPE_MAX_RESULTS = 8 };
+enum { SHAPE_MAX_RESULTS = 16 };
 
 typedef struct shape_rule {
     hlo_rule_t rule;

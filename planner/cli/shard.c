@@ -198,24 +198,24 @@ static void print_choice(const ap_shard_problem_t *problem, const int *choice,
 }
 
 /* Operators of a file that have no rule of their own. */
-static void print_unknown(const ap_hlo_notes_t *notes)
+static void print_unknown(const ap_frontend_notes_t *notes)
 {
-    for (int i = 0; notes != NULL && i < ap_hlo_notes_count(notes); ++i) {
+    for (int i = 0; notes != NULL && i < ap_frontend_notes_count(notes); ++i) {
         int count;
-        const char *name = ap_hlo_notes_get(notes, i, &count);
+        const char *name = ap_frontend_notes_get(notes, i, &count);
 
         (void)printf("%s%s x%d%s", i == 0 ? "without a rule, kept whole: " : ", ", name, count,
-                     i + 1 == ap_hlo_notes_count(notes) ? "\n" : "");
+                     i + 1 == ap_frontend_notes_count(notes) ? "\n" : "");
     }
 }
 
-static json_t *unknown_json(const ap_hlo_notes_t *notes)
+static json_t *unknown_json(const ap_frontend_notes_t *notes)
 {
     json_t *list = json_array();
 
-    for (int i = 0; notes != NULL && i < ap_hlo_notes_count(notes); ++i) {
+    for (int i = 0; notes != NULL && i < ap_frontend_notes_count(notes); ++i) {
         int count;
-        const char *name = ap_hlo_notes_get(notes, i, &count);
+        const char *name = ap_frontend_notes_get(notes, i, &count);
 
         (void)json_array_append_new(list, json_pack("{s:s, s:i}", "name", name, "count", count));
     }
@@ -223,7 +223,7 @@ static json_t *unknown_json(const ap_hlo_notes_t *notes)
 }
 
 static xm_status_t print_json(const ap_shard_problem_t *problem, const int *choice,
-                              const ap_intra_op_result_t *result, const ap_hlo_notes_t *notes)
+                              const ap_intra_op_result_t *result, const ap_frontend_notes_t *notes)
 {
     int nodes = ap_shard_problem_get(problem)->nodes;
     json_t *list = json_array(), *document;
@@ -252,7 +252,7 @@ static xm_status_t print_json(const ap_shard_problem_t *problem, const int *choi
 }
 
 static xm_status_t solve(const shard_options_t *o, const ap_graph_t *graph,
-                         const ap_hlo_notes_t *notes, const ap_cost_mesh_t *mesh, bool seconds)
+                         const ap_frontend_notes_t *notes, const ap_cost_mesh_t *mesh, bool seconds)
 {
     ap_shard_params_t params = AP_SHARD_PARAMS_INIT;
     ap_intra_op_options_t options = AP_INTRA_OP_OPTIONS_INIT;
@@ -294,7 +294,7 @@ static xm_status_t solve(const shard_options_t *o, const ap_graph_t *graph,
 }
 
 static xm_status_t make_training_graph(const char *name, const shard_options_t *o,
-                                       ap_graph_t **graph, ap_hlo_notes_t **notes)
+                                       ap_graph_t **graph, ap_frontend_notes_t **notes)
 {
     ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
     ap_graph_t *forward;
@@ -324,7 +324,7 @@ static xm_status_t run(const char *name, const shard_options_t *o)
     ap_cost_model_t *model = NULL;
     ap_cost_mesh_t *mesh = NULL;
     ap_graph_t *graph = NULL;
-    ap_hlo_notes_t *notes = NULL;
+    ap_frontend_notes_t *notes = NULL;
     int shape[2];
     xm_status_t status = parse_mesh(o->mesh, shape);
 
@@ -340,7 +340,7 @@ static xm_status_t run(const char *name, const shard_options_t *o)
     if (status == XM_OK) {
         status = solve(o, graph, notes, mesh, profile != NULL);
     }
-    ap_hlo_notes_destroy(notes);
+    ap_frontend_notes_destroy(notes);
     ap_graph_destroy(graph);
     ap_cost_mesh_destroy(mesh);
     ap_cost_model_destroy(model);
