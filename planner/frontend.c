@@ -63,7 +63,7 @@ static xm_status_t load_file(const char *path, const ap_frontend_params_t *param
                              ap_graph_t **graph, ap_frontend_notes_t **notes)
 {
     ap_onnx_params_t onnx = AP_ONNX_PARAMS_INIT;
-    file_kind_t kind;
+    file_kind_t kind = FILE_ONNX;
     xm_status_t status = look_into(path, &kind);
 
     if (status != XM_OK) {

@@ -36,8 +36,8 @@ typedef struct ap_frontend_params {
 
 /**
  * The graph as the model or file has it. @p notes (may be NULL) are the operators without a rule,
- * an empty list where there can be none. Refused: what the front end refuses, and a size that is not
- * for this kind of model.
+ * an empty list where there can be none. Refused: what the front end refuses, and a size that is
+ * not for this kind of model.
  */
 XM_API xm_status_t ap_frontend_load(const char *model, const ap_frontend_params_t *params,
                                     ap_graph_t **graph, ap_frontend_notes_t **notes);

@@ -27,6 +27,7 @@ XM_API xm_status_t ap_hlo_from_text(const char *text, size_t size, const char *n
                                     ap_graph_t **graph, ap_frontend_notes_t **notes);
 
 /** As ap_hlo_from_text(); the file is mapped, not loaded, so literals in it cost no memory. */
-XM_API xm_status_t ap_hlo_from_file(const char *path, ap_graph_t **graph, ap_frontend_notes_t **notes);
+XM_API xm_status_t ap_hlo_from_file(const char *path, ap_graph_t **graph,
+                                    ap_frontend_notes_t **notes);
 
 #endif

@@ -79,9 +79,8 @@ static xm_status_t read_tensor(json_reader_t *r, const json_t *object)
         status = json_get_dtype(r, object, "dtype", &dtype);
     }
     if (status == XM_OK) {
-        status = ap_graph_add_tensor(r->graph, name,
-                                     kind == 0 ? AP_TENSOR_INPUT : AP_TENSOR_PARAMETER, &shape,
-                                     dtype, &id);
+        status = ap_graph_add_tensor(
+            r->graph, name, kind == 0 ? AP_TENSOR_INPUT : AP_TENSOR_PARAMETER, &shape, dtype, &id);
     }
     return status == XM_OK ? define(r, r->tensors, name, id) : status;
 }
@@ -159,9 +158,8 @@ static xm_status_t read_sizes(json_reader_t *r, const json_t *object, char *text
                                "letter",
                                letter);
         }
-        length += (size_t)snprintf(text + length, size - length,
-                                   "%s%s=%" JSON_INTEGER_FORMAT, length > 0 ? "," : "", letter,
-                                   json_integer_value(value));
+        length += (size_t)snprintf(text + length, size - length, "%s%s=%" JSON_INTEGER_FORMAT,
+                                   length > 0 ? "," : "", letter, json_integer_value(value));
     }
     return XM_OK;
 }
@@ -291,12 +289,35 @@ static xm_status_t define_results(json_reader_t *r, const char *name, const int 
 
 static xm_status_t read_op(json_reader_t *r, const json_t *ops, size_t position)
 {
-    static const char *const keys[] = {
-        "name",     "kind",  "operands", "phase",     "layer",   "repeat",         "flops",
-        "dtype",    "rule",  "whole",    "permuted",  "sizes",   "linear",         "forward",
-        "equation", "dim",   "dims",     "keep",      "groups",  "differentiates", "parts",
-        "shape",    "order", "window",   "stride",    "padding", "dilation",       "results",
-        "flops_per_element"};
+    static const char *const keys[] = {"name",
+                                       "kind",
+                                       "operands",
+                                       "phase",
+                                       "layer",
+                                       "repeat",
+                                       "flops",
+                                       "dtype",
+                                       "rule",
+                                       "whole",
+                                       "permuted",
+                                       "sizes",
+                                       "linear",
+                                       "forward",
+                                       "equation",
+                                       "dim",
+                                       "dims",
+                                       "keep",
+                                       "groups",
+                                       "differentiates",
+                                       "parts",
+                                       "shape",
+                                       "order",
+                                       "window",
+                                       "stride",
+                                       "padding",
+                                       "dilation",
+                                       "results",
+                                       "flops_per_element"};
     static const char *const phases[] = {"forward", "backward", "update"};
     const json_t *object = json_array_get(ops, position);
     json_op_t op = {.count = 0, .repeat = 1};

@@ -4,8 +4,8 @@
  *
  * An operator either spells out its sharding rule, or names what it is and the front end derives
  * rule, result shapes and FLOPs ("kind": "conv", "stride": [2, 2]). docs/graph.md has the format,
- * docs/graph.schema.json its schema. What ap_json_text() writes, ap_json_from_text() reads back as a
- * graph with the same operators, rules, costs and layers; names that come twice are made unique.
+ * docs/graph.schema.json its schema. What ap_json_text() writes, ap_json_from_text() reads back as
+ * a graph with the same operators, rules, costs and layers; names that come twice are made unique.
  *
  * @code
  *     status = ap_json_from_file("model.json", &graph);

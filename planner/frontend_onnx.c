@@ -30,8 +30,9 @@ xm_status_t onnx_tensor_type(onnx_build_t *b, const Onnx__TensorProto *tensor, c
                             b->file, name);
     }
     if (tensor->n_dims > AP_MAX_RANK) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "%s: the tensor '%.120s' has more than %d dimensions",
-                            b->file, name, AP_MAX_RANK);
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "%s: the tensor '%.120s' has more than %d dimensions", b->file, name,
+                            AP_MAX_RANK);
     }
     for (size_t d = 0; d < tensor->n_dims; ++d) {
         if (tensor->dims[d] < 0 ||
@@ -123,9 +124,8 @@ static xm_status_t list_declared(onnx_build_t *b)
                                                ? b->proto->value_info[i]
                                                : b->proto->output[i - b->proto->n_value_info];
 
-        if (info->name != NULL &&
-            json_object_set_new_nocheck(b->declared, info->name, json_integer((json_int_t)i)) !=
-                0) {
+        if (info->name != NULL && json_object_set_new_nocheck(b->declared, info->name,
+                                                              json_integer((json_int_t)i)) != 0) {
             return no_memory(b->file);
         }
     }
@@ -176,7 +176,8 @@ static xm_status_t build(onnx_build_t *b)
         status = onnx_build_node(b, i);
     }
     if (status == XM_OK && ap_graph_ops(b->graph) == 0) {
-        return xm_error_set(XM_ERR_PARSE, "%s: the model computes nothing from its inputs", b->file);
+        return xm_error_set(XM_ERR_PARSE, "%s: the model computes nothing from its inputs",
+                            b->file);
     }
     if (status == XM_OK) {
         status = set_loss(b);
@@ -269,10 +270,11 @@ xm_status_t ap_onnx_from_bytes(const void *bytes, size_t size, const char *name,
     if (status == XM_OK) {
         model = onnx__model_proto__unpack(NULL, length, shrunk);
         if (model == NULL) {
-            status = xm_error_set(XM_ERR_PARSE,
-                                  "%s: the bytes do not follow ONNX's schema: no ONNX model, or cut "
-                                  "off",
-                                  name);
+            status =
+                xm_error_set(XM_ERR_PARSE,
+                             "%s: the bytes do not follow ONNX's schema: no ONNX model, or cut "
+                             "off",
+                             name);
         }
     }
     free(shrunk);

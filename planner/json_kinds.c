@@ -59,6 +59,17 @@ static xm_status_t read_matmul(kind_reader_t *k)
     return XM_OK;
 }
 
+static xm_status_t read_bias(kind_reader_t *k)
+{
+    int dim;
+    xm_status_t status = read_dim(k, 0, -1, &dim);
+
+    if (status == XM_OK) {
+        shape_rule_bias(k->op, dim);
+    }
+    return status;
+}
+
 static xm_status_t read_reduce(kind_reader_t *k)
 {
     int64_t dims[AP_MAX_RANK];
@@ -144,8 +155,8 @@ static xm_status_t read_split(kind_reader_t *k)
     xm_status_t status = read_dim(k, 0, -1, &dim);
 
     if (status == XM_OK) {
-        status = json_get_ints(k->r, k->object, "parts", 1, INT64_MAX, AP_MAX_RESULTS, parts,
-                               &count);
+        status =
+            json_get_ints(k->r, k->object, "parts", 1, INT64_MAX, AP_MAX_RESULTS, parts, &count);
     }
     if (status == XM_OK && count == 0) {
         return json_refuse(k->r, NULL, "'parts' is missing or empty");
@@ -331,14 +342,23 @@ static xm_status_t read_custom(kind_reader_t *k)
 static const struct {
     const char *name;
     xm_status_t (*read)(kind_reader_t *k);
-} kinds[] = {{"einsum", read_einsum},         {"elementwise", read_elementwise},
-             {"matmul", read_matmul},         {"reduce", read_reduce},
-             {"layer_norm", read_layer_norm}, {"softmax", read_softmax},
-             {"embedding", read_embedding},   {"cross_entropy", read_cross_entropy},
-             {"split", read_split},           {"reshape", read_reshape},
-             {"transpose", read_transpose},   {"broadcast", read_broadcast},
-             {"slice", read_slice},           {"concat", read_concat},
-             {"conv", read_conv},             {"pool", read_pool},
+} kinds[] = {{"einsum", read_einsum},
+             {"elementwise", read_elementwise},
+             {"matmul", read_matmul},
+             {"bias", read_bias},
+             {"reduce", read_reduce},
+             {"layer_norm", read_layer_norm},
+             {"softmax", read_softmax},
+             {"embedding", read_embedding},
+             {"cross_entropy", read_cross_entropy},
+             {"split", read_split},
+             {"reshape", read_reshape},
+             {"transpose", read_transpose},
+             {"broadcast", read_broadcast},
+             {"slice", read_slice},
+             {"concat", read_concat},
+             {"conv", read_conv},
+             {"pool", read_pool},
              {"custom", read_custom}};
 
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };

@@ -35,8 +35,7 @@ xm_status_t json_get_dtype(json_reader_t *r, const json_t *object, const char *k
 xm_status_t json_check_keys(json_reader_t *r, const json_t *object, const char *const *keys,
                             size_t count);
 /* A failure at member `key` (or at the object itself when NULL). */
-xm_status_t json_refuse(json_reader_t *r, const char *key, const char *format, ...)
-    XM_PRINTF(3, 4);
+xm_status_t json_refuse(json_reader_t *r, const char *key, const char *format, ...) XM_PRINTF(3, 4);
 
 /* One operator whose operands are known. */
 typedef struct json_op {

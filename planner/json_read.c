@@ -33,9 +33,9 @@ static const char *type_name(const json_t *value)
 static xm_status_t wrong_type(json_reader_t *r, const json_t *value, const char *key,
                               const char *expected)
 {
-    return value == NULL ? json_refuse(r, NULL, "the key '%s' is missing", key)
-                         : json_refuse(r, key, "'%s' is %s; it must be %s", key, type_name(value),
-                                       expected);
+    return value == NULL
+               ? json_refuse(r, NULL, "the key '%s' is missing", key)
+               : json_refuse(r, key, "'%s' is %s; it must be %s", key, type_name(value), expected);
 }
 
 xm_status_t json_get_string(json_reader_t *r, const json_t *object, const char *key,
@@ -95,10 +95,9 @@ xm_status_t json_get_int(json_reader_t *r, const json_t *object, const char *key
         return wrong_type(r, value, key, "an integer");
     }
     if (json_integer_value(value) < minimum || json_integer_value(value) > maximum) {
-        return json_refuse(r, key,
-                           "'%s' is %" JSON_INTEGER_FORMAT "; it must be in %" PRId64
-                           " to %" PRId64,
-                           key, json_integer_value(value), minimum, maximum);
+        return json_refuse(
+            r, key, "'%s' is %" JSON_INTEGER_FORMAT "; it must be in %" PRId64 " to %" PRId64, key,
+            json_integer_value(value), minimum, maximum);
     }
     *number = json_integer_value(value);
     return XM_OK;
@@ -146,11 +145,10 @@ xm_status_t json_get_shape(json_reader_t *r, const json_t *object, const char *k
         return wrong_type(r, NULL, key, "a list of dimensions");
     }
     memset(shape, 0, sizeof(*shape));
-    status =
-        json_get_ints(r, object, key, 1, INT64_MAX, AP_MAX_RANK, shape->dims, &shape->rank);
+    status = json_get_ints(r, object, key, 1, INT64_MAX, AP_MAX_RANK, shape->dims, &shape->rank);
     for (int d = 0; d < shape->rank && status == XM_OK; ++d) {
-        if (__builtin_mul_overflow(elements, shape->dims[d], &elements) ||
-            elements > (int64_t)1 << 62) {
+        if (__builtin_mul_overflow(elements, shape->dims[d], &elements) || elements > (int64_t)1
+                                                                                          << 62) {
             return json_refuse(r, key, "'%s' has more than 2^62 elements", key);
         }
     }

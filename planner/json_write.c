@@ -79,8 +79,8 @@ static const char *take_name(json_writer_t *w, const char *wanted, int results)
     (void)snprintf(base, sizeof(base), "%s", name);
     count = json_integer_value(json_object_get(w->taken, base));
     while (!is_free(w, name, results)) {
-        (void)snprintf(name, sizeof(name), "%.180s~%" JSON_INTEGER_FORMAT,
-                       json_string_value(clean), ++count);
+        (void)snprintf(name, sizeof(name), "%.180s~%" JSON_INTEGER_FORMAT, json_string_value(clean),
+                       ++count);
     }
     json_decref(clean);
     for (int r = results - 1; r >= 0; --r) {

@@ -57,7 +57,7 @@ xm_status_t onnx_bind(onnx_build_t *b, const char *name, const onnx_value_t *val
         return xm_error_set(XM_ERR_PARSE, "%s: '%.120s' is made twice", b->file, name);
     }
     return json_object_set_new_nocheck(b->names, name, json_integer(at)) == 0 ? XM_OK
-                                                                                 : no_memory(b);
+                                                                              : no_memory(b);
 }
 
 /* Size of a symbolic dimension, or 0. */
@@ -143,9 +143,9 @@ xm_status_t onnx_tensor(onnx_build_t *b, onnx_value_t *value, int *tensor)
     xm_status_t status = XM_OK;
 
     if (value->tensor == HLO_FREE_OPERAND && value->input && !value->type.empty) {
-        status = ap_graph_add_tensor(
-            b->graph, value->name, value->parameter ? AP_TENSOR_PARAMETER : AP_TENSOR_INPUT,
-            &value->type.shape, value->type.dtype, &value->tensor);
+        status = ap_graph_add_tensor(b->graph, value->name,
+                                     value->parameter ? AP_TENSOR_PARAMETER : AP_TENSOR_INPUT,
+                                     &value->type.shape, value->type.dtype, &value->tensor);
         if (status != XM_OK) {
             return xm_error_prefix(status, "%s", b->file);
         }
@@ -213,7 +213,8 @@ static xm_status_t add_operator(onnx_node_t *n, const char *name, onnx_value_t *
     return status;
 }
 
-/* Results by their names; those that the rule does not have are free when the file declares them. */
+/* Results by their names; those that the rule does not have are free when the file declares them.
+ */
 static xm_status_t bind_results(onnx_node_t *n, onnx_value_t *const *made, int results)
 {
     for (size_t r = 0; r < n->proto->n_output; ++r) {
@@ -272,8 +273,9 @@ static void unknown(onnx_node_t *n)
             break;
         }
         if (!onnx_declared(n->b, n->proto->output[r], &type)) {
-            onnx_fail(n, "there is no rule for this operator, and the file does not tell the shape "
-                         "of its result '%.80s'",
+            onnx_fail(n,
+                      "there is no rule for this operator, and the file does not tell the shape "
+                      "of its result '%.80s'",
                       n->proto->output[r]);
             return;
         }
@@ -371,6 +373,33 @@ static xm_status_t add_slices(onnx_node_t *n, const shape_rule_t *split)
     return status == XM_OK ? bind_results(n, made, results) : status;
 }
 
+/* The product first, then the sum: each has its own derivative. */
+static xm_status_t add_biased(onnx_node_t *n, onnx_value_t **made)
+{
+    onnx_value_t *bias = n->bias;
+    const hlo_type_t *types[2];
+    char name[NAME_TEXT];
+    xm_status_t status;
+
+    (void)snprintf(name, sizeof(name), "%.180s.product", n->name);
+    status = add_operator(n, name, made);
+    if (status != XM_OK) {
+        return status;
+    }
+    types[0] = &made[0]->type;
+    types[1] = &bias->type;
+    n->read[0] = made[0];
+    n->read[1] = bias;
+    n->reads = 2;
+    shape_rule_begin(&n->op, n->place, types, 2);
+    if (n->bias_dim >= 0) {
+        shape_rule_bias(&n->op, n->bias_dim);
+    } else {
+        shape_rule_elementwise(&n->op, 1, true);
+    }
+    return add_operator(n, n->name, made);
+}
+
 static xm_status_t finish_node(onnx_node_t *n, bool known)
 {
     onnx_value_t *made[SHAPE_MAX_RESULTS] = {NULL};
@@ -386,7 +415,7 @@ static xm_status_t finish_node(onnx_node_t *n, bool known)
     if (n->op.rule.kind == AP_OP_SPLIT && n->op.rule.results > AP_MAX_RESULTS) {
         return add_slices(n, &n->op);
     }
-    status = add_operator(n, n->name, made);
+    status = n->bias != NULL ? add_biased(n, made) : add_operator(n, n->name, made);
     if (status == XM_OK && !known) {
         status = note_unknown(n);
     }
@@ -428,10 +457,11 @@ static xm_status_t find_inputs(onnx_node_t *n, size_t index)
             continue;
         }
         if (is_made_later(n->b, index, proto->input[i])) {
-            onnx_fail(n,
-                      "input %zu, '%.80s', is made by this node or a later one: nodes must stand in "
-                      "order, without circles",
-                      i, proto->input[i]);
+            onnx_fail(
+                n,
+                "input %zu, '%.80s', is made by this node or a later one: nodes must stand in "
+                "order, without circles",
+                i, proto->input[i]);
         } else {
             onnx_fail(n, "input %zu, '%.80s', is made by nothing", i, proto->input[i]);
         }

@@ -1,6 +1,6 @@
 /*
- * From the nodes of an ONNX graph to operators: values, attributes, and what every operator's reader
- * needs. Private to the ONNX front end.
+ * From the nodes of an ONNX graph to operators: values, attributes, and what every operator's
+ * reader needs. Private to the ONNX front end.
  */
 #ifndef AP_PLANNER_ONNX_BUILD_H
 #define AP_PLANNER_ONNX_BUILD_H
@@ -21,10 +21,10 @@ enum {
 typedef struct onnx_value {
     const char *name;
     hlo_type_t type;
-    int tensor;       /* of the graph; HLO_FREE_OPERAND: none (yet) */
-    bool input;       /* becomes an input or a parameter when it is first read as data */
+    int tensor; /* of the graph; HLO_FREE_OPERAND: none (yet) */
+    bool input; /* becomes an input or a parameter when it is first read as data */
     bool parameter;
-    double *numbers;  /* the elements, where they are known; else NULL */
+    double *numbers; /* the elements, where they are known; else NULL */
 } onnx_value_t;
 
 typedef struct onnx_build {
@@ -34,8 +34,8 @@ typedef struct onnx_build {
     ap_graph_t *graph;
     ap_frontend_notes_t *notes;
     hlo_arena_t arena;
-    json_t *names;       /* value numbers by name */
-    json_t *declared;    /* value_info numbers by name */
+    json_t *names;    /* value numbers by name */
+    json_t *declared; /* value_info numbers by name */
     onnx_value_t **values;
     int count, room;
     const ap_onnx_params_t *params;
@@ -55,6 +55,8 @@ typedef struct onnx_node {
     int reads;
     double *numbers;     /* of result 0, when they are known */
     onnx_value_t *alias; /* result 0 is this value as it is */
+    onnx_value_t *bias;  /* to be added to result 0 */
+    int bias_dim;        /* along this dimension; -1: it broadcasts */
     xm_status_t status;
 } onnx_node_t;
 

@@ -191,9 +191,8 @@ static bool fold_elementwise(onnx_node_t *n, int64_t elements)
         for (int k = 0; k < n->reads; ++k) {
             x[k] = n->read[k]->numbers[broadcast_at(&n->read[k]->type.shape, to, i)];
         }
-        n->numbers[i] = n->reads > 3 || (n->reads > 2 && !is_op(n, "Where"))
-                            ? NAN
-                            : compute(n, x, n->reads);
+        n->numbers[i] =
+            n->reads > 3 || (n->reads > 2 && !is_op(n, "Where")) ? NAN : compute(n, x, n->reads);
         if (isnan(n->numbers[i])) {
             return false;
         }
@@ -211,8 +210,8 @@ static bool fold_same(onnx_node_t *n, int64_t elements)
 static bool fold_expand(onnx_node_t *n, int64_t elements)
 {
     for (int64_t i = 0; i < elements; ++i) {
-        n->numbers[i] = n->read[0]->numbers[broadcast_at(&n->read[0]->type.shape,
-                                                         &n->op.made[0].shape, i)];
+        n->numbers[i] =
+            n->read[0]->numbers[broadcast_at(&n->read[0]->type.shape, &n->op.made[0].shape, i)];
     }
     return true;
 }
@@ -340,7 +339,7 @@ void onnx_fold(onnx_node_t *n)
     int64_t elements;
     double *numbers;
 
-    if (n->numbers != NULL || n->reads == 0 || n->op.rule.results != 1 || n->op.made[0].empty) {
+    if (n->numbers != NULL || n->reads == 0 || n->op.rule.results != 1) {
         return;
     }
     elements = onnx_elements(&n->op.made[0]);
@@ -348,7 +347,7 @@ void onnx_fold(onnx_node_t *n)
         return;
     }
     for (int k = 0; k < n->reads; ++k) {
-        if (n->read[k]->numbers == NULL || n->read[k]->type.empty || n->read[k]->input) {
+        if (n->read[k]->numbers == NULL || n->read[k]->input) {
             return;
         }
     }
@@ -357,7 +356,7 @@ void onnx_fold(onnx_node_t *n)
         return;
     }
     n->numbers = numbers;
-    if (!fold(n, elements)) {
+    if (elements > 0 && !fold(n, elements)) { /* of nothing, everything is known */
         n->numbers = NULL;
     }
 }

@@ -15,38 +15,38 @@ typedef struct elementwise {
 } elementwise_t;
 
 static const elementwise_t elementwise[] = {
-    {"Add", 1, true, false},        {"Sub", 1, true, false},
-    {"Neg", 1, true, false},        {"Sum", 1, true, false},
-    {"Mean", 1, true, false},       {"Mul", 1, false, false},
-    {"Div", 1, false, false},       {"Pow", 8, false, false},
-    {"Mod", 1, false, false},       {"Min", 1, false, false},
-    {"Max", 1, false, false},       {"Abs", 1, false, false},
-    {"Exp", 8, false, false},       {"Log", 8, false, false},
-    {"Sqrt", 4, false, false},      {"Reciprocal", 4, false, false},
-    {"Floor", 1, false, false},     {"Ceil", 1, false, false},
-    {"Round", 1, false, false},     {"Sign", 1, false, false},
-    {"Erf", 8, false, false},       {"Sin", 8, false, false},
-    {"Cos", 8, false, false},       {"Tan", 8, false, false},
-    {"Asin", 8, false, false},      {"Acos", 8, false, false},
-    {"Atan", 8, false, false},      {"Sinh", 8, false, false},
-    {"Cosh", 8, false, false},      {"Tanh", 8, false, false},
-    {"Asinh", 8, false, false},     {"Acosh", 8, false, false},
-    {"Atanh", 8, false, false},     {"Sigmoid", 5, false, false},
-    {"Relu", 1, false, false},      {"LeakyRelu", 2, false, false},
-    {"PRelu", 2, false, false},     {"Elu", 8, false, false},
-    {"Selu", 8, false, false},      {"Celu", 8, false, false},
-    {"Gelu", 8, false, false},      {"Swish", 5, false, false},
+    {"Add", 1, true, false},          {"Sub", 1, true, false},
+    {"Neg", 1, true, false},          {"Sum", 1, true, false},
+    {"Mean", 1, true, false},         {"Mul", 1, false, false},
+    {"Div", 1, false, false},         {"Pow", 8, false, false},
+    {"Mod", 1, false, false},         {"Min", 1, false, false},
+    {"Max", 1, false, false},         {"Abs", 1, false, false},
+    {"Exp", 8, false, false},         {"Log", 8, false, false},
+    {"Sqrt", 4, false, false},        {"Reciprocal", 4, false, false},
+    {"Floor", 1, false, false},       {"Ceil", 1, false, false},
+    {"Round", 1, false, false},       {"Sign", 1, false, false},
+    {"Erf", 8, false, false},         {"Sin", 8, false, false},
+    {"Cos", 8, false, false},         {"Tan", 8, false, false},
+    {"Asin", 8, false, false},        {"Acos", 8, false, false},
+    {"Atan", 8, false, false},        {"Sinh", 8, false, false},
+    {"Cosh", 8, false, false},        {"Tanh", 8, false, false},
+    {"Asinh", 8, false, false},       {"Acosh", 8, false, false},
+    {"Atanh", 8, false, false},       {"Sigmoid", 5, false, false},
+    {"Relu", 1, false, false},        {"LeakyRelu", 2, false, false},
+    {"PRelu", 2, false, false},       {"Elu", 8, false, false},
+    {"Selu", 8, false, false},        {"Celu", 8, false, false},
+    {"Gelu", 8, false, false},        {"Swish", 5, false, false},
     {"HardSigmoid", 3, false, false}, {"HardSwish", 4, false, false},
-    {"Softplus", 8, false, false},  {"Softsign", 3, false, false},
-    {"Mish", 9, false, false},      {"ThresholdedRelu", 1, false, false},
-    {"BitShift", 1, false, false},  {"BitwiseAnd", 1, false, false},
-    {"BitwiseOr", 1, false, false}, {"BitwiseXor", 1, false, false},
-    {"BitwiseNot", 1, false, false}, {"Equal", 1, false, true},
-    {"Greater", 1, false, true},    {"GreaterOrEqual", 1, false, true},
-    {"Less", 1, false, true},       {"LessOrEqual", 1, false, true},
-    {"And", 1, false, true},        {"Or", 1, false, true},
-    {"Xor", 1, false, true},        {"Not", 1, false, true},
-    {"IsNaN", 1, false, true},      {"IsInf", 1, false, true}};
+    {"Softplus", 8, false, false},    {"Softsign", 3, false, false},
+    {"Mish", 9, false, false},        {"ThresholdedRelu", 1, false, false},
+    {"BitShift", 1, false, false},    {"BitwiseAnd", 1, false, false},
+    {"BitwiseOr", 1, false, false},   {"BitwiseXor", 1, false, false},
+    {"BitwiseNot", 1, false, false},  {"Equal", 1, false, true},
+    {"Greater", 1, false, true},      {"GreaterOrEqual", 1, false, true},
+    {"Less", 1, false, true},         {"LessOrEqual", 1, false, true},
+    {"And", 1, false, true},          {"Or", 1, false, true},
+    {"Xor", 1, false, true},          {"Not", 1, false, true},
+    {"IsNaN", 1, false, true},        {"IsInf", 1, false, true}};
 
 static bool rule_elementwise(onnx_node_t *n)
 {
@@ -121,8 +121,10 @@ static void rule_matmul(onnx_node_t *n)
 
 static void rule_gemm(onnx_node_t *n)
 {
-    if (onnx_begin(n, (const int[]){0, 1, 2}, onnx_input(n, 2) != NULL ? 3 : 2)) {
+    if (onnx_begin(n, (const int[]){0, 1}, 2)) {
         shape_rule_gemm(&n->op, onnx_int(n, "transA", 0) != 0, onnx_int(n, "transB", 0) != 0);
+        n->bias = onnx_input(n, 2);
+        n->bias_dim = -1;
     }
 }
 
@@ -144,8 +146,7 @@ static bool reduced_dims(onnx_node_t *n, bool *reduced)
     int64_t axes[AP_MAX_RANK];
     int count, rank, dim;
 
-    if (onnx_need(n, 0) == NULL ||
-        !onnx_list(n, "axes", 1, axes, AP_MAX_RANK, &count)) {
+    if (onnx_need(n, 0) == NULL || !onnx_list(n, "axes", 1, axes, AP_MAX_RANK, &count)) {
         return false;
     }
     rank = n->in[0]->type.shape.rank;
@@ -163,8 +164,8 @@ static bool reduced_dims(onnx_node_t *n, bool *reduced)
 
 static bool rule_reduce(onnx_node_t *n)
 {
-    static const char *const parts[] = {"ReduceSum", "ReduceMean", "ReduceMax",      "ReduceMin",
-                                        "ReduceProd", "ReduceL1",  "ReduceSumSquare"};
+    static const char *const parts[] = {"ReduceSum",  "ReduceMean", "ReduceMax",      "ReduceMin",
+                                        "ReduceProd", "ReduceL1",   "ReduceSumSquare"};
     static const char *const whole[] = {"ReduceL2", "ReduceLogSum", "ReduceLogSumExp"};
     bool reduced[AP_MAX_RANK] = {false}, adds = false, known = false;
 
@@ -444,7 +445,7 @@ bool onnx_rule(onnx_node_t *n)
 {
     const char *domain = n->proto->domain;
 
-    n->alias = NULL;
+    n->alias = n->bias = NULL;
     n->numbers = NULL;
     if (domain != NULL && domain[0] != '\0' && strcmp(domain, "ai.onnx") != 0) {
         return false;

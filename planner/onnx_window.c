@@ -25,7 +25,8 @@ static bool read_window(onnx_node_t *n, shape_window_t *window)
     strides = onnx_ints(n, "strides", window->stride, AP_MAX_RANK);
     dilations = onnx_ints(n, "dilations", window->dilation, AP_MAX_RANK);
     padded = onnx_ints(n, "pads", pads, 2 * AP_MAX_RANK);
-    if ((strides >= 0 && strides != window->rank) || (dilations >= 0 && dilations != window->rank) ||
+    if ((strides >= 0 && strides != window->rank) ||
+        (dilations >= 0 && dilations != window->rank) ||
         (padded >= 0 && padded != 2 * window->rank)) {
         onnx_fail(n, "strides, dilations or pads are not as many as %d spatial dimensions need",
                   window->rank);
@@ -51,8 +52,10 @@ static void rule_convolution(onnx_node_t *n)
     for (int s = 0; s < window.rank && 2 + s < n->in[1]->type.shape.rank; ++s) {
         window.size[s] = n->in[1]->type.shape.dims[2 + s];
     }
-    if (onnx_begin(n, (const int[]){0, 1, 2}, onnx_input(n, 2) != NULL ? 3 : 2)) {
+    if (onnx_begin(n, (const int[]){0, 1}, 2)) {
         shape_rule_convolution(&n->op, &window, onnx_int(n, "group", 1));
+        n->bias = onnx_input(n, 2);
+        n->bias_dim = 1;
     }
 }
 

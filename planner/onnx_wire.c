@@ -22,11 +22,11 @@ static const struct {
     message_t in;
     uint32_t field;
     message_t holds;
-} ways[] = {{MODEL, 7, GRAPH},    {MODEL, 25, FUNCTION},  {GRAPH, 1, NODE},
-            {GRAPH, 5, TENSOR},   {GRAPH, 15, SPARSE},    {FUNCTION, 7, NODE},
-            {NODE, 5, ATTRIBUTE}, {ATTRIBUTE, 5, TENSOR}, {ATTRIBUTE, 10, TENSOR},
+} ways[] = {{MODEL, 7, GRAPH},     {MODEL, 25, FUNCTION},  {GRAPH, 1, NODE},
+            {GRAPH, 5, TENSOR},    {GRAPH, 15, SPARSE},    {FUNCTION, 7, NODE},
+            {NODE, 5, ATTRIBUTE},  {ATTRIBUTE, 5, TENSOR}, {ATTRIBUTE, 10, TENSOR},
             {ATTRIBUTE, 6, GRAPH}, {ATTRIBUTE, 11, GRAPH}, {ATTRIBUTE, 22, SPARSE},
-            {SPARSE, 1, TENSOR},  {SPARSE, 2, TENSOR}};
+            {SPARSE, 1, TENSOR},   {SPARSE, 2, TENSOR}};
 
 /* float, int32, string, int64, raw, double and uint64 data of a tensor. */
 static const uint32_t data_fields[] = {4, 5, 6, 7, 9, 10, 11};

@@ -163,7 +163,7 @@ void shape_rule_matmul(shape_rule_t *op)
     }
     rank_a = shape_rank(op, 0);
     rank_b = shape_rank(op, 1);
-    row = rank_a - 2;    /* of a, or -1 when a is a vector */
+    row = rank_a - 2; /* of a, or -1 when a is a vector */
     column = rank_b < 2 ? -1 : rank_b - 1;
     inner = rank_a - 1;
     inner_b = rank_b < 2 ? 0 : rank_b - 2;
@@ -201,8 +201,7 @@ void shape_rule_matmul(shape_rule_t *op)
         }
         shape_rule_result(op, 0, op->rule.type[0]->dtype, &shape);
         op->rule.kind = AP_OP_EINSUM;
-        op->rule.flops =
-            2 * hlo_type_elements(&op->made[0]) * (double)shape_extent(op, 0, inner);
+        op->rule.flops = 2 * hlo_type_elements(&op->made[0]) * (double)shape_extent(op, 0, inner);
         hlo_rule_put(&op->rule, 1, inner_b, hlo_rule_open(&op->rule, 0, inner));
         for (int d = 0; d < shape.rank; ++d) {
             int factor = hlo_rule_open(&op->rule, out, d);
@@ -228,9 +227,9 @@ void shape_rule_gemm(shape_rule_t *op, bool transpose_a, bool transpose_b)
 {
     const int k_of_a = transpose_a ? 0 : 1, k_of_b = transpose_b ? 1 : 0;
     ap_shape_t shape = {.rank = 2};
-    int k, out = op->rule.operands;
+    int k;
 
-    if (!shape_need_operands(op, 2, 3) || !hlo_rule_rank(&op->rule, 0, 2) ||
+    if (!shape_need_operands(op, 2, 2) || !hlo_rule_rank(&op->rule, 0, 2) ||
         !hlo_rule_rank(&op->rule, 1, 2)) {
         return;
     }
@@ -241,14 +240,30 @@ void shape_rule_gemm(shape_rule_t *op, bool transpose_a, bool transpose_b)
     op->rule.flops = 2 * hlo_type_elements(&op->made[0]) * (double)shape_extent(op, 0, k_of_a);
     k = hlo_rule_open(&op->rule, 0, k_of_a);
     hlo_rule_put(&op->rule, 1, k_of_b, k);
-    hlo_rule_put(&op->rule, out, 0, hlo_rule_open(&op->rule, 0, 1 - k_of_a));
-    hlo_rule_put(&op->rule, out, 1, hlo_rule_open(&op->rule, 1, 1 - k_of_b));
-    if (out == 3) {
-        if (shape_rank(op, 2) > 2) {
-            hlo_rule_fail(&op->rule, "operand 2 does not broadcast to the product");
-            return;
+    hlo_rule_put(&op->rule, 2, 0, hlo_rule_open(&op->rule, 0, 1 - k_of_a));
+    hlo_rule_put(&op->rule, 2, 1, hlo_rule_open(&op->rule, 1, 1 - k_of_b));
+    hlo_rule_close(&op->rule);
+}
+
+void shape_rule_bias(shape_rule_t *op, int dim)
+{
+    if (!shape_need_operands(op, 2, 2) || !hlo_rule_rank(&op->rule, 1, 1)) {
+        return;
+    }
+    if (dim < 0 || dim >= shape_rank(op, 0)) {
+        hlo_rule_fail(&op->rule, "there is no dimension %d", dim);
+        return;
+    }
+    shape_rule_result(op, 0, op->rule.type[0]->dtype, &op->rule.type[0]->shape);
+    op->rule.linear = true;
+    op->rule.flops = hlo_type_elements(&op->made[0]);
+    for (int d = 0; d < shape_rank(op, 0); ++d) {
+        int factor = hlo_rule_open(&op->rule, 0, d);
+
+        hlo_rule_put(&op->rule, 2, d, factor);
+        if (d == dim) {
+            hlo_rule_put(&op->rule, 1, 0, factor);
         }
-        tie_broadcast(op, 2, out);
     }
     hlo_rule_close(&op->rule);
 }
@@ -356,8 +371,7 @@ void shape_rule_reshape(shape_rule_t *op, const ap_shape_t *to)
 
 void shape_rule_window_of(shape_rule_t *op, const ap_shape_t *to)
 {
-    if (!shape_need_operands(op, 1, HLO_MAX_OPERANDS) ||
-        !hlo_rule_rank(&op->rule, 0, to->rank)) {
+    if (!shape_need_operands(op, 1, HLO_MAX_OPERANDS) || !hlo_rule_rank(&op->rule, 0, to->rank)) {
         return;
     }
     shape_rule_result(op, 0, op->rule.type[0]->dtype, to);
@@ -469,8 +483,8 @@ void shape_rule_gather(shape_rule_t *op, int dim)
         int factor = hlo_rule_open(&op->rule, 2, d);
         bool index = d >= dim && d < dim + indices;
 
-        hlo_rule_put(&op->rule, index ? 0 : 1,
-                     index ? d - dim : (d < dim ? d : d - indices + 1), factor);
+        hlo_rule_put(&op->rule, index ? 0 : 1, index ? d - dim : (d < dim ? d : d - indices + 1),
+                     factor);
     }
     (void)hlo_rule_open(&op->rule, 1, dim); /* each part looks up what it has */
     hlo_rule_close(&op->rule);

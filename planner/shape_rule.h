@@ -3,8 +3,8 @@
  * Operators that are told by shapes and a few numbers: their result shapes and sharding rules.
  *
  * What the front ends share whose files name operators and not factors (ONNX, JSON by kind). One
- * value is one operator: shape_rule_begin() takes the operands' types, one of the functions after it
- * infers the results and fills in the rule, shape_rule_emit() adds the operator to a graph. The
+ * value is one operator: shape_rule_begin() takes the operands' types, one of the functions after
+ * it infers the results and fills in the rule, shape_rule_emit() adds the operator to a graph. The
  * first failure sticks in `rule.status`, with the place in front of its sentence.
  *
  * @code
@@ -32,8 +32,8 @@ typedef struct shape_window {
     int rank;
     int64_t size[AP_MAX_RANK], stride[AP_MAX_RANK], dilation[AP_MAX_RANK];
     int64_t before[AP_MAX_RANK], after[AP_MAX_RANK]; /**< padding */
-    bool same;                                      /**< as much padding as keeps pixels / stride */
-    bool ceiling;                                   /**< a last window may hang over */
+    bool same;    /**< as much padding as keeps pixels / stride */
+    bool ceiling; /**< a last window may hang over */
 } shape_window_t;
 
 /** @p place (kept, not copied) names the operator in sentences. At most HLO_MAX_OPERANDS types. */
@@ -49,9 +49,10 @@ void shape_rule_elementwise(shape_rule_t *op, double flops, bool linear);
 void shape_rule_expand(shape_rule_t *op, const ap_shape_t *to);
 /** numpy's matmul: batch dimensions broadcast, vectors allowed. */
 void shape_rule_matmul(shape_rule_t *op);
-/** A·B (each transposed when told) plus, when there is a third operand, C. */
+/** A·B, each transposed when told. */
 void shape_rule_gemm(shape_rule_t *op, bool transpose_a, bool transpose_b);
-/** An equation such as "bij,bjk->bik" (letters of either case, blanks, "..."; "->" may be missing). */
+/** An equation such as "bij,bjk->bik" (letters of either case, blanks, "..."; "->" may be missing).
+ */
 void shape_rule_einsum(shape_rule_t *op, const char *equation);
 /** @p reduced per dimension; @p keep leaves dimensions of 1; @p parts: partial results add up. */
 void shape_rule_reduce(shape_rule_t *op, const bool *reduced, bool keep, bool parts);
@@ -74,7 +75,9 @@ void shape_rule_concat(shape_rule_t *op, int dim);
 void shape_rule_split(shape_rule_t *op, int dim, const int64_t *parts, int count);
 /** Operand 1 looked up by operand 0 along dimension @p dim: indices stand in its place. */
 void shape_rule_gather(shape_rule_t *op, int dim);
-/** Operands x[n,c,…], w[o,c/groups,…] and perhaps a bias[o]. */
+/** Operand 1, a vector, is added along dimension @p dim of operand 0. */
+void shape_rule_bias(shape_rule_t *op, int dim);
+/** Operands x[n,c,…] and w[o,c/groups,…]. */
 void shape_rule_convolution(shape_rule_t *op, const shape_window_t *window, int64_t groups);
 /** Pooling of x[n,c,…]. */
 void shape_rule_pool(shape_rule_t *op, const shape_window_t *window);

@@ -71,8 +71,7 @@ static xm_status_t add_chain(const hlo_rule_t *rule, ap_graph_t *graph,
         const int pair[] = {emission->tensors[o], chain};
 
         if (pair[0] != HLO_FREE_OPERAND) {
-            status =
-                add_whole(rule, read, pair, 2, &token, 1, graph, emission, &chain, &fits);
+            status = add_whole(rule, read, pair, 2, &token, 1, graph, emission, &chain, &fits);
         }
     }
     for (int r = 0; r < rule->results && status == XM_OK && fits; ++r) {

@@ -45,8 +45,9 @@ static bool read_term(shape_rule_t *op, equation_t *e, int term, const char *tex
     }
     rank = term < op->rule.operands ? shape_rank(op, term) : letters + (dots > 0 ? *dotted : 0);
     if ((dots != 0 && dots != 3) || letters > rank || (dots == 0 && letters != rank)) {
-        hlo_rule_fail(&op->rule, "term %d of the equation has %d letters, its operand %d "
-                                 "dimensions",
+        hlo_rule_fail(&op->rule,
+                      "term %d of the equation has %d letters, its operand %d "
+                      "dimensions",
                       term, letters, rank);
         return false;
     }
@@ -348,18 +349,19 @@ void shape_rule_convolution(shape_rule_t *op, const shape_window_t *window, int6
 {
     hlo_rule_t *rule = &op->rule;
     const hlo_type_t *x = rule->type[0], *w = rule->type[1];
-    int out = rule->operands, n, o, c;
+    const int out = 2;
+    int n, o, c;
     ap_shape_t shape;
 
-    if (!shape_need_operands(op, 2, 3) || !hlo_rule_rank(rule, 0, window->rank + 2) ||
+    if (!shape_need_operands(op, 2, 2) || !hlo_rule_rank(rule, 0, window->rank + 2) ||
         !hlo_rule_rank(rule, 1, window->rank + 2)) {
         return;
     }
     if (groups < 1 || x->shape.dims[1] % groups != 0 || w->shape.dims[0] % groups != 0 ||
         x->shape.dims[1] / groups != w->shape.dims[1]) {
         hlo_rule_fail(rule,
-                      "%" PRId64 " channels in %" PRId64 " groups do not go with a weight for %" PRId64
-                      " of them",
+                      "%" PRId64 " channels in %" PRId64
+                      " groups do not go with a weight for %" PRId64 " of them",
                       x->shape.dims[1], groups, w->shape.dims[1]);
         return;
     }
@@ -381,9 +383,6 @@ void shape_rule_convolution(shape_rule_t *op, const shape_window_t *window, int6
         hlo_rule_put(rule, 1, 1, c);
         o = hlo_rule_open(rule, 1, 0);
         hlo_rule_put(rule, out, 1, o);
-        if (out == 3 && hlo_rule_rank(rule, 2, 1)) {
-            hlo_rule_put(rule, 2, 0, o);
-        }
     } else { /* groups are one more batch dimension */
         int g = hlo_rule_factor(rule, groups);
 
@@ -393,15 +392,8 @@ void shape_rule_convolution(shape_rule_t *op, const shape_window_t *window, int6
         hlo_rule_append(rule, 0, 1, c);
         hlo_rule_put(rule, 1, 1, c);
         for (int t = 1; t <= out; ++t) {
-            int dim = t == out ? 1 : 0;
-
-            if (t == 2 && out == 3 &&
-                (!hlo_rule_rank(rule, 2, 1) || shape_extent(op, 2, 0) != w->shape.dims[0])) {
-                hlo_rule_fail(rule, "the bias does not have a value for each channel");
-                return;
-            }
-            hlo_rule_append(rule, t, dim, g);
-            hlo_rule_append(rule, t, dim, o);
+            hlo_rule_append(rule, t, t == out ? 1 : 0, g);
+            hlo_rule_append(rule, t, t == out ? 1 : 0, o);
         }
     }
     hlo_rule_close(rule);

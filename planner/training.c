@@ -232,8 +232,8 @@ static xm_status_t finish_single(expansion_t *x, int id, const ap_op_t *op, read
     append_arrow(reading->rule);
     append_term(reading->rule, &op->rule, operand, true);
     backward_name(op, x, operand, name, sizeof(name));
-    status = add_backward(x, id, kind, reading->rule, reading->operands, reading->count,
-                          flops, name, operand, &result);
+    status = add_backward(x, id, kind, reading->rule, reading->operands, reading->count, flops,
+                          name, operand, &result);
     return status == XM_OK ? contribute(x, op->operands[operand], result) : status;
 }
 
@@ -252,8 +252,7 @@ static xm_status_t einsum_backward(expansion_t *x, int id, const ap_op_t *op)
             }
         }
         /* 2, or for a convolution what its window makes of it. */
-        status = finish_single(x, id, op, &reading, i, AP_OP_EINSUM,
-                               flops_per_point(op));
+        status = finish_single(x, id, op, &reading, i, AP_OP_EINSUM, flops_per_point(op));
         if (status != XM_OK) {
             return status;
         }
@@ -286,8 +285,7 @@ static xm_status_t elementwise_backward(expansion_t *x, int id, const ap_op_t *o
             for (int j = 0; j < op->operand_count; ++j) {
                 read_saved(&reading, op, j);
             }
-            status = finish_single(x, id, op, &reading, i, AP_OP_GRADIENT,
-                                   flops_per_point(op) + 1);
+            status = finish_single(x, id, op, &reading, i, AP_OP_GRADIENT, flops_per_point(op) + 1);
         }
         if (status != XM_OK) {
             return status;
@@ -309,8 +307,7 @@ static xm_status_t custom_backward(expansion_t *x, int id, const ap_op_t *op)
         for (int j = 0; j < op->operand_count && !op->linear; ++j) {
             read_saved(&reading, op, j);
         }
-        status = finish_single(x, id, op, &reading, i, AP_OP_GRADIENT,
-                               flops_per_point(op));
+        status = finish_single(x, id, op, &reading, i, AP_OP_GRADIENT, flops_per_point(op));
         if (status != XM_OK) {
             return status;
         }
@@ -436,8 +433,7 @@ static void mark_needs(expansion_t *x)
             needs = needs || x->needs[op->operands[i]];
         }
         for (int r = 0; r < op->result_count; ++r) {
-            x->needs[op->results[r]] =
-                needs && is_smooth(x->graph->tensors[op->results[r]].dtype);
+            x->needs[op->results[r]] = needs && is_smooth(x->graph->tensors[op->results[r]].dtype);
         }
     }
 }

@@ -27,8 +27,8 @@ static int tensor(zoo_builder_t *b, const char *name, ap_tensor_kind_t kind, ap_
 
     memcpy(shape.dims, dims, (size_t)rank * sizeof(dims[0]));
     if (b->status == XM_OK) {
-        b->status = ap_graph_add_tensor(b->graph, full_name(b, name, buffer), kind, &shape, dtype,
-                                        &id);
+        b->status =
+            ap_graph_add_tensor(b->graph, full_name(b, name, buffer), kind, &shape, dtype, &id);
     }
     return id;
 }

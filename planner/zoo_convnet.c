@@ -31,9 +31,10 @@ static void build_unet(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_
     }
 
 static const zoo_model_t wresnets[] = {
-    WRESNET("wresnet-250m", 160, 2),  WRESNET("wresnet-500m", 224, 2), WRESNET("wresnet-1b", 320, 2),
-    WRESNET("wresnet-2b", 448, 2),    WRESNET("wresnet-4b", 640, 2),
-    WRESNET("wresnet-6.8b", 320, 16), WRESNET("wresnet-13b", 320, 32)};
+    WRESNET("wresnet-250m", 160, 2), WRESNET("wresnet-500m", 224, 2),
+    WRESNET("wresnet-1b", 320, 2),   WRESNET("wresnet-2b", 448, 2),
+    WRESNET("wresnet-4b", 640, 2),   WRESNET("wresnet-6.8b", 320, 16),
+    WRESNET("wresnet-13b", 320, 32)};
 
 static const zoo_model_t unets[] = {UNET("unet-470m", 320), UNET("unet-1b", 480),
                                     UNET("unet-1.2b", 512), UNET("unet-1.8b", 640),
@@ -82,8 +83,7 @@ static int convolution(zoo_builder_t *b, const char *name, int64_t out, int64_t 
 static int biased_convolution(zoo_builder_t *b, const char *name, int64_t out, int64_t window,
                               int64_t stride, int x)
 {
-    return zoo_bias(b, name, "bxyo,o->bxyo", 1, &out,
-                    convolution(b, name, out, window, stride, x));
+    return zoo_bias(b, name, "bxyo,o->bxyo", 1, &out, convolution(b, name, out, window, stride, x));
 }
 
 /* Statistics are each device's own, as they are under data parallelism. */
@@ -120,8 +120,7 @@ static int bottleneck(zoo_builder_t *b, int64_t channels, int64_t width, int64_t
     return relu(b, "relu3", y);
 }
 
-static void build_wresnet(zoo_builder_t *b, const zoo_model_t *model,
-                          const ap_zoo_params_t *params)
+static void build_wresnet(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params)
 {
     static const int stages[] = {3, 4, 6, 3};
     const int64_t batch = params->batch > 0 ? params->batch : 1;
@@ -231,9 +230,9 @@ static int attend(zoo_builder_t *b, const char *const *names, int64_t channels, 
 /* Self-attention, attention to the text, a gated feed-forward layer, on the image as a sequence. */
 static int transformer(zoo_builder_t *b, const char *name, int context, int image)
 {
-    static const char *const self[] = {"self.norm",   "self.q",       "self.k",
-                                       "self.v",      "self.scores",  "self.softmax",
-                                       "self.values", "self.out",     "self.residual"};
+    static const char *const self[] = {"self.norm",   "self.q",      "self.k",
+                                       "self.v",      "self.scores", "self.softmax",
+                                       "self.values", "self.out",    "self.residual"};
     static const char *const cross[] = {"cross.norm",   "cross.q",      "cross.k",
                                         "cross.v",      "cross.scores", "cross.softmax",
                                         "cross.values", "cross.out",    "cross.residual"};
@@ -241,8 +240,7 @@ static int transformer(zoo_builder_t *b, const char *name, int context, int imag
     const int64_t up[] = {channels, 2, 4 * channels}, up_bias[] = {2, 4 * channels};
     const int64_t down[] = {4 * channels, channels};
     char sizes[TEXT_TEXT];
-    const zoo_op_t flatten = {
-        .kind = AP_OP_RESHAPE, .name = "flatten", .rule = "bxyc->b(xy)c"};
+    const zoo_op_t flatten = {.kind = AP_OP_RESHAPE, .name = "flatten", .rule = "bxyc->b(xy)c"};
     const zoo_op_t unflatten = {
         .kind = AP_OP_RESHAPE, .name = "unflatten", .rule = "b(xy)c->bxyc", .sizes = sizes};
     const zoo_op_t gate = {.kind = AP_OP_CUSTOM,
@@ -272,10 +270,8 @@ static int transformer(zoo_builder_t *b, const char *name, int context, int imag
 /* Every pixel becomes four. */
 static int upsample(zoo_builder_t *b, const char *name, int x)
 {
-    const zoo_op_t op = {.kind = AP_OP_RESHAPE,
-                         .name = "repeat",
-                         .rule = "bxyc->b(xu)(yv)c",
-                         .sizes = "u=2,v=2"};
+    const zoo_op_t op = {
+        .kind = AP_OP_RESHAPE, .name = "repeat", .rule = "bxyc->b(xu)(yv)c", .sizes = "u=2,v=2"};
 
     b->prefix = name;
     return biased_convolution(b, "conv", extent(b, x, 3), 3, 1, zoo_any1(b, &op, x));
@@ -302,8 +298,8 @@ typedef struct skips {
     int count;
 } skips_t;
 
-static int go_down(zoo_builder_t *b, const zoo_model_t *model, int time, int context, skips_t *skips,
-                   int x)
+static int go_down(zoo_builder_t *b, const zoo_model_t *model, int time, int context,
+                   skips_t *skips, int x)
 {
     int64_t channels = model->hidden;
 
@@ -378,8 +374,7 @@ static void build_unet(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_
     time = dense(b, "time1", 4 * channels, time);
     time = zoo_op1(b, AP_OP_ELEMENTWISE, "time.silu", "c->c", 5, time);
     time = dense(b, "time2", 4 * channels, time);
-    x = go_down(b, model, time, context, &skips,
-                biased_convolution(b, "in", channels, 3, 1, x));
+    x = go_down(b, model, time, context, &skips, biased_convolution(b, "in", channels, 3, 1, x));
     x = residual_block(b, "middle.block1", 4 * channels, false, time, x);
     x = transformer(b, "middle.transformer", context, x);
     x = residual_block(b, "middle.block2", 4 * channels, false, time, x);

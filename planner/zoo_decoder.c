@@ -1,4 +1,5 @@
-/* Decoders of today: RMS norm, rotary positions, grouped queries, SwiGLU; dense, or with experts. */
+/* Decoders of today: RMS norm, rotary positions, grouped queries, SwiGLU; dense, or with experts.
+ */
 #include <stdio.h>
 
 #include "planner/zoo_builder.h"
@@ -116,10 +117,8 @@ static int attention(zoo_builder_t *b, const zoo_model_t *model, int x)
     const int64_t queries = model->heads / model->kv_heads;
     const int64_t q_dims[] = {hidden, groups, queries, width}, kv_dims[] = {hidden, groups, width};
     const int64_t out_dims[] = {groups, queries, width, hidden};
-    const zoo_op_t kernel = {.kind = AP_OP_CUSTOM,
-                             .name = "attention",
-                             .rule = "bsgqd,btgd,btgd->bsgqd",
-                             .whole = "td"};
+    zoo_op_t kernel = {
+        .kind = AP_OP_CUSTOM, .name = "attention", .rule = "bsgqd,btgd,btgd->bsgqd", .whole = "td"};
     const zoo_op_t rotate_q = {.kind = AP_OP_CUSTOM,
                                .name = "rotary.q",
                                .rule = "bsgqd->bsgqd",
@@ -130,7 +129,6 @@ static int attention(zoo_builder_t *b, const zoo_model_t *model, int x)
                                .rule = "bsgd->bsgd",
                                .whole = "d",
                                .linear = true};
-    zoo_op_t with_flops = kernel;
     int q = zoo_linear(b, "q", "bsh,hgqd->bsgqd", 4, q_dims, x);
     int k = zoo_linear(b, "k", "bsh,hgd->bsgd", 3, kv_dims, x);
     int v = zoo_linear(b, "v", "bsh,hgd->bsgd", 3, kv_dims, x);
@@ -149,9 +147,9 @@ static int attention(zoo_builder_t *b, const zoo_model_t *model, int x)
     }
     /* Scores and context: 2 FLOPs each for every pair of positions, head and element. */
     shape = &ap_graph_tensor(b->graph, x)->shape;
-    with_flops.flops = 4.0 * (double)shape->dims[0] * (double)shape->dims[1] *
-                       (double)shape->dims[1] * (double)(model->heads * width);
-    x = zoo_any(b, &with_flops, operands, NULL);
+    kernel.flops = 4.0 * (double)shape->dims[0] * (double)shape->dims[1] * (double)shape->dims[1] *
+                   (double)(model->heads * width);
+    x = zoo_any(b, &kernel, operands, NULL);
     return zoo_linear(b, "out", "bsgqd,gqdh->bsh", 4, out_dims, x);
 }
 
@@ -222,8 +220,7 @@ static int residual(zoo_builder_t *b, const char *name, int x, int y)
     return zoo_op2(b, AP_OP_ELEMENTWISE, name, "bsh,bsh->bsh", 1, x, y);
 }
 
-static void build_decoder(zoo_builder_t *b, const zoo_model_t *model,
-                          const ap_zoo_params_t *params)
+static void build_decoder(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params)
 {
     const int layers = params->layers > 0 ? params->layers : model->layers;
     const int64_t table[] = {model->vocabulary, model->hidden};

@@ -165,14 +165,10 @@ static int experts(zoo_builder_t *b, const zoo_model_t *model, int64_t batch, in
     const int64_t gate[] = {hidden, number}, up[] = {number, hidden, wide};
     const int64_t down[] = {number, wide, hidden};
     char places_text[32], samples_text[32];
-    const zoo_op_t regroup = {.kind = AP_OP_RESHAPE,
-                              .name = "group",
-                              .rule = "(gt)sh->g(ts)h",
-                              .sizes = samples_text};
-    const zoo_op_t ungroup = {.kind = AP_OP_RESHAPE,
-                              .name = "ungroup",
-                              .rule = "g(ts)h->(gt)sh",
-                              .sizes = samples_text};
+    const zoo_op_t regroup = {
+        .kind = AP_OP_RESHAPE, .name = "group", .rule = "(gt)sh->g(ts)h", .sizes = samples_text};
+    const zoo_op_t ungroup = {
+        .kind = AP_OP_RESHAPE, .name = "ungroup", .rule = "g(ts)h->(gt)sh", .sizes = samples_text};
     const zoo_op_t route = {.kind = AP_OP_CUSTOM,
                             .name = "route",
                             .rule = "gse->gsec",

@@ -73,8 +73,9 @@ static xm_status_t parse_options(int argc, char *const *argv, import_options_t *
 
     command.program = program;
     command.arguments = "MODEL|FILE";
-    command.summary = "Reads a built-in model, HLO text, an ONNX model or a JSON graph, says what is\n"
-                      "in it, and writes it as a JSON graph.";
+    command.summary =
+        "Reads a built-in model, HLO text, an ONNX model or a JSON graph, says what is\n"
+        "in it, and writes it as a JSON graph.";
     command.options = options;
     command.option_count = sizeof(options) / sizeof(options[0]);
     command.max_arguments = 1;

@@ -1,5 +1,5 @@
-/* Any bytes: the front end refuses them with a sentence, or makes a graph whose operators have sound
- * rules, and that can be trained, or says why not. */
+/* Any bytes: the front end refuses them with a sentence, or makes a graph whose operators have
+ * sound rules, and that can be trained, or says why not. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
