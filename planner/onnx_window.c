@@ -52,10 +52,22 @@ static void rule_convolution(onnx_node_t *n)
     for (int s = 0; s < window.rank && 2 + s < n->in[1]->type.shape.rank; ++s) {
         window.size[s] = n->in[1]->type.shape.dims[2 + s];
     }
-    if (onnx_begin(n, (const int[]){0, 1}, 2)) {
+    if (!onnx_begin(n, (const int[]){0, 1}, 2)) {
+        return;
+    }
+    n->bias = onnx_input(n, 2);
+    n->bias_dim = 1;
+    if (strcmp(n->proto->op_type, "Conv") == 0) {
         shape_rule_convolution(&n->op, &window, onnx_int(n, "group", 1));
-        n->bias = onnx_input(n, 2);
-        n->bias_dim = 1;
+        return;
+    }
+    if (onnx_attribute(n, "output_shape") != NULL) {
+        onnx_fail(n,
+                  "the attribute 'output_shape' is not handled; 'output_padding' and 'pads' are");
+    } else if (onnx_ints(n, "output_padding", window.more, AP_MAX_RANK) > window.rank) {
+        onnx_fail(n, "the attribute 'output_padding' has more than %d numbers", window.rank);
+    } else if (n->status == XM_OK) {
+        shape_rule_convolution_back(&n->op, &window, onnx_int(n, "group", 1));
     }
 }
 
@@ -191,6 +203,7 @@ static const struct {
     const char *op;
     void (*fill)(onnx_node_t *n);
 } rules[] = {{"Conv", rule_convolution},
+             {"ConvTranspose", rule_convolution},
              {"MaxPool", rule_pool},
              {"AveragePool", rule_pool},
              {"LpPool", rule_pool},

@@ -32,6 +32,7 @@ typedef struct shape_window {
     int rank;
     int64_t size[AP_MAX_RANK], stride[AP_MAX_RANK], dilation[AP_MAX_RANK];
     int64_t before[AP_MAX_RANK], after[AP_MAX_RANK]; /**< padding */
+    int64_t more[AP_MAX_RANK];                       /**< pixels added to a transposed result */
     bool same;    /**< as much padding as keeps pixels / stride */
     bool ceiling; /**< a last window may hang over */
 } shape_window_t;
@@ -79,6 +80,8 @@ void shape_rule_gather(shape_rule_t *op, int dim);
 void shape_rule_bias(shape_rule_t *op, int dim);
 /** Operands x[n,c,…] and w[o,c/groups,…]. */
 void shape_rule_convolution(shape_rule_t *op, const shape_window_t *window, int64_t groups);
+/** The transposed convolution: operands x[n,c,…] and w[c,o/groups,…]. */
+void shape_rule_convolution_back(shape_rule_t *op, const shape_window_t *window, int64_t groups);
 /** Pooling of x[n,c,…]. */
 void shape_rule_pool(shape_rule_t *op, const shape_window_t *window);
 /** Losses per position of logits[…,v] and labels[…]; the classes are dimension @p dim. */

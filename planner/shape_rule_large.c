@@ -301,31 +301,51 @@ void shape_rule_channel_norm(shape_rule_t *op, int64_t groups)
     hlo_rule_close(rule);
 }
 
+/* Whether the numbers of a window are such that nothing overflows. */
+static bool is_sound(const shape_window_t *w, int s, int64_t pixels)
+{
+    const int64_t most = 1 << 20;
+
+    return w->size[s] > 0 && w->size[s] <= most && w->stride[s] > 0 && w->stride[s] <= most &&
+           w->dilation[s] > 0 && w->dilation[s] <= most && w->before[s] >= 0 &&
+           w->before[s] <= most && w->after[s] >= 0 && w->after[s] <= most && w->more[s] >= 0 &&
+           w->more[s] <= most && pixels <= (int64_t)1 << 40;
+}
+
 /* Pixels that a window makes of one dimension; -1 when it does not fit. */
 static int64_t windows_over(const shape_window_t *w, int s, int64_t pixels)
 {
-    const int64_t most = (int64_t)1 << 40;
-    int64_t span, padded;
+    int64_t padded;
 
-    if (w->size[s] <= 0 || w->stride[s] <= 0 || w->dilation[s] <= 0 || w->size[s] > most ||
-        w->stride[s] > most || w->dilation[s] > 1 << 20 || w->size[s] > 1 << 20 ||
-        w->before[s] < 0 || w->after[s] < 0 || w->before[s] > most || w->after[s] > most ||
-        pixels > most) {
+    if (!is_sound(w, s, pixels)) {
         return -1;
     }
     if (w->same) {
         return (pixels + w->stride[s] - 1) / w->stride[s];
     }
-    span = w->dilation[s] * (w->size[s] - 1) + 1;
-    padded = pixels + w->before[s] + w->after[s] - span;
+    padded = pixels + w->before[s] + w->after[s] - w->dilation[s] * (w->size[s] - 1) - 1;
     if (padded < 0) {
         return -1;
     }
     return (padded + (w->ceiling ? w->stride[s] - 1 : 0)) / w->stride[s] + 1;
 }
 
+/* The other way round: pixels that so many windows lie over. */
+static int64_t pixels_under(const shape_window_t *w, int s, int64_t windows)
+{
+    if (!is_sound(w, s, windows) || windows < 1) {
+        return -1;
+    }
+    if (w->same) {
+        return windows * w->stride[s];
+    }
+    return w->stride[s] * (windows - 1) + w->more[s] + w->dilation[s] * (w->size[s] - 1) + 1 -
+           w->before[s] - w->after[s];
+}
+
 /* Spatial dimensions of the result; they stay whole, for cut ones would exchange their borders. */
-static bool spatial_shape(shape_rule_t *op, const shape_window_t *window, ap_shape_t *shape)
+static bool spatial_shape(shape_rule_t *op, const shape_window_t *window, bool back,
+                          ap_shape_t *shape)
 {
     const hlo_type_t *of = op->rule.type[0];
 
@@ -335,7 +355,8 @@ static bool spatial_shape(shape_rule_t *op, const shape_window_t *window, ap_sha
         return false;
     }
     for (int s = 0; s < window->rank; ++s) {
-        shape->dims[s + 2] = windows_over(window, s, of->shape.dims[s + 2]);
+        shape->dims[s + 2] = back ? pixels_under(window, s, of->shape.dims[s + 2])
+                                  : windows_over(window, s, of->shape.dims[s + 2]);
         if (shape->dims[s + 2] <= 0) {
             hlo_rule_fail(&op->rule, "the window does not fit into dimension %d, %" PRId64, s + 2,
                           of->shape.dims[s + 2]);
@@ -345,58 +366,79 @@ static bool spatial_shape(shape_rule_t *op, const shape_window_t *window, ap_sha
     return true;
 }
 
-void shape_rule_convolution(shape_rule_t *op, const shape_window_t *window, int64_t groups)
+/* Channels of x[n,c,…], w and the result, which operand 0 gives and the weight's dimension
+ * `in_dim` consumes; groups are one more batch dimension, major where channels are not by group. */
+static void tie_channels(hlo_rule_t *rule, int64_t groups, int64_t in, int64_t out, int in_dim)
+{
+    const int result = 2, out_dim = 1 - in_dim;
+    int g, c, o;
+
+    hlo_rule_put(rule, result, 0, hlo_rule_open(rule, 0, 0));
+    if (groups == 1) {
+        c = hlo_rule_open(rule, 0, 1);
+        hlo_rule_put(rule, 1, in_dim, c);
+        o = hlo_rule_open(rule, 1, out_dim);
+        hlo_rule_put(rule, result, 1, o);
+        return;
+    }
+    g = hlo_rule_factor(rule, groups);
+    c = hlo_rule_factor(rule, in / groups);
+    o = hlo_rule_factor(rule, out / groups);
+    hlo_rule_append(rule, 0, 1, g);
+    hlo_rule_append(rule, 0, 1, c);
+    hlo_rule_append(rule, 1, 0, g); /* the weight's first dimension has all groups */
+    hlo_rule_append(rule, 1, 0, in_dim == 0 ? c : o);
+    hlo_rule_put(rule, 1, 1, in_dim == 0 ? o : c);
+    hlo_rule_append(rule, result, 1, g);
+    hlo_rule_append(rule, result, 1, o);
+}
+
+static void convolve(shape_rule_t *op, const shape_window_t *window, int64_t groups,
+                     bool transposed)
 {
     hlo_rule_t *rule = &op->rule;
     const hlo_type_t *x = rule->type[0], *w = rule->type[1];
-    const int out = 2;
-    int n, o, c;
+    const int in_dim = transposed ? 0 : 1;
+    int64_t in, out;
     ap_shape_t shape;
 
     if (!shape_need_operands(op, 2, 2) || !hlo_rule_rank(rule, 0, window->rank + 2) ||
         !hlo_rule_rank(rule, 1, window->rank + 2)) {
         return;
     }
-    if (groups < 1 || x->shape.dims[1] % groups != 0 || w->shape.dims[0] % groups != 0 ||
-        x->shape.dims[1] / groups != w->shape.dims[1]) {
+    in = x->shape.dims[1];
+    if (groups < 1 || in % groups != 0 || w->shape.dims[0] % groups != 0 ||
+        w->shape.dims[in_dim] != (transposed ? in : in / groups) ||
+        __builtin_mul_overflow(w->shape.dims[1 - in_dim], transposed ? groups : 1, &out)) {
         hlo_rule_fail(rule,
                       "%" PRId64 " channels in %" PRId64
                       " groups do not go with a weight for %" PRId64 " of them",
-                      x->shape.dims[1], groups, w->shape.dims[1]);
+                      in, groups, w->shape.dims[in_dim]);
         return;
     }
     shape = x->shape;
-    shape.dims[1] = w->shape.dims[0];
-    if (!spatial_shape(op, window, &shape)) {
+    shape.dims[1] = out;
+    if (!spatial_shape(op, window, transposed, &shape)) {
         return;
     }
     shape_rule_result(op, 0, x->dtype, &shape);
     rule->kind = AP_OP_EINSUM;
-    rule->flops = 2 * hlo_type_elements(&op->made[0]) * (double)w->shape.dims[1];
+    rule->flops = 2 * hlo_type_elements(transposed ? x : &op->made[0]) * (double)w->shape.dims[1];
     for (int s = 0; s < window->rank; ++s) {
         rule->flops *= (double)w->shape.dims[2 + s];
     }
-    n = hlo_rule_open(rule, 0, 0);
-    hlo_rule_put(rule, out, 0, n);
-    if (groups == 1) {
-        c = hlo_rule_open(rule, 0, 1);
-        hlo_rule_put(rule, 1, 1, c);
-        o = hlo_rule_open(rule, 1, 0);
-        hlo_rule_put(rule, out, 1, o);
-    } else { /* groups are one more batch dimension */
-        int g = hlo_rule_factor(rule, groups);
-
-        c = hlo_rule_factor(rule, w->shape.dims[1]);
-        o = hlo_rule_factor(rule, w->shape.dims[0] / groups);
-        hlo_rule_append(rule, 0, 1, g);
-        hlo_rule_append(rule, 0, 1, c);
-        hlo_rule_put(rule, 1, 1, c);
-        for (int t = 1; t <= out; ++t) {
-            hlo_rule_append(rule, t, t == out ? 1 : 0, g);
-            hlo_rule_append(rule, t, t == out ? 1 : 0, o);
-        }
-    }
+    tie_channels(rule, groups, in, out, in_dim);
     hlo_rule_close(rule);
+}
+
+void shape_rule_convolution(shape_rule_t *op, const shape_window_t *window, int64_t groups)
+{
+    convolve(op, window, groups, false);
+}
+
+void shape_rule_convolution_back(shape_rule_t *op, const shape_window_t *window, int64_t groups)
+{
+    convolve(op, window, groups, true);
 }
 
 void shape_rule_pool(shape_rule_t *op, const shape_window_t *window)
@@ -408,7 +450,7 @@ void shape_rule_pool(shape_rule_t *op, const shape_window_t *window)
         return;
     }
     shape = rule->type[0]->shape;
-    if (!spatial_shape(op, window, &shape)) {
+    if (!spatial_shape(op, window, false, &shape)) {
         return;
     }
     shape_rule_result(op, 0, rule->type[0]->dtype, &shape);
