@@ -488,6 +488,25 @@ START_TEST(exports_of_pytorch_are_sharded)
 }
 END_TEST
 
+/* One node for each way to use an operator; the file says what ONNX's own inference finds, and the
+ * front end refuses to differ. Everything has a rule. */
+START_TEST(shapes_are_those_of_onnx)
+{
+    ap_graph_t *graph = load_fixture("operators", NULL, 0);
+    bool cut = false;
+
+    ck_assert_int_gt(ap_graph_ops(graph), 120);
+    for (int o = 0; o < ap_graph_ops(graph); ++o) {
+        const ap_op_t *op = ap_graph_op(graph, o);
+
+        cut = cut || op->rule.factor[0].kind != AP_FACTOR_NEED_REPLICATION;
+        ck_assert_double_ge(op->flops, 0);
+    }
+    ck_assert(cut);
+    ap_graph_destroy(graph);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("frontend_onnx");
@@ -502,6 +521,7 @@ int main(void)
     tcase_add_test(tcase, objectives_are_alpas);
     tcase_add_test(tcase, a_block_is_the_same_with_symbolic_dimensions);
     tcase_add_test(tcase, exports_of_pytorch_are_sharded);
+    tcase_add_test(tcase, shapes_are_those_of_onnx);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }
