@@ -279,6 +279,7 @@ static int upsample(zoo_builder_t *b, const char *name, int x)
 
 static int join(zoo_builder_t *b, const char *name, int x, int skip)
 {
+    const int64_t made = extent(b, x, 3) + extent(b, skip, 3);
     char sizes[TEXT_TEXT];
     const zoo_op_t op = {.kind = AP_OP_RESHAPE,
                          .name = "concat",
@@ -287,8 +288,7 @@ static int join(zoo_builder_t *b, const char *name, int x, int skip)
                          .sizes = sizes};
 
     b->prefix = name;
-    (void)snprintf(sizes, sizeof(sizes), "k=%lld",
-                   (long long)(extent(b, x, 3) + extent(b, skip, 3)));
+    (void)snprintf(sizes, sizeof(sizes), "k=%lld", (long long)made);
     return zoo_any2(b, &op, x, skip);
 }
 
