@@ -172,8 +172,10 @@ static xm_status_t build(onnx_build_t *b)
     if (status == XM_OK) {
         status = add_inputs(b);
     }
-    for (size_t i = 0; i < b->proto->n_node && status == XM_OK; ++i) {
-        status = onnx_build_node(b, i);
+    b->nodes = b->proto->node;
+    b->node_count = b->proto->n_node;
+    for (size_t i = 0; i < b->node_count && status == XM_OK; ++i) {
+        status = onnx_build_node(b, i, NULL, NULL);
     }
     if (status == XM_OK && ap_graph_ops(b->graph) == 0) {
         return xm_error_set(XM_ERR_PARSE, "%s: the model computes nothing from its inputs",
@@ -215,7 +217,12 @@ static xm_status_t read_model(const Onnx__ModelProto *model, const char *name,
                               const ap_onnx_params_t *params, ap_graph_t **graph,
                               ap_frontend_notes_t *notes)
 {
-    onnx_build_t b = {.file = name, .proto = model->graph, .params = params, .notes = notes};
+    onnx_build_t b = {.file = name,
+                      .proto = model->graph,
+                      .functions = model->functions,
+                      .function_count = model->n_functions,
+                      .params = params,
+                      .notes = notes};
     char title[100];
     xm_status_t status;
 

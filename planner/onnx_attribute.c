@@ -20,13 +20,33 @@ void onnx_fail(onnx_node_t *n, const char *format, ...)
     n->status = xm_error_set(XM_ERR_PARSE, "%s: %s", n->place, sentence);
 }
 
+/* An attribute that a function hands on: what it is called with, or its default. Calls are limited
+ * in depth. NOLINTNEXTLINE(misc-no-recursion) */
+static const Onnx__AttributeProto *of_caller(const onnx_node_t *n, const char *name)
+{
+    const Onnx__AttributeProto *given = n->caller != NULL ? onnx_attribute(n->caller, name) : NULL;
+
+    for (size_t i = 0; given == NULL && n->function != NULL && i < n->function->n_attribute_proto;
+         ++i) {
+        const Onnx__AttributeProto *otherwise = n->function->attribute_proto[i];
+
+        if (otherwise->name != NULL && strcmp(otherwise->name, name) == 0) {
+            given = otherwise;
+        }
+    }
+    return given;
+}
+
+/* NOLINTNEXTLINE(misc-no-recursion) */
 const Onnx__AttributeProto *onnx_attribute(const onnx_node_t *n, const char *name)
 {
     for (size_t i = 0; i < n->proto->n_attribute; ++i) {
         const Onnx__AttributeProto *attribute = n->proto->attribute[i];
 
         if (attribute->name != NULL && strcmp(attribute->name, name) == 0) {
-            return attribute;
+            return attribute->ref_attr_name != NULL && attribute->ref_attr_name[0] != '\0'
+                       ? of_caller(n, attribute->ref_attr_name)
+                       : attribute;
         }
     }
     return NULL;

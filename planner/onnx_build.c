@@ -5,7 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_TEXT = 200, PIECE = AP_MAX_OPERANDS, MAX_OUTPUTS = 4096 };
+enum {
+    NAME_TEXT = 200,
+    PIECE = AP_MAX_OPERANDS,
+    MAX_OUTPUTS = 4096,
+    MAX_DEPTH = 16,    /* of calls of functions */
+    MAX_WORK = 1 << 20 /* nodes, those of functions each time that they are called */
+};
 
 static xm_status_t no_memory(const onnx_build_t *b)
 {
@@ -185,7 +191,7 @@ static xm_status_t add_operator(onnx_node_t *n, const char *name, onnx_value_t *
     xm_status_t status = n->op.rule.status;
 
     for (int r = 0; r < n->op.rule.results && status == XM_OK; ++r) {
-        made[r] = onnx_value(n->b, name);
+        made[r] = onnx_value(n->b, n->proto->op_type); /* results that have a name get it later */
         if (made[r] == NULL) {
             return no_memory(n->b);
         }
@@ -193,6 +199,9 @@ static xm_status_t add_operator(onnx_node_t *n, const char *name, onnx_value_t *
         empty = empty || made[r]->type.empty;
     }
     for (int i = 0; i < n->reads; ++i) {
+        if (n->op.rule.kind == AP_OP_EINSUM && n->read[i]->literal) {
+            n->read[i]->input = n->read[i]->parameter = true;
+        }
         data = data || has_data(n->read[i]);
     }
     if (status != XM_OK || !data || empty) {
@@ -400,6 +409,14 @@ static xm_status_t add_biased(onnx_node_t *n, onnx_value_t **made)
     return add_operator(n, n->name, made);
 }
 
+/* Floating-point numbers, more than one. */
+static bool is_weight(const hlo_type_t *type)
+{
+    return (type->dtype == AP_DTYPE_F32 || type->dtype == AP_DTYPE_F16 ||
+            type->dtype == AP_DTYPE_BF16 || type->dtype == AP_DTYPE_F64) &&
+           onnx_elements(type) > 1;
+}
+
 static xm_status_t finish_node(onnx_node_t *n, bool known)
 {
     onnx_value_t *made[SHAPE_MAX_RESULTS] = {NULL};
@@ -421,6 +438,9 @@ static xm_status_t finish_node(onnx_node_t *n, bool known)
     }
     if (status == XM_OK) {
         keep_numbers(n, made[0]);
+        if (made[0] != NULL && strcmp(n->proto->op_type, "Constant") == 0) {
+            made[0]->literal = is_weight(&made[0]->type);
+        }
         status = bind_results(n, made, n->op.rule.results);
     }
     return status;
@@ -429,9 +449,9 @@ static xm_status_t finish_node(onnx_node_t *n, bool known)
 /* Whether a node from `index` on makes a value. */
 static bool is_made_later(const onnx_build_t *b, size_t index, const char *name)
 {
-    for (size_t i = index; i < b->proto->n_node; ++i) {
-        for (size_t r = 0; r < b->proto->node[i]->n_output; ++r) {
-            if (strcmp(b->proto->node[i]->output[r], name) == 0) {
+    for (size_t i = index; i < b->node_count; ++i) {
+        for (size_t r = 0; r < b->nodes[i]->n_output; ++r) {
+            if (strcmp(b->nodes[i]->output[r], name) == 0) {
                 return true;
             }
         }
@@ -470,12 +490,106 @@ static xm_status_t find_inputs(onnx_node_t *n, size_t index)
     return XM_OK;
 }
 
-xm_status_t onnx_build_node(onnx_build_t *b, size_t index)
+static const Onnx__FunctionProto *find_function(const onnx_build_t *b, const Onnx__NodeProto *proto)
 {
-    const Onnx__NodeProto *proto = b->proto->node[index];
-    onnx_node_t n = {.b = b, .proto = proto};
+    const char *domain = proto->domain != NULL ? proto->domain : "";
+
+    for (size_t i = 0; i < b->function_count; ++i) {
+        const Onnx__FunctionProto *function = b->functions[i];
+
+        if (function->name != NULL && strcmp(function->name, proto->op_type) == 0 &&
+            strcmp(function->domain != NULL ? function->domain : "", domain) == 0) {
+            return function;
+        }
+    }
+    return NULL;
+}
+
+/* The nodes of a function, in a scope of their own. Writes its results' values.
+ * NOLINTNEXTLINE(misc-no-recursion) */
+static xm_status_t read_body(onnx_node_t *n, const Onnx__FunctionProto *function,
+                             onnx_value_t **results)
+{
+    onnx_build_t *b = n->b;
+    xm_status_t status = XM_OK;
+
+    for (size_t i = 0; i < function->n_input && status == XM_OK; ++i) {
+        onnx_value_t *value = onnx_input(n, (int)i);
+
+        if (value != NULL) {
+            status = onnx_bind(b, function->input[i], value);
+        }
+    }
+    for (size_t i = 0; i < function->n_node && status == XM_OK; ++i) {
+        status = onnx_build_node(b, i, n, function);
+    }
+    for (size_t r = 0; r < n->proto->n_output && status == XM_OK; ++r) {
+        results[r] = r < function->n_output ? onnx_find(b, function->output[r]) : NULL;
+        if (results[r] == NULL && n->proto->output[r][0] != '\0') {
+            onnx_fail(n, "the function does not make result %zu", r);
+            status = n->status;
+        }
+    }
+    return status;
+}
+
+/* A function of the model is what it consists of. NOLINTNEXTLINE(misc-no-recursion) */
+static xm_status_t call_function(onnx_node_t *n, const Onnx__FunctionProto *function)
+{
+    onnx_build_t *b = n->b;
+    const onnx_build_t outside = *b;
+    onnx_value_t **results =
+        hlo_arena_get(&b->arena, n->proto->n_output + 1, sizeof(onnx_value_t *));
+    xm_status_t status = results == NULL ? no_memory(b) : XM_OK;
+
+    if (b->depth == MAX_DEPTH) {
+        onnx_fail(n, "functions call each other deeper than %d, or in a circle", MAX_DEPTH);
+        return n->status;
+    }
+    ++b->depth;
+    b->names = json_object();
+    b->declared = json_object();
+    b->nodes = function->node;
+    b->node_count = function->n_node;
+    for (size_t i = 0; i < function->n_opset_import; ++i) {
+        const char *domain = function->opset_import[i]->domain;
+
+        b->opset =
+            domain == NULL || domain[0] == '\0' ? function->opset_import[i]->version : b->opset;
+    }
+    if (status == XM_OK && (b->names == NULL || b->declared == NULL)) {
+        status = no_memory(b);
+    }
+    if (status == XM_OK) {
+        status = read_body(n, function, results);
+    }
+    json_decref(b->names);
+    json_decref(b->declared);
+    b->names = outside.names;
+    b->declared = outside.declared;
+    b->nodes = outside.nodes;
+    b->node_count = outside.node_count;
+    b->opset = outside.opset;
+    b->depth = outside.depth;
+    n->alias = status == XM_OK ? results[0] : NULL; /* results keep their names */
+    return status == XM_OK ? bind_results(n, results, (int)n->proto->n_output) : status;
+}
+
+/* Functions call each other; their depth is limited. NOLINTNEXTLINE(misc-no-recursion) */
+xm_status_t onnx_build_node(onnx_build_t *b, size_t index, const onnx_node_t *caller,
+                            const Onnx__FunctionProto *function)
+{
+    const Onnx__NodeProto *proto = b->nodes[index];
+    onnx_node_t n = {.b = b, .proto = proto, .caller = caller, .function = function};
+    const Onnx__FunctionProto *called;
+    char scoped[NAME_TEXT];
     bool known;
     xm_status_t status;
+
+    if (++b->work > MAX_WORK) {
+        return xm_error_set(XM_ERR_UNSUPPORTED, "%s: more than %d nodes are not handled", b->file,
+                            MAX_WORK);
+    }
 
     if (proto->op_type == NULL) {
         return xm_error_set(XM_ERR_PARSE, "%s: node %zu has no operator", b->file, index);
@@ -483,6 +597,10 @@ xm_status_t onnx_build_node(onnx_build_t *b, size_t index)
     n.name = proto->name != NULL && proto->name[0] != '\0' ? proto->name
              : proto->n_output > 0                         ? proto->output[0]
                                                            : proto->op_type;
+    if (caller != NULL) {
+        (void)snprintf(scoped, sizeof(scoped), "%.90s/%.90s", caller->name, n.name);
+        n.name = scoped;
+    }
     (void)snprintf(n.place, sizeof(n.place), "%.120s: node %zu '%.100s' (%.40s)", b->file, index,
                    n.name, proto->op_type);
     if (proto->n_input > MAX_OUTPUTS || proto->n_output > MAX_OUTPUTS) {
@@ -495,6 +613,10 @@ xm_status_t onnx_build_node(onnx_build_t *b, size_t index)
     }
     if (is_chain(&n)) {
         return add_chain(&n);
+    }
+    called = find_function(b, proto);
+    if (called != NULL) {
+        return call_function(&n, called);
     }
     known = onnx_rule(&n);
     if (n.status == XM_OK && !known) {

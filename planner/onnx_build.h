@@ -24,12 +24,18 @@ typedef struct onnx_value {
     int tensor; /* of the graph; HLO_FREE_OPERAND: none (yet) */
     bool input; /* becomes an input or a parameter when it is first read as data */
     bool parameter;
+    bool literal;    /* written into the graph as a node: a weight where a product reads it */
     double *numbers; /* the elements, where they are known; else NULL */
 } onnx_value_t;
 
 typedef struct onnx_build {
     const char *file;
     const Onnx__GraphProto *proto;
+    Onnx__FunctionProto *const *functions; /* of the model */
+    size_t function_count;
+    Onnx__NodeProto *const *nodes; /* being read: of the graph, or of a function */
+    size_t node_count;
+    int depth, work; /* of calls of functions; nodes read */
     int64_t opset;
     ap_graph_t *graph;
     ap_frontend_notes_t *notes;
@@ -46,6 +52,8 @@ typedef struct onnx_build {
 typedef struct onnx_node {
     onnx_build_t *b;
     const Onnx__NodeProto *proto;
+    const struct onnx_node *caller; /* of the function that the node belongs to; NULL: of none */
+    const Onnx__FunctionProto *function;
     char place[ONNX_PLACE_TEXT];
     const char *name;
     onnx_value_t **in; /* NULL: left out */
@@ -104,8 +112,10 @@ double *onnx_tensor_numbers(onnx_build_t *b, const Onnx__TensorProto *tensor,
                             const hlo_type_t *type);
 xm_status_t onnx_tensor_type(onnx_build_t *b, const Onnx__TensorProto *tensor, const char *name,
                              hlo_type_t *type);
-/* Reads one node: values for its results, an operator if it needs data. */
-xm_status_t onnx_build_node(onnx_build_t *b, size_t index);
+/* Reads one node: values for its results, an operator if it needs data. `caller`: see onnx_node_t.
+ */
+xm_status_t onnx_build_node(onnx_build_t *b, size_t index, const onnx_node_t *caller,
+                            const Onnx__FunctionProto *function);
 
 /* The type that the file declares for a name; false when it declares none, or not all of it. */
 bool onnx_declared(onnx_build_t *b, const char *name, hlo_type_t *type);
