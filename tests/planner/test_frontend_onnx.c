@@ -325,6 +325,52 @@ START_TEST(bad_models_are_refused_by_node)
 }
 END_TEST
 
+/* A function with an attribute that the caller gives; and one that calls itself. */
+START_TEST(functions_are_looked_through)
+{
+    Onnx__FunctionProto function = ONNX__FUNCTION_PROTO__INIT, *functions[] = {&function};
+    Onnx__AttributeProto handed = ONNX__ATTRIBUTE_PROTO__INIT, *handed_list[] = {&handed};
+    Onnx__NodeProto body = ONNX__NODE_PROTO__INIT, *bodies[] = {&body};
+    char *in[] = {(char *)"in"}, *out[] = {(char *)"out"};
+    Onnx__NodeProto *call;
+    ap_graph_t *graph;
+    static model_t m;
+
+    begin(&m);
+    input(&m, "x", 4, 8);
+    (void)weight(&m, "w", 8, 6);
+    (void)node(&m, "MatMul", "h", "x", "w");
+    call = node(&m, "Normalise", "y", "h", NULL);
+    call->domain = (char *)"mine";
+    attribute(&m, call, "along", 0);
+    output(&m, "y", 4, 6);
+    function.name = (char *)"Normalise";
+    function.domain = (char *)"mine";
+    function.n_input = function.n_output = function.n_node = 1;
+    function.input = in;
+    function.output = out;
+    function.node = bodies;
+    body.op_type = (char *)"Softmax";
+    body.n_input = body.n_output = body.n_attribute = 1;
+    body.input = in;
+    body.output = out;
+    body.attribute = handed_list;
+    handed.name = (char *)"axis";
+    handed.ref_attr_name = (char *)"along";
+    m.proto.n_functions = 1;
+    m.proto.functions = functions;
+    graph = read(&m);
+    ck_assert_int_eq(op_named(graph, "y/out")->kind, AP_OP_SOFTMAX);
+    ck_assert_int_eq(op_named(graph, "y/out")->rule.factor[0].kind, AP_FACTOR_NEED_REPLICATION);
+    ck_assert_int_eq(op_named(graph, "y/out")->rule.factor[1].kind, AP_FACTOR_PASS_THROUGH);
+    ap_graph_destroy(graph);
+    body.op_type = (char *)"Normalise";
+    body.domain = (char *)"mine";
+    ck_assert_xm_fails(read_with(&m, NULL, &graph, NULL), XM_ERR_PARSE,
+                       "functions call each other deeper than 16, or in a circle");
+}
+END_TEST
+
 /* Large weights are gone before the model is parsed, and everything else is still there. */
 START_TEST(weights_are_left_out)
 {
@@ -522,6 +568,7 @@ int main(void)
     tcase_add_test(tcase, shapes_are_folded);
     tcase_add_test(tcase, unknown_operators_are_listed_and_whole);
     tcase_add_test(tcase, bad_models_are_refused_by_node);
+    tcase_add_test(tcase, functions_are_looked_through);
     tcase_add_test(tcase, weights_are_left_out);
     tcase_add_test(tcase, objectives_are_alpas);
     tcase_add_test(tcase, a_block_is_the_same_however_exported);
