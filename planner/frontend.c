@@ -75,7 +75,7 @@ static xm_status_t load_file(const char *path, const ap_frontend_params_t *param
                             "its own sizes",
                             path);
     }
-    if (kind == FILE_ONNX || (kind == FILE_HLO && ends_with(path, ".onnx"))) {
+    if (kind == FILE_ONNX) {
         onnx.dims = params->dims;
         onnx.dim_count = params->dim_count;
         return ap_onnx_from_file(path, &onnx, graph, notes);

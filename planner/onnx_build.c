@@ -9,7 +9,6 @@ enum {
     NAME_TEXT = 200,
     PIECE = AP_MAX_OPERANDS,
     MAX_OUTPUTS = 4096,
-    MAX_DEPTH = 16,    /* of calls of functions */
     MAX_WORK = 1 << 20 /* nodes, those of functions each time that they are called */
 };
 
@@ -224,7 +223,7 @@ static xm_status_t add_operator(onnx_node_t *n, const char *name, onnx_value_t *
 
 /* Results by their names; those that the rule does not have are free when the file declares them.
  */
-static xm_status_t bind_results(onnx_node_t *n, onnx_value_t *const *made, int results)
+xm_status_t onnx_bind_results(onnx_node_t *n, onnx_value_t *const *made, int results)
 {
     for (size_t r = 0; r < n->proto->n_output; ++r) {
         const char *name = n->proto->output[r];
@@ -357,7 +356,7 @@ static xm_status_t add_chain(onnx_node_t *n)
     }
     n->in = all;
     n->inputs = count;
-    return status == XM_OK ? bind_results(n, made, 1) : status;
+    return status == XM_OK ? onnx_bind_results(n, made, 1) : status;
 }
 
 /* More parts than an operator has results: each is cut out by itself. */
@@ -379,7 +378,7 @@ static xm_status_t add_slices(onnx_node_t *n, const shape_rule_t *split)
         status = add_operator(n, name, one);
         made[r] = one[0];
     }
-    return status == XM_OK ? bind_results(n, made, results) : status;
+    return status == XM_OK ? onnx_bind_results(n, made, results) : status;
 }
 
 /* The product first, then the sum: each has its own derivative. */
@@ -424,7 +423,7 @@ static xm_status_t finish_node(onnx_node_t *n, bool known)
 
     if (n->alias != NULL) {
         made[0] = n->alias;
-        return bind_results(n, made, 1);
+        return onnx_bind_results(n, made, 1);
     }
     if (n->op.rule.status != XM_OK) {
         return n->op.rule.status;
@@ -441,7 +440,7 @@ static xm_status_t finish_node(onnx_node_t *n, bool known)
         if (made[0] != NULL && strcmp(n->proto->op_type, "Constant") == 0) {
             made[0]->literal = is_weight(&made[0]->type);
         }
-        status = bind_results(n, made, n->op.rule.results);
+        status = onnx_bind_results(n, made, n->op.rule.results);
     }
     return status;
 }
@@ -490,91 +489,6 @@ static xm_status_t find_inputs(onnx_node_t *n, size_t index)
     return XM_OK;
 }
 
-static const Onnx__FunctionProto *find_function(const onnx_build_t *b, const Onnx__NodeProto *proto)
-{
-    const char *domain = proto->domain != NULL ? proto->domain : "";
-
-    for (size_t i = 0; i < b->function_count; ++i) {
-        const Onnx__FunctionProto *function = b->functions[i];
-
-        if (function->name != NULL && strcmp(function->name, proto->op_type) == 0 &&
-            strcmp(function->domain != NULL ? function->domain : "", domain) == 0) {
-            return function;
-        }
-    }
-    return NULL;
-}
-
-/* The nodes of a function, in a scope of their own. Writes its results' values.
- * NOLINTNEXTLINE(misc-no-recursion) */
-static xm_status_t read_body(onnx_node_t *n, const Onnx__FunctionProto *function,
-                             onnx_value_t **results)
-{
-    onnx_build_t *b = n->b;
-    xm_status_t status = XM_OK;
-
-    for (size_t i = 0; i < function->n_input && status == XM_OK; ++i) {
-        onnx_value_t *value = onnx_input(n, (int)i);
-
-        if (value != NULL) {
-            status = onnx_bind(b, function->input[i], value);
-        }
-    }
-    for (size_t i = 0; i < function->n_node && status == XM_OK; ++i) {
-        status = onnx_build_node(b, i, n, function);
-    }
-    for (size_t r = 0; r < n->proto->n_output && status == XM_OK; ++r) {
-        results[r] = r < function->n_output ? onnx_find(b, function->output[r]) : NULL;
-        if (results[r] == NULL && n->proto->output[r][0] != '\0') {
-            onnx_fail(n, "the function does not make result %zu", r);
-            status = n->status;
-        }
-    }
-    return status;
-}
-
-/* A function of the model is what it consists of. NOLINTNEXTLINE(misc-no-recursion) */
-static xm_status_t call_function(onnx_node_t *n, const Onnx__FunctionProto *function)
-{
-    onnx_build_t *b = n->b;
-    const onnx_build_t outside = *b;
-    onnx_value_t **results =
-        hlo_arena_get(&b->arena, n->proto->n_output + 1, sizeof(onnx_value_t *));
-    xm_status_t status = results == NULL ? no_memory(b) : XM_OK;
-
-    if (b->depth == MAX_DEPTH) {
-        onnx_fail(n, "functions call each other deeper than %d, or in a circle", MAX_DEPTH);
-        return n->status;
-    }
-    ++b->depth;
-    b->names = json_object();
-    b->declared = json_object();
-    b->nodes = function->node;
-    b->node_count = function->n_node;
-    for (size_t i = 0; i < function->n_opset_import; ++i) {
-        const char *domain = function->opset_import[i]->domain;
-
-        b->opset =
-            domain == NULL || domain[0] == '\0' ? function->opset_import[i]->version : b->opset;
-    }
-    if (status == XM_OK && (b->names == NULL || b->declared == NULL)) {
-        status = no_memory(b);
-    }
-    if (status == XM_OK) {
-        status = read_body(n, function, results);
-    }
-    json_decref(b->names);
-    json_decref(b->declared);
-    b->names = outside.names;
-    b->declared = outside.declared;
-    b->nodes = outside.nodes;
-    b->node_count = outside.node_count;
-    b->opset = outside.opset;
-    b->depth = outside.depth;
-    n->alias = status == XM_OK ? results[0] : NULL; /* results keep their names */
-    return status == XM_OK ? bind_results(n, results, (int)n->proto->n_output) : status;
-}
-
 /* Functions call each other; their depth is limited. NOLINTNEXTLINE(misc-no-recursion) */
 xm_status_t onnx_build_node(onnx_build_t *b, size_t index, const onnx_node_t *caller,
                             const Onnx__FunctionProto *function)
@@ -614,9 +528,9 @@ xm_status_t onnx_build_node(onnx_build_t *b, size_t index, const onnx_node_t *ca
     if (is_chain(&n)) {
         return add_chain(&n);
     }
-    called = find_function(b, proto);
+    called = onnx_find_function(b, proto);
     if (called != NULL) {
-        return call_function(&n, called);
+        return onnx_call_function(&n, called);
     }
     known = onnx_rule(&n);
     if (n.status == XM_OK && !known) {

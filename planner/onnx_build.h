@@ -117,6 +117,13 @@ xm_status_t onnx_tensor_type(onnx_build_t *b, const Onnx__TensorProto *tensor, c
 xm_status_t onnx_build_node(onnx_build_t *b, size_t index, const onnx_node_t *caller,
                             const Onnx__FunctionProto *function);
 
+/* Gives results their names; those that there is no value for are free when the file declares them.
+ */
+xm_status_t onnx_bind_results(onnx_node_t *n, onnx_value_t *const *made, int results);
+/* The function that a node calls, or NULL; and calling it. */
+const Onnx__FunctionProto *onnx_find_function(const onnx_build_t *b, const Onnx__NodeProto *proto);
+xm_status_t onnx_call_function(onnx_node_t *n, const Onnx__FunctionProto *function);
+
 /* The type that the file declares for a name; false when it declares none, or not all of it. */
 bool onnx_declared(onnx_build_t *b, const char *name, hlo_type_t *type);
 /* Reads a ValueInfo's type; a failure names the dimension. */
