@@ -203,7 +203,7 @@ static xm_status_t add_operator(onnx_node_t *n, const char *name, onnx_value_t *
         }
         data = data || has_data(n->read[i]);
     }
-    if (status != XM_OK || !data || empty) {
+    if (status != XM_OK || !data || empty || n->op.rule.results == 0) {
         return status;
     }
     for (int i = 0; i < n->reads && status == XM_OK; ++i) {

@@ -276,6 +276,10 @@ START_TEST(unknown_operators_are_listed_and_whole)
     ck_assert_xm_fails(read_with(&m, NULL, &graph, &notes), XM_ERR_PARSE,
                        "node 1 'y' (Strange): there is no rule for this operator, and the file "
                        "does not tell the shape of its result 'y'");
+    strange->n_output = 0; /* and one that makes nothing is nothing */
+    ck_assert_xm_ok(read_with(&m, NULL, &graph, NULL));
+    ck_assert_int_eq(ap_graph_ops(graph), 1);
+    ap_graph_destroy(graph);
 }
 END_TEST
 
