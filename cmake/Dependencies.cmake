@@ -10,8 +10,10 @@ pkg_check_modules(YAJL REQUIRED IMPORTED_TARGET yajl>=2.1)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash>=0.8)
 pkg_check_modules(NETTLE REQUIRED IMPORTED_TARGET nettle>=3.7)
+pkg_check_modules(PROTOBUF_C REQUIRED IMPORTED_TARGET libprotobuf-c>=1.4)
+find_program(PROTOC_C protoc-c REQUIRED)
 pkg_check_modules(PMIX pmix>=3.0)
 
 add_library(xm_dependencies INTERFACE)
 target_link_libraries(xm_dependencies INTERFACE PkgConfig::UCX PkgConfig::IBVERBS PkgConfig::HWLOC PkgConfig::JANSSON
-                      PkgConfig::XXHASH PkgConfig::YAJL PkgConfig::ZLIB PkgConfig::NETTLE Threads::Threads m dl)
+                      PkgConfig::XXHASH PkgConfig::YAJL PkgConfig::ZLIB PkgConfig::NETTLE PkgConfig::PROTOBUF_C Threads::Threads m dl)

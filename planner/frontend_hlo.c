@@ -23,25 +23,6 @@ typedef struct donations {
     donation_t *list;
 } donations_t;
 
-int ap_hlo_notes_count(const ap_hlo_notes_t *notes)
-{
-    return notes->count;
-}
-
-const char *ap_hlo_notes_get(const ap_hlo_notes_t *notes, int index, int *count)
-{
-    *count = notes->list[index].count;
-    return notes->list[index].name;
-}
-
-void ap_hlo_notes_destroy(ap_hlo_notes_t *notes)
-{
-    if (notes != NULL) {
-        free(notes->list);
-        free(notes);
-    }
-}
-
 /* "{0, 1}": a place in a tuple. */
 static xm_status_t read_path(hlo_cursor_t *cursor, hlo_list_t *path)
 {
@@ -303,13 +284,16 @@ static xm_status_t build(hlo_build_t *b)
 }
 
 xm_status_t ap_hlo_from_text(const char *text, size_t size, const char *name, ap_graph_t **graph,
-                             ap_hlo_notes_t **notes)
+                             ap_frontend_notes_t **notes)
 {
     const hlo_text_t source = {.name = name, .bytes = text, .size = size};
-    hlo_build_t b = {.repeat = 1, .notes = calloc(1, sizeof(*b.notes))};
+    hlo_build_t b = {.repeat = 1};
     char title[100];
-    xm_status_t status = b.notes == NULL ? hlo_no_memory() : hlo_module_parse(&source, &b.module);
+    xm_status_t status = ap_frontend_notes_create(&b.notes);
 
+    if (status == XM_OK) {
+        status = hlo_module_parse(&source, &b.module);
+    }
     if (status == XM_OK) {
         (void)snprintf(title, sizeof(title), "%.*s",
                        (int)(b.module->name.length > 90 ? 90 : b.module->name.length),
@@ -322,19 +306,19 @@ xm_status_t ap_hlo_from_text(const char *text, size_t size, const char *name, ap
     hlo_module_destroy(b.module);
     if (status != XM_OK) {
         ap_graph_destroy(b.graph);
-        ap_hlo_notes_destroy(b.notes);
+        ap_frontend_notes_destroy(b.notes);
         return status;
     }
     *graph = b.graph;
     if (notes != NULL) {
         *notes = b.notes;
     } else {
-        ap_hlo_notes_destroy(b.notes);
+        ap_frontend_notes_destroy(b.notes);
     }
     return XM_OK;
 }
 
-xm_status_t ap_hlo_from_file(const char *path, ap_graph_t **graph, ap_hlo_notes_t **notes)
+xm_status_t ap_hlo_from_file(const char *path, ap_graph_t **graph, ap_frontend_notes_t **notes)
 {
     int file = open(path, O_RDONLY | O_CLOEXEC);
     struct stat about;

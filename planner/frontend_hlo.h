@@ -14,10 +14,8 @@
 #ifndef AP_PLANNER_FRONTEND_HLO_H
 #define AP_PLANNER_FRONTEND_HLO_H
 
+#include "planner/frontend_notes.h"
 #include "planner/graph.h"
-
-/** What the front end could not understand. */
-typedef struct ap_hlo_notes ap_hlo_notes_t;
 
 /**
  * Reads @p size bytes; @p name is the file in sentences. The graph is finished, of one layer, and
@@ -26,15 +24,10 @@ typedef struct ap_hlo_notes ap_hlo_notes_t;
  * nothing, recursion, a module that computes nothing.
  */
 XM_API xm_status_t ap_hlo_from_text(const char *text, size_t size, const char *name,
-                                    ap_graph_t **graph, ap_hlo_notes_t **notes);
+                                    ap_graph_t **graph, ap_frontend_notes_t **notes);
 
 /** As ap_hlo_from_text(); the file is mapped, not loaded, so literals in it cost no memory. */
-XM_API xm_status_t ap_hlo_from_file(const char *path, ap_graph_t **graph, ap_hlo_notes_t **notes);
-
-/** Number of entries, and one: an operator without a rule and how often it comes. */
-XM_API int ap_hlo_notes_count(const ap_hlo_notes_t *notes);
-XM_API const char *ap_hlo_notes_get(const ap_hlo_notes_t *notes, int index, int *count);
-
-XM_API void ap_hlo_notes_destroy(ap_hlo_notes_t *notes);
+XM_API xm_status_t ap_hlo_from_file(const char *path, ap_graph_t **graph,
+                                    ap_frontend_notes_t **notes);
 
 #endif

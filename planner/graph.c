@@ -23,8 +23,8 @@ int ap_dtype_bytes(ap_dtype_t dtype)
 const char *ap_op_kind_name(ap_op_kind_t kind)
 {
     static const char *const names[AP_OP_KIND_COUNT] = {
-        "einsum",        "elementwise", "reduce",  "layer_norm", "softmax", "embedding",
-        "cross_entropy", "split",       "reshape", "gradient",   "update"};
+        "einsum",        "elementwise", "reduce",  "layer_norm", "softmax",  "embedding",
+        "cross_entropy", "split",       "reshape", "custom",     "gradient", "update"};
 
     return names[kind];
 }

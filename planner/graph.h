@@ -71,6 +71,7 @@ typedef enum ap_op_kind {
     AP_OP_CROSS_ENTROPY,
     AP_OP_SPLIT,
     AP_OP_RESHAPE,
+    AP_OP_CUSTOM,   /**< anything else that has a derivative */
     AP_OP_GRADIENT, /**< backward of a kind that is not its own backward */
     AP_OP_UPDATE,
     AP_OP_KIND_COUNT
@@ -103,7 +104,7 @@ typedef struct ap_op {
     ap_sharding_rule_t rule;
     double flops;  /**< of all its runs */
     double repeat; /**< runs in one micro-batch; more than 1 in the body of a loop */
-    bool linear;   /**< elementwise: the derivative does not need the operands (add, subtract) */
+    bool linear;   /**< elementwise, custom: the derivative does not need the operands (add) */
     int forward;   /**< forward operator this one is the backward of, or -1 */
     /** backward: the operand of `forward` that each result is the gradient of */
     int differentiates[AP_MAX_RESULTS];

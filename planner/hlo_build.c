@@ -15,33 +15,14 @@ xm_status_t hlo_no_memory(void)
 
 xm_status_t hlo_build_note(hlo_build_t *b, const char *prefix, hlo_slice_t name)
 {
-    struct ap_hlo_notes *notes = b->notes;
-    char text[HLO_NOTE_TEXT];
+    char text[128];
 
     if (b->dry) {
         return XM_OK;
     }
     (void)snprintf(text, sizeof(text), "%s%.*s", prefix, (int)(name.length > 60 ? 60 : name.length),
                    name.length > 0 ? name.at : "");
-    for (int i = 0; i < notes->count; ++i) {
-        if (strcmp(notes->list[i].name, text) == 0) {
-            ++notes->list[i].count;
-            return XM_OK;
-        }
-    }
-    if (notes->count == notes->room) {
-        int room = notes->room == 0 ? 8 : 2 * notes->room;
-        ap_hlo_note_t *grown = realloc(notes->list, (size_t)room * sizeof(*grown));
-
-        if (grown == NULL) {
-            return hlo_no_memory();
-        }
-        notes->list = grown;
-        notes->room = room;
-    }
-    (void)strcpy(notes->list[notes->count].name, text);
-    notes->list[notes->count++].count = 1;
-    return XM_OK;
+    return ap_frontend_notes_add(b->notes, text);
 }
 
 hlo_value_t *hlo_value_tensor(hlo_build_t *b, const hlo_type_t *type, int tensor)

@@ -5,19 +5,8 @@
 #ifndef AP_PLANNER_HLO_BUILD_H
 #define AP_PLANNER_HLO_BUILD_H
 
+#include "planner/frontend_notes.h"
 #include "planner/hlo_rule.h"
-
-enum { HLO_NOTE_TEXT = 80 };
-
-typedef struct ap_hlo_note {
-    char name[HLO_NOTE_TEXT];
-    int count;
-} ap_hlo_note_t;
-
-struct ap_hlo_notes {
-    int count, room;
-    ap_hlo_note_t *list;
-};
 
 typedef enum hlo_value_kind {
     HLO_VALUE_FREE, /**< every device can make any part of it by itself */
@@ -40,7 +29,7 @@ struct hlo_value {
 typedef struct hlo_build {
     hlo_module_t *module;
     ap_graph_t *graph;
-    struct ap_hlo_notes *notes;
+    ap_frontend_notes_t *notes;
     double repeat; /**< runs of what is being built */
     bool dry;      /**< find out what needs data, build nothing */
     int depth;     /**< of calls */

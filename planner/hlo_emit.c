@@ -24,7 +24,6 @@ static xm_status_t add(hlo_build_t *b, const hlo_rule_t *rule, const hlo_rule_te
                        int *results)
 {
     ap_op_params_t params = AP_OP_PARAMS_INIT;
-    double points = 1;
     char name[200];
     xm_status_t status;
 
@@ -50,15 +49,7 @@ static xm_status_t add(hlo_build_t *b, const hlo_rule_t *rule, const hlo_rule_te
                                   ? other
                                   : params.result_dtype;
     }
-    for (const char *size = text->sizes; size != NULL && *size != '\0';) {
-        double value = 1;
-
-        (void)sscanf(size, "%*c=%lf", &value); /* our own text. NOLINT(cert-err34-c) */
-        points *= value;
-        size = strchr(size, ',');
-        size = size != NULL ? size + 1 : NULL;
-    }
-    params.flops_per_point = rule->flops / points;
+    params.flops_per_point = rule->flops / hlo_rule_points(text);
     params.repeat = b->repeat;
     params.linear = rule->linear;
     status = ap_graph_add_op(b->graph, &params, results);

@@ -16,6 +16,10 @@ void hlo_rule_fail(hlo_rule_t *rule, const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(sentence, sizeof(sentence), format, arguments);
     va_end(arguments);
+    if (rule->of == NULL) {
+        rule->status = xm_error_set(XM_ERR_PARSE, "%s: %s", rule->place, sentence);
+        return;
+    }
     rule->status = hlo_error(&rule->module->text, rule->of->at, "%.*s: %s",
                              (int)(rule->of->opcode.length > 40 ? 40 : rule->of->opcode.length),
                              rule->of->opcode.at, sentence);
@@ -222,6 +226,21 @@ static bool is_repeated(const hlo_rule_t *rule, const int *tensors, int operand)
         }
     }
     return false;
+}
+
+double hlo_rule_points(const hlo_rule_text_t *text)
+{
+    double points = 1;
+
+    for (const char *size = text->sizes; size != NULL && *size != '\0';) {
+        double value = 1;
+
+        (void)sscanf(size, "%*c=%lf", &value); /* our own text. NOLINT(cert-err34-c) */
+        points *= value;
+        size = strchr(size, ',');
+        size = size != NULL ? size + 1 : NULL;
+    }
+    return points;
 }
 
 bool hlo_rule_write(const hlo_rule_t *rule, const int *tensors, hlo_rule_text_t *text)

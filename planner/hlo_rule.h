@@ -1,6 +1,7 @@
 /**
  * @file hlo_rule.h
- * Building the sharding rule of one HLO operator, dimension by dimension.
+ * Building the sharding rule of one operator, dimension by dimension: of an HLO instruction, or of
+ * an operator of another front end (shape_rule.h), which names its place itself.
  *
  * A rule is filled in over all operands and results; what does not fit into the graph's rules
  * (more than 4 operands, 8 factors) is found out at the end, when those operands that need no data
@@ -31,7 +32,8 @@ typedef struct hlo_rule_dim {
 
 typedef struct hlo_rule {
     const hlo_module_t *module;
-    const hlo_instruction_t *of;
+    const hlo_instruction_t *of; /**< NULL: not from HLO */
+    const char *place;           /**< in front of sentences when there is no instruction */
     ap_op_kind_t kind;
     bool linear;
     double flops;
@@ -75,6 +77,9 @@ void hlo_rule_fail(hlo_rule_t *rule, const char *format, ...) XM_PRINTF(2, 3);
  * False when it does not fit.
  */
 bool hlo_rule_write(const hlo_rule_t *rule, const int *tensors, hlo_rule_text_t *text);
+
+/** Points of a written rule: the product of its sizes. */
+double hlo_rule_points(const hlo_rule_text_t *text);
 
 /** The rule of an operator that needs all of everything: a factor per dimension, all whole. */
 void hlo_rule_make_opaque(hlo_rule_t *rule);

@@ -222,8 +222,11 @@ static xm_status_t match_dim(ap_sharding_rule_t *rule, int operand, int d, int64
         if (factor->size == 0) {
             unknown = dim->factor[k];
             ++unknowns;
-        } else {
-            known *= factor->size;
+        } else if (__builtin_mul_overflow(known, factor->size, &known)) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "rule '%s': the factors of operand %d dimension %d make more than "
+                                "2^63",
+                                rule->text, operand, d);
         }
     }
     if (unknowns == 1 && extent % known == 0) {
@@ -269,6 +272,34 @@ static xm_status_t match_shapes(ap_sharding_rule_t *rule, const ap_shape_t *oper
     return XM_OK;
 }
 
+/* The product of a dimension's factors; false when it is no 64-bit number. */
+static bool extent_of(const ap_sharding_rule_t *rule, const ap_rule_dim_t *dim, int64_t *extent)
+{
+    *extent = 1;
+    for (int k = 0; k < dim->count; ++k) {
+        if (__builtin_mul_overflow(*extent, rule->factor[dim->factor[k]].size, extent)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static xm_status_t check_results(const ap_sharding_rule_t *rule)
+{
+    for (int r = 0; r < rule->results; ++r) {
+        for (int d = 0; d < rule->rank[rule->operands + r]; ++d) {
+            int64_t extent;
+
+            if (!extent_of(rule, &rule->dim[rule->operands + r][d], &extent)) {
+                return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                    "rule '%s': result %d dimension %d is larger than 2^63",
+                                    rule->text, r, d);
+            }
+        }
+    }
+    return XM_OK;
+}
+
 static ap_factor_kind_t kind_of(const ap_sharding_rule_t *rule, int f, const char *replicated,
                                 const char *permuted)
 {
@@ -300,6 +331,9 @@ xm_status_t ap_sharding_rule_create(const char *text, const char *replicated, co
     }
     if (status == XM_OK) {
         status = match_shapes(&made, operands, operand_count);
+    }
+    if (status == XM_OK) {
+        status = check_results(&made);
     }
     if (status != XM_OK) {
         return status;

@@ -95,10 +95,15 @@ static void sizes_of(const ap_sharding_rule_t *rule, const char *text, char *siz
     }
 }
 
-/* Adds a backward operator of `op` over the factors of its rule; its results have `like`'s dtype.
- */
+/* FLOPs per point of one run. */
+static double flops_per_point(const ap_op_t *op)
+{
+    return op->flops / op->repeat / ap_sharding_rule_points(&op->rule);
+}
+
+/* Adds a backward operator of `op` over the factors of its rule, with so many FLOPs per point. */
 static xm_status_t add_backward(expansion_t *x, int op, ap_op_kind_t kind, const char *rule,
-                                const int *operands, int operand_count, double flops_per_point,
+                                const int *operands, int operand_count, double flops,
                                 const char *name, int differentiates, int *results)
 {
     const ap_op_t forward = x->graph->ops[op]; /* a copy: the array may move */
@@ -119,7 +124,8 @@ static xm_status_t add_backward(expansion_t *x, int op, ap_op_kind_t kind, const
     memcpy(params.operands, operands, (size_t)operand_count * sizeof(int));
     /* A gradient has the type of what is differentiated. */
     params.result_dtype = x->graph->tensors[forward.operands[differentiates]].dtype;
-    params.flops_per_point = flops_per_point;
+    params.flops_per_point = flops;
+    params.repeat = forward.repeat;
     params.forward = op;
     for (int r = 0; r < AP_MAX_RESULTS; ++r) {
         params.differentiates[r] = differentiates + r;
@@ -188,14 +194,22 @@ typedef struct reading {
 static reading_t read_gradient(const expansion_t *x, const ap_op_t *op)
 {
     reading_t reading = {.count = 1};
+    int r = 0;
 
-    reading.operands[0] = x->gradient[op->results[0]];
-    append_term(reading.rule, &op->rule, op->rule.operands, true);
+    while (r + 1 < op->result_count && x->gradient[op->results[r]] < 0) {
+        ++r;
+    }
+    reading.operands[0] = x->gradient[op->results[r]];
+    append_term(reading.rule, &op->rule, op->rule.operands + r, true);
     return reading;
 }
 
+/* What does not fit beside the gradient is left out: its bytes are not counted. */
 static void read_saved(reading_t *reading, const ap_op_t *op, int term)
 {
+    if (reading->count == AP_MAX_OPERANDS) {
+        return;
+    }
     reading->operands[reading->count++] =
         term < op->operand_count ? op->operands[term] : op->results[term - op->operand_count];
     append_term(reading->rule, &op->rule, term, false);
@@ -209,7 +223,7 @@ static void backward_name(const ap_op_t *op, const expansion_t *x, int operand, 
 
 /* Gradient of one operand by one operator with one result. */
 static xm_status_t finish_single(expansion_t *x, int id, const ap_op_t *op, reading_t *reading,
-                                 int operand, ap_op_kind_t kind, double flops_per_point)
+                                 int operand, ap_op_kind_t kind, double flops)
 {
     char name[256];
     int result;
@@ -218,8 +232,8 @@ static xm_status_t finish_single(expansion_t *x, int id, const ap_op_t *op, read
     append_arrow(reading->rule);
     append_term(reading->rule, &op->rule, operand, true);
     backward_name(op, x, operand, name, sizeof(name));
-    status = add_backward(x, id, kind, reading->rule, reading->operands, reading->count,
-                          flops_per_point, name, operand, &result);
+    status = add_backward(x, id, kind, reading->rule, reading->operands, reading->count, flops,
+                          name, operand, &result);
     return status == XM_OK ? contribute(x, op->operands[operand], result) : status;
 }
 
@@ -237,7 +251,8 @@ static xm_status_t einsum_backward(expansion_t *x, int id, const ap_op_t *op)
                 read_saved(&reading, op, j);
             }
         }
-        status = finish_single(x, id, op, &reading, i, AP_OP_EINSUM, 2);
+        /* 2, or for a convolution what its window makes of it. */
+        status = finish_single(x, id, op, &reading, i, AP_OP_EINSUM, flops_per_point(op));
         if (status != XM_OK) {
             return status;
         }
@@ -270,14 +285,50 @@ static xm_status_t elementwise_backward(expansion_t *x, int id, const ap_op_t *o
             for (int j = 0; j < op->operand_count; ++j) {
                 read_saved(&reading, op, j);
             }
-            status = finish_single(x, id, op, &reading, i, AP_OP_GRADIENT,
-                                   op->flops / ap_sharding_rule_points(&op->rule) + 1);
+            status = finish_single(x, id, op, &reading, i, AP_OP_GRADIENT, flops_per_point(op) + 1);
         }
         if (status != XM_OK) {
             return status;
         }
     }
     return XM_OK;
+}
+
+/* One operator per operand: of the gradient and, unless linear, of all operands. */
+static xm_status_t custom_backward(expansion_t *x, int id, const ap_op_t *op)
+{
+    for (int i = 0; i < op->operand_count; ++i) {
+        reading_t reading = read_gradient(x, op);
+        xm_status_t status;
+
+        if (!x->needs[op->operands[i]]) {
+            continue;
+        }
+        for (int j = 0; j < op->operand_count && !op->linear; ++j) {
+            read_saved(&reading, op, j);
+        }
+        status = finish_single(x, id, op, &reading, i, AP_OP_GRADIENT, flops_per_point(op));
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    return XM_OK;
+}
+
+/* The reverse movement, for every operand that was moved. */
+static xm_status_t movement_backward(expansion_t *x, int id, const ap_op_t *op)
+{
+    xm_status_t status = XM_OK;
+
+    for (int i = 0; i < op->operand_count && status == XM_OK; ++i) {
+        reading_t reading = read_gradient(x, op);
+
+        if (x->needs[op->operands[i]]) {
+            status = finish_single(x, id, op, &reading, i,
+                                   op->kind == AP_OP_RESHAPE ? op->kind : AP_OP_GRADIENT, 0);
+        }
+    }
+    return status;
 }
 
 static xm_status_t layer_norm_backward(expansion_t *x, int id, const ap_op_t *op)
@@ -295,7 +346,7 @@ static xm_status_t layer_norm_backward(expansion_t *x, int id, const ap_op_t *op
     }
     backward_name(op, x, 0, name, sizeof(name));
     status = add_backward(x, id, AP_OP_GRADIENT, reading.rule, reading.operands, reading.count,
-                          2 * op->flops / ap_sharding_rule_points(&op->rule), name, 0, results);
+                          2 * flops_per_point(op), name, 0, results);
     for (int i = 0; i < op->operand_count && status == XM_OK; ++i) {
         if (x->needs[op->operands[i]]) {
             status = contribute(x, op->operands[i], results[i]);
@@ -304,17 +355,16 @@ static xm_status_t layer_norm_backward(expansion_t *x, int id, const ap_op_t *op
     return status;
 }
 
+/* The gradients of those results that have one, put together; the rest is zero. */
 static xm_status_t split_backward(expansion_t *x, int id, const ap_op_t *op)
 {
     reading_t reading = {.count = 0};
 
     for (int r = 0; r < op->result_count; ++r) {
-        if (x->gradient[op->results[r]] < 0) {
-            return xm_error_set(XM_ERR_UNSUPPORTED, "result %d of the split '%s' is never used", r,
-                                op->name);
+        if (x->gradient[op->results[r]] >= 0) {
+            append_term(reading.rule, &op->rule, op->operand_count + r, reading.count == 0);
+            reading.operands[reading.count++] = x->gradient[op->results[r]];
         }
-        reading.operands[reading.count++] = x->gradient[op->results[r]];
-        append_term(reading.rule, &op->rule, op->operand_count + r, r == 0);
     }
     return finish_single(x, id, op, &reading, 0, AP_OP_GRADIENT, 0);
 }
@@ -323,7 +373,7 @@ static xm_status_t op_backward(expansion_t *x, int id)
 {
     const ap_op_t op = x->graph->ops[id]; /* a copy: the array moves as operators are added */
     reading_t reading = read_gradient(x, &op);
-    double points = op.flops / ap_sharding_rule_points(&op.rule);
+    double points = flops_per_point(&op);
 
     x->graph->layer = op.layer;
     switch (op.kind) {
@@ -335,10 +385,11 @@ static xm_status_t op_backward(expansion_t *x, int id)
         return layer_norm_backward(x, id, &op);
     case AP_OP_SPLIT:
         return split_backward(x, id, &op);
+    case AP_OP_CUSTOM:
+        return custom_backward(x, id, &op);
     case AP_OP_REDUCE:
     case AP_OP_RESHAPE:
-        return finish_single(x, id, &op, &reading, 0,
-                             op.kind == AP_OP_RESHAPE ? op.kind : AP_OP_GRADIENT, 0);
+        return movement_backward(x, id, &op);
     case AP_OP_SOFTMAX: /* needs its own result, not its operand */
         read_saved(&reading, &op, op.operand_count);
         return finish_single(x, id, &op, &reading, 0, AP_OP_GRADIENT, points);
@@ -346,9 +397,11 @@ static xm_status_t op_backward(expansion_t *x, int id)
         read_saved(&reading, &op, 0);
         read_saved(&reading, &op, 1);
         return finish_single(x, id, &op, &reading, 0, AP_OP_GRADIENT, points);
-    case AP_OP_EMBEDDING:
-        read_saved(&reading, &op, 0);
-        return finish_single(x, id, &op, &reading, 1, AP_OP_GRADIENT, 0);
+    case AP_OP_EMBEDDING: /* indices may be constants and missing */
+        if (op.operand_count > 1) {
+            read_saved(&reading, &op, 0);
+        }
+        return finish_single(x, id, &op, &reading, op.operand_count - 1, AP_OP_GRADIENT, 0);
     case AP_OP_GRADIENT:
     case AP_OP_UPDATE:
     case AP_OP_KIND_COUNT:
@@ -358,11 +411,19 @@ static xm_status_t op_backward(expansion_t *x, int id)
                         ap_op_kind_name(op.kind));
 }
 
+/* Whole numbers and truth values have no derivative. */
+static bool is_smooth(ap_dtype_t dtype)
+{
+    return dtype == AP_DTYPE_F16 || dtype == AP_DTYPE_BF16 || dtype == AP_DTYPE_F32 ||
+           dtype == AP_DTYPE_F64 || dtype == AP_DTYPE_C128;
+}
+
 static void mark_needs(expansion_t *x)
 {
     for (int t = 0; t < x->forward_tensors; ++t) {
         x->gradient[t] = -1;
-        x->needs[t] = x->graph->tensors[t].kind == AP_TENSOR_PARAMETER;
+        x->needs[t] = x->graph->tensors[t].kind == AP_TENSOR_PARAMETER &&
+                      is_smooth(x->graph->tensors[t].dtype);
     }
     for (int o = 0; o < x->forward_ops; ++o) {
         const ap_op_t *op = &x->graph->ops[o];
@@ -372,7 +433,7 @@ static void mark_needs(expansion_t *x)
             needs = needs || x->needs[op->operands[i]];
         }
         for (int r = 0; r < op->result_count; ++r) {
-            x->needs[op->results[r]] = needs;
+            x->needs[op->results[r]] = needs && is_smooth(x->graph->tensors[op->results[r]].dtype);
         }
     }
 }
@@ -382,9 +443,13 @@ static xm_status_t add_backward_phase(expansion_t *x)
     x->gradient[x->graph->loss] = x->graph->loss;
     for (int o = x->forward_ops - 1; o >= 0; --o) {
         const ap_op_t *op = &x->graph->ops[o];
+        bool used = false;
         xm_status_t status;
 
-        if (!x->needs[op->results[0]] || x->gradient[op->results[0]] < 0) {
+        for (int r = 0; r < op->result_count; ++r) {
+            used = used || x->gradient[op->results[r]] >= 0;
+        }
+        if (!x->needs[op->results[0]] || !used) {
             continue; /* nothing to train before, or nothing uses it after */
         }
         status = op_backward(x, o);

@@ -10,7 +10,12 @@
  *  - elementwise: the result's gradient itself when linear, else one operator on it and the saved
  *    operands; a broadcast operand sums over what it lacks;
  *  - layer norm: one operator for the gradients of input, scale and shift; softmax, cross entropy
- * and embedding: one operator; split: a concatenation; reduce and reshape: the reverse movement.
+ * and embedding: one operator; split: a concatenation; reduce and reshape: the reverse movement,
+ * for each operand;
+ *  - custom: per operand one operator on the gradient of the first result that has one and, unless
+ * linear, on the operands, with as many FLOPs as forward.
+ *
+ * Tensors of whole numbers have no gradient.
  *
  * Gradients of a tensor with several users are summed by elementwise operators without `forward`;
  * updates have none either. The scalar loss stands for its own gradient 1.

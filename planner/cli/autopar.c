@@ -21,6 +21,7 @@ static const struct {
     {"shard", ap_command_shard, "Shard one model over one device mesh (no pipeline)."},
     {"solve", ap_command_solve, "Solve a problem of the IOPDDL format within a given time."},
     {"simulate", ap_command_simulate, "Run a plan's pipeline under a schedule, event by event."},
+    {"import", ap_command_import, "Read a model of any kind and write it as a JSON graph."},
     {"explain", ap_command_explain, "Say why a plan is what it is, and what came second."},
 };
 

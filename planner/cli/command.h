@@ -13,6 +13,7 @@
 
 int ap_command_probe(int argc, char *const *argv);
 int ap_command_plan(int argc, char *const *argv);
+int ap_command_import(int argc, char *const *argv);
 int ap_command_shard(int argc, char *const *argv);
 int ap_command_solve(int argc, char *const *argv);
 int ap_command_explain(int argc, char *const *argv);

@@ -7,8 +7,7 @@
 #include "cli_support/options.h"
 #include "comm/text.h"
 #include "planner/cli/command.h"
-#include "planner/frontend_hlo.h"
-#include "planner/frontend_zoo.h"
+#include "planner/frontend.h"
 #include "planner/shard_problem.h"
 #include "planner/training.h"
 
@@ -22,6 +21,7 @@ typedef struct shard_options {
     const char *mesh, *alpha, *beta, *cluster;
     int cost_model, batch, hidden;
     uint64_t memory_limit;
+    xm_cli_list_t dims;
     bool force_data_parallel, json;
 } shard_options_t;
 
@@ -67,6 +67,11 @@ static xm_status_t parse_options(int argc, char *const *argv, shard_options_t *o
          .minimum = 1,
          .maximum = 1 << 24,
          .help = "Width of an mlp's layers (default 128)."},
+        {.name = "dim",
+         .kind = XM_CLI_LIST,
+         .target = &o->dims,
+         .argument = "NAME=SIZE",
+         .help = "Size of a symbolic dimension of an ONNX model; once for each."},
         {.name = "memory-limit",
          .kind = XM_CLI_BYTES,
          .target = &o->memory_limit,
@@ -86,30 +91,14 @@ static xm_status_t parse_options(int argc, char *const *argv, shard_options_t *o
     command.program = program;
     command.arguments = "MODEL|FILE";
     command.summary =
-        "Shards the training step of a built-in model (gpt-125m ... gpt-76b, mlpN), or\n"
-        "what a file of HLO text (*.hlo, *.txt) computes, over one mesh; prints the\n"
-        "objective and the strategy of every operator.";
+        "Shards the training step of a built-in model (autopar import --list-models), of\n"
+        "an ONNX model or a JSON graph, or what a file of HLO text computes, over one mesh;\n"
+        "prints the objective and the strategy of every operator.";
     command.options = options;
     command.option_count = sizeof(options) / sizeof(options[0]);
     command.min_arguments = 1;
     command.max_arguments = 1;
     return xm_cli_parse(&command, argc, argv, cli);
-}
-
-/* A file of HLO text rather than the name of a model. */
-static bool is_file(const char *name)
-{
-    static const char *const endings[] = {".hlo", ".txt"};
-    size_t length = strlen(name);
-
-    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); ++i) {
-        size_t ending = strlen(endings[i]);
-
-        if (length > ending && strcmp(name + length - ending, endings[i]) == 0) {
-            return true;
-        }
-    }
-    return strchr(name, '/') != NULL;
 }
 
 /* "1,0.1" into one number per mesh axis. */
@@ -198,24 +187,24 @@ static void print_choice(const ap_shard_problem_t *problem, const int *choice,
 }
 
 /* Operators of a file that have no rule of their own. */
-static void print_unknown(const ap_hlo_notes_t *notes)
+static void print_unknown(const ap_frontend_notes_t *notes)
 {
-    for (int i = 0; notes != NULL && i < ap_hlo_notes_count(notes); ++i) {
+    for (int i = 0; notes != NULL && i < ap_frontend_notes_count(notes); ++i) {
         int count;
-        const char *name = ap_hlo_notes_get(notes, i, &count);
+        const char *name = ap_frontend_notes_get(notes, i, &count);
 
         (void)printf("%s%s x%d%s", i == 0 ? "without a rule, kept whole: " : ", ", name, count,
-                     i + 1 == ap_hlo_notes_count(notes) ? "\n" : "");
+                     i + 1 == ap_frontend_notes_count(notes) ? "\n" : "");
     }
 }
 
-static json_t *unknown_json(const ap_hlo_notes_t *notes)
+static json_t *unknown_json(const ap_frontend_notes_t *notes)
 {
     json_t *list = json_array();
 
-    for (int i = 0; notes != NULL && i < ap_hlo_notes_count(notes); ++i) {
+    for (int i = 0; notes != NULL && i < ap_frontend_notes_count(notes); ++i) {
         int count;
-        const char *name = ap_hlo_notes_get(notes, i, &count);
+        const char *name = ap_frontend_notes_get(notes, i, &count);
 
         (void)json_array_append_new(list, json_pack("{s:s, s:i}", "name", name, "count", count));
     }
@@ -223,7 +212,7 @@ static json_t *unknown_json(const ap_hlo_notes_t *notes)
 }
 
 static xm_status_t print_json(const ap_shard_problem_t *problem, const int *choice,
-                              const ap_intra_op_result_t *result, const ap_hlo_notes_t *notes)
+                              const ap_intra_op_result_t *result, const ap_frontend_notes_t *notes)
 {
     int nodes = ap_shard_problem_get(problem)->nodes;
     json_t *list = json_array(), *document;
@@ -252,7 +241,7 @@ static xm_status_t print_json(const ap_shard_problem_t *problem, const int *choi
 }
 
 static xm_status_t solve(const shard_options_t *o, const ap_graph_t *graph,
-                         const ap_hlo_notes_t *notes, const ap_cost_mesh_t *mesh, bool seconds)
+                         const ap_frontend_notes_t *notes, const ap_cost_mesh_t *mesh, bool seconds)
 {
     ap_shard_params_t params = AP_SHARD_PARAMS_INIT;
     ap_intra_op_options_t options = AP_INTRA_OP_OPTIONS_INIT;
@@ -294,28 +283,17 @@ static xm_status_t solve(const shard_options_t *o, const ap_graph_t *graph,
 }
 
 static xm_status_t make_training_graph(const char *name, const shard_options_t *o,
-                                       ap_graph_t **graph, ap_hlo_notes_t **notes)
+                                       ap_graph_t **graph, ap_frontend_notes_t **notes)
 {
-    ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
-    ap_graph_t *forward;
+    ap_frontend_params_t params = AP_FRONTEND_PARAMS_INIT;
     xm_status_t status;
 
-    if (is_file(name)) {
-        if (o->batch != 0 || o->hidden != 0) {
-            return xm_error_set(
-                XM_ERR_INVALID_ARGUMENT,
-                "--batch and --hidden are for built-in models; %s has its own sizes", name);
-        }
-        return ap_hlo_from_file(name, graph, notes);
-    }
-    zoo.batch = o->batch;
-    zoo.hidden = o->hidden;
-    status = ap_zoo_create(name, &zoo, &forward);
-    if (status == XM_OK) {
-        status = ap_training_expand(forward, AP_OPTIMIZER_SGD, graph);
-        ap_graph_destroy(forward);
-    }
-    return status;
+    params.batch = o->batch;
+    params.hidden = o->hidden;
+    params.dims = o->dims.items;
+    params.dim_count = o->dims.count;
+    status = ap_frontend_load(name, &params, graph, notes);
+    return status == XM_OK ? ap_frontend_train(AP_OPTIMIZER_SGD, graph) : status;
 }
 
 static xm_status_t run(const char *name, const shard_options_t *o)
@@ -324,7 +302,7 @@ static xm_status_t run(const char *name, const shard_options_t *o)
     ap_cost_model_t *model = NULL;
     ap_cost_mesh_t *mesh = NULL;
     ap_graph_t *graph = NULL;
-    ap_hlo_notes_t *notes = NULL;
+    ap_frontend_notes_t *notes = NULL;
     int shape[2];
     xm_status_t status = parse_mesh(o->mesh, shape);
 
@@ -340,7 +318,7 @@ static xm_status_t run(const char *name, const shard_options_t *o)
     if (status == XM_OK) {
         status = solve(o, graph, notes, mesh, profile != NULL);
     }
-    ap_hlo_notes_destroy(notes);
+    ap_frontend_notes_destroy(notes);
     ap_graph_destroy(graph);
     ap_cost_mesh_destroy(mesh);
     ap_cost_model_destroy(model);

@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     ap_graph_t *graph = NULL;
-    ap_hlo_notes_t *notes = NULL;
+    ap_frontend_notes_t *notes = NULL;
 
     if (ap_hlo_from_text((const char *)data, size, "fuzz", &graph, &notes) < 0) {
         if (graph != NULL || notes != NULL || strlen(xm_last_error()) == 0) {
@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             }
         }
     }
-    ap_hlo_notes_destroy(notes);
+    ap_frontend_notes_destroy(notes);
     ap_graph_destroy(graph);
     return 0;
 }

@@ -108,7 +108,7 @@ bad "shard: no HLO file" "cannot read $work/none.hlo: No such file" \
 printf 'HloModule m\n\nENTRY e {\n  x = f32[2 parameter(0)\n}\n' >"$work/broken.hlo"
 bad "shard: malformed HLO" "broken.hlo: line 4, column 13: ']' is expected here, not 'p'" \
     "$AUTOPAR" shard "$work/broken.hlo" --mesh 2x2
-bad "shard: HLO and --batch" "--batch and --hidden are for built-in models" \
+bad "shard: HLO and --batch" "are for built-in models" \
     "$AUTOPAR" shard "$work/broken.hlo" --mesh 2x2 --batch 3
 
 bad "no model" "autopar plan: --model is needed" "$AUTOPAR" plan

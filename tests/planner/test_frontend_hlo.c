@@ -15,13 +15,13 @@ static const char add_computation[] = "%add (a: f32[], b: f32[]) -> f32[] {\n"
                                       "  ROOT s = f32[] subtract(q, p)\n"
                                       "}\n";
 
-static xm_status_t read_text(const char *text, ap_graph_t **graph, ap_hlo_notes_t **notes)
+static xm_status_t read_text(const char *text, ap_graph_t **graph, ap_frontend_notes_t **notes)
 {
     return ap_hlo_from_text(text, strlen(text), "test", graph, notes);
 }
 
 /* The module whose entry holds `lines`. */
-static xm_status_t read_lines(const char *lines, ap_graph_t **graph, ap_hlo_notes_t **notes)
+static xm_status_t read_lines(const char *lines, ap_graph_t **graph, ap_frontend_notes_t **notes)
 {
     char text[4096];
     int length = snprintf(text, sizeof(text), "HloModule m\n\n%sENTRY main {\n%s}\n",
@@ -262,14 +262,14 @@ static const char loop_text[] =
 START_TEST(loops_run_their_body)
 {
     char text[sizeof(loop_text) + 16];
-    ap_hlo_notes_t *notes;
+    ap_frontend_notes_t *notes;
     ap_graph_t *graph;
     int aliases = 0, count;
 
     (void)snprintf(text, sizeof(text), loop_text, "7");
     ck_assert_xm_ok(read_text(text, &graph, &notes));
-    ck_assert_int_eq(ap_hlo_notes_count(notes), 0);
-    ap_hlo_notes_destroy(notes);
+    ck_assert_int_eq(ap_frontend_notes_count(notes), 0);
+    ap_frontend_notes_destroy(notes);
     for (int o = 0; o < ap_graph_ops(graph); ++o) {
         const ap_op_t *op = ap_graph_op(graph, o);
 
@@ -284,10 +284,10 @@ START_TEST(loops_run_their_body)
 
     (void)snprintf(text, sizeof(text), loop_text, "unknown"); /* no number */
     ck_assert_xm_ok(read_text(text, &graph, &notes));
-    ck_assert_int_eq(ap_hlo_notes_count(notes), 1);
-    ck_assert_str_eq(ap_hlo_notes_get(notes, 0, &count), "while of unknown length");
+    ck_assert_int_eq(ap_frontend_notes_count(notes), 1);
+    ck_assert_str_eq(ap_frontend_notes_get(notes, 0, &count), "while of unknown length");
     ck_assert_int_eq(count, 1);
-    ap_hlo_notes_destroy(notes);
+    ap_frontend_notes_destroy(notes);
     ap_graph_destroy(graph);
 
     (void)snprintf(text, sizeof(text), loop_text, "0"); /* never runs: w + 0 is left */
@@ -331,7 +331,7 @@ END_TEST
 
 START_TEST(unknown_operators_are_listed_and_whole)
 {
-    ap_hlo_notes_t *notes;
+    ap_frontend_notes_t *notes;
     ap_graph_t *graph;
     int count;
 
@@ -346,10 +346,10 @@ START_TEST(unknown_operators_are_listed_and_whole)
                                "to_apply=%add\n"
                                "  ROOT z = f32[23] all-reduce(y), to_apply=%add\n",
                                &graph, &notes));
-    ck_assert_int_eq(ap_hlo_notes_count(notes), 2);
-    ck_assert_str_eq(ap_hlo_notes_get(notes, 0, &count), "custom-call mine");
+    ck_assert_int_eq(ap_frontend_notes_count(notes), 2);
+    ck_assert_str_eq(ap_frontend_notes_get(notes, 0, &count), "custom-call mine");
     ck_assert_int_eq(count, 1);
-    ck_assert_str_eq(ap_hlo_notes_get(notes, 1, &count), "all-reduce");
+    ck_assert_str_eq(ap_frontend_notes_get(notes, 1, &count), "all-reduce");
     ck_assert_int_eq(count, 2);
     for (int o = 0; o < ap_graph_ops(graph); ++o) {
         const ap_sharding_rule_t *rule = &ap_graph_op(graph, o)->rule;
@@ -358,7 +358,7 @@ START_TEST(unknown_operators_are_listed_and_whole)
             ck_assert_int_eq(rule->factor[f].kind, AP_FACTOR_NEED_REPLICATION);
         }
     }
-    ap_hlo_notes_destroy(notes);
+    ap_frontend_notes_destroy(notes);
     ap_graph_destroy(graph);
 }
 END_TEST

@@ -20,15 +20,15 @@ static void solve(const char *file, const int *shape, bool force_data_parallel, 
     ap_shard_params_t params = AP_SHARD_PARAMS_INIT;
     ap_intra_op_options_t options = AP_INTRA_OP_OPTIONS_INIT;
     ap_intra_op_result_t result;
-    ap_hlo_notes_t *notes;
+    ap_frontend_notes_t *notes;
     char path[128];
 
     alpa.beta[0] = alpa.beta[1] = 1;
     alpa.force_data_parallel = force_data_parallel;
     (void)snprintf(path, sizeof(path), "tests/fixtures/hlo/%s", file);
     ck_assert_xm_ok(ap_hlo_from_file(xm_test_source_path(path), &s->graph, &notes));
-    ck_assert_int_eq(ap_hlo_notes_count(notes), 0);
-    ap_hlo_notes_destroy(notes);
+    ck_assert_int_eq(ap_frontend_notes_count(notes), 0);
+    ap_frontend_notes_destroy(notes);
     ck_assert_xm_ok(ap_cost_model_create_alpa(&alpa, &s->model));
     ck_assert_xm_ok(ap_cost_mesh_create(s->model, shape[0], shape[1], shape, 2, &s->mesh));
     params.graph = s->graph;

@@ -194,6 +194,110 @@ START_TEST(state_and_failures)
 }
 END_TEST
 
+/* A graph of one parameter w[4,8] and one input x[4,8], and what operators make of them. */
+static ap_graph_t *small_graph(int *w, int *x)
+{
+    const ap_shape_t shape = {.rank = 2, .dims = {4, 8}};
+    ap_graph_t *graph;
+
+    ck_assert_xm_ok(ap_graph_create("small", &graph));
+    ck_assert_xm_ok(ap_graph_add_tensor(graph, "w", AP_TENSOR_PARAMETER, &shape, AP_DTYPE_F32, w));
+    ck_assert_xm_ok(ap_graph_add_tensor(graph, "x", AP_TENSOR_INPUT, &shape, AP_DTYPE_F32, x));
+    return graph;
+}
+
+static int add_op(ap_graph_t *graph, ap_op_kind_t kind, const char *name, const char *rule,
+                  const char *sizes, const int *operands, int count, ap_dtype_t dtype)
+{
+    ap_op_params_t params = AP_OP_PARAMS_INIT;
+    int results[AP_MAX_RESULTS];
+
+    params.kind = kind;
+    params.name = name;
+    params.rule = rule;
+    params.sizes = sizes;
+    params.result_dtype = dtype;
+    params.flops_per_point = 3;
+    params.operand_count = count;
+    memcpy(params.operands, operands, (size_t)count * sizeof(int));
+    ck_assert_xm_ok(ap_graph_add_op(graph, &params, results));
+    return results[0];
+}
+
+static ap_graph_t *expand_small(ap_graph_t *graph, int loss)
+{
+    ap_graph_t *training;
+
+    ck_assert_xm_ok(ap_graph_set_loss(graph, loss, true));
+    ck_assert_xm_ok(ap_graph_finish(graph));
+    ck_assert_xm_ok(ap_training_expand(graph, AP_OPTIMIZER_SGD, &training));
+    ap_graph_destroy(graph);
+    return training;
+}
+
+/* Each operand of a concatenation gets its part of the gradient; what has no parameter behind it
+ * gets none. */
+START_TEST(concatenations_give_every_operand_its_part)
+{
+    int w, x, y;
+    ap_graph_t *graph = small_graph(&w, &x);
+
+    y = add_op(graph, AP_OP_ELEMENTWISE, "y", "ab->ab", NULL, &w, 1, AP_DTYPE_F32);
+    y = add_op(graph, AP_OP_RESHAPE, "all", "ab,ac,ad->ae", "e=24", (const int[]){x, y, w}, 3,
+               AP_DTYPE_F32);
+    graph = expand_small(graph, y);
+    ck_assert_str_eq(find_op(graph, "d_w.all")->rule.text, "ae->ad");
+    ck_assert_str_eq(find_op(graph, "d_y.all")->rule.text, "ae->ac");
+    ck_assert_int_eq(find_op(graph, "new_w")->phase, AP_PHASE_UPDATE);
+    ap_graph_destroy(graph);
+}
+END_TEST
+
+/* A result of a split that nothing uses has no gradient and is left out. */
+START_TEST(splits_may_have_unused_parts)
+{
+    ap_op_params_t params = AP_OP_PARAMS_INIT;
+    int w, x, parts[AP_MAX_RESULTS];
+    ap_graph_t *graph = small_graph(&w, &x);
+
+    params.kind = AP_OP_SPLIT;
+    params.name = "split";
+    params.rule = "ab->ac,ad,ae";
+    params.sizes = "c=2,d=2,e=4";
+    params.operand_count = 1;
+    params.operands[0] = w;
+    params.result_dtype = AP_DTYPE_F32;
+    ck_assert_xm_ok(ap_graph_add_op(graph, &params, parts));
+    graph = expand_small(graph, parts[2]);
+    ck_assert_str_eq(find_op(graph, "d_w.split")->rule.text, "ae->ab");
+    ap_graph_destroy(graph);
+}
+END_TEST
+
+/* A custom operator's derivative reads the gradient and, where there is room, its operands, at the
+ * forward pass' FLOPs; whole numbers have none. */
+START_TEST(custom_operators_have_derivatives)
+{
+    int w, x, y, index;
+    ap_graph_t *graph = small_graph(&w, &x);
+
+    index = add_op(graph, AP_OP_CUSTOM, "index", "ab->a", NULL, &w, 1, AP_DTYPE_I32);
+    y = add_op(graph, AP_OP_CUSTOM, "y", "ab,ab,a->b", NULL, (const int[]){w, x, index}, 3,
+               AP_DTYPE_F32);
+    y = add_op(graph, AP_OP_ELEMENTWISE, "z", "b,ab,ab,a->ab", NULL, (const int[]){y, w, x, index},
+               4, AP_DTYPE_F32);
+    graph = expand_small(graph, y);
+    ck_assert_str_eq(find_op(graph, "d_w.y")->rule.text, "b,ab,ab,a->ab");
+    ck_assert_double_eq(find_op(graph, "d_w.y")->flops, 3 * 4 * 8);
+    ck_assert_int_eq(find_op(graph, "d_w.z")->operand_count, AP_MAX_OPERANDS);
+    for (int o = 0; o < ap_graph_ops(graph); ++o) {
+        ck_assert_ptr_null(strstr(ap_graph_op(graph, o)->name, "d_index"));
+        ck_assert_ptr_null(strstr(ap_graph_op(graph, o)->name, ".index"));
+    }
+    ap_graph_destroy(graph);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("training");
@@ -205,6 +309,9 @@ int main(void)
     tcase_add_test(tcase, each_kind_has_its_backward);
     tcase_add_test(tcase, residual_gradients_are_summed_in_the_right_layer);
     tcase_add_test(tcase, state_and_failures);
+    tcase_add_test(tcase, concatenations_give_every_operand_its_part);
+    tcase_add_test(tcase, splits_may_have_unused_parts);
+    tcase_add_test(tcase, custom_operators_have_derivatives);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }

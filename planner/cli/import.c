@@ -1,0 +1,187 @@
+/* autopar import: any model into our JSON operator graph. */
+#include <stdio.h>
+
+#include "cli_support/options.h"
+#include "planner/cli/command.h"
+#include "planner/frontend.h"
+#include "planner/frontend_json.h"
+#include "planner/frontend_zoo.h"
+
+static const char program[] = "autopar import";
+enum { TRAINING_NONE, TRAINING_SGD, TRAINING_ADAM };
+
+typedef struct import_options {
+    const char *output;
+    xm_cli_list_t dims;
+    int batch, hidden, layers, sequence, training;
+    bool list;
+} import_options_t;
+
+static xm_status_t parse_options(int argc, char *const *argv, import_options_t *o, xm_cli_t **cli)
+{
+    const xm_cli_option_t options[] = {
+        {.name = "output",
+         .letter = 'o',
+         .kind = XM_CLI_STRING,
+         .target = &o->output,
+         .argument = "FILE",
+         .help = "Write the graph as JSON (docs/graph.md)."},
+        {.name = "dim",
+         .kind = XM_CLI_LIST,
+         .target = &o->dims,
+         .argument = "NAME=SIZE",
+         .help = "Size of a symbolic dimension of an ONNX model; once for each."},
+        {.name = "training",
+         .kind = XM_CLI_CHOICE,
+         .target = &o->training,
+         .argument = "none|sgd|adam",
+         .help = "Derive the training step of a forward graph (default none)."},
+        {.name = "batch",
+         .kind = XM_CLI_INT,
+         .target = &o->batch,
+         .argument = "SAMPLES",
+         .minimum = 1,
+         .maximum = 1 << 30,
+         .help = "Samples of a built-in model (default: 1, mlp 1024)."},
+        {.name = "hidden",
+         .kind = XM_CLI_INT,
+         .target = &o->hidden,
+         .argument = "SIZE",
+         .minimum = 1,
+         .maximum = 1 << 24,
+         .help = "Width of an mlp's layers (default 128)."},
+        {.name = "layers",
+         .kind = XM_CLI_INT,
+         .target = &o->layers,
+         .argument = "BLOCKS",
+         .minimum = 1,
+         .maximum = 1 << 16,
+         .help = "Blocks of a built-in language model (default: its own)."},
+        {.name = "sequence",
+         .kind = XM_CLI_INT,
+         .target = &o->sequence,
+         .argument = "TOKENS",
+         .minimum = 1,
+         .maximum = 1 << 24,
+         .help = "Tokens a sample of a built-in language model (default: its own)."},
+        {.name = "list-models",
+         .kind = XM_CLI_FLAG,
+         .target = &o->list,
+         .help = "List the built-in models with their parameters."},
+    };
+    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+
+    command.program = program;
+    command.arguments = "MODEL|FILE";
+    command.summary =
+        "Reads a built-in model, HLO text, an ONNX model or a JSON graph, says what is\n"
+        "in it, and writes it as a JSON graph.";
+    command.options = options;
+    command.option_count = sizeof(options) / sizeof(options[0]);
+    command.max_arguments = 1;
+    return xm_cli_parse(&command, argc, argv, cli);
+}
+
+static xm_status_t list_models(void)
+{
+    const char *name;
+
+    (void)printf("# %-18s %14s %7s\n", "model", "parameters", "layers");
+    for (size_t i = 0; (name = ap_zoo_name(i)) != NULL; ++i) {
+        ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
+        ap_graph_t *graph;
+        xm_status_t status = ap_zoo_create(name, &zoo, &graph);
+
+        if (status != XM_OK) {
+            return status;
+        }
+        (void)printf("  %-18s %14.0f %7d\n", name, ap_graph_parameters(graph),
+                     ap_graph_layers(graph));
+        ap_graph_destroy(graph);
+    }
+    (void)printf("  %-18s (N square weights; see --hidden)\n", "mlpN");
+    return xm_cli_flush();
+}
+
+static xm_status_t print_graph(const ap_graph_t *graph, const ap_frontend_notes_t *notes)
+{
+    static const char *const phases[] = {"forward", "backward", "update"};
+    int ops[3] = {0}, inputs = 0, parameters = 0;
+    double flops[3] = {0};
+
+    for (int o = 0; o < ap_graph_ops(graph); ++o) {
+        ++ops[ap_graph_op(graph, o)->phase];
+        flops[ap_graph_op(graph, o)->phase] += ap_graph_op(graph, o)->flops;
+    }
+    for (int t = 0; t < ap_graph_tensors(graph); ++t) {
+        inputs += ap_graph_tensor(graph, t)->kind == AP_TENSOR_INPUT;
+        parameters += ap_graph_tensor(graph, t)->kind == AP_TENSOR_PARAMETER;
+    }
+    (void)printf("graph %s: %d inputs, %d parameters (%.0f numbers), %d layers\n",
+                 ap_graph_name(graph), inputs, parameters, ap_graph_parameters(graph),
+                 ap_graph_layers(graph));
+    for (int p = 0; p < 3; ++p) {
+        if (ops[p] > 0) {
+            (void)printf("  %-9s %7d operators %12.6g FLOP\n", phases[p], ops[p], flops[p]);
+        }
+    }
+    for (int i = 0; i < ap_frontend_notes_count(notes); ++i) {
+        int count;
+        const char *name = ap_frontend_notes_get(notes, i, &count);
+
+        (void)printf("  without a rule, kept whole: %s x%d\n", name, count);
+    }
+    return xm_cli_flush();
+}
+
+static xm_status_t run(const char *model, const import_options_t *o)
+{
+    ap_frontend_params_t params = AP_FRONTEND_PARAMS_INIT;
+    ap_frontend_notes_t *notes = NULL;
+    ap_graph_t *graph = NULL;
+    xm_status_t status;
+
+    params.batch = o->batch;
+    params.hidden = o->hidden;
+    params.layers = o->layers;
+    params.sequence = o->sequence;
+    params.dims = o->dims.items;
+    params.dim_count = o->dims.count;
+    status = ap_frontend_load(model, &params, &graph, &notes);
+    if (status == XM_OK && o->training != TRAINING_NONE) {
+        status = ap_frontend_train(
+            o->training == TRAINING_ADAM ? AP_OPTIMIZER_ADAM : AP_OPTIMIZER_SGD, &graph);
+    }
+    if (status == XM_OK && o->output != NULL) {
+        status = ap_json_save(graph, o->output);
+    }
+    if (status == XM_OK) {
+        status = print_graph(graph, notes);
+    }
+    ap_frontend_notes_destroy(notes);
+    ap_graph_destroy(graph);
+    return status;
+}
+
+int ap_command_import(int argc, char *const *argv)
+{
+    import_options_t options = {.training = TRAINING_NONE};
+    xm_cli_t *cli = NULL;
+    xm_status_t status = parse_options(argc, argv, &options, &cli);
+
+    if (status == XM_OK && !xm_cli_finished(cli)) {
+        size_t count;
+        const char *const *arguments = xm_cli_arguments(cli, &count);
+
+        if (options.list) {
+            status = list_models();
+        } else if (count == 0) {
+            status = xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                  "a model or file is needed (--list-models names the models)");
+        } else {
+            status = run(arguments[0], &options);
+        }
+    }
+    xm_cli_destroy(cli);
+    return status == XM_OK ? 0 : xm_cli_fail(program, status);
+}

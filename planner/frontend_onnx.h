@@ -1,0 +1,45 @@
+/**
+ * @file frontend_onnx.h
+ * Operator graphs from ONNX models, as torch.onnx.export and others write them.
+ *
+ * Shapes are inferred; what computes shapes is folded away; symbolic dimensions are bound by name.
+ * Floating-point initialisers of more than one element are parameters of the model; all other
+ * constants need no data. The weights themselves are skipped, in the file or beside it: a model of
+ * many GB takes the memory of its graph. A scalar output is the loss, else the first floating-point
+ * output stands for its own gradient; training.h makes the step of it. Operators without a rule
+ * need all of everything on every device; they are listed. docs/onnx.md has the whole story.
+ *
+ * Ownership: the bytes are not kept. Threads: no shared state.
+ */
+#ifndef AP_PLANNER_FRONTEND_ONNX_H
+#define AP_PLANNER_FRONTEND_ONNX_H
+
+#include "planner/frontend_notes.h"
+#include "planner/graph.h"
+
+typedef struct ap_onnx_params {
+    size_t struct_size;
+    const char *const *dims; /**< "batch=8": sizes of symbolic dimensions */
+    size_t dim_count;
+} ap_onnx_params_t;
+
+#define AP_ONNX_PARAMS_INIT                                                                        \
+    {                                                                                              \
+        .struct_size = sizeof(ap_onnx_params_t)                                                    \
+    }
+
+/**
+ * Reads @p size bytes; @p name is the file in sentences. The graph is finished, a forward pass of
+ * one layer with its loss named. @p params and @p notes may be NULL. Refused in one sentence that
+ * names the node: bytes that are no ONNX model, nodes out of order or in a circle, shapes that do
+ * not go together, dimensions without a size, a model that computes nothing.
+ */
+XM_API xm_status_t ap_onnx_from_bytes(const void *bytes, size_t size, const char *name,
+                                      const ap_onnx_params_t *params, ap_graph_t **graph,
+                                      ap_frontend_notes_t **notes);
+
+/** As ap_onnx_from_bytes(); the file is mapped. */
+XM_API xm_status_t ap_onnx_from_file(const char *path, const ap_onnx_params_t *params,
+                                     ap_graph_t **graph, ap_frontend_notes_t **notes);
+
+#endif
