@@ -368,9 +368,9 @@ bool ap_shard_has_copies(const ap_shard_network_t *n, const ap_shard_wire_t *wir
 }
 
 xm_status_t ap_shard_network_create(const ap_shard_problem_t *problem,
-                                    const ap_shard_options_t *options, ap_shard_network_t **network)
+                                    const ap_shard_options_t *options, bool limited,
+                                    ap_shard_network_t **network)
 {
-    bool limited = options->memory_limit > 0;
     ap_shard_network_t *made = calloc(1, sizeof(*made));
     xm_status_t status;
 
@@ -378,7 +378,7 @@ xm_status_t ap_shard_network_create(const ap_shard_problem_t *problem,
         return no_memory();
     }
     made->problem = problem;
-    made->copied_bytes = limited ? copied_part * options->memory_limit : HUGE_VAL;
+    made->copied_bytes = options->memory_limit > 0 ? copied_part * options->memory_limit : HUGE_VAL;
     status = ap_shard_alike_create(problem, !options->every_layer, &made->alike);
     if (status == XM_OK) {
         status = ap_shard_lives_create(
@@ -399,7 +399,7 @@ xm_status_t ap_shard_network_create(const ap_shard_problem_t *problem,
         status = use_node(made, node);
     }
     if (status == XM_OK) {
-        status = ap_shard_network_emit(made, options->memory_limit);
+        status = ap_shard_network_emit(made, limited ? options->memory_limit : 0);
     }
     if (status != XM_OK) {
         ap_shard_network_destroy(made);

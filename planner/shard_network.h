@@ -70,8 +70,9 @@ typedef struct ap_shard_network {
     ap_cfn_t *cfn;
 } ap_shard_network_t;
 
+/* `limited`: with the options' limit and what serves to meet it. */
 xm_status_t ap_shard_network_create(const ap_shard_problem_t *problem,
-                                    const ap_shard_options_t *options,
+                                    const ap_shard_options_t *options, bool limited,
                                     ap_shard_network_t **network);
 
 /* Memory of a choice (an option per class) at every operator, in parts. */

@@ -7,7 +7,7 @@
 
 /* Costs become integers of at most this sum: fine enough for ties to be broken as the costs do, and
  * coarse enough for the rounding of a bound to be far below 1. */
-static const double largest_sum = 1e11;
+static const double largest_sum = 3e11;
 
 /* Wires between the same terms of the same classes. */
 typedef struct edge {
@@ -458,7 +458,7 @@ static void choose_scale(emission_t *e)
         }
         sum += 2 * e->edge[k].count * largest;
     }
-    e->n->scale = sum > 0 ? pow(10, floor(log10(largest_sum / sum))) : 1;
+    e->n->scale = sum > 0 ? largest_sum / sum : 1;
 }
 
 static int64_t scaled(const emission_t *e, double cost)

@@ -14,6 +14,8 @@
 enum { LAYERS_MATTER = 256 };
 /* Time where none is given: to improve a plan, and to find one. */
 enum { QUICK_SECONDS = 1, PATIENT_SECONDS = 60 };
+/* The part of the time in which a plan is sought without the limit. */
+static const double unlimited_part = 0.3;
 /* A plan this near to its bound, relatively, counts as proved. */
 static const double proved = 1e-6;
 
@@ -105,25 +107,50 @@ release:
     return status;
 }
 
-static xm_status_t solve_network(const ap_cfn_t *cfn, const ap_shard_options_t *options,
-                                 int *choice, ap_cfn_result_t *result)
+static double now(void)
+{
+    struct timespec time;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* Largest memory at any operator, and which. */
+static double find_peak(const ap_shard_memory_t *memory, int ops, int *op)
+{
+    double peak = 0;
+
+    for (int o = 0; o < ops; ++o) {
+        double sum = ap_shard_memory_sum(&memory[o]);
+
+        if (sum > peak) {
+            peak = sum;
+            *op = o;
+        }
+    }
+    return peak;
+}
+
+static xm_status_t solve_network(const ap_shard_network_t *network,
+                                 const ap_shard_options_t *options, double seconds, int *choice,
+                                 ap_cfn_result_t *result)
 {
     ap_cfn_options_t cfn_options = AP_CFN_OPTIONS_INIT;
     xm_status_t status;
 
     if (options->solver == AP_SHARD_DP) {
-        return solve_dp(cfn, choice, result);
+        return solve_dp(network->cfn, choice, result);
     }
     if (options->solver == AP_SHARD_CBC) {
-        return ap_cfn_cbc_solve(cfn, options->seconds, choice, result);
+        return ap_cfn_cbc_solve(network->cfn, options->seconds, choice, result);
     }
-    cfn_options.seconds = options->seconds > 0 ? options->seconds : QUICK_SECONDS;
+    cfn_options.seconds = seconds;
     cfn_options.threads = options->threads;
     cfn_options.seed = options->seed;
-    status = ap_cfn_solve(cfn, &cfn_options, choice, result);
+    status = ap_cfn_solve(network->cfn, &cfn_options, choice, result);
     if (status == XM_ERR_TIMEOUT && !(options->seconds > 0)) {
         cfn_options.seconds = PATIENT_SECONDS;
-        status = ap_cfn_solve(cfn, &cfn_options, choice, result);
+        status = ap_cfn_solve(network->cfn, &cfn_options, choice, result);
     }
     return status;
 }
@@ -181,14 +208,7 @@ static xm_status_t read_choice(ap_shard_plan_t *plan, const ap_shard_network_t *
         }
     }
     ap_shard_network_memory(network, choice, plan->memory);
-    for (int o = 0; o < ops; ++o) {
-        double sum = ap_shard_memory_sum(&plan->memory[o]);
-
-        if (sum > result->peak) {
-            result->peak = sum;
-            result->peak_op = o;
-        }
-    }
+    result->peak = find_peak(plan->memory, ops, &result->peak_op);
     result->objective = ap_shard_network_cost(network, choice);
     result->bound = fmin(found->bound / network->scale, result->objective);
     result->optimal =
@@ -198,31 +218,16 @@ static xm_status_t read_choice(ap_shard_plan_t *plan, const ap_shard_network_t *
     return XM_OK;
 }
 
-static double now(void)
+/* Solves one network into a plan. */
+static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
+                              bool limited, double seconds, ap_shard_plan_t **plan)
 {
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
-                           ap_shard_plan_t **plan)
-{
-    ap_shard_options_t used = *options;
     ap_shard_network_t *network;
     ap_shard_plan_t *made;
     ap_cfn_result_t found = {.bound = 0};
-    double begin = now();
     int *choice;
-    xm_status_t status;
+    xm_status_t status = ap_shard_network_create(problem, options, limited, &network);
 
-    if (options->solver == AP_SHARD_DP && options->memory_limit > 0) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "the solver dp knows no memory limit; cfn and cbc do");
-    }
-    used.every_layer = options->every_layer || ap_graph_ops(problem->params.graph) < LAYERS_MATTER;
-    status = ap_shard_network_create(problem, &used, &network);
     if (status != XM_OK) {
         return status;
     }
@@ -235,13 +240,12 @@ xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_opt
     }
     made->problem = problem;
     made->result.solver = options->solver;
-    status = explain_failure(network, used.memory_limit,
-                             solve_network(network->cfn, &used, choice, &found));
+    status = explain_failure(network, limited ? options->memory_limit : 0,
+                             solve_network(network, options, seconds, choice, &found));
     if (status == XM_OK) {
         status = read_choice(made, network, choice, &found);
     }
     if (status == XM_OK) {
-        made->result.seconds = now() - begin;
         *plan = made;
         made = NULL;
     }
@@ -250,6 +254,58 @@ release:
     ap_shard_plan_destroy(made);
     free(choice);
     ap_shard_network_destroy(network);
+    return status;
+}
+
+/*
+ * First without the limit, which is easy: what is found may fit, and its bound holds anyway. Then
+ * with it, in the time that is left.
+ */
+static xm_status_t solve_limited(const ap_shard_problem_t *problem,
+                                 const ap_shard_options_t *options, double seconds,
+                                 ap_shard_plan_t **plan)
+{
+    ap_shard_plan_t *unlimited = NULL;
+    double begin = now(), bound = 0;
+    xm_status_t status = solve_once(problem, options, false, unlimited_part * seconds, &unlimited);
+
+    if (status != XM_OK && status != XM_ERR_TIMEOUT) {
+        return status;
+    }
+    if (unlimited != NULL) {
+        bound = unlimited->result.bound;
+        if (unlimited->result.peak <= options->memory_limit) {
+            *plan = unlimited;
+            return XM_OK;
+        }
+        ap_shard_plan_destroy(unlimited);
+    }
+    seconds = fmax(seconds - (now() - begin), (1 - unlimited_part) * seconds);
+    status = solve_once(problem, options, true, seconds, plan);
+    if (status == XM_OK) {
+        (*plan)->result.bound = fmax((*plan)->result.bound, bound);
+    }
+    return status;
+}
+
+xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
+                           ap_shard_plan_t **plan)
+{
+    ap_shard_options_t used = *options;
+    double begin = now(), seconds = options->seconds > 0 ? options->seconds : QUICK_SECONDS;
+    xm_status_t status;
+
+    if (options->solver == AP_SHARD_DP && options->memory_limit > 0) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "the solver dp knows no memory limit; cfn and cbc do");
+    }
+    used.every_layer = options->every_layer || ap_graph_ops(problem->params.graph) < LAYERS_MATTER;
+    status = options->solver == AP_SHARD_CFN && options->memory_limit > 0
+                 ? solve_limited(problem, &used, seconds, plan)
+                 : solve_once(problem, &used, options->memory_limit > 0, seconds, plan);
+    if (status == XM_OK) {
+        (*plan)->result.seconds = now() - begin;
+    }
     return status;
 }
 
