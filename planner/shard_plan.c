@@ -9,6 +9,7 @@
 #include "planner/cfn_cbc.h"
 #include "planner/cfn_solve.h"
 #include "planner/shard_network.h"
+#include "planner/shard_price.h"
 
 /* Smaller graphs are solved with every layer free. */
 enum { LAYERS_MATTER = 256 };
@@ -16,6 +17,8 @@ enum { LAYERS_MATTER = 256 };
 enum { QUICK_SECONDS = 1, PATIENT_SECONDS = 60 };
 /* The part of the time in which a plan is sought without the limit. */
 static const double unlimited_part = 0.3;
+/* The part of the rest in which plans are made by prices on memory. */
+static const double priced_part = 0.5;
 /* A plan this near to its bound, relatively, counts as proved. */
 static const double proved = 1e-6;
 
@@ -131,28 +134,60 @@ static double find_peak(const ap_shard_memory_t *memory, int ops, int *op)
     return peak;
 }
 
+/* By the network's own solver, for a part of the time after plans were looked for by prices if
+ * there is a limit; the better one. */
+static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_options_t *options,
+                             double seconds, int *choice, ap_cfn_result_t *result)
+{
+    const ap_cfn_t *cfn = network->cfn;
+    ap_cfn_options_t cfn_options = AP_CFN_OPTIONS_INIT;
+    ap_cfn_result_t priced = {.bound = 0};
+    double bound = 0, begin = now();
+    int *other = malloc((cfn->nodes + 1) * sizeof(*other));
+    xm_status_t status =
+        other == NULL ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan") : XM_ERR_TIMEOUT;
+
+    if (other == NULL) {
+        return status;
+    }
+    if (cfn->limited) {
+        status =
+            ap_shard_price_solve(network, options, priced_part * seconds, other, &priced, &bound);
+        seconds = fmax(seconds - (now() - begin), (1 - priced_part) * seconds);
+    }
+    cfn_options.seconds = seconds;
+    cfn_options.threads = options->threads;
+    cfn_options.seed = options->seed;
+    if (status == XM_OK) {
+        if (ap_cfn_solve(cfn, &cfn_options, choice, result) != XM_OK ||
+            result->value.cost > priced.value.cost) {
+            bound = fmax(bound, result->bound);
+            memcpy(choice, other, cfn->nodes * sizeof(*choice));
+            *result = priced;
+        }
+        result->bound = fmin(fmax(bound, result->bound), (double)result->value.cost);
+    } else {
+        status = ap_cfn_solve(cfn, &cfn_options, choice, result);
+        if (status == XM_ERR_TIMEOUT && !(options->seconds > 0)) {
+            cfn_options.seconds = PATIENT_SECONDS;
+            status = ap_cfn_solve(cfn, &cfn_options, choice, result);
+        }
+    }
+    free(other);
+    return status;
+}
+
 static xm_status_t solve_network(const ap_shard_network_t *network,
                                  const ap_shard_options_t *options, double seconds, int *choice,
                                  ap_cfn_result_t *result)
 {
-    ap_cfn_options_t cfn_options = AP_CFN_OPTIONS_INIT;
-    xm_status_t status;
-
     if (options->solver == AP_SHARD_DP) {
         return solve_dp(network->cfn, choice, result);
     }
     if (options->solver == AP_SHARD_CBC) {
         return ap_cfn_cbc_solve(network->cfn, options->seconds, choice, result);
     }
-    cfn_options.seconds = seconds;
-    cfn_options.threads = options->threads;
-    cfn_options.seed = options->seed;
-    status = ap_cfn_solve(network->cfn, &cfn_options, choice, result);
-    if (status == XM_ERR_TIMEOUT && !(options->seconds > 0)) {
-        cfn_options.seconds = PATIENT_SECONDS;
-        status = ap_cfn_solve(network->cfn, &cfn_options, choice, result);
-    }
-    return status;
+    return solve_cfn(network, options, seconds, choice, result);
 }
 
 /* Why nothing was found under a limit, in a sentence of its own. */
