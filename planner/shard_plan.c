@@ -300,7 +300,7 @@ static xm_status_t solve_limited(const ap_shard_problem_t *problem,
                                  const ap_shard_options_t *options, double seconds,
                                  ap_shard_plan_t **plan)
 {
-    ap_shard_plan_t *unlimited = NULL;
+    ap_shard_plan_t *unlimited = NULL, *limited = NULL;
     double begin = now(), bound = 0;
     xm_status_t status = solve_once(problem, options, false, unlimited_part * seconds, &unlimited);
 
@@ -309,16 +309,28 @@ static xm_status_t solve_limited(const ap_shard_problem_t *problem,
     }
     if (unlimited != NULL) {
         bound = unlimited->result.bound;
-        if (unlimited->result.peak <= options->memory_limit) {
+        if (unlimited->result.peak > options->memory_limit) {
+            ap_shard_plan_destroy(unlimited);
+            unlimited = NULL;
+        } else if (unlimited->result.optimal) {
             *plan = unlimited;
             return XM_OK;
         }
-        ap_shard_plan_destroy(unlimited);
     }
     seconds = fmax(seconds - (now() - begin), (1 - unlimited_part) * seconds);
-    status = solve_once(problem, options, true, seconds, plan);
+    status = solve_once(problem, options, true, seconds, &limited);
+    if (unlimited != NULL &&
+        (status != XM_OK || limited->result.objective > unlimited->result.objective)) {
+        bound = status == XM_OK ? fmax(bound, limited->result.bound) : bound;
+        ap_shard_plan_destroy(status == XM_OK ? limited : NULL);
+        limited = unlimited;
+        status = XM_OK;
+    } else {
+        ap_shard_plan_destroy(unlimited);
+    }
     if (status == XM_OK) {
-        (*plan)->result.bound = fmax((*plan)->result.bound, bound);
+        limited->result.bound = fmin(fmax(limited->result.bound, bound), limited->result.objective);
+        *plan = limited;
     }
     return status;
 }

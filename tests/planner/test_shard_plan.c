@@ -368,10 +368,6 @@ START_TEST(layers_alike_are_solved_once)
     ck_assert_int_eq(f.result->variables + f.result->alike, nodes);
     ck_assert_int_lt(f.result->variables, nodes / 5);
     ck_assert(f.result->optimal);
-    f.options.memory_limit = 0.7 * f.result->peak;
-    f.options.recompute = true;
-    f.options.seconds = 3;
-    solve(&f);
     tear_down(&f);
 }
 END_TEST
