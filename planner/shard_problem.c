@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "planner/reshard_memo.h"
-#include "planner/strategy.h"
 
 /* An operator (op >= 0) or an input or parameter (tensor >= 0). */
 typedef struct shard_node {
@@ -411,6 +410,19 @@ char *ap_shard_problem_strategy(const ap_shard_problem_t *problem, int node, int
     return ap_spec_format(of->specs[strategy],
                           ap_graph_tensor(problem->params.graph, of->tensor)->shape.rank, buffer,
                           size);
+}
+
+const ap_shard_params_t *ap_shard_problem_params(const ap_shard_problem_t *problem)
+{
+    return &problem->params;
+}
+
+const ap_strategy_t *ap_shard_problem_op_strategy(const ap_shard_problem_t *problem,
+                                                  const int *choice, int op)
+{
+    int node = problem->op_node[op];
+
+    return &problem->nodes[node].strategies.items[choice[node]];
 }
 
 ap_spec_t ap_shard_problem_spec(const ap_shard_problem_t *problem, const int *choice, int tensor)

@@ -7,6 +7,7 @@
 #include "cli_support/options.h"
 #include "comm/text.h"
 #include "planner/cli/command.h"
+#include "planner/cli/shard_output.h"
 #include "planner/frontend_hlo.h"
 #include "planner/frontend_zoo.h"
 #include "planner/shard_problem.h"
@@ -23,6 +24,7 @@ typedef struct shard_options {
     int cost_model, batch, hidden;
     uint64_t memory_limit;
     bool force_data_parallel, json;
+    ap_shard_files_t files;
 } shard_options_t;
 
 static xm_status_t parse_options(int argc, char *const *argv, shard_options_t *o, xm_cli_t **cli)
@@ -76,7 +78,28 @@ static xm_status_t parse_options(int argc, char *const *argv, shard_options_t *o
          .kind = XM_CLI_FLAG,
          .target = &o->force_data_parallel,
          .help = "Only data parallelism (alpa cost model)."},
+        {.name = "plot",
+         .kind = XM_CLI_STRING,
+         .target = &o->files.plot,
+         .argument = "FILE",
+         .help = "Write the memory of a device over the operators as SVG."},
+        {.name = "export-jax",
+         .kind = XM_CLI_STRING,
+         .target = &o->files.jax,
+         .argument = "FILE",
+         .help = "Write the shardings as a Python module for JAX."},
+        {.name = "export-hlo",
+         .kind = XM_CLI_STRING,
+         .target = &o->files.hlo,
+         .argument = "FILE",
+         .help = "Write a copy of the HLO text with the shardings in it."},
+        {.name = "export-torch",
+         .kind = XM_CLI_STRING,
+         .target = &o->files.torch,
+         .argument = "FILE",
+         .help = "Write the shardings as DTensor placements in JSON."},
         {.name = "json",
+         .letter = 'J',
          .kind = XM_CLI_FLAG,
          .target = &o->json,
          .help = "Print JSON instead of a table."},
@@ -178,6 +201,12 @@ static xm_status_t make_cost_model(const shard_options_t *o, const int *shape,
     return status == XM_OK ? ap_cost_model_create_alpa(&alpa, model) : status;
 }
 
+/* How far above the best possible the objective may be. */
+static double gap_of(const ap_intra_op_result_t *result)
+{
+    return result->objective > 0 ? (result->objective - result->bound) / result->objective : 0;
+}
+
 static void print_choice(const ap_shard_problem_t *problem, const int *choice,
                          const ap_intra_op_result_t *result, bool seconds)
 {
@@ -192,8 +221,8 @@ static void print_choice(const ap_shard_problem_t *problem, const int *choice,
             "  %-28s %s\n", ap_shard_problem_node_name(problem, node),
             ap_shard_problem_strategy(problem, node, choice[node], strategy, sizeof(strategy)));
     }
-    (void)printf("objective %.8g%s, bound %.8g, memory %s\n", result->objective,
-                 seconds ? " s" : "", result->bound,
+    (void)printf("objective %.8g%s, bound %.8g, gap %.2f %%, memory %s\n", result->objective,
+                 seconds ? " s" : "", result->bound, 100 * gap_of(result),
                  xm_text_format_bytes((uint64_t)result->memory, bytes, sizeof(bytes)));
 }
 
@@ -223,7 +252,8 @@ static json_t *unknown_json(const ap_hlo_notes_t *notes)
 }
 
 static xm_status_t print_json(const ap_shard_problem_t *problem, const int *choice,
-                              const ap_intra_op_result_t *result, const ap_hlo_notes_t *notes)
+                              const ap_intra_op_result_t *result, const ap_hlo_notes_t *notes,
+                              const ap_shard_report_t *report, const ap_shard_solution_t *solution)
 {
     int nodes = ap_shard_problem_get(problem)->nodes;
     json_t *list = json_array(), *document;
@@ -238,10 +268,13 @@ static xm_status_t print_json(const ap_shard_problem_t *problem, const int *choi
                       ap_shard_problem_strategy(problem, node, choice[node], strategy,
                                                 sizeof(strategy))));
     }
-    document = json_pack("{s:i, s:f, s:f, s:f, s:o, s:o}", "version", 1, "objective",
-                         result->objective, "bound", result->bound, "memory_bytes", result->memory,
-                         "unknown_operators", unknown_json(notes), "nodes", list);
-    text = document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL;
+    document = json_pack("{s:i, s:f, s:f, s:f, s:f, s:o, s:o}", "version", 1, "objective",
+                         result->objective, "bound", result->bound, "gap", gap_of(result),
+                         "memory_bytes", result->memory, "unknown_operators", unknown_json(notes),
+                         "nodes", list);
+    text = document != NULL && ap_shard_report_json(report, solution, document) == XM_OK
+               ? json_dumps(document, JSON_INDENT(1))
+               : NULL;
     json_decref(document);
     if (text == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d strategies", nodes);
@@ -251,7 +284,36 @@ static xm_status_t print_json(const ap_shard_problem_t *problem, const int *choi
     return XM_OK;
 }
 
-static xm_status_t solve(const shard_options_t *o, const ap_graph_t *graph,
+/* Everything that is said about a solution. */
+static xm_status_t put_out(const shard_options_t *o, const char *name,
+                           const ap_shard_problem_t *problem, const int *choice,
+                           const ap_intra_op_result_t *result, const ap_hlo_notes_t *notes,
+                           bool seconds)
+{
+    ap_shard_solution_t *solution;
+    ap_shard_report_t *report = NULL;
+    xm_status_t status = ap_shard_solution_create(problem, choice, &solution);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    status = ap_shard_report_create(solution, &report);
+    if (status == XM_OK && o->json) {
+        status = print_json(problem, choice, result, notes, report, solution);
+    } else if (status == XM_OK) {
+        print_choice(problem, choice, result, seconds);
+        ap_shard_report_print(report, solution, seconds);
+        print_unknown(notes);
+    }
+    if (status == XM_OK) {
+        status = ap_shard_files_write(&o->files, name, solution, report, notes);
+    }
+    ap_shard_report_destroy(report);
+    ap_shard_solution_destroy(solution);
+    return status;
+}
+
+static xm_status_t solve(const shard_options_t *o, const char *name, const ap_graph_t *graph,
                          const ap_hlo_notes_t *notes, const ap_cost_mesh_t *mesh, bool seconds)
 {
     ap_shard_params_t params = AP_SHARD_PARAMS_INIT;
@@ -278,12 +340,7 @@ static xm_status_t solve(const shard_options_t *o, const ap_graph_t *graph,
         status = ap_intra_op_solve(ap_shard_problem_get(problem), &options, choice, &result);
     }
     if (status == XM_OK) {
-        if (o->json) {
-            status = print_json(problem, choice, &result, notes);
-        } else {
-            print_choice(problem, choice, &result, seconds);
-            print_unknown(notes);
-        }
+        status = put_out(o, name, problem, choice, &result, notes, seconds);
     }
     if (status == XM_OK) {
         status = xm_cli_flush();
@@ -329,6 +386,9 @@ static xm_status_t run(const char *name, const shard_options_t *o)
     xm_status_t status = parse_mesh(o->mesh, shape);
 
     if (status == XM_OK) {
+        status = ap_shard_files_check(&o->files, is_file(name), name);
+    }
+    if (status == XM_OK) {
         status = make_cost_model(o, shape, &profile, &model);
     }
     if (status == XM_OK) {
@@ -338,7 +398,7 @@ static xm_status_t run(const char *name, const shard_options_t *o)
         status = make_training_graph(name, o, &graph, &notes);
     }
     if (status == XM_OK) {
-        status = solve(o, graph, notes, mesh, profile != NULL);
+        status = solve(o, name, graph, notes, mesh, profile != NULL);
     }
     ap_hlo_notes_destroy(notes);
     ap_graph_destroy(graph);

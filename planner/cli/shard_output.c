@@ -1,0 +1,187 @@
+#include "planner/cli/shard_output.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/text.h"
+#include "planner/export_hlo.h"
+#include "planner/export_jax.h"
+#include "planner/export_torch.h"
+
+enum { BYTES_TEXT = 32 };
+
+xm_status_t ap_shard_files_check(const ap_shard_files_t *files, bool is_hlo, const char *model)
+{
+    return files->hlo == NULL || is_hlo
+               ? XM_OK
+               : xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                              "--export-hlo writes shardings into HLO text; %s is a built-in model",
+                              model);
+}
+
+typedef struct export_job {
+    const char *model;
+    const ap_shard_solution_t *solution;
+    const ap_hlo_notes_t *notes;
+} export_job_t;
+
+static xm_status_t write_jax(const export_job_t *job, FILE *stream)
+{
+    return ap_export_jax(job->solution, job->notes, stream);
+}
+
+static xm_status_t write_hlo(const export_job_t *job, FILE *stream)
+{
+    return ap_export_hlo_file(job->solution, job->notes, job->model, stream);
+}
+
+static xm_status_t write_torch(const export_job_t *job, FILE *stream)
+{
+    return ap_export_torch(job->solution, stream);
+}
+
+static xm_status_t write_file(const export_job_t *job, const char *path,
+                              xm_status_t (*write)(const export_job_t *job, FILE *stream))
+{
+    FILE *stream;
+    xm_status_t status;
+    bool failed;
+
+    if (path == NULL) {
+        return XM_OK;
+    }
+    stream = fopen(path, "wb");
+    if (stream == NULL) {
+        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    }
+    status = write(job, stream);
+    failed = ferror(stream) != 0;
+    failed = fclose(stream) != 0 || failed;
+    if (status == XM_OK && failed) {
+        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    }
+    return status;
+}
+
+xm_status_t ap_shard_files_write(const ap_shard_files_t *files, const char *model,
+                                 const ap_shard_solution_t *solution,
+                                 const ap_shard_report_t *report, const ap_hlo_notes_t *notes)
+{
+    const export_job_t job = {.model = model, .solution = solution, .notes = notes};
+    xm_status_t status = XM_OK;
+
+    if (files->plot != NULL) {
+        status =
+            ap_shard_report_plot(report, solution, ap_graph_name(solution->graph), files->plot);
+    }
+    if (status == XM_OK) {
+        status = write_file(&job, files->jax, write_jax);
+    }
+    if (status == XM_OK) {
+        status = write_file(&job, files->hlo, write_hlo);
+    }
+    return status == XM_OK ? write_file(&job, files->torch, write_torch) : status;
+}
+
+void ap_shard_report_print(const ap_shard_report_t *report, const ap_shard_solution_t *solution,
+                           bool seconds)
+{
+    char bytes[BYTES_TEXT];
+    bool any = false;
+
+    for (int k = 0; k < AP_COLLECTIVE_COUNT; ++k) {
+        for (int a = 0; a < ap_cost_mesh_rank(solution->mesh); ++a) {
+            const ap_shard_total_t *total = &report->total[k][a];
+
+            if (total->count == 0) {
+                continue;
+            }
+            if (!any) {
+                (void)printf("# %-16s %4s %8s %12s  %s\n", "collective", "axis", "count", "bytes",
+                             seconds ? "seconds" : "cost");
+                any = true;
+            }
+            (void)printf("  %-16s %4d %8.0f %12s  %.6g\n",
+                         ap_collective_name((ap_collective_kind_t)k), a, total->count,
+                         xm_text_format_bytes((uint64_t)total->bytes, bytes, sizeof(bytes)),
+                         total->cost);
+        }
+    }
+    if (!any) {
+        (void)printf("# no communication\n");
+    }
+    (void)printf("peak of memory %s at %s\n",
+                 xm_text_format_bytes((uint64_t)report->peak, bytes, sizeof(bytes)),
+                 ap_graph_op(solution->graph, report->peak_op)->name);
+}
+
+static json_t *totals_json(const ap_shard_report_t *report, int rank)
+{
+    json_t *list = json_array();
+
+    for (int k = 0; k < AP_COLLECTIVE_COUNT; ++k) {
+        for (int a = 0; a < rank; ++a) {
+            const ap_shard_total_t *total = &report->total[k][a];
+
+            if (total->count > 0) {
+                (void)json_array_append_new(
+                    list, json_pack("{s:s, s:i, s:f, s:f, s:f}", "kind",
+                                    ap_collective_name((ap_collective_kind_t)k), "axis", a, "count",
+                                    total->count, "bytes", total->bytes, "cost", total->cost));
+            }
+        }
+    }
+    return list;
+}
+
+static json_t *transfers_json(const ap_shard_report_t *report, const ap_shard_solution_t *solution)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < report->transfer_count; ++i) {
+        const ap_shard_transfer_t *of = &report->transfers[i];
+
+        (void)json_array_append_new(
+            list, json_pack("{s:s, s:i, s:s, s:s, s:b, s:f, s:f, s:f}", "kind",
+                            ap_collective_name(of->kind), "axis", of->axis, "operator",
+                            ap_graph_op(solution->graph, of->op)->name, "tensor",
+                            ap_graph_tensor(solution->graph, of->tensor)->name, "reshard",
+                            of->reshard, "bytes", of->bytes, "runs", of->runs, "cost", of->cost));
+    }
+    return list;
+}
+
+static json_t *memory_json(const ap_shard_report_t *report, const ap_shard_solution_t *solution)
+{
+    json_t *state = json_array(), *activations = json_array(), *temporaries = json_array();
+
+    for (int o = 0; o < report->points; ++o) {
+        (void)json_array_append_new(state, json_real(report->memory[o].state));
+        (void)json_array_append_new(activations, json_real(report->memory[o].activations));
+        (void)json_array_append_new(temporaries, json_real(report->memory[o].temporaries));
+    }
+    return json_pack("{s:f, s:s, s:o, s:o, s:o}", "peak_bytes", report->peak, "peak_operator",
+                     ap_graph_op(solution->graph, report->peak_op)->name, "state", state,
+                     "activations", activations, "temporaries", temporaries);
+}
+
+xm_status_t ap_shard_report_json(const ap_shard_report_t *report,
+                                 const ap_shard_solution_t *solution, json_t *document)
+{
+    json_t *mesh = json_array();
+    int failed;
+
+    for (int a = 0; a < ap_cost_mesh_rank(solution->mesh); ++a) {
+        (void)json_array_append_new(mesh, json_integer(ap_cost_mesh_size(solution->mesh, a)));
+    }
+    failed =
+        json_object_set_new(document, "mesh", mesh) |
+        json_object_set_new(document, "compute", json_real(report->compute)) |
+        json_object_set_new(document, "collectives",
+                            totals_json(report, ap_cost_mesh_rank(solution->mesh))) |
+        json_object_set_new(document, "transfers", transfers_json(report, solution)) |
+        json_object_set_new(document, "memory", memory_json(report, solution));
+    return failed == 0 ? XM_OK
+                       : xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the report as JSON");
+}

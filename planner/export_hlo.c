@@ -1,0 +1,490 @@
+#include "planner/export_hlo.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/export_site.h"
+#include "planner/hlo_build.h"
+#include "planner/hlo_file.h"
+
+/* Replaces `length` bytes at `at` by a text. */
+typedef struct edit {
+    size_t at, length;
+    int number; /* edits at one place stay in the order they were made in */
+    char *text;
+} edit_t;
+
+typedef struct exporter {
+    const ap_shard_solution_t *solution;
+    const hlo_source_t *source;
+    const hlo_module_t *module;
+    int *sites; /* indices, by place in the text */
+    edit_t *edits;
+    int edit_count, edit_room;
+} exporter_t;
+
+/* One instruction and the sites that look at it. */
+typedef struct place {
+    const hlo_computation_t *in;
+    const hlo_instruction_t *of;
+    const int *sites;
+    int count;
+} place_t;
+
+static xm_status_t no_memory(void)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an HLO module with shardings");
+}
+
+/* Appends to a buffer of which `length` bytes are used; returns the new length. */
+static size_t append(char *buffer, size_t size, size_t length, const char *format, ...)
+    XM_PRINTF(4, 5);
+
+static size_t append(char *buffer, size_t size, size_t length, const char *format, ...)
+{
+    va_list args;
+    int written;
+
+    if (length >= size) {
+        return length;
+    }
+    va_start(args, format);
+    written = vsnprintf(buffer + length, size - length, format, args);
+    va_end(args);
+    return length + (written > 0 ? (size_t)written : 0);
+}
+
+char *ap_hlo_sharding_format(const ap_cost_mesh_t *mesh, ap_spec_t spec, int rank, char *buffer,
+                             size_t size)
+{
+    const unsigned axes = ap_cost_mesh_axes(mesh), used = ap_spec_used_axes(spec) & axes;
+    const int left = ap_cost_mesh_devices(mesh, axes & ~used);
+    int order[AP_MAX_MESH_RANK], place[AP_MAX_MESH_RANK] = {0}, count = 0, dims = 0;
+    bool sorted = true;
+    size_t length;
+
+    if (used == 0) {
+        (void)snprintf(buffer, size, "{replicated}");
+        return buffer;
+    }
+    length = append(buffer, size, 0, "{devices=[");
+    for (int d = 0; d < rank; ++d) {
+        unsigned cut = ap_spec_axes(spec, d) & axes;
+
+        length = append(buffer, size, length, "%s%d", d == 0 ? "" : ",",
+                        ap_cost_mesh_devices(mesh, cut));
+        for (int a = 0; a < AP_MAX_MESH_RANK; ++a) {
+            if ((cut >> a & 1U) != 0) {
+                order[count++] = a;
+            }
+        }
+    }
+    for (int a = 0; a < AP_MAX_MESH_RANK; ++a) {
+        if (((axes & ~used) >> a & 1U) != 0) {
+            order[count++] = a;
+        }
+        place[a] = dims;
+        dims += (int)(axes >> a & 1U);
+    }
+    for (int i = 1; i < count; ++i) {
+        sorted = sorted && order[i - 1] < order[i];
+    }
+    length = append(buffer, size, length, left > 1 ? ",%d]<=[" : "]<=[", left);
+    if (sorted) {
+        length = append(buffer, size, length, "%d]", ap_cost_mesh_devices(mesh, axes));
+    } else {
+        for (int a = 0, first = 1; a < AP_MAX_MESH_RANK; ++a) {
+            if ((axes >> a & 1U) != 0) {
+                length = append(buffer, size, length, "%s%d", first ? "" : ",",
+                                ap_cost_mesh_size(mesh, a));
+                first = 0;
+            }
+        }
+        for (int i = 0; i < count; ++i) {
+            length = append(buffer, size, length, "%s%d", i == 0 ? "]T(" : ",", place[order[i]]);
+        }
+        length = append(buffer, size, length, ")");
+    }
+    (void)append(buffer, size, length, "%s}", left > 1 ? " last_tile_dim_replicate" : "");
+    return buffer;
+}
+
+/* Takes over `text`, also when it fails. */
+static xm_status_t add_edit(exporter_t *e, size_t at, size_t length, char *text)
+{
+    if (text == NULL) {
+        return no_memory();
+    }
+    if (e->edit_count == e->edit_room) {
+        int room = e->edit_room == 0 ? 256 : 2 * e->edit_room;
+        edit_t *grown = realloc(e->edits, (size_t)room * sizeof(*grown));
+
+        if (grown == NULL) {
+            free(text);
+            return no_memory();
+        }
+        e->edits = grown;
+        e->edit_room = room;
+    }
+    e->edits[e->edit_count] =
+        (edit_t){.at = at, .length = length, .number = e->edit_count, .text = text};
+    ++e->edit_count;
+    return XM_OK;
+}
+
+/* Text that is made to measure; NULL without memory. */
+static char *print(const char *format, ...) XM_PRINTF(1, 2);
+
+static char *print(const char *format, ...)
+{
+    va_list args, again;
+    char *text = NULL;
+    int length;
+
+    va_start(args, format);
+    va_copy(again, args);
+    length = vsnprintf(NULL, 0, format, args);
+    if (length >= 0) {
+        text = malloc((size_t)length + 1);
+    }
+    if (text != NULL) {
+        (void)vsnprintf(text, (size_t)length + 1, format, again);
+    }
+    va_end(again);
+    va_end(args);
+    return text;
+}
+
+/* Writes or replaces the annotation of an instruction. */
+static xm_status_t annotate(exporter_t *e, const hlo_instruction_t *of, const char *sharding)
+{
+    for (int a = 0; a < of->attribute_count; ++a) {
+        const hlo_attribute_t *attribute = &of->attributes[a];
+
+        if (hlo_slice_is(attribute->key, "sharding")) {
+            return add_edit(e, (size_t)(attribute->value.at - e->module->text.bytes),
+                            attribute->value.length, print("%s", sharding));
+        }
+    }
+    return add_edit(e, of->end, 0, print(", sharding=%s", sharding));
+}
+
+static int rank_of(const exporter_t *e, int tensor)
+{
+    return ap_graph_tensor(e->solution->graph, tensor)->shape.rank;
+}
+
+/* The sharding that all sites of an instruction agree on. */
+static bool common_spec(const exporter_t *e, const place_t *place, ap_spec_t *spec)
+{
+    for (int i = 0; i < place->count; ++i) {
+        int tensor = e->source->sites[place->sites[i]].tensor;
+
+        if (tensor < 0 || (i > 0 && e->solution->made[tensor] != *spec)) {
+            return false;
+        }
+        *spec = e->solution->made[tensor];
+    }
+    return place->count > 0;
+}
+
+/* The sites of an instruction: one slice of the sorted list. */
+static void find_sites(const exporter_t *e, place_t *place)
+{
+    int low = 0, high = e->source->site_count;
+
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+
+        if (e->source->sites[e->sites[middle]].at < place->of->at) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    place->sites = e->sites + low;
+    for (place->count = 0; low + place->count < e->source->site_count; ++place->count) {
+        if (e->source->sites[place->sites[place->count]].at != place->of->at) {
+            break;
+        }
+    }
+}
+
+
+/* The names of an instruction's operands as they stand in the text. */
+static xm_status_t operand_names(const exporter_t *e, const hlo_instruction_t *of,
+                                 hlo_slice_t *names)
+{
+    const hlo_text_t *text = &e->module->text;
+    hlo_cursor_t cursor = {.text = text,
+                           .at = (size_t)(of->opcode.at - text->bytes) + of->opcode.length,
+                           .end = of->end};
+    xm_status_t status = hlo_expect(&cursor, "(");
+
+    for (int o = 0; o < of->operand_count && status == XM_OK; ++o) {
+        hlo_slice_t value;
+        size_t start;
+
+        status = hlo_value(&cursor, &value);
+        if (status != XM_OK) {
+            return status;
+        }
+        /* "f32[2]{0} %name" or "name": the last word. */
+        for (start = value.length; start > 0; --start) {
+            char c = value.at[start - 1];
+
+            if (c == ' ' || c == '/') {
+                break;
+            }
+        }
+        names[o] = (hlo_slice_t){value.at + start, value.length - start};
+        (void)hlo_accept(&cursor, ",");
+    }
+    return status;
+}
+
+/* Where an instruction begins, with the word ROOT in front of its name. */
+static size_t start_of(const hlo_text_t *text, size_t at)
+{
+    static const char root[] = "ROOT";
+    const size_t length = sizeof(root) - 1;
+    size_t back = at;
+
+    while (back > 0 && text->bytes[back - 1] == ' ') {
+        --back;
+    }
+    return back >= length && memcmp(text->bytes + back - length, root, length) == 0 ? back - length
+                                                                                  : at;
+}
+
+/* Puts a copy with the sharding `spec` between an instruction and its operand. */
+static xm_status_t add_copy(exporter_t *e, const place_t *place, int operand, int tensor,
+                            ap_spec_t spec, hlo_slice_t name)
+{
+    const hlo_instruction_t *of = &place->in->instructions[place->of->operands[operand]];
+    const hlo_text_t *text = &e->module->text;
+    const char *percent = name.at[0] == '%' ? "%" : "";
+    const char *type = memchr(of->name.at, '=', text->size - (size_t)(of->name.at - text->bytes));
+    char sharding[AP_HLO_SHARDING_TEXT];
+    size_t start = start_of(text, place->of->at);
+    xm_status_t status;
+
+    ++type;
+    status = add_edit(
+        e, start, 0,
+        print("%s%.*s.operand%d =%.*scopy(%.*s), sharding=%s\n  ", percent,
+              (int)place->of->name.length, place->of->name.at, operand, (int)(of->opcode.at - type),
+              type, (int)name.length, name.at,
+              ap_hlo_sharding_format(e->solution->mesh, spec, rank_of(e, tensor), sharding,
+                                     sizeof(sharding))));
+    if (status != XM_OK) {
+        return status;
+    }
+    return add_edit(e, (size_t)(name.at - text->bytes), name.length,
+                    print("%s%.*s.operand%d", percent, (int)place->of->name.length,
+                          place->of->name.at, operand));
+}
+
+/* Instructions whose operators are not their own. */
+static bool has_own_operators(const hlo_instruction_t *of)
+{
+    static const char *const others[] = {"call", "fusion", "while", "conditional", "tuple"};
+
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); ++i) {
+        if (hlo_slice_is(of->opcode, others[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The reshardings on the way into an instruction, where all of its sites agree. */
+static xm_status_t add_copies(exporter_t *e, const place_t *place)
+{
+    hlo_slice_t *names = calloc((size_t)place->of->operand_count + 1, sizeof(*names));
+    xm_status_t status =
+        names == NULL ? no_memory() : operand_names(e, place->of, names);
+
+    for (int o = 0; o < place->of->operand_count && status == XM_OK; ++o) {
+        ap_spec_t spec = 0, other = 0;
+        bool agree = place->count > 0;
+
+        for (int i = 0; i < place->count && agree; ++i) {
+            const hlo_site_t *site = &e->source->sites[place->sites[i]];
+
+            agree = ap_export_site_used(e->solution, site, o, &other) &&
+                    other != e->solution->made[site->operands[o]] && (i == 0 || other == spec);
+            spec = other;
+        }
+        if (agree) {
+            status = add_copy(e, place, o, e->source->sites[place->sites[0]].operands[o], spec,
+                              names[o]);
+        }
+    }
+    free(names);
+    return status;
+}
+
+/* The sharding of the entry's result: one for each of its leaves. */
+static xm_status_t annotate_root(exporter_t *e, const hlo_instruction_t *root)
+{
+    char one[AP_HLO_SHARDING_TEXT], *text;
+    size_t size, length = 0;
+    xm_status_t status;
+
+    size = (size_t)e->source->result_count * (AP_HLO_SHARDING_TEXT + 2) + 3;
+    text = calloc(size, 1);
+    if (text == NULL) {
+        return no_memory();
+    }
+    length = append(text, size, length, root->type->tuple ? "{" : "");
+    for (int i = 0; i < e->source->result_count; ++i) {
+        int tensor = e->source->results[i].tensor;
+        ap_spec_t spec = tensor >= 0 ? e->solution->made[tensor] : AP_SPEC_REPLICATED;
+
+        length = append(text, size, length, "%s%s", i == 0 ? "" : ", ",
+                        ap_hlo_sharding_format(e->solution->mesh, spec,
+                                               e->source->results[i].shape.rank, one, sizeof(one)));
+    }
+    (void)append(text, size, length, root->type->tuple ? "}" : "");
+    status = annotate(e, root, text);
+    free(text);
+    return status;
+}
+
+static xm_status_t edit_instruction(exporter_t *e, const hlo_computation_t *in,
+                                    const hlo_instruction_t *of)
+{
+    place_t place = {.in = in, .of = of};
+    char sharding[AP_HLO_SHARDING_TEXT];
+    ap_spec_t spec = AP_SPEC_REPLICATED;
+    bool root = in->entry && of == &in->instructions[in->root];
+    xm_status_t status = XM_OK;
+
+    find_sites(e, &place);
+    if (has_own_operators(of) && place.count > 0) {
+        status = add_copies(e, &place);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    if (root) {
+        return annotate_root(e, of);
+    }
+    if (of->type->tuple || !common_spec(e, &place, &spec)) {
+        return XM_OK;
+    }
+    return annotate(e, of, ap_hlo_sharding_format(e->solution->mesh, spec, of->type->shape.rank,
+                                                  sharding, sizeof(sharding)));
+}
+
+static int by_place(const void *left, const void *right)
+{
+    const edit_t *a = left, *b = right;
+
+    if (a->at != b->at) {
+        return a->at < b->at ? -1 : 1;
+    }
+    return a->number < b->number ? -1 : a->number > b->number;
+}
+
+typedef struct site_key {
+    size_t at;
+    int site;
+} site_key_t;
+
+static int by_site(const void *left, const void *right)
+{
+    const site_key_t *a = left, *b = right;
+
+    if (a->at != b->at) {
+        return a->at < b->at ? -1 : 1;
+    }
+    return a->site < b->site ? -1 : a->site > b->site;
+}
+
+static xm_status_t sort_sites(exporter_t *e)
+{
+    size_t count = (size_t)e->source->site_count;
+    site_key_t *keys = calloc(count + 1, sizeof(*keys));
+
+    e->sites = calloc(count + 1, sizeof(*e->sites));
+    if (keys == NULL || e->sites == NULL) {
+        free(keys);
+        return no_memory();
+    }
+    for (size_t i = 0; i < count; ++i) {
+        keys[i] = (site_key_t){.at = e->source->sites[i].at, .site = (int)i};
+    }
+    qsort(keys, count, sizeof(*keys), by_site);
+    for (size_t i = 0; i < count; ++i) {
+        e->sites[i] = keys[i].site;
+    }
+    free(keys);
+    return XM_OK;
+}
+
+static void write_edited(const exporter_t *e, FILE *stream)
+{
+    const hlo_text_t *text = &e->module->text;
+    size_t at = 0;
+
+    for (int i = 0; i < e->edit_count; ++i) {
+        const edit_t *edit = &e->edits[i];
+
+        (void)fwrite(text->bytes + at, 1, edit->at - at, stream);
+        (void)fputs(edit->text, stream);
+        at = edit->at + edit->length;
+    }
+    (void)fwrite(text->bytes + at, 1, text->size - at, stream);
+}
+
+xm_status_t ap_export_hlo(const ap_shard_solution_t *solution, const ap_hlo_notes_t *notes,
+                          const char *text, size_t size, const char *name, FILE *stream)
+{
+    const hlo_text_t source = {.name = name, .bytes = text, .size = size};
+    exporter_t e = {.solution = solution, .source = &notes->source};
+    hlo_module_t *module;
+    xm_status_t status = hlo_module_parse(&source, &module);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    e.module = module;
+    status = sort_sites(&e);
+    for (int c = 0; c < module->count; ++c) {
+        const hlo_computation_t *in = &module->computations[c];
+
+        for (int i = 0; i < in->count && status == XM_OK; ++i) {
+            status = edit_instruction(&e, in, &in->instructions[i]);
+        }
+    }
+    if (status == XM_OK) {
+        if (e.edit_count > 0) {
+            qsort(e.edits, (size_t)e.edit_count, sizeof(*e.edits), by_place);
+        }
+        write_edited(&e, stream);
+    }
+    for (int i = 0; i < e.edit_count; ++i) {
+        free(e.edits[i].text);
+    }
+    free(e.edits);
+    free(e.sites);
+    hlo_module_destroy(module);
+    return status;
+}
+
+xm_status_t ap_export_hlo_file(const ap_shard_solution_t *solution, const ap_hlo_notes_t *notes,
+                               const char *path, FILE *stream)
+{
+    hlo_file_t file;
+    xm_status_t status = hlo_file_map(path, &file);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    status = ap_export_hlo(solution, notes, file.bytes, file.size, path, stream);
+    hlo_file_unmap(&file);
+    return status;
+}
