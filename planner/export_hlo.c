@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "planner/export_site.h"
+#include "planner/export_spec.h"
 #include "planner/hlo_build.h"
 #include "planner/hlo_file.h"
 
@@ -18,6 +19,7 @@ typedef struct edit {
 typedef struct exporter {
     const ap_shard_solution_t *solution;
     const hlo_source_t *source;
+    ap_export_mesh_t mesh;
     const hlo_module_t *module;
     int *sites; /* indices, by place in the text */
     edit_t *edits;
@@ -35,79 +37,6 @@ typedef struct place {
 static xm_status_t no_memory(void)
 {
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an HLO module with shardings");
-}
-
-/* Appends to a buffer of which `length` bytes are used; returns the new length. */
-static size_t append(char *buffer, size_t size, size_t length, const char *format, ...)
-    XM_PRINTF(4, 5);
-
-static size_t append(char *buffer, size_t size, size_t length, const char *format, ...)
-{
-    va_list args;
-    int written;
-
-    if (length >= size) {
-        return length;
-    }
-    va_start(args, format);
-    written = vsnprintf(buffer + length, size - length, format, args);
-    va_end(args);
-    return length + (written > 0 ? (size_t)written : 0);
-}
-
-char *ap_hlo_sharding_format(const ap_cost_mesh_t *mesh, ap_spec_t spec, int rank, char *buffer,
-                             size_t size)
-{
-    const unsigned axes = ap_cost_mesh_axes(mesh), used = ap_spec_used_axes(spec) & axes;
-    const int left = ap_cost_mesh_devices(mesh, axes & ~used);
-    int order[AP_MAX_MESH_RANK], place[AP_MAX_MESH_RANK] = {0}, count = 0, dims = 0;
-    bool sorted = true;
-    size_t length;
-
-    if (used == 0) {
-        (void)snprintf(buffer, size, "{replicated}");
-        return buffer;
-    }
-    length = append(buffer, size, 0, "{devices=[");
-    for (int d = 0; d < rank; ++d) {
-        unsigned cut = ap_spec_axes(spec, d) & axes;
-
-        length = append(buffer, size, length, "%s%d", d == 0 ? "" : ",",
-                        ap_cost_mesh_devices(mesh, cut));
-        for (int a = 0; a < AP_MAX_MESH_RANK; ++a) {
-            if ((cut >> a & 1U) != 0) {
-                order[count++] = a;
-            }
-        }
-    }
-    for (int a = 0; a < AP_MAX_MESH_RANK; ++a) {
-        if (((axes & ~used) >> a & 1U) != 0) {
-            order[count++] = a;
-        }
-        place[a] = dims;
-        dims += (int)(axes >> a & 1U);
-    }
-    for (int i = 1; i < count; ++i) {
-        sorted = sorted && order[i - 1] < order[i];
-    }
-    length = append(buffer, size, length, left > 1 ? ",%d]<=[" : "]<=[", left);
-    if (sorted) {
-        length = append(buffer, size, length, "%d]", ap_cost_mesh_devices(mesh, axes));
-    } else {
-        for (int a = 0, first = 1; a < AP_MAX_MESH_RANK; ++a) {
-            if ((axes >> a & 1U) != 0) {
-                length = append(buffer, size, length, "%s%d", first ? "" : ",",
-                                ap_cost_mesh_size(mesh, a));
-                first = 0;
-            }
-        }
-        for (int i = 0; i < count; ++i) {
-            length = append(buffer, size, length, "%s%d", i == 0 ? "]T(" : ",", place[order[i]]);
-        }
-        length = append(buffer, size, length, ")");
-    }
-    (void)append(buffer, size, length, "%s}", left > 1 ? " last_tile_dim_replicate" : "");
-    return buffer;
 }
 
 /* Takes over `text`, also when it fails. */
@@ -276,7 +205,7 @@ static xm_status_t add_copy(exporter_t *e, const place_t *place, int operand, in
         print("%s%.*s.operand%d =%.*scopy(%.*s), sharding=%s\n  ", percent,
               (int)place->of->name.length, place->of->name.at, operand, (int)(of->opcode.at - type),
               type, (int)name.length, name.at,
-              ap_hlo_sharding_format(e->solution->mesh, spec, rank_of(e, tensor), sharding,
+              ap_export_hlo_sharding(&e->mesh, spec, rank_of(e, tensor), sharding,
                                      sizeof(sharding))));
     if (status != XM_OK) {
         return status;
@@ -329,26 +258,25 @@ static xm_status_t add_copies(exporter_t *e, const place_t *place)
 /* The sharding of the entry's result: one for each of its leaves. */
 static xm_status_t annotate_root(exporter_t *e, const hlo_instruction_t *root)
 {
-    char one[AP_HLO_SHARDING_TEXT], *text;
-    size_t size, length = 0;
+    size_t size;
+    char *text = NULL, one[AP_HLO_SHARDING_TEXT];
+    FILE *stream = open_memstream(&text, &size);
     xm_status_t status;
 
-    size = (size_t)e->source->result_count * (AP_HLO_SHARDING_TEXT + 2) + 3;
-    text = calloc(size, 1);
-    if (text == NULL) {
+    if (stream == NULL) {
         return no_memory();
     }
-    length = append(text, size, length, root->type->tuple ? "{" : "");
+    (void)fputs(root->type->tuple ? "{" : "", stream);
     for (int i = 0; i < e->source->result_count; ++i) {
         int tensor = e->source->results[i].tensor;
         ap_spec_t spec = tensor >= 0 ? e->solution->made[tensor] : AP_SPEC_REPLICATED;
 
-        length = append(text, size, length, "%s%s", i == 0 ? "" : ", ",
-                        ap_hlo_sharding_format(e->solution->mesh, spec,
-                                               e->source->results[i].shape.rank, one, sizeof(one)));
+        (void)fprintf(stream, "%s%s", i == 0 ? "" : ", ",
+                      ap_export_hlo_sharding(&e->mesh, spec, e->source->results[i].shape.rank, one,
+                                             sizeof(one)));
     }
-    (void)append(text, size, length, root->type->tuple ? "}" : "");
-    status = annotate(e, root, text);
+    (void)fputs(root->type->tuple ? "}" : "", stream);
+    status = fclose(stream) == 0 ? annotate(e, root, text) : no_memory();
     free(text);
     return status;
 }
@@ -375,7 +303,7 @@ static xm_status_t edit_instruction(exporter_t *e, const hlo_computation_t *in,
     if (of->type->tuple || !common_spec(e, &place, &spec)) {
         return XM_OK;
     }
-    return annotate(e, of, ap_hlo_sharding_format(e->solution->mesh, spec, of->type->shape.rank,
+    return annotate(e, of, ap_export_hlo_sharding(&e->mesh, spec, of->type->shape.rank,
                                                   sharding, sizeof(sharding)));
 }
 
@@ -444,7 +372,9 @@ xm_status_t ap_export_hlo(const ap_shard_solution_t *solution, const ap_hlo_note
                           const char *text, size_t size, const char *name, FILE *stream)
 {
     const hlo_text_t source = {.name = name, .bytes = text, .size = size};
-    exporter_t e = {.solution = solution, .source = &notes->source};
+    exporter_t e = {.solution = solution,
+                    .source = &notes->source,
+                    .mesh = ap_export_mesh_of(solution->mesh)};
     hlo_module_t *module;
     xm_status_t status = hlo_module_parse(&source, &module);
 

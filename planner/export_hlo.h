@@ -19,12 +19,6 @@
 #include "planner/frontend_hlo.h"
 #include "planner/shard_solution.h"
 
-/** XLA's text of a spec, e.g. "{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}"; needs
- * AP_HLO_SHARDING_TEXT bytes. Returns @p buffer. */
-enum { AP_HLO_SHARDING_TEXT = 256 };
-XM_API char *ap_hlo_sharding_format(const ap_cost_mesh_t *mesh, ap_spec_t spec, int rank,
-                                    char *buffer, size_t size);
-
 /**
  * Writes the annotated copy of @p text to @p stream. @p notes are those of ap_hlo_from_text() for
  * the very same text, from which the solution's graph comes.

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "planner/export_site.h"
+#include "planner/export_spec.h"
 #include "planner/hlo_build.h"
 
 /* Opcodes whose operands and results are pinned. */
@@ -14,6 +15,7 @@ enum { ANCHORS = sizeof(anchors) / sizeof(anchors[0]) };
 typedef struct exporter {
     const ap_shard_solution_t *solution;
     const hlo_source_t *source;
+    ap_export_mesh_t mesh;
     FILE *stream;
 } exporter_t;
 
@@ -125,45 +127,6 @@ static const char body[] =
     "                   out_shardings=jax.tree_util.tree_unflatten(out, results), "
     "**options).lower(*arguments)\n";
 
-/* A Python string. */
-static void put_string(FILE *stream, const char *text)
-{
-    (void)putc('"', stream);
-    for (const char *c = text; *c != '\0'; ++c) {
-        if (*c == '"' || *c == '\\') {
-            (void)putc('\\', stream);
-            (void)putc(*c, stream);
-        } else if ((unsigned char)*c < ' ' || (unsigned char)*c > '~') {
-            (void)fprintf(stream, "\\x%02x", (unsigned char)*c);
-        } else {
-            (void)putc(*c, stream);
-        }
-    }
-    (void)putc('"', stream);
-}
-
-static void put_spec(const exporter_t *e, ap_spec_t spec, int rank)
-{
-    const unsigned axes = ap_cost_mesh_axes(e->solution->mesh);
-
-    (void)fputs("P(", e->stream);
-    for (int d = 0; d < rank; ++d) {
-        unsigned cut = ap_spec_axes(spec, d) & axes;
-        bool several = (cut & (cut - 1)) != 0, first = true;
-
-        (void)fputs(d == 0 ? "" : ", ", e->stream);
-        (void)fputs(cut == 0 ? "None" : several ? "(" : "", e->stream);
-        for (int a = 0; a < AP_MAX_MESH_RANK; ++a) {
-            if ((cut >> a & 1U) != 0) {
-                (void)fprintf(e->stream, "%s\"%s\"", first ? "" : ", ", ap_mesh_axis_name(a));
-                first = false;
-            }
-        }
-        (void)fputs(several ? ")" : "", e->stream);
-    }
-    (void)putc(')', e->stream);
-}
-
 static void put_shape(const exporter_t *e, const ap_shape_t *shape)
 {
     (void)putc('(', e->stream);
@@ -176,11 +139,11 @@ static void put_shape(const exporter_t *e, const ap_shape_t *shape)
 static void put_row(const exporter_t *e, const char *name, const ap_shape_t *shape, ap_spec_t spec)
 {
     (void)fputs("    (", e->stream);
-    put_string(e->stream, name);
+    ap_export_put_string(e->stream, name);
     (void)fputs(", ", e->stream);
     put_shape(e, shape);
     (void)fputs(", ", e->stream);
-    put_spec(e, spec, shape->rank);
+    ap_export_put_partition_spec(e->stream, &e->mesh, spec, shape->rank);
     (void)fputs("),\n", e->stream);
 }
 
@@ -207,7 +170,7 @@ static void put_operator(const exporter_t *e, const hlo_site_t *site)
 
         put_shape(e, shape);
         (void)fputs(", ", e->stream);
-        put_spec(e, e->solution->made[site->tensor], shape->rank);
+        ap_export_put_partition_spec(e->stream, &e->mesh, e->solution->made[site->tensor], shape->rank);
     } else {
         (void)fputs("None, None", e->stream);
     }
@@ -219,7 +182,7 @@ static void put_operator(const exporter_t *e, const hlo_site_t *site)
             continue;
         }
         (void)fprintf(e->stream, "%s%d: ", first ? "" : ", ", o);
-        put_spec(e, spec, ap_graph_tensor(graph, site->operands[o])->shape.rank);
+        ap_export_put_partition_spec(e->stream, &e->mesh, spec, ap_graph_tensor(graph, site->operands[o])->shape.rank);
         first = false;
     }
     (void)fputs("}),\n", e->stream);
@@ -270,23 +233,12 @@ static xm_status_t put_operators(const exporter_t *e)
     return XM_OK;
 }
 
-static void put_mesh(const exporter_t *e)
-{
-    const ap_cost_mesh_t *mesh = e->solution->mesh;
-
-    (void)fputs("MESH = {", e->stream);
-    for (int a = 0; a < ap_cost_mesh_rank(mesh); ++a) {
-        (void)fprintf(e->stream, "%s\"%s\": %d", a == 0 ? "" : ", ", ap_mesh_axis_name(a),
-                      ap_cost_mesh_size(mesh, a));
-    }
-    (void)fputs("}\n", e->stream);
-}
-
 xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_hlo_notes_t *notes,
                           FILE *stream)
 {
     const exporter_t e = {.solution = solution,
                           .source = notes != NULL ? &notes->source : NULL,
+                          .mesh = ap_export_mesh_of(solution->mesh),
                           .stream = stream};
     xm_status_t status;
 
@@ -301,7 +253,9 @@ xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_hlo_note
                     stream);
     }
     (void)fputs(head, stream);
-    put_mesh(&e);
+    (void)fputs("MESH = ", stream);
+    ap_export_put_mesh(stream, &e.mesh);
+    (void)putc('\n', stream);
     (void)fputs("\n# Name, shape and sharding of each parameter, in order.\nPARAMETERS = (\n", stream);
     if (notes == NULL) {
         for (int t = 0; t < ap_graph_tensors(solution->graph); ++t) {

@@ -1,26 +1,6 @@
 #include "planner/export_torch.h"
 
-#include <jansson.h>
-
-/* Placements of a spec; axes in `partial` hold sums that are not complete. */
-static json_t *placements(const ap_cost_mesh_t *mesh, ap_spec_t spec, int rank, unsigned partial)
-{
-    json_t *list = json_array();
-
-    for (int a = 0; a < ap_cost_mesh_rank(mesh); ++a) {
-        char text[24];
-        const char *placement = (partial >> a & 1U) != 0 ? "Partial()" : "Replicate()";
-
-        for (int d = 0; d < rank; ++d) {
-            if ((ap_spec_axes(spec, d) >> a & 1U) != 0) {
-                (void)snprintf(text, sizeof(text), "Shard(%d)", d);
-                placement = text;
-            }
-        }
-        (void)json_array_append_new(list, json_string(placement));
-    }
-    return list;
-}
+#include "planner/export_spec.h"
 
 static json_t *shape_json(const ap_shape_t *shape)
 {
@@ -32,19 +12,8 @@ static json_t *shape_json(const ap_shape_t *shape)
     return list;
 }
 
-static json_t *mesh_json(const ap_cost_mesh_t *mesh)
-{
-    json_t *shape = json_array(), *names = json_array();
-
-    for (int a = 0; a < ap_cost_mesh_rank(mesh); ++a) {
-        (void)json_array_append_new(shape, json_integer(ap_cost_mesh_size(mesh, a)));
-        (void)json_array_append_new(names, json_string(ap_mesh_axis_name(a)));
-    }
-    return json_pack("{s:o, s:o}", "shape", shape, "mesh_dim_names", names);
-}
-
 /* Inputs and parameters; a name that is no UTF-8 gives null, which json_pack() refuses. */
-static json_t *tensors_json(const ap_shard_solution_t *solution)
+static json_t *tensors_json(const ap_shard_solution_t *solution, const ap_export_mesh_t *mesh)
 {
     json_t *list = json_array();
 
@@ -59,7 +28,7 @@ static json_t *tensors_json(const ap_shard_solution_t *solution)
                             tensor->kind == AP_TENSOR_PARAMETER ? "parameter" : "input", "shape",
                             shape_json(&tensor->shape), "dtype", ap_dtype_name(tensor->dtype),
                             "placements",
-                            placements(solution->mesh, solution->made[t], tensor->shape.rank, 0)));
+                            ap_export_placements(mesh, solution->made[t], tensor->shape.rank, 0)));
     }
     return list;
 }
@@ -77,7 +46,7 @@ static ap_spec_t computed_spec(const ap_op_t *op, const ap_strategy_t *strategy,
     return spec;
 }
 
-static json_t *operator_json(const ap_shard_solution_t *solution, int o)
+static json_t *operator_json(const ap_shard_solution_t *solution, const ap_export_mesh_t *mesh, int o)
 {
     const ap_op_t *op = ap_graph_op(solution->graph, o);
     const ap_strategy_t *strategy = &solution->ops[o];
@@ -88,7 +57,7 @@ static json_t *operator_json(const ap_shard_solution_t *solution, int o)
 
         (void)json_array_append_new(
             operands, json_pack("{s:s, s:o}", "tensor", tensor->name, "placements",
-                                placements(solution->mesh, strategy->spec[i], tensor->shape.rank, 0)));
+                                ap_export_placements(mesh, strategy->spec[i], tensor->shape.rank, 0)));
     }
     for (int r = 0; r < op->result_count; ++r) {
         const ap_tensor_t *tensor = ap_graph_tensor(solution->graph, op->results[r]);
@@ -96,10 +65,10 @@ static json_t *operator_json(const ap_shard_solution_t *solution, int o)
 
         (void)json_array_append_new(
             results, json_pack("{s:s, s:o, s:o}", "tensor", tensor->name, "computed",
-                               placements(solution->mesh, computed_spec(op, strategy, term),
+                               ap_export_placements(mesh, computed_spec(op, strategy, term),
                                           tensor->shape.rank, strategy->partial[r]),
                                "placements",
-                               placements(solution->mesh, strategy->spec[term], tensor->shape.rank,
+                               ap_export_placements(mesh, strategy->spec[term], tensor->shape.rank,
                                           0)));
     }
     return json_pack("{s:s, s:s, s:o, s:o}", "name", op->name, "rule", op->rule.text, "operands",
@@ -108,15 +77,16 @@ static json_t *operator_json(const ap_shard_solution_t *solution, int o)
 
 xm_status_t ap_export_torch(const ap_shard_solution_t *solution, FILE *stream)
 {
+    const ap_export_mesh_t mesh = ap_export_mesh_of(solution->mesh);
     json_t *operators = json_array(), *document;
     int failed;
 
     for (int o = 0; o < ap_graph_ops(solution->graph); ++o) {
-        (void)json_array_append_new(operators, operator_json(solution, o));
+        (void)json_array_append_new(operators, operator_json(solution, &mesh, o));
     }
     document = json_pack("{s:s, s:i, s:s, s:o, s:o, s:o}", "format", "crossmesh-dtensor", "version",
                          1, "model", ap_graph_name(solution->graph), "mesh",
-                         mesh_json(solution->mesh), "tensors", tensors_json(solution), "operators",
+                         ap_export_mesh_json(&mesh), "tensors", tensors_json(solution, &mesh), "operators",
                          operators);
     failed = document == NULL || json_dumpf(document, stream, JSON_INDENT(1)) != 0;
     json_decref(document);

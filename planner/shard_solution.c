@@ -39,13 +39,6 @@ double ap_shard_solution_runs(const ap_shard_solution_t *solution, int tensor, i
     return made < used ? made : used;
 }
 
-const char *ap_mesh_axis_name(int axis)
-{
-    static const char *const names[AP_MAX_MESH_RANK] = {"x", "y", "z"};
-
-    return names[axis];
-}
-
 void ap_shard_solution_destroy(ap_shard_solution_t *solution)
 {
     if (solution != NULL) {

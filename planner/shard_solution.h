@@ -38,9 +38,6 @@ static inline ap_spec_t ap_shard_solution_used(const ap_shard_solution_t *soluti
  * outside of the loop. */
 XM_API double ap_shard_solution_runs(const ap_shard_solution_t *solution, int tensor, int op);
 
-/** Letters of the mesh axes: "x", "y", "z", as the exports name them. */
-XM_API const char *ap_mesh_axis_name(int axis);
-
 XM_API void ap_shard_solution_destroy(ap_shard_solution_t *solution);
 
 #endif
