@@ -269,7 +269,8 @@ static xm_status_t annotate_root(exporter_t *e, const hlo_instruction_t *root)
     (void)fputs(root->type->tuple ? "{" : "", stream);
     for (int i = 0; i < e->source->result_count; ++i) {
         int tensor = e->source->results[i].tensor;
-        ap_spec_t spec = tensor >= 0 ? e->solution->made[tensor] : AP_SPEC_REPLICATED;
+        ap_spec_t spec =
+            tensor >= 0 ? ap_shard_solution_kept(e->solution, tensor) : AP_SPEC_REPLICATED;
 
         (void)fprintf(stream, "%s%s", i == 0 ? "" : ", ",
                       ap_export_hlo_sharding(&e->mesh, spec, e->source->results[i].shape.rank, one,

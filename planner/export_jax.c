@@ -154,7 +154,8 @@ static void put_ports(const exporter_t *e, const hlo_port_t *ports, int count)
 
         (void)snprintf(number, sizeof(number), "result %d", p);
         put_row(e, ports[p].name != NULL ? ports[p].name : number, &ports[p].shape,
-                ports[p].tensor >= 0 ? e->solution->made[ports[p].tensor] : AP_SPEC_REPLICATED);
+                ports[p].tensor >= 0 ? ap_shard_solution_kept(e->solution, ports[p].tensor)
+                                     : AP_SPEC_REPLICATED);
     }
 }
 

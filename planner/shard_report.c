@@ -103,7 +103,7 @@ static xm_status_t find_uses(builder_t *b)
 {
     const ap_graph_t *graph = b->solution->graph;
 
-    b->uses = calloc((size_t)ap_graph_ops(graph) * AP_MAX_OPERANDS + 1, sizeof(*b->uses));
+    b->uses = calloc((size_t)ap_graph_ops(graph) * AP_MAX_TERMS + 1, sizeof(*b->uses));
     if (b->uses == NULL) {
         return no_memory();
     }
@@ -119,6 +119,14 @@ static xm_status_t find_uses(builder_t *b)
                     .op = o,
                     .used = used,
                     .runs = ap_shard_solution_runs(b->solution, op->operands[i], o)};
+            }
+        }
+        for (int r = 0; r < op->result_count; ++r) {
+            ap_spec_t kept = ap_shard_solution_kept(b->solution, op->results[r]);
+
+            if (kept != b->solution->made[op->results[r]]) {
+                b->uses[b->use_count++] = (reuse_t){
+                    .tensor = op->results[r], .op = o, .used = kept, .runs = op->repeat};
             }
         }
     }
@@ -197,125 +205,6 @@ static int by_op(const void *left, const void *right)
     return a->axis < b->axis ? -1 : a->axis > b->axis;
 }
 
-typedef enum memory_kind { STATE, ACTIVATIONS, TEMPORARIES } memory_kind_t;
-
-static double *part_of(ap_shard_memory_t *memory, memory_kind_t kind)
-{
-    return kind == STATE         ? &memory->state
-           : kind == ACTIVATIONS ? &memory->activations
-                                 : &memory->temporaries;
-}
-
-/* Adds bytes to the points first … last of one kind of memory: as a rise and a fall, which
- * integrate() sums up. There is one entry more than points. */
-static void occupy(builder_t *b, memory_kind_t kind, int first, int last, double bytes)
-{
-    *part_of(&b->report->memory[first], kind) += bytes;
-    *part_of(&b->report->memory[last + 1], kind) -= bytes;
-}
-
-static void integrate(ap_shard_report_t *report)
-{
-    for (int o = 0; o < report->points; ++o) {
-        if (o > 0) {
-            report->memory[o].state += report->memory[o - 1].state;
-            report->memory[o].activations += report->memory[o - 1].activations;
-            report->memory[o].temporaries += report->memory[o - 1].temporaries;
-        }
-        if (ap_shard_memory_bytes(&report->memory[o]) > report->peak) {
-            report->peak = ap_shard_memory_bytes(&report->memory[o]);
-            report->peak_op = o;
-        }
-    }
-}
-
-/* The last operator that uses each tensor; the last of all when none does. */
-static xm_status_t find_last_uses(const builder_t *b, int **last)
-{
-    const ap_graph_t *graph = b->solution->graph;
-    int *made = malloc(((size_t)ap_graph_tensors(graph) + 1) * sizeof(*made));
-
-    if (made == NULL) {
-        return no_memory();
-    }
-    for (int t = 0; t < ap_graph_tensors(graph); ++t) {
-        made[t] = -1;
-    }
-    for (int o = 0; o < ap_graph_ops(graph); ++o) {
-        const ap_op_t *op = ap_graph_op(graph, o);
-
-        for (int i = 0; i < op->operand_count; ++i) {
-            made[op->operands[i]] = o;
-        }
-    }
-    for (int t = 0; t < ap_graph_tensors(graph); ++t) {
-        made[t] = made[t] < 0 ? ap_graph_ops(graph) - 1 : made[t];
-    }
-    *last = made;
-    return XM_OK;
-}
-
-/* A resharded copy lives from the first to the last operator that uses it. */
-static void occupy_copies(builder_t *b)
-{
-    for (int u = 0; u < b->use_count; ++u) {
-        const reuse_t *of = &b->uses[u];
-        bool first = true;
-        int last = of->op;
-
-        for (int v = u - 1; v >= 0 && b->uses[v].tensor == of->tensor && first; --v) {
-            first = b->uses[v].used != of->used;
-        }
-        if (!first) {
-            continue;
-        }
-        for (int v = u + 1; v < b->use_count && b->uses[v].tensor == of->tensor; ++v) {
-            last = b->uses[v].used == of->used ? b->uses[v].op : last;
-        }
-        occupy(b, TEMPORARIES, of->op, last,
-               local_bytes(b, of->tensor, of->used));
-    }
-}
-
-static xm_status_t fill_memory(builder_t *b)
-{
-    const ap_graph_t *graph = b->solution->graph;
-    ap_shard_report_t *report = b->report;
-    int *last;
-    xm_status_t status;
-
-    report->points = ap_graph_ops(graph);
-    report->memory = calloc((size_t)report->points + 1, sizeof(*report->memory));
-    if (report->memory == NULL) {
-        return no_memory();
-    }
-    status = find_last_uses(b, &last);
-    if (status != XM_OK) {
-        return status;
-    }
-    for (int t = 0; t < ap_graph_tensors(graph); ++t) {
-        const ap_tensor_t *tensor = ap_graph_tensor(graph, t);
-        double bytes = local_bytes(b, t, b->solution->made[t]);
-
-        if (tensor->producer < 0) {
-            occupy(b, STATE, 0, report->points - 1, bytes);
-        } else if (tensor->alias_of < 0) {
-            occupy(b, ACTIVATIONS, tensor->producer, last[t], bytes);
-        }
-    }
-    free(last);
-    occupy_copies(b);
-    for (int c = 0; c < report->transfer_count; ++c) {
-        const ap_shard_transfer_t *of = &report->transfers[c];
-
-        if (of->kind == AP_REDUCE_SCATTER && !of->reshard) {
-            occupy(b, TEMPORARIES, of->op, of->op, of->bytes);
-        }
-    }
-    integrate(report);
-    return XM_OK;
-}
-
 xm_status_t ap_shard_report_create(const ap_shard_solution_t *solution, ap_shard_report_t **report)
 {
     builder_t b = {.solution = solution, .report = calloc(1, sizeof(*b.report))};
@@ -327,12 +216,9 @@ xm_status_t ap_shard_report_create(const ap_shard_solution_t *solution, ap_shard
     for (int u = 0; status == XM_OK && u < b.use_count; ++u) {
         status = add_reshard(&b, u);
     }
-    if (status == XM_OK) {
-        if (b.report->transfer_count > 0) {
-            qsort(b.report->transfers, (size_t)b.report->transfer_count,
-                  sizeof(*b.report->transfers), by_op);
-        }
-        status = fill_memory(&b);
+    if (status == XM_OK && b.report->transfer_count > 0) {
+        qsort(b.report->transfers, (size_t)b.report->transfer_count, sizeof(*b.report->transfers),
+              by_op);
     }
     free(b.uses);
     if (status != XM_OK) {
@@ -343,16 +229,10 @@ xm_status_t ap_shard_report_create(const ap_shard_solution_t *solution, ap_shard
     return XM_OK;
 }
 
-double ap_shard_memory_bytes(const ap_shard_memory_t *memory)
-{
-    return memory->state + memory->activations + memory->temporaries;
-}
-
 void ap_shard_report_destroy(ap_shard_report_t *report)
 {
     if (report != NULL) {
         free(report->transfers);
-        free(report->memory);
         free(report);
     }
 }

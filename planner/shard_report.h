@@ -1,17 +1,12 @@
 /**
  * @file shard_report.h
- * What a solved sharding means for a device: which collectives run, what they move and cost, and
- * how much memory is in use while each operator runs.
+ * What a solved sharding makes the devices say to each other: which collectives run, what they move
+ * and what they cost.
  *
  * Collectives: those of the operators' strategies, and the steps of the reshardings between made
  * and used specs. A tensor that several operators use in one other spec is resharded once, and
  * reshardings of one tensor share the steps they have in common: so runtimes do it. (The solver
  * charges every use; the sum of the costs here can therefore be below the objective's part.)
- *
- * Memory follows the order of the operators in the graph. Inputs and parameters are there all the
- * time; a result of an operator lives until its last use, and to the end when nothing uses it; a
- * tensor that takes over another's storage needs none; a resharded copy lives from its first to its
- * last use; what is reduce-scattered is there whole before. Nothing is assumed to be fused.
  *
  * Ownership: a report keeps no pointer to the solution. Threads: immutable.
  */
@@ -37,34 +32,15 @@ typedef struct ap_shard_total {
     double bytes, cost;
 } ap_shard_total_t;
 
-/** Bytes on one device while an operator runs. */
-typedef struct ap_shard_memory {
-    double state;       /**< inputs and parameters */
-    double activations; /**< results of operators */
-    double temporaries; /**< resharded copies, partial sums before they are scattered */
-} ap_shard_memory_t;
-
 typedef struct ap_shard_report {
     int transfer_count;
     ap_shard_transfer_t *transfers; /**< by operator */
     ap_shard_total_t total[AP_COLLECTIVE_COUNT][AP_MAX_MESH_RANK];
     double compute; /**< cost of all operators without their collectives */
-    int points;     /**< operators */
-    ap_shard_memory_t *memory;
-    double peak;
-    int peak_op;
 } ap_shard_report_t;
 
 XM_API xm_status_t ap_shard_report_create(const ap_shard_solution_t *solution,
                                           ap_shard_report_t **report);
-
-/** All that is in use at one point. */
-XM_API double ap_shard_memory_bytes(const ap_shard_memory_t *memory);
-
-/** Draws the memory curve as SVG. @p title is the model. */
-XM_API xm_status_t ap_shard_report_plot(const ap_shard_report_t *report,
-                                        const ap_shard_solution_t *solution, const char *title,
-                                        const char *path);
 
 XM_API void ap_shard_report_destroy(ap_shard_report_t *report);
 

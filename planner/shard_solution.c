@@ -30,6 +30,13 @@ xm_status_t ap_shard_solution_create(const ap_shard_problem_t *problem, const in
     return XM_OK;
 }
 
+ap_spec_t ap_shard_solution_kept(const ap_shard_solution_t *solution, int tensor)
+{
+    int old = ap_graph_tensor(solution->graph, tensor)->alias_of;
+
+    return solution->made[old >= 0 ? old : tensor];
+}
+
 double ap_shard_solution_runs(const ap_shard_solution_t *solution, int tensor, int op)
 {
     int producer = ap_graph_tensor(solution->graph, tensor)->producer;

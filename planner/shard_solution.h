@@ -34,6 +34,9 @@ static inline ap_spec_t ap_shard_solution_used(const ap_shard_solution_t *soluti
     return solution->ops[op].spec[operand];
 }
 
+/** Spec in which a tensor ends: that of the one whose storage it takes over, or as it is made. */
+XM_API ap_spec_t ap_shard_solution_kept(const ap_shard_solution_t *solution, int tensor);
+
 /** How often a tensor is resharded for an operator: in a loop in each run, unless it comes from
  * outside of the loop. */
 XM_API double ap_shard_solution_runs(const ap_shard_solution_t *solution, int tensor, int op);

@@ -253,7 +253,8 @@ static json_t *unknown_json(const ap_hlo_notes_t *notes)
 
 static xm_status_t print_json(const ap_shard_problem_t *problem, const int *choice,
                               const ap_intra_op_result_t *result, const ap_hlo_notes_t *notes,
-                              const ap_shard_report_t *report, const ap_shard_solution_t *solution)
+                              const ap_shard_report_t *report, const ap_memory_curve_t *curve,
+                              const ap_shard_solution_t *solution)
 {
     int nodes = ap_shard_problem_get(problem)->nodes;
     json_t *list = json_array(), *document;
@@ -272,7 +273,8 @@ static xm_status_t print_json(const ap_shard_problem_t *problem, const int *choi
                          result->objective, "bound", result->bound, "gap", gap_of(result),
                          "memory_bytes", result->memory, "unknown_operators", unknown_json(notes),
                          "nodes", list);
-    text = document != NULL && ap_shard_report_json(report, solution, document) == XM_OK
+    text = document != NULL && ap_shard_report_json(report, solution, document) == XM_OK &&
+                   ap_memory_curve_json(curve, solution->graph, document) == XM_OK
                ? json_dumps(document, JSON_INDENT(1))
                : NULL;
     json_decref(document);
@@ -292,22 +294,28 @@ static xm_status_t put_out(const shard_options_t *o, const char *name,
 {
     ap_shard_solution_t *solution;
     ap_shard_report_t *report = NULL;
+    ap_memory_curve_t *curve = NULL;
     xm_status_t status = ap_shard_solution_create(problem, choice, &solution);
 
     if (status != XM_OK) {
         return status;
     }
     status = ap_shard_report_create(solution, &report);
+    if (status == XM_OK) {
+        status = ap_memory_curve_create(solution, report, &curve);
+    }
     if (status == XM_OK && o->json) {
-        status = print_json(problem, choice, result, notes, report, solution);
+        status = print_json(problem, choice, result, notes, report, curve, solution);
     } else if (status == XM_OK) {
         print_choice(problem, choice, result, seconds);
         ap_shard_report_print(report, solution, seconds);
+        ap_memory_curve_print(curve, solution->graph);
         print_unknown(notes);
     }
     if (status == XM_OK) {
-        status = ap_shard_files_write(&o->files, name, solution, report, notes);
+        status = ap_shard_files_write(&o->files, name, solution, curve, notes);
     }
+    ap_memory_curve_destroy(curve);
     ap_shard_report_destroy(report);
     ap_shard_solution_destroy(solution);
     return status;

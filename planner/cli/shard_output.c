@@ -66,14 +66,14 @@ static xm_status_t write_file(const export_job_t *job, const char *path,
 
 xm_status_t ap_shard_files_write(const ap_shard_files_t *files, const char *model,
                                  const ap_shard_solution_t *solution,
-                                 const ap_shard_report_t *report, const ap_hlo_notes_t *notes)
+                                 const ap_memory_curve_t *curve, const ap_hlo_notes_t *notes)
 {
     const export_job_t job = {.model = model, .solution = solution, .notes = notes};
     xm_status_t status = XM_OK;
 
     if (files->plot != NULL) {
-        status =
-            ap_shard_report_plot(report, solution, ap_graph_name(solution->graph), files->plot);
+        status = ap_memory_curve_plot(curve, solution->graph, ap_graph_name(solution->graph),
+                                      files->plot);
     }
     if (status == XM_OK) {
         status = write_file(&job, files->jax, write_jax);
@@ -111,9 +111,17 @@ void ap_shard_report_print(const ap_shard_report_t *report, const ap_shard_solut
     if (!any) {
         (void)printf("# no communication\n");
     }
+}
+
+void ap_memory_curve_print(const ap_memory_curve_t *curve, const ap_graph_t *graph)
+{
+    int peak = ap_memory_curve_peak(curve);
+    char bytes[BYTES_TEXT];
+
     (void)printf("peak of memory %s at %s\n",
-                 xm_text_format_bytes((uint64_t)report->peak, bytes, sizeof(bytes)),
-                 ap_graph_op(solution->graph, report->peak_op)->name);
+                 xm_text_format_bytes((uint64_t)ap_memory_curve_sum(curve, peak, curve->parts),
+                                      bytes, sizeof(bytes)),
+                 ap_graph_op(graph, peak)->name);
 }
 
 static json_t *totals_json(const ap_shard_report_t *report, int rank)
@@ -152,18 +160,26 @@ static json_t *transfers_json(const ap_shard_report_t *report, const ap_shard_so
     return list;
 }
 
-static json_t *memory_json(const ap_shard_report_t *report, const ap_shard_solution_t *solution)
+xm_status_t ap_memory_curve_json(const ap_memory_curve_t *curve, const ap_graph_t *graph,
+                                 json_t *document)
 {
-    json_t *state = json_array(), *activations = json_array(), *temporaries = json_array();
+    int peak = ap_memory_curve_peak(curve);
+    json_t *parts = json_object(), *memory;
 
-    for (int o = 0; o < report->points; ++o) {
-        (void)json_array_append_new(state, json_real(report->memory[o].state));
-        (void)json_array_append_new(activations, json_real(report->memory[o].activations));
-        (void)json_array_append_new(temporaries, json_real(report->memory[o].temporaries));
+    for (int part = 0; part < curve->parts; ++part) {
+        json_t *list = json_array();
+
+        for (int o = 0; o < curve->points; ++o) {
+            (void)json_array_append_new(list, json_real(curve->bytes[part][o]));
+        }
+        (void)json_object_set_new(parts, curve->name[part], list);
     }
-    return json_pack("{s:f, s:s, s:o, s:o, s:o}", "peak_bytes", report->peak, "peak_operator",
-                     ap_graph_op(solution->graph, report->peak_op)->name, "state", state,
-                     "activations", activations, "temporaries", temporaries);
+    memory = json_pack("{s:f, s:s, s:o}", "peak_bytes",
+                       ap_memory_curve_sum(curve, peak, curve->parts), "peak_operator",
+                       ap_graph_op(graph, peak)->name, "parts", parts);
+    return json_object_set_new(document, "memory", memory) == 0
+               ? XM_OK
+               : xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the memory curve as JSON");
 }
 
 xm_status_t ap_shard_report_json(const ap_shard_report_t *report,
@@ -180,8 +196,7 @@ xm_status_t ap_shard_report_json(const ap_shard_report_t *report,
         json_object_set_new(document, "compute", json_real(report->compute)) |
         json_object_set_new(document, "collectives",
                             totals_json(report, ap_cost_mesh_rank(solution->mesh))) |
-        json_object_set_new(document, "transfers", transfers_json(report, solution)) |
-        json_object_set_new(document, "memory", memory_json(report, solution));
+        json_object_set_new(document, "transfers", transfers_json(report, solution));
     return failed == 0 ? XM_OK
                        : xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the report as JSON");
 }

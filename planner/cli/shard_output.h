@@ -9,7 +9,7 @@
 #include <jansson.h>
 
 #include "planner/frontend_hlo.h"
-#include "planner/shard_report.h"
+#include "planner/memory_curve.h"
 
 /** Files to write; NULL = not wanted. */
 typedef struct ap_shard_files {
@@ -22,14 +22,21 @@ xm_status_t ap_shard_files_check(const ap_shard_files_t *files, bool is_hlo, con
 /** @p model: its name, or the file it comes from; @p notes: NULL for a built-in model. */
 xm_status_t ap_shard_files_write(const ap_shard_files_t *files, const char *model,
                                  const ap_shard_solution_t *solution,
-                                 const ap_shard_report_t *report, const ap_hlo_notes_t *notes);
+                                 const ap_memory_curve_t *curve, const ap_hlo_notes_t *notes);
 
-/** The collectives per kind and axis, and the peak of memory. */
+/** The collectives per kind and axis. */
 void ap_shard_report_print(const ap_shard_report_t *report, const ap_shard_solution_t *solution,
                            bool seconds);
 
-/** Adds "mesh", "compute", "collectives", "transfers" and "memory" to a document. */
+/** The peak of memory. */
+void ap_memory_curve_print(const ap_memory_curve_t *curve, const ap_graph_t *graph);
+
+/** Adds "mesh", "compute", "collectives" and "transfers" to a document. */
 xm_status_t ap_shard_report_json(const ap_shard_report_t *report,
                                  const ap_shard_solution_t *solution, json_t *document);
+
+/** Adds "memory". */
+xm_status_t ap_memory_curve_json(const ap_memory_curve_t *curve, const ap_graph_t *graph,
+                                 json_t *document);
 
 #endif

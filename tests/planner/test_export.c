@@ -6,7 +6,7 @@
 #include "planner/export_jax.h"
 #include "planner/export_spec.h"
 #include "planner/export_torch.h"
-#include "planner/shard_report.h"
+#include "planner/memory_curve.h"
 #include "xm_test.h"
 
 static const char module_text[] =
@@ -304,25 +304,29 @@ END_TEST
 
 START_TEST(memory_follows_the_operators)
 {
+    enum { STATE, RESULTS, COPIES };
     ap_shard_report_t *report;
+    ap_memory_curve_t *curve;
     fixture_t f;
 
     set_up(&f);
     shard(&f);
     ck_assert_xm_ok(ap_shard_report_create(&f.solution, &report));
-    ck_assert_int_eq(report->points, OPS);
+    ck_assert_xm_ok(ap_memory_curve_create(&f.solution, report, &curve));
+    ck_assert_int_eq(curve->points, OPS);
     for (int o = 0; o < OPS; ++o) {
-        ck_assert_double_eq(report->memory[o].state, 512.0 / 8 + 2048.0 / 4);
+        ck_assert_double_eq(curve->bytes[STATE][o], 512.0 / 8 + 2048.0 / 4);
     }
-    ck_assert_double_eq(report->memory[OP_DOT].activations, 512);
-    ck_assert_double_eq(report->memory[OP_DOT].temporaries, 0);
-    ck_assert_double_eq(report->memory[OP_EXP].activations, 512 + 1024);
-    ck_assert_double_eq(report->memory[OP_EXP].temporaries, 1024); /* the gathered product */
-    ck_assert_double_eq(report->memory[OP_FIRST].activations, 512 + 1024 + 512);
-    ck_assert_double_eq(report->memory[OP_FIRST].temporaries, 0);
-    ck_assert_double_eq(report->memory[OP_SECOND].activations, 1024 + 512 + 1024);
-    ck_assert_int_eq(report->peak_op, OP_EXP);
-    ck_assert_double_eq(report->peak, 576 + 512 + 1024 + 1024);
+    ck_assert_double_eq(curve->bytes[RESULTS][OP_DOT], 512);
+    ck_assert_double_eq(curve->bytes[COPIES][OP_DOT], 0);
+    ck_assert_double_eq(curve->bytes[RESULTS][OP_EXP], 512 + 1024);
+    ck_assert_double_eq(curve->bytes[COPIES][OP_EXP], 1024); /* the gathered product */
+    ck_assert_double_eq(curve->bytes[RESULTS][OP_FIRST], 512 + 1024 + 512);
+    ck_assert_double_eq(curve->bytes[COPIES][OP_FIRST], 0);
+    ck_assert_double_eq(curve->bytes[RESULTS][OP_SECOND], 1024 + 512 + 1024);
+    ck_assert_int_eq(ap_memory_curve_peak(curve), OP_EXP);
+    ck_assert_double_eq(ap_memory_curve_sum(curve, OP_EXP, curve->parts), 576 + 512 + 1024 + 1024);
+    ap_memory_curve_destroy(curve);
     ap_shard_report_destroy(report);
     tear_down(&f);
 }
