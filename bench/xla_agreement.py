@@ -111,6 +111,17 @@ def shapes_of(text):
             for kind, dims in re.findall(r"(\w+)\[([\d,]*)\]", text) if kind in ITEM_BYTES]
 
 
+def of_data(listed):
+    """The instructions that depend on an argument; the others are constants to XLA."""
+    depend = set()
+    for line in listed:
+        match = re.match(r"(?:ROOT )?%?([\w.-]+) = .*? ([\w-]+)\((.*)", line)
+        if match and (match.group(2) == "parameter" or
+                      depend & set(re.findall(r"%([\w.-]+)", match.group(3)))):
+            depend.add(match.group(1))
+    return depend
+
+
 def performed(text, mesh):
     """(kind, axes) -> [count, bytes, exchanged], as docs/xla-agreement.md defines them."""
     lines = computations(text)
@@ -118,9 +129,11 @@ def performed(text, mesh):
     found = collections.defaultdict(lambda: [0, 0.0])
     pattern = re.compile(r"= (.*?) (" + "|".join(KINDS) + r")(?:-start)?\(")
     for name, listed in lines.items():
+        depend = of_data(listed)
         for line in listed:
             match = pattern.search(line)
-            if not match or not times[name]:
+            if (not match or not times[name] or
+                    re.match(r"(?:ROOT )?%?([\w.-]+)", line).group(1) not in depend):
                 continue
             kind, groups = match.group(2), groups_of(line)
             axes, parts = axes_of(groups, mesh), shapes_of(match.group(1))

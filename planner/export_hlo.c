@@ -104,16 +104,18 @@ static int rank_of(const exporter_t *e, int tensor)
     return ap_graph_tensor(e->solution->graph, tensor)->shape.rank;
 }
 
-/* The sharding that all sites of an instruction agree on. */
+/* The sharding that all sites of an instruction agree on. What needs no data is whole everywhere:
+ * every user takes its part without asking another device. */
 static bool common_spec(const exporter_t *e, const place_t *place, ap_spec_t *spec)
 {
     for (int i = 0; i < place->count; ++i) {
         int tensor = e->source->sites[place->sites[i]].tensor;
+        ap_spec_t made = tensor < 0 ? AP_SPEC_REPLICATED : e->solution->made[tensor];
 
-        if (tensor < 0 || (i > 0 && e->solution->made[tensor] != *spec)) {
+        if (i > 0 && made != *spec) {
             return false;
         }
-        *spec = e->solution->made[tensor];
+        *spec = made;
     }
     return place->count > 0;
 }
@@ -187,32 +189,58 @@ static size_t start_of(const hlo_text_t *text, size_t at)
                                                                                   : at;
 }
 
-/* Puts a copy with the sharding `spec` between an instruction and its operand. */
-static xm_status_t add_copy(exporter_t *e, const place_t *place, int operand, int tensor,
-                            ap_spec_t spec, hlo_slice_t name)
+/* The type of an instruction as it stands in the text. */
+static hlo_slice_t type_text(const exporter_t *e, const hlo_instruction_t *of)
+{
+    const char *end = e->module->text.bytes + e->module->text.size;
+    const char *type = memchr(of->name.at, '=', (size_t)(end - of->name.at));
+    hlo_slice_t text = {type + 1, (size_t)(of->opcode.at - type) - 1};
+
+    while (text.length > 0 && text.at[0] == ' ') {
+        ++text.at;
+        --text.length;
+    }
+    while (text.length > 0 && text.at[text.length - 1] == ' ') {
+        --text.length;
+    }
+    return text;
+}
+
+/* Puts the steps of a resharding between an instruction and its operand, as the annotations that
+ * XLA keeps: custom calls to Sharding. */
+static xm_status_t add_steps(exporter_t *e, const place_t *place, int operand, int tensor,
+                             ap_spec_t used, hlo_slice_t name)
 {
     const hlo_instruction_t *of = &place->in->instructions[place->of->operands[operand]];
     const hlo_text_t *text = &e->module->text;
+    const hlo_slice_t type = type_text(e, of), own = place->of->name;
     const char *percent = name.at[0] == '%' ? "%" : "";
-    const char *type = memchr(of->name.at, '=', text->size - (size_t)(of->name.at - text->bytes));
-    char sharding[AP_HLO_SHARDING_TEXT];
-    size_t start = start_of(text, place->of->at);
-    xm_status_t status;
+    ap_spec_t path[AP_MAX_RESHARD_STEPS + 1];
+    int count = ap_export_site_path(e->solution, tensor, used, path);
+    char *previous = print("%.*s", (int)name.length, name.at);
+    xm_status_t status = XM_OK;
 
-    ++type;
-    status = add_edit(
-        e, start, 0,
-        print("%s%.*s.operand%d =%.*scopy(%.*s), sharding=%s\n  ", percent,
-              (int)place->of->name.length, place->of->name.at, operand, (int)(of->opcode.at - type),
-              type, (int)name.length, name.at,
-              ap_export_hlo_sharding(&e->mesh, spec, rank_of(e, tensor), sharding,
-                                     sizeof(sharding))));
+    for (int s = 1; s < count && previous != NULL && status == XM_OK; ++s) {
+        char sharding[AP_HLO_SHARDING_TEXT];
+        char *next = print("%s%.*s.operand%d.step%d", percent, (int)own.length, own.at, operand, s);
+
+        status = add_edit(e, start_of(text, place->of->at), 0,
+                          print("%s = %.*s custom-call(%s), custom_call_target=\"Sharding\", "
+                                "sharding=%s\n  ",
+                                next, (int)type.length, type.at, previous,
+                                ap_export_hlo_sharding(&e->mesh, path[s], rank_of(e, tensor),
+                                                       sharding, sizeof(sharding))));
+        free(previous);
+        previous = next;
+    }
+    if (previous == NULL) {
+        return no_memory();
+    }
     if (status != XM_OK) {
+        free(previous);
         return status;
     }
-    return add_edit(e, (size_t)(name.at - text->bytes), name.length,
-                    print("%s%.*s.operand%d", percent, (int)place->of->name.length,
-                          place->of->name.at, operand));
+    return add_edit(e, (size_t)(name.at - text->bytes), name.length, previous);
 }
 
 /* Instructions whose operators are not their own. */
@@ -229,7 +257,7 @@ static bool has_own_operators(const hlo_instruction_t *of)
 }
 
 /* The reshardings on the way into an instruction, where all of its sites agree. */
-static xm_status_t add_copies(exporter_t *e, const place_t *place)
+static xm_status_t add_reshardings(exporter_t *e, const place_t *place)
 {
     hlo_slice_t *names = calloc((size_t)place->of->operand_count + 1, sizeof(*names));
     xm_status_t status =
@@ -247,8 +275,8 @@ static xm_status_t add_copies(exporter_t *e, const place_t *place)
             spec = other;
         }
         if (agree) {
-            status = add_copy(e, place, o, e->source->sites[place->sites[0]].operands[o], spec,
-                              names[o]);
+            status = add_steps(e, place, o, e->source->sites[place->sites[0]].operands[o], spec,
+                               names[o]);
         }
     }
     free(names);
@@ -293,7 +321,7 @@ static xm_status_t edit_instruction(exporter_t *e, const hlo_computation_t *in,
 
     find_sites(e, &place);
     if (has_own_operators(of) && place.count > 0) {
-        status = add_copies(e, &place);
+        status = add_reshardings(e, &place);
     }
     if (status != XM_OK) {
         return status;
@@ -301,7 +329,7 @@ static xm_status_t edit_instruction(exporter_t *e, const hlo_computation_t *in,
     if (root) {
         return annotate_root(e, of);
     }
-    if (of->type->tuple || !common_spec(e, &place, &spec)) {
+    if (of->type->tuple || of->type->empty || !common_spec(e, &place, &spec)) {
         return XM_OK;
     }
     return annotate(e, of, ap_export_hlo_sharding(&e->mesh, spec, of->type->shape.rank,

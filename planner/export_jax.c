@@ -63,6 +63,7 @@ static const char body[] =
     "\n"
     "def _run(jaxpr, consts, arguments, mesh, left):\n"
     "    values = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *arguments)))\n"
+    "    free = set(jaxpr.constvars)  # made of nothing: each device takes its part by itself\n"
     "    read = lambda v: v.val if hasattr(v, \"val\") else values[v]\n"
     "    for eqn in jaxpr.eqns:\n"
     "        name, given = eqn.primitive.name, [read(v) for v in eqn.invars]\n"
@@ -74,16 +75,21 @@ static const char body[] =
     "left))(*given)\n"
     "            made = eqn.primitive.bind(*inner.consts, *given, **{\n"
     "                **eqn.params, \"jaxpr\": partial_eval.convert_constvars_jaxpr(inner.jaxpr)})\n"
-    "        elif name in _OPCODES:\n"
+    "        elif name in _OPCODES and eqn.params.get(\"axes\") != ():\n"
     "            shape, result, operands = _next(_OPCODES[name], eqn.outvars[0].aval.shape, left)\n"
-    "            for number, spec in operands.items():\n"
-    "                given[number] = _pin(given[number], spec, mesh)\n"
+    "            for number, path in operands.items():\n"
+    "                for spec in path:\n"
+    "                    given[number] = _pin(given[number], spec, mesh)\n"
     "            made = eqn.primitive.bind(*given, **eqn.params)\n"
     "            if result is not None:\n"
     "                made = _pin(made, result, mesh)\n"
     "        else:\n"
     "            made = eqn.primitive.bind(*given, **eqn.params)\n"
     "        made = made if isinstance(made, (list, tuple)) else [made]\n"
+    "        if all(hasattr(v, \"val\") or v in free for v in eqn.invars):\n"
+    "            free.update(eqn.outvars)\n"
+    "            made = [_pin(x, P(), mesh) if v.aval.shape else x for v, x in zip(eqn.outvars, "
+    "made)]\n"
     "        values.update(zip(eqn.outvars, made))\n"
     "    return [read(v) for v in jaxpr.outvars]\n"
     "\n"
@@ -159,7 +165,8 @@ static void put_ports(const exporter_t *e, const hlo_port_t *ports, int count)
     }
 }
 
-/* One operator: the shape it makes, its sharding, and those its operands are used in. */
+/* One operator: the shape it makes, its sharding, and the ways of its operands from the sharding they
+ * are made in to the one they are used in. */
 static void put_operator(const exporter_t *e, const hlo_site_t *site)
 {
     const ap_graph_t *graph = e->solution->graph;
@@ -177,13 +184,20 @@ static void put_operator(const exporter_t *e, const hlo_site_t *site)
     }
     (void)fputs(", {", e->stream);
     for (int o = 0; o < HLO_SITE_OPERANDS; ++o) {
-        ap_spec_t spec;
+        ap_spec_t used, path[AP_MAX_RESHARD_STEPS + 1];
+        int count;
 
-        if (site->tensor < 0 || !ap_export_site_used(e->solution, site, o, &spec)) {
+        if (site->tensor < 0 || !ap_export_site_used(e->solution, site, o, &used)) {
             continue;
         }
-        (void)fprintf(e->stream, "%s%d: ", first ? "" : ", ", o);
-        ap_export_put_partition_spec(e->stream, &e->mesh, spec, ap_graph_tensor(graph, site->operands[o])->shape.rank);
+        count = ap_export_site_path(e->solution, site->operands[o], used, path);
+        (void)fprintf(e->stream, "%s%d: (", first ? "" : ", ", o);
+        for (int s = 0; s < count; ++s) {
+            ap_export_put_partition_spec(e->stream, &e->mesh, path[s],
+                                         ap_graph_tensor(graph, site->operands[o])->shape.rank);
+            (void)fputs(s == 0 || s + 1 < count ? "," : "", e->stream);
+            (void)fputs(s + 1 < count ? " " : ")", e->stream);
+        }
         first = false;
     }
     (void)fputs("}),\n", e->stream);
@@ -273,7 +287,7 @@ xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_hlo_note
     (void)fputs(")\n\n# The same of each result.\nRESULTS = (\n", stream);
     put_ports(&e, e.source->results, e.source->result_count);
     (void)fputs(")\n\n# By opcode, in the order they run in: shape and sharding of the result, "
-                "shardings of operands.\nOPERATORS = {\n",
+                "the way of each operand.\nOPERATORS = {\n",
                 stream);
     status = put_operators(&e);
     (void)fputs("}\n", stream);

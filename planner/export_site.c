@@ -22,3 +22,19 @@ bool ap_export_site_used(const ap_shard_solution_t *solution, const hlo_site_t *
     }
     return false;
 }
+
+int ap_export_site_path(const ap_shard_solution_t *solution, int tensor, ap_spec_t used,
+                        ap_spec_t *path)
+{
+    ap_reshard_step_t steps[AP_MAX_RESHARD_STEPS];
+    int count = 0;
+
+    (void)ap_cost_reshard(solution->mesh, &ap_graph_tensor(solution->graph, tensor)->shape,
+                          ap_graph_tensor_bytes(solution->graph, tensor), solution->made[tensor],
+                          used, steps, &count);
+    path[0] = solution->made[tensor];
+    for (int s = 0; s < count; ++s) {
+        path[s + 1] = steps[s].after;
+    }
+    return count + 1;
+}

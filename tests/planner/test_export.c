@@ -44,7 +44,7 @@ typedef struct fixture {
 /* Every operator whole on every device of a 2x4 mesh. */
 static void set_up(fixture_t *f)
 {
-    const ap_alpa_params_t alpa = AP_ALPA_PARAMS_INIT;
+    const ap_alpa_params_t alpa = {.struct_size = sizeof(alpa), .alpha = {1, 1}, .beta = {1, 1}};
     const int shape[] = {2, 4};
 
     memset(f, 0, sizeof(*f));
@@ -188,8 +188,9 @@ START_TEST(hlo_text_gets_its_shardings)
     contains(text, "rhs_contracting_dims={0}, sharding={devices=[2,1,4]<=[8] "
                    "last_tile_dim_replicate}\n");
     /* The exponential wants all of it: resharded on the way, and nowhere else. */
-    contains(text, "  exp.5.operand0 = f32[8,32]{1,0} copy(dot.4), sharding={replicated}\n"
-                   "  exp.5 = f32[8,32]{1,0} exponential(f32[8,32]{1,0} exp.5.operand0), "
+    contains(text, "  exp.5.operand0.step1 = f32[8,32]{1,0} custom-call(dot.4), "
+                   "custom_call_target=\"Sharding\", sharding={replicated}\n"
+                   "  exp.5 = f32[8,32]{1,0} exponential(f32[8,32]{1,0} exp.5.operand0.step1), "
                    "sharding={replicated}\n");
     ck_assert_ptr_null(strstr(text, "dot.4.operand"));
     /* Called twice, sharded differently: no annotation of its own. */
@@ -218,7 +219,7 @@ START_TEST(jax_gets_specs_and_operators_in_order)
     contains(text, "    (\"result 0\", (8, 32), P(\"x\", None)),\n"
                    "    (\"result 1\", (8, 32), P(None, None)),\n)\n");
     contains(text, "    \"dot\": (\n"
-                   "        ((8, 32), P(\"x\", None), {0: P(\"x\", \"y\"), 1: P(\"y\", None)}),\n"
+                   "        ((8, 32), P(\"x\", None), {0: (P(\"x\", \"y\"),), 1: (P(\"y\", None),)}),\n"
                    "    ),\n");
     contains(text, "def lower(function, mesh, *arguments, **options):\n");
     free(text);
