@@ -199,9 +199,14 @@ def data_of(arguments):
         if np.issubdtype(leaf.dtype, np.integer):
             return random.integers(0, 16, leaf.shape, dtype=leaf.dtype)
         scale = 1 / math.sqrt(max(leaf.shape[0], 1)) if len(leaf.shape) > 1 else 1
-        return np.abs(random.normal(0, scale, leaf.shape)).astype(leaf.dtype)
+        return random.normal(0, scale, leaf.shape).astype(leaf.dtype)
 
-    return jax.tree_util.tree_map(fill, arguments)
+    data = jax.tree_util.tree_map(fill, arguments)
+    if isinstance(data[0], tuple):  # the second moments of Adam are squares
+        weights, first, second = data[0]
+        second = jax.tree_util.tree_map(np.square, second)
+        data = ((weights, first, second), *data[1:])
+    return data
 
 
 def through_jax(module, mesh, step, arguments):

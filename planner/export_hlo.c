@@ -142,7 +142,6 @@ static void find_sites(const exporter_t *e, place_t *place)
     }
 }
 
-
 /* The names of an instruction's operands as they stand in the text. */
 static xm_status_t operand_names(const exporter_t *e, const hlo_instruction_t *of,
                                  hlo_slice_t *names)
@@ -186,7 +185,7 @@ static size_t start_of(const hlo_text_t *text, size_t at)
         --back;
     }
     return back >= length && memcmp(text->bytes + back - length, root, length) == 0 ? back - length
-                                                                                  : at;
+                                                                                    : at;
 }
 
 /* The type of an instruction as it stands in the text. */
@@ -260,8 +259,7 @@ static bool has_own_operators(const hlo_instruction_t *of)
 static xm_status_t add_reshardings(exporter_t *e, const place_t *place)
 {
     hlo_slice_t *names = calloc((size_t)place->of->operand_count + 1, sizeof(*names));
-    xm_status_t status =
-        names == NULL ? no_memory() : operand_names(e, place->of, names);
+    xm_status_t status = names == NULL ? no_memory() : operand_names(e, place->of, names);
 
     for (int o = 0; o < place->of->operand_count && status == XM_OK; ++o) {
         ap_spec_t spec = 0, other = 0;
@@ -332,8 +330,9 @@ static xm_status_t edit_instruction(exporter_t *e, const hlo_computation_t *in,
     if (of->type->tuple || of->type->empty || !common_spec(e, &place, &spec)) {
         return XM_OK;
     }
-    return annotate(e, of, ap_export_hlo_sharding(&e->mesh, spec, of->type->shape.rank,
-                                                  sharding, sizeof(sharding)));
+    return annotate(
+        e, of,
+        ap_export_hlo_sharding(&e->mesh, spec, of->type->shape.rank, sharding, sizeof(sharding)));
 }
 
 static int by_place(const void *left, const void *right)
@@ -401,9 +400,8 @@ xm_status_t ap_export_hlo(const ap_shard_solution_t *solution, const ap_hlo_note
                           const char *text, size_t size, const char *name, FILE *stream)
 {
     const hlo_text_t source = {.name = name, .bytes = text, .size = size};
-    exporter_t e = {.solution = solution,
-                    .source = &notes->source,
-                    .mesh = ap_export_mesh_of(solution->mesh)};
+    exporter_t e = {
+        .solution = solution, .source = &notes->source, .mesh = ap_export_mesh_of(solution->mesh)};
     hlo_module_t *module;
     xm_status_t status = hlo_module_parse(&source, &module);
 

@@ -6,8 +6,8 @@
  * it runs in, gets `sharding={…}` in XLA's V2 form, e.g. `{devices=[2,1,4]<=[8]
  * last_tile_dim_replicate}`; entry parameters and the entry's result always do. Where an operator
  * uses an operand in another sharding than it is made in, the steps between are written down, each
- * as a custom call to `Sharding`, so that XLA reshards there, this way, and nowhere else. Other annotations of the same instructions
- * are replaced; the rest of the text stays as it is.
+ * as a custom call to `Sharding`, so that XLA reshards there, this way, and nowhere else. Other
+ * annotations of the same instructions are replaced; the rest of the text stays as it is.
  *
  * Device k of the assignment is logical device k of the mesh, row-major.
  */

@@ -96,12 +96,14 @@ static const char body[] =
     "\n"
     "def _check(what, avals, table):\n"
     "    if [a.shape for a in avals] != [row[1] for row in table]:\n"
-    "        raise ValueError(f\"this function is not the one that was sharded: its {what} have \"\n"
+    "        raise ValueError(f\"this function is not the one that was sharded: its {what} have "
+    "\"\n"
     "                         \"other shapes\")\n"
     "\n"
     "\n"
     "def lower(function, mesh, *arguments, **options):\n"
-    "    \"\"\"Lowers `function` with the plan's shardings; .compile() of the result takes the same "
+    "    \"\"\"Lowers `function` with the plan's shardings; .compile() of the result takes the "
+    "same "
     "arguments.\n"
     "\n"
     "    `options` are those of jax.jit, such as donate_argnums; shapes are enough as arguments.\n"
@@ -165,8 +167,8 @@ static void put_ports(const exporter_t *e, const hlo_port_t *ports, int count)
     }
 }
 
-/* One operator: the shape it makes, its sharding, and the ways of its operands from the sharding they
- * are made in to the one they are used in. */
+/* One operator: the shape it makes, its sharding, and the ways of its operands from the sharding
+ * they are made in to the one they are used in. */
 static void put_operator(const exporter_t *e, const hlo_site_t *site)
 {
     const ap_graph_t *graph = e->solution->graph;
@@ -178,7 +180,8 @@ static void put_operator(const exporter_t *e, const hlo_site_t *site)
 
         put_shape(e, shape);
         (void)fputs(", ", e->stream);
-        ap_export_put_partition_spec(e->stream, &e->mesh, e->solution->made[site->tensor], shape->rank);
+        ap_export_put_partition_spec(e->stream, &e->mesh, e->solution->made[site->tensor],
+                                     shape->rank);
     } else {
         (void)fputs("None, None", e->stream);
     }
@@ -271,7 +274,8 @@ xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_hlo_note
     (void)fputs("MESH = ", stream);
     ap_export_put_mesh(stream, &e.mesh);
     (void)putc('\n', stream);
-    (void)fputs("\n# Name, shape and sharding of each parameter, in order.\nPARAMETERS = (\n", stream);
+    (void)fputs("\n# Name, shape and sharding of each parameter, in order.\nPARAMETERS = (\n",
+                stream);
     if (notes == NULL) {
         for (int t = 0; t < ap_graph_tensors(solution->graph); ++t) {
             const ap_tensor_t *tensor = ap_graph_tensor(solution->graph, t);

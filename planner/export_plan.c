@@ -109,10 +109,10 @@ static xm_status_t stage_json(ap_export_form_t form, const ap_plan_stage_t *stag
     for (int l = 0; l < stage->layer_count && status == XM_OK; ++l) {
         status = operators_json(form, &mesh, &stage->layers[l], operators);
     }
-    (void)json_array_append_new(
-        into, json_pack("{s:[i, i], s:o, s:o, s:o}", "layers", stage->first_layer,
-                        stage->last_layer, "mesh", ap_export_mesh_json(&mesh), "devices", devices,
-                        "operators", operators));
+    (void)json_array_append_new(into,
+                                json_pack("{s:[i, i], s:o, s:o, s:o}", "layers", stage->first_layer,
+                                          stage->last_layer, "mesh", ap_export_mesh_json(&mesh),
+                                          "devices", devices, "operators", operators));
     return status;
 }
 
@@ -207,8 +207,8 @@ static xm_status_t put_stage(FILE *stream, const ap_plan_stage_t *stage)
     const ap_export_mesh_t mesh = mesh_of(stage->shape);
     xm_status_t status = XM_OK;
 
-    (void)fprintf(stream,
-                  "    {\"layers\": (%d, %d), \"mesh\": ", stage->first_layer, stage->last_layer);
+    (void)fprintf(stream, "    {\"layers\": (%d, %d), \"mesh\": ", stage->first_layer,
+                  stage->last_layer);
     ap_export_put_mesh(stream, &mesh);
     (void)fputs(", \"devices\": (", stream);
     for (int d = 0; d < stage->hosts * stage->devices_per_host; ++d) {

@@ -3,8 +3,8 @@
  * A parallel plan (plan.h) in the words of JAX, PyTorch and XLA: per stage its mesh, its devices
  * and the shardings of its operators, and how tensors pass between stages.
  *
- * `jax` is a Python module with PartitionSpecs, `torch` JSON with DTensor placements, `hlo` the same
- * JSON with XLA's sharding attributes. Operators are told by layer and name, as in the plan.
+ * `jax` is a Python module with PartitionSpecs, `torch` JSON with DTensor placements, `hlo` the
+ * same JSON with XLA's sharding attributes. Operators are told by layer and name, as in the plan.
  */
 #ifndef AP_PLANNER_EXPORT_PLAN_H
 #define AP_PLANNER_EXPORT_PLAN_H

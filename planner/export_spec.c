@@ -138,8 +138,7 @@ static size_t append_devices(char *buffer, size_t size, size_t length, const ap_
     }
     for (int a = 0; a < mesh->rank; ++a) {
         if (mesh->size[a] > 1) {
-            length =
-                append(buffer, size, length, "%s%d", places == 0 ? "<=[" : ",", mesh->size[a]);
+            length = append(buffer, size, length, "%s%d", places == 0 ? "<=[" : ",", mesh->size[a]);
             place[a] = places++;
         }
     }

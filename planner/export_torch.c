@@ -46,7 +46,8 @@ static ap_spec_t computed_spec(const ap_op_t *op, const ap_strategy_t *strategy,
     return spec;
 }
 
-static json_t *operator_json(const ap_shard_solution_t *solution, const ap_export_mesh_t *mesh, int o)
+static json_t *operator_json(const ap_shard_solution_t *solution, const ap_export_mesh_t *mesh,
+                             int o)
 {
     const ap_op_t *op = ap_graph_op(solution->graph, o);
     const ap_strategy_t *strategy = &solution->ops[o];
@@ -56,20 +57,21 @@ static json_t *operator_json(const ap_shard_solution_t *solution, const ap_expor
         const ap_tensor_t *tensor = ap_graph_tensor(solution->graph, op->operands[i]);
 
         (void)json_array_append_new(
-            operands, json_pack("{s:s, s:o}", "tensor", tensor->name, "placements",
-                                ap_export_placements(mesh, strategy->spec[i], tensor->shape.rank, 0)));
+            operands,
+            json_pack("{s:s, s:o}", "tensor", tensor->name, "placements",
+                      ap_export_placements(mesh, strategy->spec[i], tensor->shape.rank, 0)));
     }
     for (int r = 0; r < op->result_count; ++r) {
         const ap_tensor_t *tensor = ap_graph_tensor(solution->graph, op->results[r]);
         int term = op->operand_count + r;
 
         (void)json_array_append_new(
-            results, json_pack("{s:s, s:o, s:o}", "tensor", tensor->name, "computed",
-                               ap_export_placements(mesh, computed_spec(op, strategy, term),
-                                          tensor->shape.rank, strategy->partial[r]),
-                               "placements",
-                               ap_export_placements(mesh, strategy->spec[term], tensor->shape.rank,
-                                          0)));
+            results,
+            json_pack("{s:s, s:o, s:o}", "tensor", tensor->name, "computed",
+                      ap_export_placements(mesh, computed_spec(op, strategy, term),
+                                           tensor->shape.rank, strategy->partial[r]),
+                      "placements",
+                      ap_export_placements(mesh, strategy->spec[term], tensor->shape.rank, 0)));
     }
     return json_pack("{s:s, s:s, s:o, s:o}", "name", op->name, "rule", op->rule.text, "operands",
                      operands, "results", results);
@@ -84,10 +86,10 @@ xm_status_t ap_export_torch(const ap_shard_solution_t *solution, FILE *stream)
     for (int o = 0; o < ap_graph_ops(solution->graph); ++o) {
         (void)json_array_append_new(operators, operator_json(solution, &mesh, o));
     }
-    document = json_pack("{s:s, s:i, s:s, s:o, s:o, s:o}", "format", "crossmesh-dtensor", "version",
-                         1, "model", ap_graph_name(solution->graph), "mesh",
-                         ap_export_mesh_json(&mesh), "tensors", tensors_json(solution, &mesh), "operators",
-                         operators);
+    document =
+        json_pack("{s:s, s:i, s:s, s:o, s:o, s:o}", "format", "crossmesh-dtensor", "version", 1,
+                  "model", ap_graph_name(solution->graph), "mesh", ap_export_mesh_json(&mesh),
+                  "tensors", tensors_json(solution, &mesh), "operators", operators);
     failed = document == NULL || json_dumpf(document, stream, JSON_INDENT(1)) != 0;
     json_decref(document);
     if (failed) {

@@ -302,9 +302,9 @@ static xm_status_t add_results(hlo_build_t *b, hlo_value_t *result)
     }
     (void)hlo_value_leaves(result, leaves, count);
     for (int i = 0; i < count && status == XM_OK; ++i) {
-        status = hlo_source_add_port(
-            &b->notes->source, NULL, leaves[i]->type,
-            leaves[i]->kind == HLO_VALUE_TENSOR ? leaves[i]->tensor : HLO_SITE_NONE);
+        status = hlo_source_add_port(&b->notes->source, NULL, leaves[i]->type,
+                                     leaves[i]->kind == HLO_VALUE_TENSOR ? leaves[i]->tensor
+                                                                         : HLO_SITE_NONE);
     }
     return status;
 }

@@ -43,13 +43,13 @@ typedef struct hlo_build {
     hlo_module_t *module;
     ap_graph_t *graph;
     struct ap_hlo_notes *notes;
-    double repeat; /**< runs of what is being built */
-    bool dry;      /**< find out what needs data, build nothing */
-    int depth;     /**< of calls */
-    int context;   /**< that is being built, see hlo_source.h */
-    int noted_ops; /**< operators of the graph that belong to a site */
+    double repeat;                    /**< runs of what is being built */
+    bool dry;                         /**< find out what needs data, build nothing */
+    int depth;                        /**< of calls */
+    int context;                      /**< that is being built, see hlo_source.h */
+    int noted_ops;                    /**< operators of the graph that belong to a site */
     const hlo_instruction_t *calling; /**< NULL: the entry */
-    int64_t work;  /**< instructions looked at */
+    int64_t work;                     /**< instructions looked at */
 } hlo_build_t;
 
 /** Evaluates a computation; @p at is the caller, for sentences. */

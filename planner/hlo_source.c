@@ -85,10 +85,10 @@ xm_status_t hlo_source_add(hlo_source_t *source, const hlo_instruction_t *of,
     *made = *site;
     made->at = of->at;
     made->order = order_of(of->name);
-    (void)snprintf(made->opcode, sizeof(made->opcode), "%.*s",
-                   (int)(of->opcode.length < HLO_SITE_OPCODE ? of->opcode.length
-                                                             : HLO_SITE_OPCODE - 1),
-                   of->opcode.at);
+    (void)snprintf(
+        made->opcode, sizeof(made->opcode), "%.*s",
+        (int)(of->opcode.length < HLO_SITE_OPCODE ? of->opcode.length : HLO_SITE_OPCODE - 1),
+        of->opcode.at);
     return XM_OK;
 }
 

@@ -29,10 +29,10 @@ typedef struct hlo_site {
 
 /** One run of a computation. */
 typedef struct hlo_context {
-    int parent;     /**< context of the caller; HLO_SITE_NONE for the entry */
-    int64_t order;  /**< of the calling instruction */
-    size_t at;      /**< the calling instruction */
-    bool loop;      /**< called, directly or not, by a loop or a conditional */
+    int parent;    /**< context of the caller; HLO_SITE_NONE for the entry */
+    int64_t order; /**< of the calling instruction */
+    size_t at;     /**< the calling instruction */
+    bool loop;     /**< called, directly or not, by a loop or a conditional */
 } hlo_context_t;
 
 /** A parameter of the entry, or a leaf of its result. */

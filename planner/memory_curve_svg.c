@@ -84,8 +84,7 @@ static double x_of(const figure_t *figure, int column)
  * earlier ones cover them. */
 static void draw_part(const figure_t *figure, int part)
 {
-    (void)fprintf(figure->file, "<path fill=\"%s\" d=\"M%d,%d", fills[part], LEFT,
-                  HEIGHT - BOTTOM);
+    (void)fprintf(figure->file, "<path fill=\"%s\" d=\"M%d,%d", fills[part], LEFT, HEIGHT - BOTTOM);
     for (int c = 0; c < columns_of(figure); ++c) {
         double bytes = ap_memory_curve_sum(figure->curve, fullest(figure, c), part + 1);
         double y = HEIGHT - BOTTOM - height_of(figure, bytes);

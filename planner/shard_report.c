@@ -68,9 +68,9 @@ static xm_status_t add_op(builder_t *b, int o)
 
         bytes += local_bytes(b, tensor, strategy->spec[t]);
     }
-    b->report->compute += op->repeat * ap_cost_compute(b->solution->mesh,
-                                                       op->flops / op->repeat / strategy->devices,
-                                                       bytes);
+    b->report->compute +=
+        op->repeat *
+        ap_cost_compute(b->solution->mesh, op->flops / op->repeat / strategy->devices, bytes);
     for (int c = 0; c < strategy->collective_count; ++c) {
         const ap_collective_t *on = &strategy->collective[c];
         int tensor = on->term < op->operand_count ? op->operands[on->term]
@@ -114,19 +114,19 @@ static xm_status_t find_uses(builder_t *b)
             ap_spec_t used = ap_shard_solution_used(b->solution, o, i);
 
             if (used != b->solution->made[op->operands[i]]) {
-                b->uses[b->use_count++] = (reuse_t){
-                    .tensor = op->operands[i],
-                    .op = o,
-                    .used = used,
-                    .runs = ap_shard_solution_runs(b->solution, op->operands[i], o)};
+                b->uses[b->use_count++] =
+                    (reuse_t){.tensor = op->operands[i],
+                              .op = o,
+                              .used = used,
+                              .runs = ap_shard_solution_runs(b->solution, op->operands[i], o)};
             }
         }
         for (int r = 0; r < op->result_count; ++r) {
             ap_spec_t kept = ap_shard_solution_kept(b->solution, op->results[r]);
 
             if (kept != b->solution->made[op->results[r]]) {
-                b->uses[b->use_count++] = (reuse_t){
-                    .tensor = op->results[r], .op = o, .used = kept, .runs = op->repeat};
+                b->uses[b->use_count++] =
+                    (reuse_t){.tensor = op->results[r], .op = o, .used = kept, .runs = op->repeat};
             }
         }
     }

@@ -269,10 +269,10 @@ static xm_status_t print_json(const ap_shard_problem_t *problem, const int *choi
                       ap_shard_problem_strategy(problem, node, choice[node], strategy,
                                                 sizeof(strategy))));
     }
-    document = json_pack("{s:i, s:f, s:f, s:f, s:f, s:o, s:o}", "version", 1, "objective",
-                         result->objective, "bound", result->bound, "gap", gap_of(result),
-                         "memory_bytes", result->memory, "unknown_operators", unknown_json(notes),
-                         "nodes", list);
+    document =
+        json_pack("{s:i, s:f, s:f, s:f, s:f, s:o, s:o}", "version", 1, "objective",
+                  result->objective, "bound", result->bound, "gap", gap_of(result), "memory_bytes",
+                  result->memory, "unknown_operators", unknown_json(notes), "nodes", list);
     text = document != NULL && ap_shard_report_json(report, solution, document) == XM_OK &&
                    ap_memory_curve_json(curve, solution->graph, document) == XM_OK
                ? json_dumps(document, JSON_INDENT(1))

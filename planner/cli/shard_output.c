@@ -174,9 +174,9 @@ xm_status_t ap_memory_curve_json(const ap_memory_curve_t *curve, const ap_graph_
         }
         (void)json_object_set_new(parts, curve->name[part], list);
     }
-    memory = json_pack("{s:f, s:s, s:o}", "peak_bytes",
-                       ap_memory_curve_sum(curve, peak, curve->parts), "peak_operator",
-                       ap_graph_op(graph, peak)->name, "parts", parts);
+    memory =
+        json_pack("{s:f, s:s, s:o}", "peak_bytes", ap_memory_curve_sum(curve, peak, curve->parts),
+                  "peak_operator", ap_graph_op(graph, peak)->name, "parts", parts);
     return json_object_set_new(document, "memory", memory) == 0
                ? XM_OK
                : xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the memory curve as JSON");
@@ -191,12 +191,11 @@ xm_status_t ap_shard_report_json(const ap_shard_report_t *report,
     for (int a = 0; a < ap_cost_mesh_rank(solution->mesh); ++a) {
         (void)json_array_append_new(mesh, json_integer(ap_cost_mesh_size(solution->mesh, a)));
     }
-    failed =
-        json_object_set_new(document, "mesh", mesh) |
-        json_object_set_new(document, "compute", json_real(report->compute)) |
-        json_object_set_new(document, "collectives",
-                            totals_json(report, ap_cost_mesh_rank(solution->mesh))) |
-        json_object_set_new(document, "transfers", transfers_json(report, solution));
+    failed = json_object_set_new(document, "mesh", mesh) |
+             json_object_set_new(document, "compute", json_real(report->compute)) |
+             json_object_set_new(document, "collectives",
+                                 totals_json(report, ap_cost_mesh_rank(solution->mesh))) |
+             json_object_set_new(document, "transfers", transfers_json(report, solution));
     return failed == 0 ? XM_OK
                        : xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the report as JSON");
 }
