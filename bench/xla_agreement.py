@@ -299,13 +299,15 @@ def show(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("model", nargs="*", choices=[[], *SMALL], default=[])
+    parser.add_argument("model", nargs="*", help="one of " + ", ".join(SMALL))
     parser.add_argument("--mesh", action="append", help="e.g. 2x4 (default: 2x4 and 1x8)")
     parser.add_argument("--route", action="append", choices=("jax", "hlo"))
     parser.add_argument("--markdown", type=pathlib.Path, help="write the table here, too")
     parser.add_argument("--keep", help="folder for the text of the last model")
     parser.add_argument("--option", action="append", default=[], help="of autopar shard")
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
+    for name in set(given.model) - set(SMALL):
+        parser.error(f"no model is called {name}")
     meshes = [tuple(int(n) for n in text.split("x")) for text in given.mesh or ("2x4", "1x8")]
     rows = []
     for name in given.model or SMALL:

@@ -214,14 +214,14 @@ START_TEST(jax_gets_specs_and_operators_in_order)
     shard(&f);
     text = written(&f, 1);
     contains(text, "MESH = {\"x\": 2, \"y\": 4}\n");
-    contains(text, "    (\"x.2\", (8, 16), P(\"x\", \"y\")),\n"
-                   "    (\"w.3\", (16, 32), P(\"y\", None)),\n)\n");
-    contains(text, "    (\"result 0\", (8, 32), P(\"x\", None)),\n"
-                   "    (\"result 1\", (8, 32), P(None, None)),\n)\n");
-    contains(text,
-             "    \"dot\": (\n"
-             "        ((8, 32), P(\"x\", None), {0: (P(\"x\", \"y\"),), 1: (P(\"y\", None),)}),\n"
-             "    ),\n");
+    contains(text, "    (\"x.2\", (8, 16), P(\"x\", \"y\"), 0),\n"
+                   "    (\"w.3\", (16, 32), P(\"y\", None), 1),\n)\n");
+    contains(text, "    (\"result 0\", (8, 32), P(\"x\", None), 4),\n"
+                   "    (\"result 1\", (8, 32), P(None, None), 5),\n)\n");
+    contains(text, "    (\"dot\", (0, 1,), (8, 32), 2, P(\"x\", None), {0: (P(\"x\", \"y\"),), "
+                   "1: (P(\"y\", None),)}),\n"
+                   "    (\"exponential\", (2,), (8, 32), 3, P(None, None), {0: (P(\"x\", None), "
+                   "P(None, None))}),\n");
     contains(text, "def lower(function, mesh, *arguments, **options):\n");
     free(text);
     text = written(&f, 2);
