@@ -178,7 +178,7 @@ xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_hlo_note
     }
     (void)fputs(", found and written by autopar.\"\"\"\n", stream);
     if (notes != NULL) {
-        (void)fputs("import math\n\nimport jax\nimport numpy as np\n"
+        (void)fputs("import itertools\nimport math\n\nimport jax\nimport numpy as np\n"
                     "from jax.interpreters import partial_eval\n",
                     stream);
     }
