@@ -3,11 +3,12 @@
  * A solution as a Python module for JAX.
  *
  * The module holds the mesh, one PartitionSpec per parameter and result, and, for a graph that came
- * from HLO text, the specs of the tensors that the plan hangs on: operands and results of products,
- * convolutions, gathers, scatters and reductions, in the order in which the program runs them. Its
- * function `lower(function, mesh, *arguments)` traces the function that the text was made from,
- * finds those operators again, puts `with_sharding_constraint` around them, and lowers it with
- * the in and out shardings. When an operator is not found, or has another shape, it raises.
+ * from HLO text, those of every operator. Its function `lower(function, mesh, *arguments)` traces
+ * the function that the text was made from, finds the operators again, puts
+ * `with_sharding_constraint` around them, and lowers it with the in and out shardings. Products,
+ * convolutions, gathers, scatters and reductions are found by their order, and it raises when one
+ * is missing or has another shape; the others by what they are applied to, and where that is not
+ * known XLA decides.
  *
  * Operators in the bodies of loops and conditionals get no constraint: XLA derives their shardings
  * from what goes in.
