@@ -6,6 +6,7 @@
 #define AP_PLANNER_HLO_BUILD_H
 
 #include "planner/hlo_rule.h"
+#include "planner/hlo_source.h"
 
 enum { HLO_NOTE_TEXT = 80 };
 
@@ -17,6 +18,7 @@ typedef struct ap_hlo_note {
 struct ap_hlo_notes {
     int count, room;
     ap_hlo_note_t *list;
+    hlo_source_t source;
 };
 
 typedef enum hlo_value_kind {
@@ -41,10 +43,13 @@ typedef struct hlo_build {
     hlo_module_t *module;
     ap_graph_t *graph;
     struct ap_hlo_notes *notes;
-    double repeat; /**< runs of what is being built */
-    bool dry;      /**< find out what needs data, build nothing */
-    int depth;     /**< of calls */
-    int64_t work;  /**< instructions looked at */
+    double repeat;                    /**< runs of what is being built */
+    bool dry;                         /**< find out what needs data, build nothing */
+    int depth;                        /**< of calls */
+    int context;                      /**< that is being built, see hlo_source.h */
+    int noted_ops;                    /**< operators of the graph that belong to a site */
+    const hlo_instruction_t *calling; /**< NULL: the entry */
+    int64_t work;                     /**< instructions looked at */
 } hlo_build_t;
 
 /** Evaluates a computation; @p at is the caller, for sentences. */

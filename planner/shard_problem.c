@@ -315,6 +315,19 @@ char *ap_shard_problem_strategy(const ap_shard_problem_t *problem, int node, int
                           size);
 }
 
+const ap_shard_params_t *ap_shard_problem_params(const ap_shard_problem_t *problem)
+{
+    return &problem->params;
+}
+
+const ap_strategy_t *ap_shard_problem_op_strategy(const ap_shard_problem_t *problem,
+                                                  const int *choice, int op)
+{
+    int node = problem->op_node[op];
+
+    return &ap_shard_set_of(problem, node)->strategies.items[choice[node]];
+}
+
 ap_spec_t ap_shard_problem_spec(const ap_shard_problem_t *problem, const int *choice, int tensor)
 {
     int term, node = maker(problem, tensor, &term);

@@ -20,6 +20,7 @@
 #include "planner/cost.h"
 #include "planner/graph.h"
 #include "planner/intra_op.h"
+#include "planner/strategy.h"
 
 typedef struct ap_shard_problem ap_shard_problem_t;
 
@@ -58,6 +59,13 @@ XM_API int ap_shard_problem_node_op(const ap_shard_problem_t *problem, int node)
 XM_API const char *ap_shard_problem_node_name(const ap_shard_problem_t *problem, int node);
 XM_API char *ap_shard_problem_strategy(const ap_shard_problem_t *problem, int node, int strategy,
                                        char *buffer, size_t size);
+
+/** What the problem was made of. */
+XM_API const ap_shard_params_t *ap_shard_problem_params(const ap_shard_problem_t *problem);
+
+/** The strategy of an operator under a choice. */
+XM_API const ap_strategy_t *ap_shard_problem_op_strategy(const ap_shard_problem_t *problem,
+                                                         const int *choice, int op);
 
 /** Spec that a tensor is made in by a choice of strategies. */
 XM_API ap_spec_t ap_shard_problem_spec(const ap_shard_problem_t *problem, const int *choice,

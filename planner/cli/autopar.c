@@ -21,6 +21,7 @@ static const struct {
     {"shard", ap_command_shard, "Shard one model over one device mesh (no pipeline)."},
     {"solve", ap_command_solve, "Solve a problem of the IOPDDL format within a given time."},
     {"explain", ap_command_explain, "Say why a plan is what it is, and what came second."},
+    {"export", ap_command_export, "Write a plan's shardings for JAX, XLA or PyTorch."},
 };
 
 enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };

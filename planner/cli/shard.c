@@ -6,6 +6,7 @@
 #include "cli_support/options.h"
 #include "comm/text.h"
 #include "planner/cli/command.h"
+#include "planner/cli/shard_output.h"
 #include "planner/cli/shard_print.h"
 #include "planner/frontend_hlo.h"
 #include "planner/frontend_zoo.h"
@@ -24,6 +25,7 @@ typedef struct shard_options {
     double time_limit;
     uint64_t memory_limit;
     bool force_data_parallel, even, every_layer, no_recompute, json;
+    ap_shard_files_t files;
 } shard_options_t;
 
 /* A logical mesh as --mesh gives it. */
@@ -142,7 +144,28 @@ static xm_status_t parse_options(int argc, char *const *argv, shard_options_t *o
          .kind = XM_CLI_FLAG,
          .target = &o->force_data_parallel,
          .help = "Only data parallelism (alpa cost model)."},
+        {.name = "plot",
+         .kind = XM_CLI_STRING,
+         .target = &o->files.plot,
+         .argument = "FILE",
+         .help = "Write the memory of a device over the operators as SVG."},
+        {.name = "export-jax",
+         .kind = XM_CLI_STRING,
+         .target = &o->files.jax,
+         .argument = "FILE",
+         .help = "Write the shardings as a Python module for JAX."},
+        {.name = "export-hlo",
+         .kind = XM_CLI_STRING,
+         .target = &o->files.hlo,
+         .argument = "FILE",
+         .help = "Write a copy of the HLO text with the shardings in it."},
+        {.name = "export-torch",
+         .kind = XM_CLI_STRING,
+         .target = &o->files.torch,
+         .argument = "FILE",
+         .help = "Write the shardings as DTensor placements in JSON."},
         {.name = "json",
+         .letter = 'J',
          .kind = XM_CLI_FLAG,
          .target = &o->json,
          .help = "Print JSON instead of a table."},
@@ -268,8 +291,45 @@ static xm_status_t make_cost_model(const shard_options_t *o, const shard_mesh_t 
     return status == XM_OK ? ap_cost_model_create_alpa(&alpa, model) : status;
 }
 
-static xm_status_t solve(const shard_options_t *o, const ap_graph_t *graph, double state_bytes,
-                         const ap_hlo_notes_t *notes, const ap_cost_mesh_t *mesh, bool seconds)
+/* Everything that is said about a plan. */
+static xm_status_t put_out(const shard_options_t *o, const char *name, const ap_graph_t *graph,
+                           const ap_shard_problem_t *problem, const ap_shard_plan_t *plan,
+                           const ap_hlo_notes_t *notes, bool seconds)
+{
+    ap_shard_solution_t *solution = NULL;
+    ap_shard_report_t *report = NULL;
+    ap_memory_curve_t *curve = NULL;
+    json_t *more = json_object();
+    xm_status_t status =
+        ap_shard_solution_create(problem, ap_shard_plan_strategies(plan), &solution);
+
+    if (status == XM_OK) {
+        status = ap_shard_report_create(solution, &report);
+    }
+    if (status == XM_OK) {
+        status = ap_shard_memory_curve(plan, graph, &curve);
+    }
+    if (status == XM_OK && o->json) {
+        status = ap_shard_report_json(report, solution, more);
+        status = status == XM_OK ? ap_memory_curve_json(curve, graph, more) : status;
+        status = status == XM_OK ? ap_shard_print_json(graph, problem, plan, notes, more) : status;
+    } else if (status == XM_OK) {
+        ap_shard_print(graph, problem, plan, notes, seconds);
+        ap_shard_report_print(report, solution, seconds);
+    }
+    if (status == XM_OK) {
+        status = ap_shard_files_write(&o->files, name, solution, curve, notes);
+    }
+    json_decref(more);
+    ap_memory_curve_destroy(curve);
+    ap_shard_report_destroy(report);
+    ap_shard_solution_destroy(solution);
+    return status;
+}
+
+static xm_status_t solve(const shard_options_t *o, const char *name, const ap_graph_t *graph,
+                         double state_bytes, const ap_hlo_notes_t *notes,
+                         const ap_cost_mesh_t *mesh, bool seconds)
 {
     ap_shard_params_t params = AP_SHARD_PARAMS_INIT;
     ap_shard_options_t options = AP_SHARD_OPTIONS_INIT;
@@ -298,11 +358,7 @@ static xm_status_t solve(const shard_options_t *o, const ap_graph_t *graph, doub
     }
     status = ap_shard_solve(problem, &options, &plan);
     if (status == XM_OK) {
-        if (o->json) {
-            status = ap_shard_print_json(graph, problem, plan, notes);
-        } else {
-            ap_shard_print(graph, problem, plan, notes, seconds);
-        }
+        status = put_out(o, name, graph, problem, plan, notes, seconds);
     }
     if (status == XM_OK) {
         status = xm_cli_flush();
@@ -370,6 +426,9 @@ static xm_status_t run(const char *name, const shard_options_t *o)
     xm_status_t status = parse_mesh(o, &on);
 
     if (status == XM_OK) {
+        status = ap_shard_files_check(&o->files, is_file(name), name);
+    }
+    if (status == XM_OK) {
         status = make_cost_model(o, &on, &profile, &model);
     }
     if (status == XM_OK) {
@@ -382,7 +441,7 @@ static xm_status_t run(const char *name, const shard_options_t *o)
         status = make_training_graph(name, o, &graph, &state_bytes, &notes);
     }
     if (status == XM_OK) {
-        status = solve(o, graph, state_bytes, notes, mesh, profile != NULL);
+        status = solve(o, name, graph, state_bytes, notes, mesh, profile != NULL);
     }
     ap_hlo_notes_destroy(notes);
     ap_graph_destroy(graph);

@@ -5,6 +5,8 @@
 #ifndef AP_CLI_SHARD_PRINT_H
 #define AP_CLI_SHARD_PRINT_H
 
+#include <jansson.h>
+
 #include "planner/frontend_hlo.h"
 #include "planner/shard_plan.h"
 
@@ -12,7 +14,9 @@
 void ap_shard_print(const ap_graph_t *graph, const ap_shard_problem_t *problem,
                     const ap_shard_plan_t *plan, const ap_hlo_notes_t *notes, bool seconds);
 
+/** The members of @p more are added to the document. */
 xm_status_t ap_shard_print_json(const ap_graph_t *graph, const ap_shard_problem_t *problem,
-                                const ap_shard_plan_t *plan, const ap_hlo_notes_t *notes);
+                                const ap_shard_plan_t *plan, const ap_hlo_notes_t *notes,
+                                json_t *more);
 
 #endif

@@ -38,7 +38,7 @@ plan=$work/plan.json
 
 good help "Usage: autopar COMMAND" "$AUTOPAR" --help
 good version "autopar 0." "$AUTOPAR" --version
-for command in probe plan shard solve explain; do
+for command in probe plan shard solve explain export; do
     good "$command --help" "Usage: autopar $command" "$AUTOPAR" $command --help
 done
 bad "no command" "autopar: a command is needed" "$AUTOPAR"
@@ -55,6 +55,28 @@ good "plan --json" '"reshardings"' "$AUTOPAR" plan --model gpt-125m --cluster "$
     --hosts 1 --devices-per-host 2 --global-batch 32 --micro-batches 4,8 --json
 good explain "runner-up" "$AUTOPAR" explain "$plan" --cluster "$cluster"
 good "explain --json" '"decisions"' "$AUTOPAR" explain "$plan" --cluster "$cluster" --json
+
+good "export to jax" 'PartitionSpec' "$AUTOPAR" export "$plan" --to jax
+"$AUTOPAR" export "$plan" --to jax -o "$work/plan.py" && python3 - "$work" <<'END' || fail "plan.py"
+import ast, sys
+tree = ast.parse(open(sys.argv[1] + "/plan.py").read())
+stages, = (node.value for node in tree.body
+           if isinstance(node, ast.Assign) and node.targets[0].id == "STAGES")
+assert len(stages.elts) == 2
+END
+for form in hlo torch; do
+    "$AUTOPAR" export "$plan" --to $form -o "$work/export.json" && python3 - "$work" <<'END' || fail "$form"
+import json, sys
+plan = json.load(open(sys.argv[1] + "/plan.json"))
+made = json.load(open(sys.argv[1] + "/export.json"))
+assert made["plan"] == plan["digest"]
+assert len(made["stages"]) == 2 and len(made["boundaries"]) == 1
+for op in made["stages"][0]["operators"]:
+    assert len(op["operands"]) == op["rule"].split("->")[0].count(",") + 1, op
+END
+done
+bad "export: no form" "--to is needed" "$AUTOPAR" export "$plan"
+bad "export: no plan" "cannot read $work/none.json" "$AUTOPAR" export "$work/none.json" --to jax
 
 # The rows of docs/autopar.md.
 good "shard: data parallel" "objective 196614.02" "$AUTOPAR" shard mlp2 --mesh 4x1 --batch 1024 \
@@ -79,6 +101,21 @@ good "shard: HLO" "objective 196614.02" "$AUTOPAR" shard "$hlo/mlp2-b1024-h128.h
 good "shard: HLO, unknown operator" "without a rule, kept whole: custom-call mine x1" \
     "$AUTOPAR" shard "$SOURCE_DIR/tests/fuzz/corpus/hlo/operators.hlo" --mesh 2x2
 good "shard: HLO as JSON" '"unknown_operators": [' "$AUTOPAR" shard "$hlo/moe.hlo" --mesh 2x2 --json
+good "shard: exports" "# collective" "$AUTOPAR" shard "$hlo/transformer1.hlo" --mesh 2x4 \
+    --plot "$work/memory.svg" --export-jax "$work/shardings.py" --export-hlo "$work/sharded.hlo" \
+    --export-torch "$work/placements.json"
+python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' "$work/memory.svg" ||
+    fail "memory.svg is not well-formed"
+python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$work/shardings.py" ||
+    fail "shardings.py is no Python"
+python3 -c 'import json, sys; json.load(open(sys.argv[1]))["operators"]' "$work/placements.json" ||
+    fail "placements.json is no JSON with operators"
+grep -q 'sharding={devices=\[' "$work/sharded.hlo" || fail "sharded.hlo has no shardings"
+good "shard: what was exported is read again" "objective" \
+    "$AUTOPAR" shard "$work/sharded.hlo" --mesh 2x4
+good "shard: report as JSON" '"peak_operator"' "$AUTOPAR" shard "$hlo/moe.hlo" --mesh 2x2 -J
+bad "shard: HLO of a built-in model" "--export-hlo writes shardings into HLO text; mlp2 is" \
+    "$AUTOPAR" shard mlp2 --mesh 2x2 --export-hlo "$work/none.hlo"
 bad "shard: no HLO file" "cannot read $work/none.hlo: No such file" \
     "$AUTOPAR" shard "$work/none.hlo" --mesh 2x2
 printf 'HloModule m\n\nENTRY e {\n  x = f32[2 parameter(0)\n}\n' >"$work/broken.hlo"

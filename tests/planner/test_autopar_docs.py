@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 
-COMMANDS = ("probe", "plan", "shard", "solve", "explain")
+COMMANDS = ("probe", "plan", "shard", "solve", "explain", "export")
 root = os.environ["SOURCE_DIR"]
 autopar = os.environ["AUTOPAR"]
 failures = []
