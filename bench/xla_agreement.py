@@ -123,7 +123,7 @@ def of_data(listed):
 
 
 def performed(text, mesh):
-    """(kind, axes) -> [count, bytes, exchanged], as docs/xla-agreement.md defines them."""
+    """(kind, axes) -> [count, bytes], as docs/xla-agreement.md defines them."""
     lines = computations(text)
     times = runs(lines)
     found = collections.defaultdict(lambda: [0, 0.0])
@@ -227,9 +227,7 @@ def through_hlo(module, mesh, text, step, arguments):
     build.num_replicas, build.num_partitions = 1, DEVICES
     build.device_assignment = xc.DeviceAssignment.create(np.arange(DEVICES).reshape(1, DEVICES))
     compiled = jax.devices()[0].client.compile(program, options)
-    used = jax.make_jaxpr(step)(*arguments)
     tree = jax.tree_util.tree_structure(jax.eval_shape(step, *arguments))
-    del used
 
     def run(data):
         leaves = jax.tree_util.tree_leaves(data)
