@@ -19,7 +19,9 @@ static const double worthwhile = 0.01;
 /* Branch and bound is tried when the gap is at most this part of the cost. */
 static const double provable = 0.03;
 enum { PROVABLE_VARIABLES = 1500, DIVES = 4 };
-#define SEARCH_TIME INT64_C(200000000) /* nanoseconds */
+/* Nanoseconds of a search after a dive: at most, and per variable. */
+#define SEARCH_TIME      INT64_C(200000000)
+#define SEARCH_TIME_EACH INT64_C(400000)
 
 typedef struct solve {
     ap_cfn_shared_t shared;
@@ -88,14 +90,16 @@ static xm_status_t dive_and_prove(solve_t *solve, const ap_cfn_dual_t *dual,
                                   ap_cfn_search_t *search)
 {
     ap_cfn_shared_t *shared = &solve->shared;
+    int64_t search_time = dual->core->variables * SEARCH_TIME_EACH;
     xm_status_t status = XM_OK;
 
+    search_time = search_time < SEARCH_TIME ? search_time : SEARCH_TIME;
     for (uint64_t dive = 0; status == XM_OK && !ap_cfn_shared_is_over(shared); ++dive) {
         double cost;
 
         status = ap_cfn_dive(dual, shared, dive * (2 * solve->options->seed + 1));
         if (status == XM_OK) {
-            status = ap_cfn_search_run(search, ap_cfn_now() + SEARCH_TIME);
+            status = ap_cfn_search_run(search, ap_cfn_now() + search_time);
         }
         cost = ap_cfn_shared_cost(shared);
         if (status == XM_OK && dual->core->variables <= PROVABLE_VARIABLES &&

@@ -87,6 +87,23 @@ XM_API int ap_cost_mesh_rank(const ap_cost_mesh_t *mesh);
 XM_API int ap_cost_mesh_size(const ap_cost_mesh_t *mesh, int axis);
 /** Product of the sizes of a set of axes. */
 XM_API int ap_cost_mesh_devices(const ap_cost_mesh_t *mesh, unsigned axes);
+/**
+ * Lets dimensions be cut that do not divide: every device has ceil(extent / devices) of them, the
+ * last ones padded, and what is padded costs compute, memory and bytes like the rest. Call it
+ * before the mesh is used.
+ */
+XM_API void ap_cost_mesh_allow_uneven(ap_cost_mesh_t *mesh);
+/**
+ * Whether a dimension of @p extent may be cut over a set of axes. Uneven: it has at least as many
+ * elements as there are devices, and the parts of each further axis divide those of the axes
+ * before, so that cutting once more stays local.
+ */
+XM_API bool ap_cost_mesh_cuts(const ap_cost_mesh_t *mesh, int64_t extent, unsigned axes);
+/** Elements of a dimension on one device, padding included. */
+XM_API int64_t ap_cost_mesh_share(const ap_cost_mesh_t *mesh, int64_t extent, unsigned axes);
+/** Bytes on one device of a tensor of @p bytes, padding included. */
+XM_API double ap_cost_mesh_local_bytes(const ap_cost_mesh_t *mesh, const ap_shape_t *shape,
+                                       double bytes, ap_spec_t spec);
 /** Set of the axes with more than one device. */
 XM_API unsigned ap_cost_mesh_axes(const ap_cost_mesh_t *mesh);
 XM_API const ap_cost_model_t *ap_cost_mesh_model(const ap_cost_mesh_t *mesh);
@@ -95,6 +112,15 @@ XM_API void ap_cost_mesh_destroy(ap_cost_mesh_t *mesh);
 /** Cost of a collective over one axis; 0 on an axis of one device. */
 XM_API double ap_cost_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
                                  double bytes);
+
+/**
+ * The same over a set of axes. An all-reduce over several is the cheapest of: one axis after the
+ * other; a reduce-scatter over one of them, an all-reduce of the parts over the rest, an
+ * all-gather. All-gathers and reduce-scatters take the axes in the cheapest order. The alpa model
+ * takes one axis after the other.
+ */
+XM_API double ap_cost_collective_over(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,
+                                      unsigned axes, double bytes);
 
 /** Cost of one device's share of an operator: FLOPs, and bytes read plus written. */
 XM_API double ap_cost_compute(const ap_cost_mesh_t *mesh, double flops, double bytes);

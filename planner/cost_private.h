@@ -24,6 +24,7 @@ struct ap_cost_mesh {
     const ap_cost_model_t *model;
     int hosts, devices;
     int rank;
+    bool uneven; /* dimensions that do not divide are padded */
     ap_cost_axis_t axis[AP_MAX_MESH_RANK];
 };
 

@@ -54,7 +54,7 @@ static bool is_minor(ap_spec_t spec, int d, int axis)
 
 static bool divides(const walk_t *w, ap_spec_t spec, int d)
 {
-    return w->shape->dims[d] % ap_cost_mesh_devices(w->mesh, ap_spec_axes(spec, d)) == 0;
+    return ap_cost_mesh_cuts(w->mesh, w->shape->dims[d], ap_spec_axes(spec, d));
 }
 
 static void relax(walk_t *w, int from, double cost, const ap_reshard_step_t *step)
@@ -72,10 +72,10 @@ static void relax(walk_t *w, int from, double cost, const ap_reshard_step_t *ste
 static void move_axis(walk_t *w, int state, ap_spec_t spec, int axis, int d)
 {
     ap_spec_t without = d < 0 ? spec : ap_spec_with(spec, d, ap_spec_axes(spec, d) & ~(1U << axis));
-    unsigned others = ap_spec_used_axes(without);
     ap_reshard_step_t step = {.kind = AP_ALL_GATHER,
                               .axis = axis,
-                              .bytes = w->bytes / ap_cost_mesh_devices(w->mesh, others),
+                              .bytes = w->mesh->axis[axis].size *
+                                       ap_cost_mesh_local_bytes(w->mesh, w->shape, w->bytes, spec),
                               .after = without};
 
     if (d >= 0 && !is_minor(spec, d, axis)) {

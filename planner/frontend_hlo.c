@@ -1,15 +1,11 @@
 #include "planner/frontend_hlo.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "planner/hlo_build.h"
+#include "planner/hlo_file.h"
 
 /* One entry of input_output_alias or buffer_donor. */
 typedef struct donation {
@@ -114,6 +110,20 @@ static hlo_value_t *value_at(hlo_value_t *value, const hlo_list_t *path)
     return value;
 }
 
+/* Which of the array leaves of a value, in order, is the one at a place that exists. */
+static int leaf_index(const hlo_value_t *value, const hlo_list_t *path)
+{
+    int index = 0;
+
+    for (int i = 0; i < path->count; ++i) {
+        for (int e = 0; e < path->values[i]; ++e) {
+            index += hlo_value_leaves(value->elements[e], NULL, 0);
+        }
+        value = value->elements[path->values[i]];
+    }
+    return index;
+}
+
 static bool same_path(const hlo_list_t *a, const hlo_list_t *b)
 {
     return a->count == b->count &&
@@ -179,11 +189,20 @@ static xm_status_t add_parameter(hlo_build_t *b, const hlo_instruction_t *of,
         return XM_OK;
     }
     name_of(b->module, of, path, name, sizeof(name));
-    value->kind = HLO_VALUE_TENSOR;
-    return ap_graph_add_tensor(b->graph, name,
-                               is_donated(donations, of->number, path) ? AP_TENSOR_PARAMETER
-                                                                       : AP_TENSOR_INPUT,
-                               &value->type->shape, value->type->dtype, &value->tensor);
+    if (of->needed) {
+        xm_status_t status;
+
+        value->kind = HLO_VALUE_TENSOR;
+        status = ap_graph_add_tensor(b->graph, name,
+                                     is_donated(donations, of->number, path) ? AP_TENSOR_PARAMETER
+                                                                             : AP_TENSOR_INPUT,
+                                     &value->type->shape, value->type->dtype, &value->tensor);
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    return hlo_source_add_port(b->source, name, value->type,
+                               of->needed ? value->tensor : HLO_SITE_NONE);
 }
 
 static xm_status_t add_parameters(hlo_build_t *b, const hlo_computation_t *entry,
@@ -198,7 +217,7 @@ static xm_status_t add_parameters(hlo_build_t *b, const hlo_computation_t *entry
         if (arguments[p] == NULL) {
             return hlo_no_memory();
         }
-        status = of->needed ? add_parameter(b, of, donations, &path, arguments[p]) : XM_OK;
+        status = add_parameter(b, of, donations, &path, arguments[p]);
         if (status != XM_OK) {
             return status;
         }
@@ -242,12 +261,32 @@ static xm_status_t add_aliases(hlo_build_t *b, const hlo_computation_t *entry,
                 return status;
             }
         }
+        b->source->results[leaf_index(result, &of->output)].tensor = tensor;
         status = ap_graph_set_alias(b->graph, tensor, input->tensor);
         if (status != XM_OK) {
             return status;
         }
     }
     return XM_OK;
+}
+
+/* The leaves of the result, in order. */
+static xm_status_t add_results(hlo_build_t *b, hlo_value_t *result)
+{
+    int count = hlo_value_leaves(result, NULL, 0);
+    hlo_value_t **leaves = hlo_arena_get(&b->module->arena, (size_t)count, sizeof(hlo_value_t *));
+    xm_status_t status = XM_OK;
+
+    if (leaves == NULL) {
+        return hlo_no_memory();
+    }
+    (void)hlo_value_leaves(result, leaves, count);
+    for (int i = 0; i < count && status == XM_OK; ++i) {
+        status = hlo_source_add_port(b->source, NULL, leaves[i]->type,
+                                     leaves[i]->kind == HLO_VALUE_TENSOR ? leaves[i]->tensor
+                                                                         : HLO_SITE_NONE);
+    }
+    return status;
 }
 
 static xm_status_t build(hlo_build_t *b)
@@ -273,6 +312,9 @@ static xm_status_t build(hlo_build_t *b)
                                        entry->at, &result);
     }
     if (status == XM_OK) {
+        status = add_results(b, result);
+    }
+    if (status == XM_OK) {
         status = add_aliases(b, entry, &donations, arguments, result);
     }
     free(donations.list);
@@ -287,10 +329,18 @@ xm_status_t ap_hlo_from_text(const char *text, size_t size, const char *name, ap
                              ap_frontend_notes_t **notes)
 {
     const hlo_text_t source = {.name = name, .bytes = text, .size = size};
-    hlo_build_t b = {.repeat = 1};
+    hlo_build_t b = {.repeat = 1, .context = HLO_SITE_NONE};
     char title[100];
     xm_status_t status = ap_frontend_notes_create(&b.notes);
 
+    if (status == XM_OK) {
+        b.source = calloc(1, sizeof(*b.source));
+        if (b.source == NULL) {
+            status = hlo_no_memory();
+        } else {
+            ap_frontend_notes_keep(b.notes, b.source, hlo_source_destroy);
+        }
+    }
     if (status == XM_OK) {
         status = hlo_module_parse(&source, &b.module);
     }
@@ -320,29 +370,13 @@ xm_status_t ap_hlo_from_text(const char *text, size_t size, const char *name, ap
 
 xm_status_t ap_hlo_from_file(const char *path, ap_graph_t **graph, ap_frontend_notes_t **notes)
 {
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat about;
-    void *text;
-    xm_status_t status;
+    hlo_file_t file;
+    xm_status_t status = hlo_file_map(path, &file);
 
-    if (file < 0 || fstat(file, &about) != 0) {
-        status = xm_error_set(XM_ERR_NOT_FOUND, "cannot read %s: %s", path, strerror(errno));
-        if (file >= 0) {
-            (void)close(file);
-        }
+    if (status != XM_OK) {
         return status;
     }
-    if (!S_ISREG(about.st_mode) || about.st_size == 0) {
-        (void)close(file);
-        return xm_error_set(XM_ERR_PARSE, "%s is %s, not HLO text", path,
-                            S_ISREG(about.st_mode) ? "empty" : "no regular file");
-    }
-    text = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, file, 0);
-    (void)close(file);
-    if (text == MAP_FAILED) {
-        return xm_error_set(XM_ERR_IO, "cannot map %s: %s", path, strerror(errno));
-    }
-    status = ap_hlo_from_text(text, (size_t)about.st_size, path, graph, notes);
-    (void)munmap(text, (size_t)about.st_size);
+    status = ap_hlo_from_text(file.bytes, file.size, path, graph, notes);
+    hlo_file_unmap(&file);
     return status;
 }

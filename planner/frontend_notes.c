@@ -14,6 +14,8 @@ typedef struct note {
 struct ap_frontend_notes {
     int count, room;
     note_t *list;
+    void *source;
+    void (*destroy)(void *source);
 };
 
 static xm_status_t no_memory(void)
@@ -69,9 +71,23 @@ const char *ap_frontend_notes_get(const ap_frontend_notes_t *notes, int index, i
     return notes->list[index].name;
 }
 
+void ap_frontend_notes_keep(ap_frontend_notes_t *notes, void *source, void (*destroy)(void *source))
+{
+    notes->source = source;
+    notes->destroy = destroy;
+}
+
+const void *ap_frontend_notes_source(const ap_frontend_notes_t *notes)
+{
+    return notes->source;
+}
+
 void ap_frontend_notes_destroy(ap_frontend_notes_t *notes)
 {
     if (notes != NULL) {
+        if (notes->source != NULL) {
+            notes->destroy(notes->source);
+        }
         free(notes->list);
         free(notes);
     }

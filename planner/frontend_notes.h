@@ -20,6 +20,14 @@ XM_API const char *ap_frontend_notes_get(const ap_frontend_notes_t *notes, int i
 XM_API xm_status_t ap_frontend_notes_create(ap_frontend_notes_t **notes);
 XM_API xm_status_t ap_frontend_notes_add(ap_frontend_notes_t *notes, const char *name);
 
+/**
+ * For front ends that know the way back: where things stand in what was read. Belongs to the notes,
+ * which give it to @p destroy; NULL where there is none.
+ */
+XM_API void ap_frontend_notes_keep(ap_frontend_notes_t *notes, void *source,
+                                   void (*destroy)(void *source));
+XM_API const void *ap_frontend_notes_source(const ap_frontend_notes_t *notes);
+
 XM_API void ap_frontend_notes_destroy(ap_frontend_notes_t *notes);
 
 #endif

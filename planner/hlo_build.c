@@ -358,6 +358,31 @@ static xm_status_t build_instruction(hlo_build_t *b, const hlo_computation_t *in
     return build_operator(b, in, of, operands, result);
 }
 
+static int tensor_of(const hlo_value_t *value)
+{
+    return value != NULL && value->kind == HLO_VALUE_TENSOR ? value->tensor : HLO_SITE_NONE;
+}
+
+/* Where the operators made since the last site, and this value, stand in the text. */
+static xm_status_t note_site(hlo_build_t *b, const hlo_instruction_t *of,
+                             hlo_value_t *const *values, const hlo_value_t *value)
+{
+    hlo_site_t site = {.context = b->context,
+                       .tensor = tensor_of(value),
+                       .first_op = b->noted_ops,
+                       .op_count = ap_graph_ops(b->graph) - b->noted_ops};
+
+    if (b->dry) {
+        return XM_OK;
+    }
+    for (int o = 0; o < HLO_SITE_OPERANDS; ++o) {
+        site.operands[o] =
+            tensor_of(o < of->operand_count && of->needed ? values[of->operands[o]] : NULL);
+    }
+    b->noted_ops = ap_graph_ops(b->graph);
+    return hlo_source_add(b->source, of, &site);
+}
+
 /* The needed instructions of a computation, in order. */
 static xm_status_t build_all(hlo_build_t *b, const hlo_computation_t *in,
                              hlo_value_t *const *arguments, hlo_value_t **values)
@@ -368,6 +393,10 @@ static xm_status_t build_all(hlo_build_t *b, const hlo_computation_t *in,
         xm_status_t status;
 
         if (!of->needed) {
+            status = note_site(b, of, values, NULL);
+            if (status != XM_OK) {
+                return status;
+            }
             continue;
         }
         if (hlo_slice_is(of->opcode, "parameter")) {
@@ -375,6 +404,10 @@ static xm_status_t build_all(hlo_build_t *b, const hlo_computation_t *in,
             if (!hlo_type_same(of->type, values[i]->type)) {
                 return hlo_error(&b->module->text, of->at,
                                  "parameter %d gets an argument of another type", (int)of->number);
+            }
+            status = note_site(b, of, values, values[i]);
+            if (status != XM_OK) {
+                return status;
             }
             continue;
         }
@@ -386,7 +419,11 @@ static xm_status_t build_all(hlo_build_t *b, const hlo_computation_t *in,
         for (int o = 0; o < of->operand_count; ++o) {
             operands[o] = values[of->operands[o]];
         }
+        b->calling = of;
         status = build_instruction(b, in, of, operands, &values[i]);
+        if (status == XM_OK) {
+            status = note_site(b, of, values, values[i]);
+        }
         if (status != XM_OK) {
             return status;
         }
@@ -400,7 +437,8 @@ xm_status_t hlo_build_computation(hlo_build_t *b, int computation, hlo_value_t *
     const hlo_computation_t *in = &b->module->computations[computation];
     hlo_value_t **values =
         hlo_arena_get(&b->module->arena, (size_t)in->count, sizeof(hlo_value_t *));
-    xm_status_t status;
+    const int context = b->context;
+    xm_status_t status = XM_OK;
 
     if (values == NULL) {
         return hlo_no_memory();
@@ -420,7 +458,13 @@ xm_status_t hlo_build_computation(hlo_build_t *b, int computation, hlo_value_t *
                          "calls and loops make more than %d instructions of this module", MAX_WORK);
     }
     ++b->depth;
-    status = build_all(b, in, arguments, values);
+    if (!b->dry) {
+        status = hlo_source_enter(b->source, context, b->calling, &b->context);
+    }
+    if (status == XM_OK) {
+        status = build_all(b, in, arguments, values);
+    }
+    b->context = context;
     --b->depth;
     *result = status == XM_OK ? values[in->root] : NULL;
     return status;

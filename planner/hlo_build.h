@@ -7,6 +7,7 @@
 
 #include "planner/frontend_notes.h"
 #include "planner/hlo_rule.h"
+#include "planner/hlo_source.h"
 
 typedef enum hlo_value_kind {
     HLO_VALUE_FREE, /**< every device can make any part of it by itself */
@@ -30,10 +31,14 @@ typedef struct hlo_build {
     hlo_module_t *module;
     ap_graph_t *graph;
     ap_frontend_notes_t *notes;
-    double repeat; /**< runs of what is being built */
-    bool dry;      /**< find out what needs data, build nothing */
-    int depth;     /**< of calls */
-    int64_t work;  /**< instructions looked at */
+    hlo_source_t *source;             /**< which the notes keep */
+    double repeat;                    /**< runs of what is being built */
+    bool dry;                         /**< find out what needs data, build nothing */
+    int depth;                        /**< of calls */
+    int context;                      /**< that is being built, see hlo_source.h */
+    int noted_ops;                    /**< operators of the graph that belong to a site */
+    const hlo_instruction_t *calling; /**< NULL: the entry */
+    int64_t work;                     /**< instructions looked at */
 } hlo_build_t;
 
 /** Evaluates a computation; @p at is the caller, for sentences. */

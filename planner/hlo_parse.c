@@ -222,11 +222,17 @@ static xm_status_t parse_instruction(parser_t *p, hlo_computation_t *in)
     } else {
         status = parse_operands(p, in, &made);
     }
+    made.end = p->cursor.at;
     if (status == XM_OK) {
         status = parse_attributes(p, &made.attribute_count, &made.attributes);
     }
     if (status != XM_OK) {
         return status;
+    }
+    if (made.attribute_count > 0) {
+        hlo_slice_t last = made.attributes[made.attribute_count - 1].value;
+
+        made.end = (size_t)(last.at - p->cursor.text->bytes) + last.length;
     }
     if (in->count == in->room) {
         in->instructions =

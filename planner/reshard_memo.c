@@ -32,7 +32,7 @@ int ap_specs_enumerate(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, ap_s
             for (int s = 0; s < before; ++s) {
                 unsigned axes = ap_spec_axes(specs[s], d) | 1U << a;
 
-                if (shape->dims[d] % ap_cost_mesh_devices(mesh, axes) == 0) {
+                if (ap_cost_mesh_cuts(mesh, shape->dims[d], axes)) {
                     specs[count++] = ap_spec_with(specs[s], d, axes);
                 }
             }

@@ -7,7 +7,7 @@
 /* 9^3 specs is what a tensor of 8 dimensions has on 3 axes. */
 enum { AP_MAX_SPECS = 729 };
 
-/* Every spec of a tensor whose dimensions divide, replicated first. Returns their number. */
+/* Every spec that the mesh may cut a tensor by, replicated first. Returns their number. */
 int ap_specs_enumerate(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, ap_spec_t *specs);
 
 typedef struct ap_reshard_memo ap_reshard_memo_t;

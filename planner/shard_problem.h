@@ -8,9 +8,9 @@
  * rule (strategy.h). Node costs: the compute and collectives of the strategy, and the replication
  * penalty of the cost model; a gradient's collectives count once per iteration. Edges: resharding
  * from the spec a tensor is made in to the spec it is used in; a tensor that takes over another's
- * storage (new_w of w) must have its spec. Under the alpa model every axis must cut an einsum (no
- * repeated work), partial results are all-reduced, and forced data parallelism keeps parameters
- * replicated.
+ * storage (new_w of w) is resharded to the spec of that. Under the alpa model it must have that
+ * spec, every axis must cut an einsum (no repeated work), partial results are all-reduced, and
+ * forced data parallelism keeps parameters replicated.
  *
  * Ownership: graph and mesh are borrowed and must outlive the problem. Threads: immutable.
  */
@@ -20,6 +20,7 @@
 #include "planner/cost.h"
 #include "planner/graph.h"
 #include "planner/intra_op.h"
+#include "planner/strategy.h"
 
 typedef struct ap_shard_problem ap_shard_problem_t;
 
@@ -31,6 +32,7 @@ typedef struct ap_shard_params {
     double memory_limit; /**< bytes per device, 0 = none: parameters, their gradients and state, and
                               activations that the backward phase reads */
     double state_bytes;  /**< per parameter element besides weight and gradient, see training.h */
+    bool without_tables; /**< leave the problem for intra_op.h out; shard_plan.h does not need it */
 } ap_shard_params_t;
 
 #define AP_SHARD_PARAMS_INIT                                                                       \
@@ -41,17 +43,29 @@ typedef struct ap_shard_params {
 XM_API xm_status_t ap_shard_problem_create(const ap_shard_params_t *params,
                                            ap_shard_problem_t **problem);
 
+/** Operators, inputs and parameters; the strategies of each are numbered from 0. */
+XM_API int ap_shard_problem_nodes(const ap_shard_problem_t *problem);
+
 /** The problem to hand to ap_intra_op_solve(); owned by @p problem. */
 XM_API const ap_intra_op_problem_t *ap_shard_problem_get(const ap_shard_problem_t *problem);
 
 /** Node of an operator, or of an input or parameter; -1 when it is neither. */
 XM_API int ap_shard_problem_op_node(const ap_shard_problem_t *problem, int op);
 XM_API int ap_shard_problem_tensor_node(const ap_shard_problem_t *problem, int tensor);
+/** Operator of a node, -1 for an input or parameter. */
+XM_API int ap_shard_problem_node_op(const ap_shard_problem_t *problem, int node);
 
 /** What a node is, e.g. "h1", and a strategy of it, e.g. "S0R,RR->S0R {b:0}". */
 XM_API const char *ap_shard_problem_node_name(const ap_shard_problem_t *problem, int node);
 XM_API char *ap_shard_problem_strategy(const ap_shard_problem_t *problem, int node, int strategy,
                                        char *buffer, size_t size);
+
+/** What the problem was made of. */
+XM_API const ap_shard_params_t *ap_shard_problem_params(const ap_shard_problem_t *problem);
+
+/** The strategy of an operator under a choice. */
+XM_API const ap_strategy_t *ap_shard_problem_op_strategy(const ap_shard_problem_t *problem,
+                                                         const int *choice, int op);
 
 /** Spec that a tensor is made in by a choice of strategies. */
 XM_API ap_spec_t ap_shard_problem_spec(const ap_shard_problem_t *problem, const int *choice,

@@ -6,14 +6,38 @@
 
 double ap_strategy_local_bytes(const ap_strategy_site_t *site, int term, ap_spec_t spec)
 {
+    ap_shape_t shape = ap_sharding_rule_shape(site->rule, term);
     double bytes = site->element_bytes[term];
 
-    for (int d = 0; d < site->rule->rank[term]; ++d) {
-        for (int k = 0; k < site->rule->dim[term][d].count; ++k) {
-            bytes *= (double)site->rule->factor[site->rule->dim[term][d].factor[k]].size;
+    for (int d = 0; d < shape.rank; ++d) {
+        bytes *= (double)ap_cost_mesh_share(site->mesh, shape.dims[d], ap_spec_axes(spec, d));
+    }
+    return bytes;
+}
+
+/* Whether a factor is the major one of a dimension of several: its parts must be equal then. */
+static bool is_compound(const ap_sharding_rule_t *rule, int factor)
+{
+    for (int t = 0; t < rule->operands + rule->results; ++t) {
+        for (int d = 0; d < rule->rank[t]; ++d) {
+            if (rule->dim[t][d].count > 1 && rule->dim[t][d].factor[0] == factor) {
+                return true;
+            }
         }
     }
-    return bytes / ap_cost_mesh_devices(site->mesh, ap_spec_used_axes(spec));
+    return false;
+}
+
+/* Whether a factor can be cut over a set of axes. */
+static bool can_cut(const ap_strategy_site_t *site, int factor, unsigned axes)
+{
+    const ap_factor_t *of = &site->rule->factor[factor];
+
+    if (of->kind == AP_FACTOR_NEED_REPLICATION || !ap_cost_mesh_cuts(site->mesh, of->size, axes)) {
+        return false;
+    }
+    return of->size % ap_cost_mesh_devices(site->mesh, axes) == 0 ||
+           !is_compound(site->rule, factor);
 }
 
 /* Spec of one term; false when an axis comes twice or a minor factor is cut. */
@@ -60,13 +84,14 @@ static unsigned partial_axes(const ap_sharding_rule_t *rule, int result, const u
 static void add_collective(ap_strategy_t *strategy, ap_collective_kind_t kind, int axis, int term,
                            double bytes)
 {
-    strategy->collective[strategy->collective_count++] =
-        (ap_collective_t){.kind = kind, .axis = axis, .term = term, .bytes = bytes};
+    strategy->collective[strategy->collective_count++] = (ap_collective_t){
+        .kind = kind, .axis = axis, .axes = 1U << axis, .term = term, .bytes = bytes};
 }
 
-/* All-reduces of what is still partial, on the bytes that are left after scattering. */
+/* All-reduces of what is still partial, on the bytes that are left after scattering: one per axis,
+ * or one over all. */
 static void all_reduce(const ap_strategy_site_t *site, ap_strategy_t *strategy, int result,
-                       unsigned axes)
+                       unsigned axes, bool together)
 {
     int term = site->rule->operands + result;
 
@@ -74,6 +99,10 @@ static void all_reduce(const ap_strategy_site_t *site, ap_strategy_t *strategy, 
         if ((axes >> a & 1U) != 0) {
             add_collective(strategy, AP_ALL_REDUCE, a, term,
                            ap_strategy_local_bytes(site, term, strategy->spec[term]));
+            if (together) {
+                strategy->collective[strategy->collective_count - 1].axes = axes;
+                return;
+            }
         }
     }
 }
@@ -96,17 +125,16 @@ static void permute(const ap_strategy_site_t *site, ap_strategy_t *strategy)
 static bool assign(const ap_strategy_site_t *site, const unsigned *axes, ap_strategy_t *strategy)
 {
     const ap_sharding_rule_t *rule = site->rule;
-    unsigned used = 0;
 
     memset(strategy, 0, sizeof(*strategy));
+    strategy->devices = 1;
     for (int f = 0; f < rule->factors; ++f) {
         strategy->axes[f] = axes[f];
-        if (axes[f] != 0 &&
-            (rule->factor[f].kind == AP_FACTOR_NEED_REPLICATION ||
-             rule->factor[f].size % ap_cost_mesh_devices(site->mesh, axes[f]) != 0)) {
+        if (axes[f] != 0 && !can_cut(site, f, axes[f])) {
             return false;
         }
-        used |= axes[f];
+        strategy->devices *= (double)rule->factor[f].size /
+                             (double)ap_cost_mesh_share(site->mesh, rule->factor[f].size, axes[f]);
     }
     for (int t = 0; t < rule->operands + rule->results; ++t) {
         if (!term_spec(rule, t, axes, &strategy->spec[t])) {
@@ -116,7 +144,6 @@ static bool assign(const ap_strategy_site_t *site, const unsigned *axes, ap_stra
     for (int r = 0; r < rule->results; ++r) {
         strategy->partial[r] = partial_axes(rule, r, axes);
     }
-    strategy->devices = ap_cost_mesh_devices(site->mesh, used);
     permute(site, strategy);
     return true;
 }
@@ -128,7 +155,7 @@ bool ap_strategy_assign(const ap_strategy_site_t *site, const unsigned *axes,
         return false;
     }
     for (int r = 0; r < site->rule->results; ++r) {
-        all_reduce(site, strategy, r, strategy->partial[r]);
+        all_reduce(site, strategy, r, strategy->partial[r], false);
     }
     return true;
 }
@@ -171,9 +198,9 @@ static xm_status_t finish_result(enumeration_t *e, const ap_strategy_t *strategy
     if (axis == rank) {
         ap_strategy_t whole = *strategy;
 
-        all_reduce(e->site, &whole, 0, reduced);
+        all_reduce(e->site, &whole, 0, reduced, e->options->axis_sets);
         for (int r = 1; r < rule->results; ++r) {
-            all_reduce(e->site, &whole, r, whole.partial[r]);
+            all_reduce(e->site, &whole, r, whole.partial[r], e->options->axis_sets);
         }
         return append(e->list, &e->capacity, &whole);
     }
@@ -183,12 +210,13 @@ static xm_status_t finish_result(enumeration_t *e, const ap_strategy_t *strategy
         ap_strategy_t scattered = *strategy;
 
         if (cut >> axis != 0 ||
-            shape.dims[d] % ap_cost_mesh_devices(e->site->mesh, cut | 1U << axis) != 0) {
+            !ap_cost_mesh_cuts(e->site->mesh, shape.dims[d], cut | 1U << axis)) {
             continue;
         }
-        add_collective(&scattered, AP_REDUCE_SCATTER, axis, term,
-                       ap_strategy_local_bytes(e->site, term, strategy->spec[term]));
         scattered.spec[term] = ap_spec_with(strategy->spec[term], d, cut | 1U << axis);
+        add_collective(&scattered, AP_REDUCE_SCATTER, axis, term,
+                       ap_cost_mesh_size(e->site->mesh, axis) *
+                           ap_strategy_local_bytes(e->site, term, scattered.spec[term]));
         status = finish_result(e, &scattered, axis + 1, reduced);
     }
     return status;

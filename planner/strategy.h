@@ -10,7 +10,8 @@
  *  - a cut permutation factor exchanges whole shards with a neighbour;
  *  - pass-through factors cost nothing, need-replication factors are never cut.
  *
- * A factor is cut only if its size divides. The order of axes within a dimension is ascending.
+ * A factor is cut only if its size divides, or if the mesh allows uneven cuts (cost.h) and the
+ * factor is alone in its dimensions. The order of axes within a dimension is ascending.
  * Works for a mesh of any rank up to AP_MAX_MESH_RANK. Source: Alpa (OSDI'22) table 3 lists the
  * strategies of a batched matrix product; this is the general rule behind it.
  *
@@ -29,16 +30,17 @@ enum { AP_MAX_COLLECTIVES = AP_MAX_MESH_RANK * AP_MAX_RESULTS + AP_MAX_MESH_RANK
 /** One collective of a strategy. */
 typedef struct ap_collective {
     ap_collective_kind_t kind;
-    int axis;
-    int term;     /**< of the rule, whose bytes move */
-    double bytes; /**< as cost.h defines them for the kind */
+    int axis;      /**< the first of `axes` */
+    unsigned axes; /**< that it is over: one, or several for an all-reduce (`axis_sets`) */
+    int term;      /**< of the rule, whose bytes move */
+    double bytes;  /**< as cost.h defines them for the kind */
 } ap_collective_t;
 
 typedef struct ap_strategy {
     unsigned axes[AP_MAX_FACTORS];    /**< per factor: set of mesh axes that cut it */
     ap_spec_t spec[AP_MAX_TERMS];     /**< per term, after the collectives */
     unsigned partial[AP_MAX_RESULTS]; /**< per result: axes it is a partial sum over before them */
-    double devices;                   /**< that share the work: 1 / devices of the FLOPs each */
+    double devices; /**< that share the work: 1 / devices of the FLOPs each, padding included */
     int collective_count;
     ap_collective_t collective[AP_MAX_COLLECTIVES];
 } ap_strategy_t;
@@ -52,8 +54,9 @@ typedef struct ap_strategy_site {
 
 /** What to enumerate. */
 typedef struct ap_strategy_options {
-    bool scatter;  /**< also reduce-scatter partial results into each of their dimensions */
-    bool all_axes; /**< every axis must cut a factor: no repeated work */
+    bool scatter;   /**< also reduce-scatter partial results into each of their dimensions */
+    bool all_axes;  /**< every axis must cut a factor: no repeated work */
+    bool axis_sets; /**< one all-reduce over all axes of a result instead of one per axis */
 } ap_strategy_options_t;
 
 typedef struct ap_strategy_list {

@@ -23,6 +23,7 @@ static const struct {
     {"simulate", ap_command_simulate, "Run a plan's pipeline under a schedule, event by event."},
     {"import", ap_command_import, "Read a model of any kind and write it as a JSON graph."},
     {"explain", ap_command_explain, "Say why a plan is what it is, and what came second."},
+    {"export", ap_command_export, "Write a plan's shardings for JAX, XLA or PyTorch."},
 };
 
 enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };

@@ -18,6 +18,7 @@ int ap_command_shard(int argc, char *const *argv);
 int ap_command_solve(int argc, char *const *argv);
 int ap_command_explain(int argc, char *const *argv);
 int ap_command_simulate(int argc, char *const *argv);
+int ap_command_export(int argc, char *const *argv);
 
 /** Loads a cluster profile and, where @p hosts or @p devices are not 0, resizes it. */
 xm_status_t ap_command_load_cluster(const char *path, int hosts, int devices,

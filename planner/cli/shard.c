@@ -1,5 +1,4 @@
 /* autopar shard: one model on one device mesh, no pipeline; the intra-operator problem alone. */
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,23 +6,34 @@
 #include "cli_support/options.h"
 #include "comm/text.h"
 #include "planner/cli/command.h"
+#include "planner/cli/shard_output.h"
+#include "planner/cli/shard_print.h"
 #include "planner/frontend.h"
-#include "planner/shard_problem.h"
+#include "planner/shard_plan.h"
 #include "planner/training.h"
 
-enum { STRATEGY_TEXT = 256, BYTES_TEXT = 32 };
 enum { MODEL_ALPA, MODEL_PROFILE };
+enum { OPTIMIZER_SGD, OPTIMIZER_ADAM };
 
 static const char program[] = "autopar shard";
 static const uint64_t not_given = UINT64_MAX;
 
 typedef struct shard_options {
     const char *mesh, *alpha, *beta, *cluster;
-    int cost_model, batch, hidden;
+    int cost_model, batch, hidden, hosts, micro_batches, optimizer, solver, threads, seed;
+    double time_limit;
     uint64_t memory_limit;
     xm_cli_list_t dims;
-    bool force_data_parallel, json;
+    bool force_data_parallel, even, every_layer, no_recompute, json;
+    ap_shard_files_t files;
 } shard_options_t;
+
+/* A logical mesh as --mesh gives it. */
+typedef struct shard_mesh {
+    int rank;
+    int shape[AP_MAX_MESH_RANK];
+    int hosts, devices;
+} shard_mesh_t;
 
 static xm_status_t parse_options(int argc, char *const *argv, shard_options_t *o, xm_cli_t **cli)
 {
@@ -32,7 +42,15 @@ static xm_status_t parse_options(int argc, char *const *argv, shard_options_t *o
          .kind = XM_CLI_STRING,
          .target = &o->mesh,
          .argument = "SHAPE",
-         .help = "Logical mesh, e.g. 4x1 or 2x4; axis 0 runs over hosts."},
+         .help = "Logical mesh of 1 to 3 axes, e.g. 8, 2x4 or 2x2x2."},
+        {.name = "hosts",
+         .kind = XM_CLI_INT,
+         .target = &o->hosts,
+         .argument = "COUNT",
+         .minimum = 1,
+         .maximum = 1 << 20,
+         .help = "Hosts that the mesh lies on, row by row (default: axis 0 of a mesh of several\n"
+                 "axes, else 1)."},
         {.name = "cost-model",
          .kind = XM_CLI_CHOICE,
          .target = &o->cost_model,
@@ -76,12 +94,83 @@ static xm_status_t parse_options(int argc, char *const *argv, shard_options_t *o
          .kind = XM_CLI_BYTES,
          .target = &o->memory_limit,
          .argument = "BYTES",
-         .help = "Memory of one device, e.g. 16GiB (default: no limit)."},
+         .help = "Memory of one device at any time, e.g. 16GiB (default: no limit)."},
+        {.name = "no-recompute",
+         .kind = XM_CLI_FLAG,
+         .target = &o->no_recompute,
+         .help = "Under a limit, keep what the backward pass needs; never compute it twice."},
+        {.name = "micro-batches",
+         .kind = XM_CLI_INT,
+         .target = &o->micro_batches,
+         .argument = "COUNT",
+         .minimum = 1,
+         .maximum = 1 << 20,
+         .help = "Micro-batches that gradients are summed over, built-in models (default 1)."},
+        {.name = "optimizer",
+         .kind = XM_CLI_CHOICE,
+         .target = &o->optimizer,
+         .argument = "sgd|adam",
+         .help = "Optimizer of a built-in model (default sgd)."},
+        {.name = "solver",
+         .kind = XM_CLI_CHOICE,
+         .target = &o->solver,
+         .argument = "cfn|cbc|dp",
+         .help = "Cost function network (default), the program cbc, or elimination without limit."},
+        {.name = "time-limit",
+         .kind = XM_CLI_DOUBLE,
+         .target = &o->time_limit,
+         .argument = "SECONDS",
+         .minimum = 0.01,
+         .maximum = 1e6,
+         .help = "Time for the solver (default 1, more while there is no plan); proving ends it."},
+        {.name = "even",
+         .kind = XM_CLI_FLAG,
+         .target = &o->even,
+         .help = "Cut only what divides by the devices; otherwise (profile) the rest is padded."},
+        {.name = "every-layer",
+         .kind = XM_CLI_FLAG,
+         .target = &o->every_layer,
+         .help = "Let layers of one structure be sharded differently."},
+        {.name = "threads",
+         .kind = XM_CLI_INT,
+         .target = &o->threads,
+         .argument = "COUNT",
+         .minimum = 1,
+         .maximum = 64,
+         .help = "Threads of the solver (default: one per core)."},
+        {.name = "seed",
+         .kind = XM_CLI_INT,
+         .target = &o->seed,
+         .argument = "NUMBER",
+         .minimum = 0,
+         .maximum = 1 << 30,
+         .help = "Seed of the solver (default 1)."},
         {.name = "force-data-parallel",
          .kind = XM_CLI_FLAG,
          .target = &o->force_data_parallel,
          .help = "Only data parallelism (alpa cost model)."},
+        {.name = "plot",
+         .kind = XM_CLI_STRING,
+         .target = &o->files.plot,
+         .argument = "FILE",
+         .help = "Write the memory of a device over the operators as SVG."},
+        {.name = "export-jax",
+         .kind = XM_CLI_STRING,
+         .target = &o->files.jax,
+         .argument = "FILE",
+         .help = "Write the shardings as a Python module for JAX."},
+        {.name = "export-hlo",
+         .kind = XM_CLI_STRING,
+         .target = &o->files.hlo,
+         .argument = "FILE",
+         .help = "Write a copy of the HLO text with the shardings in it."},
+        {.name = "export-torch",
+         .kind = XM_CLI_STRING,
+         .target = &o->files.torch,
+         .argument = "FILE",
+         .help = "Write the shardings as DTensor placements in JSON."},
         {.name = "json",
+         .letter = 'J',
          .kind = XM_CLI_FLAG,
          .target = &o->json,
          .help = "Print JSON instead of a table."},
@@ -102,44 +191,68 @@ static xm_status_t parse_options(int argc, char *const *argv, shard_options_t *o
 }
 
 /* "1,0.1" into one number per mesh axis. */
-static xm_status_t parse_axes(const char *what, const char *text, double *values)
+static xm_status_t parse_axes(const char *what, const char *text, int rank, double *values)
 {
-    for (int axis = 0; axis < 2; ++axis) {
+    for (int axis = 0; axis < rank; ++axis) {
         size_t length = strcspn(text, ",");
         char word[32];
         xm_status_t status;
 
-        if ((text[length] == ',') != (axis == 0)) {
-            return xm_error_set(XM_ERR_PARSE,
-                                "%s: one number for each of the 2 mesh axes, e.g. 1,1", what);
+        if ((text[length] == ',') != (axis + 1 < rank)) {
+            return xm_error_set(
+                XM_ERR_PARSE, "%s: one number for each of the %d mesh axes, e.g. 1,1", what, rank);
         }
         (void)snprintf(word, sizeof(word), "%.*s", (int)(length < 31 ? length : 31), text);
         status = xm_text_parse_double(what, word, 0.0, 1e12, &values[axis]);
         if (status != XM_OK) {
             return status;
         }
-        text += length + (axis == 0);
+        text += length + (axis + 1 < rank);
     }
     return XM_OK;
 }
 
-static xm_status_t parse_mesh(const char *text, int *shape)
+static xm_status_t parse_mesh(const shard_options_t *o, shard_mesh_t *mesh)
 {
-    int used = 0;
+    const char *text = o->mesh;
+    int all = 1;
 
     if (text == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--mesh is needed");
     }
-    /* Five digits at most, so nothing overflows. NOLINTNEXTLINE(cert-err34-c) */
-    if (sscanf(text, "%5dx%5d%n", &shape[0], &shape[1], &used) != 2 || text[used] != '\0' ||
-        shape[0] < 1 || shape[1] < 1) {
-        return xm_error_set(XM_ERR_PARSE, "--mesh: '%s' is not a mesh such as 2x4", text);
+    for (mesh->rank = 0;; ++text) {
+        char *end;
+        long size = strtol(text, &end, 10);
+
+        if (*text < '0' || *text > '9' || size < 1 || size > 1 << 20 ||
+            mesh->rank == AP_MAX_MESH_RANK || (*end != 'x' && *end != '\0')) {
+            return xm_error_set(XM_ERR_PARSE,
+                                "--mesh: '%s' is not a mesh of 1 to %d axes such as 2x4", o->mesh,
+                                AP_MAX_MESH_RANK);
+        }
+        mesh->shape[mesh->rank++] = (int)size;
+        if (size > (1 << 20) / all) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--mesh: %s has too many devices",
+                                o->mesh);
+        }
+        all *= (int)size;
+        text = end;
+        if (*end == '\0') {
+            break;
+        }
+    }
+    mesh->hosts = o->hosts > 0 ? o->hosts : mesh->rank > 1 ? mesh->shape[0] : 1;
+    mesh->devices = all / mesh->hosts;
+    if (mesh->devices * mesh->hosts != all) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--hosts: the %d devices of mesh %s do not spread evenly over %d hosts",
+                            all, o->mesh, mesh->hosts);
     }
     return XM_OK;
 }
 
 /* Cost model of the options; a profile is loaded in the size of the mesh. */
-static xm_status_t make_cost_model(const shard_options_t *o, const int *shape,
+static xm_status_t make_cost_model(const shard_options_t *o, const shard_mesh_t *mesh,
                                    xm_cluster_profile_t **profile, ap_cost_model_t **model)
 {
     ap_alpa_params_t alpa = AP_ALPA_PARAMS_INIT;
@@ -154,138 +267,116 @@ static xm_status_t make_cost_model(const shard_options_t *o, const int *shape,
                                 "--alpha, --beta and --force-data-parallel are for --cost-model "
                                 "alpa");
         }
-        status = ap_command_load_cluster(o->cluster, shape[0], shape[1], profile);
+        status = ap_command_load_cluster(o->cluster, mesh->hosts, mesh->devices, profile);
         return status == XM_OK ? ap_cost_model_create_profile(*profile, model) : status;
     }
     alpa.force_data_parallel = o->force_data_parallel;
     if (o->alpha != NULL) {
-        status = parse_axes("--alpha", o->alpha, alpa.alpha);
+        status = parse_axes("--alpha", o->alpha, mesh->rank, alpa.alpha);
     }
     if (status == XM_OK && o->beta != NULL) {
-        status = parse_axes("--beta", o->beta, alpa.beta);
+        status = parse_axes("--beta", o->beta, mesh->rank, alpa.beta);
     }
     return status == XM_OK ? ap_cost_model_create_alpa(&alpa, model) : status;
 }
 
-static void print_choice(const ap_shard_problem_t *problem, const int *choice,
-                         const ap_intra_op_result_t *result, bool seconds)
+/* Everything that is said about a plan. */
+static xm_status_t put_out(const shard_options_t *o, const char *name, const ap_graph_t *graph,
+                           const ap_shard_problem_t *problem, const ap_shard_plan_t *plan,
+                           const ap_frontend_notes_t *notes, bool seconds)
 {
-    int nodes = ap_shard_problem_get(problem)->nodes;
-    char bytes[BYTES_TEXT];
+    ap_shard_solution_t *solution = NULL;
+    ap_shard_report_t *report = NULL;
+    ap_memory_curve_t *curve = NULL;
+    json_t *more = json_object();
+    xm_status_t status =
+        ap_shard_solution_create(problem, ap_shard_plan_strategies(plan), &solution);
 
-    (void)printf("# %-28s %s\n", "node", "strategy: operands -> results {factor: axes}");
-    for (int node = 0; node < nodes; ++node) {
-        char strategy[STRATEGY_TEXT];
-
-        (void)printf(
-            "  %-28s %s\n", ap_shard_problem_node_name(problem, node),
-            ap_shard_problem_strategy(problem, node, choice[node], strategy, sizeof(strategy)));
+    if (status == XM_OK) {
+        status = ap_shard_report_create(solution, &report);
     }
-    (void)printf("objective %.8g%s, bound %.8g, memory %s\n", result->objective,
-                 seconds ? " s" : "", result->bound,
-                 xm_text_format_bytes((uint64_t)result->memory, bytes, sizeof(bytes)));
+    if (status == XM_OK) {
+        status = ap_shard_memory_curve(plan, graph, &curve);
+    }
+    if (status == XM_OK && o->json) {
+        status = ap_shard_report_json(report, solution, more);
+        status = status == XM_OK ? ap_memory_curve_json(curve, graph, more) : status;
+        status = status == XM_OK ? ap_shard_print_json(graph, problem, plan, notes, more) : status;
+    } else if (status == XM_OK) {
+        ap_shard_print(graph, problem, plan, notes, seconds);
+        ap_shard_report_print(report, solution, seconds);
+    }
+    if (status == XM_OK) {
+        status = ap_shard_files_write(&o->files, name, solution, curve, notes);
+    }
+    json_decref(more);
+    ap_memory_curve_destroy(curve);
+    ap_shard_report_destroy(report);
+    ap_shard_solution_destroy(solution);
+    return status;
 }
 
-/* Operators of a file that have no rule of their own. */
-static void print_unknown(const ap_frontend_notes_t *notes)
-{
-    for (int i = 0; notes != NULL && i < ap_frontend_notes_count(notes); ++i) {
-        int count;
-        const char *name = ap_frontend_notes_get(notes, i, &count);
-
-        (void)printf("%s%s x%d%s", i == 0 ? "without a rule, kept whole: " : ", ", name, count,
-                     i + 1 == ap_frontend_notes_count(notes) ? "\n" : "");
-    }
-}
-
-static json_t *unknown_json(const ap_frontend_notes_t *notes)
-{
-    json_t *list = json_array();
-
-    for (int i = 0; notes != NULL && i < ap_frontend_notes_count(notes); ++i) {
-        int count;
-        const char *name = ap_frontend_notes_get(notes, i, &count);
-
-        (void)json_array_append_new(list, json_pack("{s:s, s:i}", "name", name, "count", count));
-    }
-    return list;
-}
-
-static xm_status_t print_json(const ap_shard_problem_t *problem, const int *choice,
-                              const ap_intra_op_result_t *result, const ap_frontend_notes_t *notes)
-{
-    int nodes = ap_shard_problem_get(problem)->nodes;
-    json_t *list = json_array(), *document;
-    char *text;
-
-    for (int node = 0; node < nodes; ++node) {
-        char strategy[STRATEGY_TEXT];
-
-        (void)json_array_append_new(
-            list,
-            json_pack("{s:s, s:s}", "node", ap_shard_problem_node_name(problem, node), "strategy",
-                      ap_shard_problem_strategy(problem, node, choice[node], strategy,
-                                                sizeof(strategy))));
-    }
-    document = json_pack("{s:i, s:f, s:f, s:f, s:o, s:o}", "version", 1, "objective",
-                         result->objective, "bound", result->bound, "memory_bytes", result->memory,
-                         "unknown_operators", unknown_json(notes), "nodes", list);
-    text = document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL;
-    json_decref(document);
-    if (text == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d strategies", nodes);
-    }
-    (void)puts(text);
-    free(text);
-    return XM_OK;
-}
-
-static xm_status_t solve(const shard_options_t *o, const ap_graph_t *graph,
-                         const ap_frontend_notes_t *notes, const ap_cost_mesh_t *mesh, bool seconds)
+static xm_status_t solve(const shard_options_t *o, const char *name, const ap_graph_t *graph,
+                         double state_bytes, const ap_frontend_notes_t *notes,
+                         const ap_cost_mesh_t *mesh, bool seconds)
 {
     ap_shard_params_t params = AP_SHARD_PARAMS_INIT;
-    ap_intra_op_options_t options = AP_INTRA_OP_OPTIONS_INIT;
-    ap_intra_op_result_t result;
+    ap_shard_options_t options = AP_SHARD_OPTIONS_INIT;
     ap_shard_problem_t *problem;
-    int *choice;
+    ap_shard_plan_t *plan = NULL;
     xm_status_t status;
 
     params.graph = graph;
     params.mesh = mesh;
+    params.micro_batches = o->micro_batches;
+    params.state_bytes = state_bytes;
+    params.without_tables = true;
     if (o->memory_limit == 0) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--memory-limit: a device needs some memory");
     }
-    params.memory_limit = o->memory_limit == not_given ? 0.0 : (double)o->memory_limit;
+    options.memory_limit = o->memory_limit == not_given ? 0.0 : (double)o->memory_limit;
+    options.solver = (ap_shard_solver_t)o->solver;
+    options.seconds = o->time_limit;
+    options.threads = o->threads;
+    options.seed = (uint64_t)o->seed;
+    options.recompute = !o->no_recompute;
+    options.every_layer = o->every_layer;
     status = ap_shard_problem_create(&params, &problem);
     if (status != XM_OK) {
         return status;
     }
-    choice = calloc((size_t)ap_shard_problem_get(problem)->nodes + 1, sizeof(*choice));
-    if (choice == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the strategies");
-    } else {
-        status = ap_intra_op_solve(ap_shard_problem_get(problem), &options, choice, &result);
-    }
+    status = ap_shard_solve(problem, &options, &plan);
     if (status == XM_OK) {
-        if (o->json) {
-            status = print_json(problem, choice, &result, notes);
-        } else {
-            print_choice(problem, choice, &result, seconds);
-            print_unknown(notes);
-        }
+        status = put_out(o, name, graph, problem, plan, notes, seconds);
     }
     if (status == XM_OK) {
         status = xm_cli_flush();
     }
-    free(choice);
+    ap_shard_plan_destroy(plan);
     ap_shard_problem_destroy(problem);
     return status;
 }
 
-static xm_status_t make_training_graph(const char *name, const shard_options_t *o,
-                                       ap_graph_t **graph, ap_frontend_notes_t **notes)
+/* Bytes of optimizer state per parameter element, of the first parameter's type. */
+static double state_bytes_of(const ap_graph_t *graph, ap_optimizer_t optimizer)
 {
+    for (int t = 0; t < ap_graph_tensors(graph); ++t) {
+        if (ap_graph_tensor(graph, t)->kind == AP_TENSOR_PARAMETER) {
+            return ap_training_state_bytes(optimizer, ap_graph_tensor(graph, t)->dtype);
+        }
+    }
+    return 0;
+}
+
+/* The step, as the file has it or derived from a forward graph. */
+static xm_status_t make_training_graph(const char *name, const shard_options_t *o,
+                                       ap_graph_t **graph, double *state_bytes,
+                                       ap_frontend_notes_t **notes)
+{
+    ap_optimizer_t optimizer =
+        o->optimizer == OPTIMIZER_ADAM ? AP_OPTIMIZER_ADAM : AP_OPTIMIZER_SGD;
     ap_frontend_params_t params = AP_FRONTEND_PARAMS_INIT;
+    const ap_graph_t *loaded;
     xm_status_t status;
 
     params.batch = o->batch;
@@ -293,7 +384,21 @@ static xm_status_t make_training_graph(const char *name, const shard_options_t *
     params.dims = o->dims.items;
     params.dim_count = o->dims.count;
     status = ap_frontend_load(name, &params, graph, notes);
-    return status == XM_OK ? ap_frontend_train(AP_OPTIMIZER_SGD, graph) : status;
+    if (status != XM_OK) {
+        return status;
+    }
+    loaded = *graph;
+    status = ap_frontend_train(optimizer, graph);
+    if (status == XM_OK && *graph != loaded) {
+        *state_bytes = state_bytes_of(*graph, optimizer);
+    } else if (status == XM_OK && (o->micro_batches != 0 || o->optimizer != OPTIMIZER_SGD)) {
+        status =
+            xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                         "--micro-batches and --optimizer are for models of which the training "
+                         "step is derived; %s holds its whole step",
+                         name);
+    }
+    return status;
 }
 
 static xm_status_t run(const char *name, const shard_options_t *o)
@@ -303,20 +408,27 @@ static xm_status_t run(const char *name, const shard_options_t *o)
     ap_cost_mesh_t *mesh = NULL;
     ap_graph_t *graph = NULL;
     ap_frontend_notes_t *notes = NULL;
-    int shape[2];
-    xm_status_t status = parse_mesh(o->mesh, shape);
+    shard_mesh_t on;
+    double state_bytes = 0;
+    xm_status_t status = parse_mesh(o, &on);
 
     if (status == XM_OK) {
-        status = make_cost_model(o, shape, &profile, &model);
+        status = make_cost_model(o, &on, &profile, &model);
     }
     if (status == XM_OK) {
-        status = ap_cost_mesh_create(model, shape[0], shape[1], shape, 2, &mesh);
+        status = ap_cost_mesh_create(model, on.hosts, on.devices, on.shape, on.rank, &mesh);
+    }
+    if (status == XM_OK && profile != NULL && !o->even) {
+        ap_cost_mesh_allow_uneven(mesh);
     }
     if (status == XM_OK) {
-        status = make_training_graph(name, o, &graph, &notes);
+        status = make_training_graph(name, o, &graph, &state_bytes, &notes);
     }
     if (status == XM_OK) {
-        status = solve(o, graph, notes, mesh, profile != NULL);
+        status = ap_shard_files_check(&o->files, ap_frontend_notes_source(notes) != NULL, name);
+    }
+    if (status == XM_OK) {
+        status = solve(o, name, graph, state_bytes, notes, mesh, profile != NULL);
     }
     ap_frontend_notes_destroy(notes);
     ap_graph_destroy(graph);
@@ -328,7 +440,7 @@ static xm_status_t run(const char *name, const shard_options_t *o)
 
 int ap_command_shard(int argc, char *const *argv)
 {
-    shard_options_t options = {.cost_model = MODEL_ALPA, .memory_limit = not_given};
+    shard_options_t options = {.cost_model = MODEL_ALPA, .memory_limit = not_given, .seed = 1};
     xm_cli_t *cli = NULL;
     xm_status_t status = parse_options(argc, argv, &options, &cli);
 

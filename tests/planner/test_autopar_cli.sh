@@ -38,7 +38,7 @@ plan=$work/plan.json
 
 good help "Usage: autopar COMMAND" "$AUTOPAR" --help
 good version "autopar 0." "$AUTOPAR" --version
-for command in probe plan shard solve simulate explain; do
+for command in probe plan shard solve simulate import explain export; do
     good "$command --help" "Usage: autopar $command" "$AUTOPAR" $command --help
 done
 bad "no command" "autopar: a command is needed" "$AUTOPAR"
@@ -85,6 +85,27 @@ bad "plan: unknown planner" "unknown planner 'pipr'; did you mean piper?" "$AUTO
 bad "plan: like without input" "--like piper needs the input file" "$AUTOPAR" plan --like piper
 bad "plan: like and model" "--model has no meaning with --like" "$AUTOPAR" plan --like piper x --model y
 bad "plan: like, no file" "cannot read $work/none.json" "$AUTOPAR" plan --like piper "$work/none.json"
+good "export to jax" 'PartitionSpec' "$AUTOPAR" export "$plan" --to jax
+"$AUTOPAR" export "$plan" --to jax -o "$work/plan.py" && python3 - "$work" <<'END' || fail "plan.py"
+import ast, sys
+tree = ast.parse(open(sys.argv[1] + "/plan.py").read())
+stages, = (node.value for node in tree.body
+           if isinstance(node, ast.Assign) and node.targets[0].id == "STAGES")
+assert len(stages.elts) == 2
+END
+for form in hlo torch; do
+    "$AUTOPAR" export "$plan" --to $form -o "$work/export.json" && python3 - "$work" <<'END' || fail "$form"
+import json, sys
+plan = json.load(open(sys.argv[1] + "/plan.json"))
+made = json.load(open(sys.argv[1] + "/export.json"))
+assert made["plan"] == plan["digest"]
+assert len(made["stages"]) == 2 and len(made["boundaries"]) == 1
+for op in made["stages"][0]["operators"]:
+    assert len(op["operands"]) == op["rule"].split("->")[0].count(",") + 1, op
+END
+done
+bad "export: no form" "--to is needed" "$AUTOPAR" export "$plan"
+bad "export: no plan" "cannot read $work/none.json" "$AUTOPAR" export "$work/none.json" --to jax
 
 # The rows of docs/autopar.md.
 good "shard: data parallel" "objective 196614.02" "$AUTOPAR" shard mlp2 --mesh 4x1 --batch 1024 \
@@ -93,6 +114,12 @@ good "shard: model parallel" "objective 786437.01" "$AUTOPAR" shard mlp2 --mesh 
     --hidden 1024 --beta 1,1
 good "shard: forced" "objective 12582918" "$AUTOPAR" shard mlp2 --mesh 4x1 --batch 128 \
     --hidden 1024 --beta 1,1 --force-data-parallel
+good "shard: one axis" "objective 196614.02" "$AUTOPAR" shard mlp2 --mesh 4 --batch 1024 \
+    --hidden 128 --beta 1
+good "shard: three axes" "proved optimal" "$AUTOPAR" shard mlp2 --mesh 2x2x2 --beta 1,1,1
+good "shard: dp" "solver dp" "$AUTOPAR" shard mlp2 --mesh 4x1 --solver dp
+good "shard: limit" "solver cfn" "$AUTOPAR" shard mlp2 --mesh 4x1 --cluster "$cluster" --hosts 1 \
+    --optimizer adam --micro-batches 4 --memory-limit 1GiB --time-limit 20
 good "shard: profile" "objective" "$AUTOPAR" shard mlp2 --mesh 2x2 --cluster "$cluster"
 
 good "shard --json" '"strategy": "S0R,RR->S0R {b:0}"' "$AUTOPAR" shard mlp2 --mesh 4x1 --json
@@ -103,6 +130,21 @@ good "shard: HLO" "objective 196614.02" "$AUTOPAR" shard "$hlo/mlp2-b1024-h128.h
 good "shard: HLO, unknown operator" "without a rule, kept whole: custom-call mine x1" \
     "$AUTOPAR" shard "$SOURCE_DIR/tests/fuzz/corpus/hlo/operators.hlo" --mesh 2x2
 good "shard: HLO as JSON" '"unknown_operators": [' "$AUTOPAR" shard "$hlo/moe.hlo" --mesh 2x2 --json
+good "shard: exports" "# collective" "$AUTOPAR" shard "$hlo/transformer1.hlo" --mesh 2x4 \
+    --plot "$work/memory.svg" --export-jax "$work/shardings.py" --export-hlo "$work/sharded.hlo" \
+    --export-torch "$work/placements.json"
+python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' "$work/memory.svg" ||
+    fail "memory.svg is not well-formed"
+python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$work/shardings.py" ||
+    fail "shardings.py is no Python"
+python3 -c 'import json, sys; json.load(open(sys.argv[1]))["operators"]' "$work/placements.json" ||
+    fail "placements.json is no JSON with operators"
+grep -q 'sharding={devices=\[' "$work/sharded.hlo" || fail "sharded.hlo has no shardings"
+good "shard: what was exported is read again" "objective" \
+    "$AUTOPAR" shard "$work/sharded.hlo" --mesh 2x4
+good "shard: report as JSON" '"peak_operator"' "$AUTOPAR" shard "$hlo/moe.hlo" --mesh 2x2 -J
+bad "shard: HLO of a built-in model" "--export-hlo writes shardings into HLO text; mlp2 is" \
+    "$AUTOPAR" shard mlp2 --mesh 2x2 --export-hlo "$work/none.hlo"
 bad "shard: no HLO file" "cannot read $work/none.hlo: No such file" \
     "$AUTOPAR" shard "$work/none.hlo" --mesh 2x2
 printf 'HloModule m\n\nENTRY e {\n  x = f32[2 parameter(0)\n}\n' >"$work/broken.hlo"
@@ -149,7 +191,15 @@ bad "explain: malformed" "line 1, column 12" \
     "$AUTOPAR" explain "$work/broken.json" --cluster "$cluster"
 
 bad "shard without mesh" "--mesh is needed" "$AUTOPAR" shard mlp2
-bad "shard: mesh" "--mesh: '4' is not a mesh such as 2x4" "$AUTOPAR" shard mlp2 --mesh 4
+bad "shard: mesh" "--mesh: '4by2' is not a mesh of 1 to 3 axes such as 2x4" \
+    "$AUTOPAR" shard mlp2 --mesh 4by2
+bad "shard: mesh of four axes" "is not a mesh of 1 to 3 axes" "$AUTOPAR" shard mlp2 --mesh 2x2x2x2
+bad "shard: hosts" "the 4 devices of mesh 4 do not spread evenly over 3 hosts" \
+    "$AUTOPAR" shard mlp2 --mesh 4 --hosts 3
+bad "shard: dp and a limit" "the solver dp knows no memory limit" \
+    "$AUTOPAR" shard mlp2 --mesh 4 --solver dp --memory-limit 1GiB
+bad "shard: micro-batches of a file" "--micro-batches and --optimizer are for built-in models" \
+    "$AUTOPAR" shard "$hlo/moe.hlo" --mesh 4 --micro-batches 2
 bad "shard: alpha" "--alpha: one number for each of the 2 mesh axes" \
     "$AUTOPAR" shard mlp2 --mesh 2x2 --alpha 1
 bad "shard: profile without cluster" "--cost-model profile needs --cluster" \

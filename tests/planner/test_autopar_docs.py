@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 
-COMMANDS = ("probe", "plan", "shard", "solve", "simulate", "import", "explain")
+COMMANDS = ("probe", "plan", "shard", "solve", "simulate", "import", "explain", "export")
 root = os.environ["SOURCE_DIR"]
 autopar = os.environ["AUTOPAR"]
 failures = []

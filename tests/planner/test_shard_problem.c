@@ -87,7 +87,7 @@ START_TEST(every_operator_input_and_parameter_is_a_node)
 }
 END_TEST
 
-START_TEST(new_weights_have_the_spec_of_the_old)
+START_TEST(new_weights_go_back_to_where_the_old_are)
 {
     ap_shard_problem_t *shard;
     ap_intra_op_result_t result;
@@ -100,8 +100,10 @@ START_TEST(new_weights_have_the_spec_of_the_old)
         int old = ap_graph_tensor(f.training, t)->alias_of;
 
         if (old >= 0) {
-            ck_assert_uint_eq(ap_shard_problem_spec(shard, choice, t),
-                              ap_shard_problem_spec(shard, choice, old));
+            /* Updated in parts at most; gathering them costs, cutting them is free. */
+            ck_assert_uint_eq(ap_spec_used_axes(ap_shard_problem_spec(shard, choice, old)) &
+                                  ~ap_spec_used_axes(ap_shard_problem_spec(shard, choice, t)),
+                              0);
             ++aliases;
         }
     }
@@ -130,7 +132,6 @@ START_TEST(a_memory_limit_shards_parameters)
     ck_assert_double_gt(limited.objective, unlimited.objective);
     ck_assert_double_le(limited.bound, limited.objective * (1 + 1e-9));
     ck_assert_double_ge(limited.bound, unlimited.objective * (1 - 1e-9));
-    ck_assert_double_gt(limited.price, 0);
     free(choice);
     ap_shard_problem_destroy(shard);
     tear_down(&f);
@@ -168,7 +169,7 @@ int main(void)
 
     tcase_set_timeout(tcase, 50);
     tcase_add_test(tcase, every_operator_input_and_parameter_is_a_node);
-    tcase_add_test(tcase, new_weights_have_the_spec_of_the_old);
+    tcase_add_test(tcase, new_weights_go_back_to_where_the_old_are);
     tcase_add_test(tcase, a_memory_limit_shards_parameters);
     tcase_add_test(tcase, one_device_has_one_plan);
     suite_add_tcase(suite, tcase);

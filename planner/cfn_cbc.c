@@ -1,0 +1,484 @@
+#include "planner/cfn_cbc.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { TIMES = 256 };
+
+/* Files of one run, in a directory of their own. */
+typedef struct files {
+    char directory[PATH_MAX / 2];
+    char problem[PATH_MAX], solution[PATH_MAX], log[PATH_MAX];
+} files_t;
+
+typedef struct program {
+    const ap_cfn_t *cfn;
+    files_t files;
+    double unit;   /* costs are divided by it */
+    double amount; /* usages too */
+    int64_t *time; /* with a row for the limit */
+    double *rows;  /* right-hand side of each */
+    int times;
+    double deadline; /* monotonic seconds */
+    double bound;
+    bool optimal;
+} program_t;
+
+static double now(void)
+{
+    struct timespec time;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static bool is_allowed(const ap_cfn_t *cfn, size_t node, size_t strategy)
+{
+    return cfn->costs[cfn->node_at[node] + strategy] < AP_CFN_INFINITE;
+}
+
+/* A cell of an edge of two nodes that both ends and the table allow. */
+static bool is_open(const ap_cfn_t *cfn, size_t edge, size_t s, size_t t)
+{
+    const int *scope = cfn->scope + cfn->scope_at[edge];
+    size_t width = ap_cfn_strategies(cfn, (size_t)scope[1]);
+
+    return is_allowed(cfn, (size_t)scope[0], s) && is_allowed(cfn, (size_t)scope[1], t) &&
+           cfn->cells[cfn->cell_at[edge] + s * width + t] < AP_CFN_INFINITE;
+}
+
+static size_t arity(const ap_cfn_t *cfn, size_t edge)
+{
+    return cfn->scope_at[edge + 1] - cfn->scope_at[edge];
+}
+
+static void write_objective(FILE *lp, const program_t *p)
+{
+    const ap_cfn_t *cfn = p->cfn;
+
+    (void)fprintf(lp, "Minimize\n obj: 0 nothing\n");
+    for (size_t n = 0; n < cfn->nodes; ++n) {
+        for (size_t s = 0; s < ap_cfn_strategies(cfn, n); ++s) {
+            if (is_allowed(cfn, n, s)) {
+                (void)fprintf(lp, " + %.15g x%zu_%zu\n",
+                              (double)cfn->costs[cfn->node_at[n] + s] / p->unit, n, s);
+            }
+        }
+    }
+    for (size_t e = 0; e < cfn->edges; ++e) {
+        const int *scope = cfn->scope + cfn->scope_at[e];
+        size_t rows = ap_cfn_strategies(cfn, (size_t)scope[0]);
+        size_t width = arity(cfn, e) == 2 ? ap_cfn_strategies(cfn, (size_t)scope[1]) : 1;
+
+        for (size_t c = 0; c < rows * width; ++c) {
+            double cost = (double)cfn->cells[cfn->cell_at[e] + c] / p->unit;
+
+            if (arity(cfn, e) == 2 && is_open(cfn, e, c / width, c % width)) {
+                (void)fprintf(lp, " + %.15g z%zu_%zu\n", cost, e, c);
+            } else if (arity(cfn, e) == 1 && is_allowed(cfn, (size_t)scope[0], c) &&
+                       cfn->cells[cfn->cell_at[e] + c] < AP_CFN_INFINITE) {
+                (void)fprintf(lp, " + %.15g x%d_%zu\n", cost, scope[0], c);
+            }
+        }
+    }
+}
+
+/* The open cells of an edge that have strategy s at one end sum up to the variable of s. */
+static void write_marginal(FILE *lp, const ap_cfn_t *cfn, size_t e, int end, size_t s)
+{
+    const int *scope = cfn->scope + cfn->scope_at[e];
+    size_t width = ap_cfn_strategies(cfn, (size_t)scope[1]);
+    size_t others = ap_cfn_strategies(cfn, (size_t)scope[1 - end]);
+
+    if (!is_allowed(cfn, (size_t)scope[end], s)) {
+        return;
+    }
+    for (size_t t = 0; t < others; ++t) {
+        size_t a = end == 0 ? s : t, b = end == 0 ? t : s;
+
+        if (is_open(cfn, e, a, b)) {
+            (void)fprintf(lp, " + z%zu_%zu", e, a * width + b);
+        }
+    }
+    (void)fprintf(lp, " - x%d_%zu = 0\n", scope[end], s);
+}
+
+static void write_rows(FILE *lp, const program_t *p)
+{
+    const ap_cfn_t *cfn = p->cfn;
+
+    (void)fprintf(lp, "Subject To\n nothing = 0\n");
+    for (size_t n = 0; n < cfn->nodes; ++n) {
+        for (size_t s = 0; s < ap_cfn_strategies(cfn, n); ++s) {
+            if (is_allowed(cfn, n, s)) {
+                (void)fprintf(lp, " + x%zu_%zu", n, s);
+            }
+        }
+        (void)fprintf(lp, " = 1\n");
+    }
+    for (size_t e = 0; e < cfn->edges; ++e) {
+        for (int end = 0; end < 2; ++end) {
+            int node = cfn->scope[cfn->scope_at[e] + (arity(cfn, e) == 2 ? (size_t)end : 0)];
+
+            for (size_t s = 0; s < ap_cfn_strategies(cfn, (size_t)node); ++s) {
+                if (arity(cfn, e) == 2) {
+                    write_marginal(lp, cfn, e, end, s);
+                } else if (end == 0 && is_allowed(cfn, (size_t)node, s) &&
+                           cfn->cells[cfn->cell_at[e] + s] >= AP_CFN_INFINITE) {
+                    (void)fprintf(lp, " x%d_%zu = 0\n", node, s);
+                }
+            }
+        }
+    }
+}
+
+static void write_limits(FILE *lp, const program_t *p)
+{
+    const ap_cfn_t *cfn = p->cfn;
+
+    for (int k = 0; k < p->times; ++k) {
+        (void)fprintf(lp, " 0 nothing");
+        for (size_t n = 0; n < cfn->nodes; ++n) {
+            if (p->time[k] < cfn->interval[2 * n] || p->time[k] >= cfn->interval[2 * n + 1]) {
+                continue;
+            }
+            for (size_t s = 0; s < ap_cfn_strategies(cfn, n); ++s) {
+                int64_t usage = cfn->usages[cfn->node_at[n] + s];
+
+                if (usage > 0 && is_allowed(cfn, n, s)) {
+                    (void)fprintf(lp, " + %.15g x%zu_%zu\n", (double)usage / p->amount, n, s);
+                }
+            }
+        }
+        (void)fprintf(lp, " <= %.15g\n", p->rows[k]);
+    }
+}
+
+static xm_status_t write_program(const program_t *p)
+{
+    const ap_cfn_t *cfn = p->cfn;
+    FILE *lp = fopen(p->files.problem, "w");
+
+    if (lp == NULL) {
+        return xm_error_set(XM_ERR_IO, "cannot write %s", p->files.problem);
+    }
+    write_objective(lp, p);
+    write_rows(lp, p);
+    write_limits(lp, p);
+    (void)fprintf(lp, "Binary\n");
+    for (size_t n = 0; n < cfn->nodes; ++n) {
+        for (size_t s = 0; s < ap_cfn_strategies(cfn, n); ++s) {
+            if (is_allowed(cfn, n, s)) {
+                (void)fprintf(lp, " x%zu_%zu\n", n, s);
+            }
+        }
+    }
+    (void)fprintf(lp, "End\n");
+    if (fclose(lp) != 0) {
+        return xm_error_set(XM_ERR_IO, "cannot write %s", p->files.problem);
+    }
+    return XM_OK;
+}
+
+/* Runs a program with its output in a file; its exit status, or -1 when it did not run. */
+static int run_program(char *const *argv, const char *output)
+{
+    posix_spawn_file_actions_t actions;
+    pid_t pid;
+    int result, wait_status = 0;
+
+    if (posix_spawn_file_actions_init(&actions) != 0) {
+        return -1;
+    }
+    (void)posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output,
+                                           O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    (void)posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    (void)posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    result = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    if (result != 0 || waitpid(pid, &wait_status, 0) != pid || !WIFEXITED(wait_status)) {
+        return -1;
+    }
+    return WEXITSTATUS(wait_status);
+}
+
+bool ap_cfn_cbc_is_there(void)
+{
+    char cbc[] = "cbc", quit[] = "quit";
+    char *const argv[] = {cbc, quit, NULL};
+    int status = run_program(argv, "/dev/null");
+
+    return status >= 0 && status != 127;
+}
+
+static xm_status_t run_cbc(program_t *p)
+{
+    char seconds[32], cbc[] = "cbc", sec[] = "sec", ratio[] = "ratio", allow[] = "allow",
+                      zero[] = "0", solve[] = "solve", solution[] = "solution";
+    char *const argv[] = {
+        cbc,      p->files.problem,  sec, seconds, ratio, zero, allow, zero, solve,
+        solution, p->files.solution, NULL};
+
+    (void)snprintf(seconds, sizeof(seconds), "%.2f", fmax(0.05, p->deadline - now()));
+    (void)unlink(p->files.solution);
+    if (run_program(argv, p->files.log) != 0) {
+        return xm_error_set(XM_ERR_UNSUPPORTED, "the program cbc (Debian package coinor-cbc) is "
+                                                "not there or failed");
+    }
+    return XM_OK;
+}
+
+/* The bound that CBC printed when it ran out of time. */
+static double read_bound(const program_t *p)
+{
+    FILE *log = fopen(p->files.log, "r");
+    char line[512];
+    double bound = 0;
+
+    while (log != NULL && fgets(line, sizeof(line), log) != NULL) {
+        if (strncmp(line, "Lower bound:", 12) == 0) {
+            bound = strtod(line + 12, NULL) * p->unit;
+        }
+    }
+    if (log != NULL) {
+        (void)fclose(log);
+    }
+    return bound;
+}
+
+/* Reads CBC's solution: its first line says what it is, each other has "row name value …". */
+static xm_status_t read_solution(program_t *p, int *choice)
+{
+    FILE *file = fopen(p->files.solution, "r");
+    char line[512];
+    xm_status_t status = XM_OK;
+
+    if (file == NULL || fgets(line, sizeof(line), file) == NULL) {
+        status = xm_error_set(XM_ERR_TIMEOUT, "cbc found no choice in time");
+        goto release;
+    }
+    p->optimal = strncmp(line, "Optimal", 7) == 0;
+    if (strstr(line, "nfeasible") != NULL && strstr(line, "Stopped") == NULL) {
+        status = xm_error_set(XM_ERR_NO_SOLUTION, "cbc says that no choice fits");
+        goto release;
+    }
+    memset(choice, -1, p->cfn->nodes * sizeof(*choice));
+    while (fgets(line, sizeof(line), file) != NULL) {
+        char *name = strchr(line, 'x'), *end;
+        size_t node;
+        long strategy;
+
+        if (name == NULL) {
+            continue;
+        }
+        node = strtoul(name + 1, &end, 10);
+        strategy = *end == '_' ? strtol(end + 1, &end, 10) : -1;
+        if (node < p->cfn->nodes && strategy >= 0 && strtod(end, NULL) > 0.5) {
+            choice[node] = (int)strategy;
+        }
+    }
+    for (size_t n = 0; n < p->cfn->nodes; ++n) {
+        if (choice[n] < 0) {
+            status = xm_error_set(XM_ERR_TIMEOUT, "cbc found no choice in time");
+            break;
+        }
+    }
+
+release:
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return status;
+}
+
+static int64_t usage_at(const ap_cfn_t *cfn, const int *choice, int64_t time)
+{
+    int64_t sum = 0;
+
+    for (size_t n = 0; n < cfn->nodes; ++n) {
+        if (cfn->interval[2 * n] <= time && time < cfn->interval[2 * n + 1]) {
+            sum += cfn->usages[cfn->node_at[n] + (size_t)choice[n]];
+        }
+    }
+    return sum;
+}
+
+/* A row for a time, or a tighter one when it was there already: CBC has a tolerance. */
+static xm_status_t add_row(program_t *p, int64_t time)
+{
+    for (int k = 0; k < p->times; ++k) {
+        if (p->time[k] == time) {
+            p->rows[k] -= 1e-6 * fmax(1, p->rows[k]);
+            return XM_OK;
+        }
+    }
+    if (p->times == TIMES) {
+        return xm_error_set(XM_ERR_TIMEOUT, "%d times did not make cbc meet the limit", TIMES);
+    }
+    p->time[p->times] = time;
+    p->rows[p->times++] = (double)p->cfn->limit / p->amount;
+    return XM_OK;
+}
+
+static int compare_times(const void *left, const void *right)
+{
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+
+    return (a > b) - (a < b);
+}
+
+/* Rows for the largest usage of every stretch of time that exceeds the limit. */
+static xm_status_t add_rows(program_t *p, const int *choice)
+{
+    const ap_cfn_t *cfn = p->cfn;
+    int64_t *starts = malloc((cfn->nodes + 1) * sizeof(*starts)), most = 0, when = 0;
+    xm_status_t status = XM_OK;
+
+    if (starts == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu times", cfn->nodes);
+    }
+    for (size_t n = 0; n < cfn->nodes; ++n) {
+        starts[n] = cfn->interval[2 * n];
+    }
+    qsort(starts, cfn->nodes, sizeof(*starts), compare_times);
+    for (size_t n = 0; n <= cfn->nodes && status == XM_OK; ++n) {
+        int64_t usage = n < cfn->nodes ? usage_at(cfn, choice, starts[n]) : 0;
+
+        if (usage > cfn->limit && usage > most) {
+            most = usage;
+            when = starts[n];
+        } else if (usage <= cfn->limit && most > 0) {
+            status = add_row(p, when);
+            most = 0;
+        }
+    }
+    free(starts);
+    return status;
+}
+
+static xm_status_t solve(program_t *p, int *choice, ap_cfn_result_t *result)
+{
+    for (;;) {
+        xm_status_t status = write_program(p);
+
+        if (status == XM_OK) {
+            status = run_cbc(p);
+        }
+        if (status == XM_OK) {
+            status = read_solution(p, choice);
+        }
+        if (status == XM_OK) {
+            status = ap_cfn_evaluate(p->cfn, choice, &result->value);
+        }
+        if (status != XM_OK) {
+            return status;
+        }
+        p->bound = p->optimal ? (double)result->value.cost : read_bound(p);
+        if (result->value.feasible) {
+            return XM_OK;
+        }
+        if (now() >= p->deadline) {
+            return xm_error_set(XM_ERR_TIMEOUT, "cbc found no choice within the limit in time");
+        }
+        status = add_rows(p, choice);
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+}
+
+static xm_status_t make_files(files_t *files)
+{
+    const char *directory = getenv("TMPDIR");
+
+    (void)snprintf(files->directory, sizeof(files->directory), "%s/autopar-cbc-XXXXXX",
+                   directory != NULL && directory[0] != '\0' ? directory : "/tmp");
+    if (mkdtemp(files->directory) == NULL) {
+        return xm_error_set(XM_ERR_IO, "cannot make a directory like %s", files->directory);
+    }
+    (void)snprintf(files->problem, sizeof(files->problem), "%s/problem.lp", files->directory);
+    (void)snprintf(files->solution, sizeof(files->solution), "%s/solution", files->directory);
+    (void)snprintf(files->log, sizeof(files->log), "%s/log", files->directory);
+    return XM_OK;
+}
+
+static void remove_files(const files_t *files)
+{
+    (void)unlink(files->problem);
+    (void)unlink(files->solution);
+    (void)unlink(files->log);
+    (void)rmdir(files->directory);
+}
+
+static xm_status_t check(const ap_cfn_t *cfn)
+{
+    for (size_t e = 0; e < cfn->edges; ++e) {
+        if (arity(cfn, e) > 2) {
+            return xm_error_set(XM_ERR_UNSUPPORTED,
+                                "edge %zu joins %zu nodes; cbc gets edges of two only", e,
+                                arity(cfn, e));
+        }
+    }
+    for (size_t n = 0; n < cfn->nodes; ++n) {
+        bool any = false;
+
+        for (size_t s = 0; s < ap_cfn_strategies(cfn, n); ++s) {
+            any = any || is_allowed(cfn, n, s);
+        }
+        if (!any) {
+            return xm_error_set(XM_ERR_NO_SOLUTION, "every strategy of node %zu is forbidden", n);
+        }
+    }
+    return XM_OK;
+}
+
+xm_status_t ap_cfn_cbc_solve(const ap_cfn_t *cfn, double seconds, int *choice,
+                             ap_cfn_result_t *result)
+{
+    program_t p = {.cfn = cfn, .unit = 1, .amount = 1};
+    double begin = now(), largest = 1;
+    xm_status_t status = check(cfn);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    for (size_t k = 0; k < cfn->node_at[cfn->nodes]; ++k) {
+        largest = cfn->costs[k] < AP_CFN_INFINITE ? fmax(largest, (double)cfn->costs[k]) : largest;
+    }
+    for (size_t k = 0; k < cfn->cell_at[cfn->edges]; ++k) {
+        largest = cfn->cells[k] < AP_CFN_INFINITE ? fmax(largest, (double)cfn->cells[k]) : largest;
+    }
+    /* CBC's tolerances are absolute. */
+    p.unit = fmax(1, largest / 1e5);
+    p.amount = fmax(1, (double)cfn->limit / 1e5);
+    p.deadline = begin + (seconds > 0 ? seconds : 60);
+    p.time = calloc(TIMES, sizeof(*p.time));
+    p.rows = calloc(TIMES, sizeof(*p.rows));
+    *result = (ap_cfn_result_t){.variables = (int)cfn->nodes, .links = (int)cfn->edges};
+    status = p.time == NULL || p.rows == NULL
+                 ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu nodes", cfn->nodes)
+                 : make_files(&p.files);
+    if (status == XM_OK) {
+        status = solve(&p, choice, result);
+        remove_files(&p.files);
+    }
+    if (status == XM_OK) {
+        result->optimal = p.optimal;
+        result->bound = p.bound;
+        result->times = p.times;
+        result->seconds = now() - begin;
+    }
+    free(p.time);
+    free(p.rows);
+    return status;
+}

@@ -1,0 +1,101 @@
+/* autopar export: a plan in the words of another runtime. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli_support/options.h"
+#include "planner/cli/command.h"
+#include "planner/export_plan.h"
+
+enum { FORM_NOT_GIVEN = -1 };
+
+static const char program[] = "autopar export";
+
+typedef struct export_options {
+    const char *output;
+    int form;
+} export_options_t;
+
+static xm_status_t parse_options(int argc, char *const *argv, export_options_t *o, xm_cli_t **cli)
+{
+    const xm_cli_option_t options[] = {
+        {.name = "to",
+         .kind = XM_CLI_CHOICE,
+         .target = &o->form,
+         .argument = "jax|hlo|torch",
+         .help = "PartitionSpecs, XLA's sharding attributes, or DTensor placements."},
+        {.name = "output",
+         .letter = 'o',
+         .kind = XM_CLI_STRING,
+         .target = &o->output,
+         .argument = "FILE",
+         .help = "Write to a file (default: standard output)."},
+    };
+    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+
+    command.program = program;
+    command.arguments = "PLAN.json";
+    command.summary =
+        "Writes the shardings of a plan's stages as JAX, XLA or PyTorch call them.\n"
+        "autopar shard --export-jax and its like do it for one mesh and a file of HLO text.";
+    command.options = options;
+    command.option_count = sizeof(options) / sizeof(options[0]);
+    command.min_arguments = 1;
+    command.max_arguments = 1;
+    return xm_cli_parse(&command, argc, argv, cli);
+}
+
+static xm_status_t write_file(const ap_plan_t *plan, const export_options_t *o)
+{
+    FILE *stream = fopen(o->output, "wb");
+    xm_status_t status;
+    bool failed;
+
+    if (stream == NULL) {
+        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", o->output, strerror(errno));
+    }
+    status = ap_export_plan(plan, (ap_export_form_t)o->form, stream);
+    failed = ferror(stream) != 0;
+    failed = fclose(stream) != 0 || failed;
+    if (status == XM_OK && failed) {
+        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", o->output, strerror(errno));
+    }
+    return status;
+}
+
+static xm_status_t run(const char *path, const export_options_t *o)
+{
+    ap_plan_t *plan;
+    xm_status_t status;
+
+    if (o->form == FORM_NOT_GIVEN) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--to is needed: jax, hlo or torch");
+    }
+    status = ap_plan_load(path, &plan);
+    if (status != XM_OK) {
+        return status;
+    }
+    if (o->output != NULL) {
+        status = write_file(plan, o);
+    } else {
+        status = ap_export_plan(plan, (ap_export_form_t)o->form, stdout);
+        status = status == XM_OK ? xm_cli_flush() : status;
+    }
+    ap_plan_destroy(plan);
+    return status;
+}
+
+int ap_command_export(int argc, char *const *argv)
+{
+    export_options_t options = {.form = FORM_NOT_GIVEN};
+    xm_cli_t *cli = NULL;
+    xm_status_t status = parse_options(argc, argv, &options, &cli);
+
+    if (status == XM_OK && !xm_cli_finished(cli)) {
+        size_t count;
+
+        status = run(xm_cli_arguments(cli, &count)[0], &options);
+    }
+    xm_cli_destroy(cli);
+    return status == XM_OK ? 0 : xm_cli_fail(program, status);
+}

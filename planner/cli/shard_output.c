@@ -1,0 +1,216 @@
+#include "planner/cli/shard_output.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/text.h"
+#include "planner/export_hlo.h"
+#include "planner/export_jax.h"
+#include "planner/export_torch.h"
+
+enum { BYTES_TEXT = 32 };
+
+xm_status_t ap_shard_files_check(const ap_shard_files_t *files, bool is_hlo, const char *model)
+{
+    return files->hlo == NULL || is_hlo
+               ? XM_OK
+               : xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                              "--export-hlo writes shardings into HLO text; %s is a built-in model",
+                              model);
+}
+
+typedef struct export_job {
+    const char *model;
+    const ap_shard_solution_t *solution;
+    const ap_frontend_notes_t *notes;
+} export_job_t;
+
+static xm_status_t write_jax(const export_job_t *job, FILE *stream)
+{
+    return ap_export_jax(job->solution, job->notes, stream);
+}
+
+static xm_status_t write_hlo(const export_job_t *job, FILE *stream)
+{
+    return ap_export_hlo_file(job->solution, job->notes, job->model, stream);
+}
+
+static xm_status_t write_torch(const export_job_t *job, FILE *stream)
+{
+    return ap_export_torch(job->solution, stream);
+}
+
+static xm_status_t write_file(const export_job_t *job, const char *path,
+                              xm_status_t (*write)(const export_job_t *job, FILE *stream))
+{
+    FILE *stream;
+    xm_status_t status;
+    bool failed;
+
+    if (path == NULL) {
+        return XM_OK;
+    }
+    stream = fopen(path, "wb");
+    if (stream == NULL) {
+        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    }
+    status = write(job, stream);
+    failed = ferror(stream) != 0;
+    failed = fclose(stream) != 0 || failed;
+    if (status == XM_OK && failed) {
+        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    }
+    return status;
+}
+
+xm_status_t ap_shard_files_write(const ap_shard_files_t *files, const char *model,
+                                 const ap_shard_solution_t *solution,
+                                 const ap_memory_curve_t *curve, const ap_frontend_notes_t *notes)
+{
+    const export_job_t job = {.model = model, .solution = solution, .notes = notes};
+    xm_status_t status = XM_OK;
+
+    if (files->plot != NULL) {
+        status = ap_memory_curve_plot(curve, solution->graph, ap_graph_name(solution->graph),
+                                      files->plot);
+    }
+    if (status == XM_OK) {
+        status = write_file(&job, files->jax, write_jax);
+    }
+    if (status == XM_OK) {
+        status = write_file(&job, files->hlo, write_hlo);
+    }
+    return status == XM_OK ? write_file(&job, files->torch, write_torch) : status;
+}
+
+xm_status_t ap_shard_memory_curve(const ap_shard_plan_t *plan, const ap_graph_t *graph,
+                                  ap_memory_curve_t **curve)
+{
+    ap_memory_curve_t *made = calloc(1, sizeof(*made));
+
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a memory curve");
+    }
+    made->points = ap_graph_ops(graph);
+    made->parts = AP_SHARD_PARTS;
+    for (int part = 0; part < AP_SHARD_PARTS; ++part) {
+        made->name[part] = ap_shard_part_name((ap_shard_part_t)part);
+        made->bytes[part] = calloc((size_t)made->points + 1, sizeof(double));
+        if (made->bytes[part] == NULL) {
+            ap_memory_curve_destroy(made);
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a memory curve");
+        }
+        for (int o = 0; o < made->points; ++o) {
+            made->bytes[part][o] = ap_shard_plan_memory(plan, o)->part[part];
+        }
+    }
+    *curve = made;
+    return XM_OK;
+}
+
+void ap_shard_report_print(const ap_shard_report_t *report, const ap_shard_solution_t *solution,
+                           bool seconds)
+{
+    char bytes[BYTES_TEXT];
+    bool any = false;
+
+    for (int k = 0; k < AP_COLLECTIVE_COUNT; ++k) {
+        for (int a = 0; a < ap_cost_mesh_rank(solution->mesh); ++a) {
+            const ap_shard_total_t *total = &report->total[k][a];
+
+            if (total->count == 0) {
+                continue;
+            }
+            if (!any) {
+                (void)printf("# %-16s %4s %8s %12s  %s\n", "collective", "axis", "count", "bytes",
+                             seconds ? "seconds" : "cost");
+                any = true;
+            }
+            (void)printf("  %-16s %4d %8.0f %12s  %.6g\n",
+                         ap_collective_name((ap_collective_kind_t)k), a, total->count,
+                         xm_text_format_bytes((uint64_t)total->bytes, bytes, sizeof(bytes)),
+                         total->cost);
+        }
+    }
+    if (!any) {
+        (void)printf("# no communication\n");
+    }
+}
+
+static json_t *totals_json(const ap_shard_report_t *report, int rank)
+{
+    json_t *list = json_array();
+
+    for (int k = 0; k < AP_COLLECTIVE_COUNT; ++k) {
+        for (int a = 0; a < rank; ++a) {
+            const ap_shard_total_t *total = &report->total[k][a];
+
+            if (total->count > 0) {
+                (void)json_array_append_new(
+                    list, json_pack("{s:s, s:i, s:f, s:f, s:f}", "kind",
+                                    ap_collective_name((ap_collective_kind_t)k), "axis", a, "count",
+                                    total->count, "bytes", total->bytes, "cost", total->cost));
+            }
+        }
+    }
+    return list;
+}
+
+static json_t *transfers_json(const ap_shard_report_t *report, const ap_shard_solution_t *solution)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < report->transfer_count; ++i) {
+        const ap_shard_transfer_t *of = &report->transfers[i];
+
+        (void)json_array_append_new(
+            list, json_pack("{s:s, s:i, s:s, s:s, s:b, s:f, s:f, s:f}", "kind",
+                            ap_collective_name(of->kind), "axis", of->axis, "operator",
+                            ap_graph_op(solution->graph, of->op)->name, "tensor",
+                            ap_graph_tensor(solution->graph, of->tensor)->name, "reshard",
+                            of->reshard, "bytes", of->bytes, "runs", of->runs, "cost", of->cost));
+    }
+    return list;
+}
+
+xm_status_t ap_memory_curve_json(const ap_memory_curve_t *curve, const ap_graph_t *graph,
+                                 json_t *document)
+{
+    int peak = ap_memory_curve_peak(curve);
+    json_t *parts = json_object(), *memory;
+
+    for (int part = 0; part < curve->parts; ++part) {
+        json_t *list = json_array();
+
+        for (int o = 0; o < curve->points; ++o) {
+            (void)json_array_append_new(list, json_real(curve->bytes[part][o]));
+        }
+        (void)json_object_set_new(parts, curve->name[part], list);
+    }
+    memory =
+        json_pack("{s:f, s:s, s:o}", "peak_bytes", ap_memory_curve_sum(curve, peak, curve->parts),
+                  "peak_operator", ap_graph_op(graph, peak)->name, "parts", parts);
+    return json_object_set_new(document, "memory", memory) == 0
+               ? XM_OK
+               : xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the memory curve as JSON");
+}
+
+xm_status_t ap_shard_report_json(const ap_shard_report_t *report,
+                                 const ap_shard_solution_t *solution, json_t *document)
+{
+    json_t *mesh = json_array();
+    int failed;
+
+    for (int a = 0; a < ap_cost_mesh_rank(solution->mesh); ++a) {
+        (void)json_array_append_new(mesh, json_integer(ap_cost_mesh_size(solution->mesh, a)));
+    }
+    failed = json_object_set_new(document, "mesh", mesh) |
+             json_object_set_new(document, "compute", json_real(report->compute)) |
+             json_object_set_new(document, "collectives",
+                                 totals_json(report, ap_cost_mesh_rank(solution->mesh))) |
+             json_object_set_new(document, "transfers", transfers_json(report, solution));
+    return failed == 0 ? XM_OK
+                       : xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the report as JSON");
+}

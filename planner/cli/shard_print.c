@@ -1,0 +1,156 @@
+#include "planner/cli/shard_print.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "comm/text.h"
+
+enum { STRATEGY_TEXT = 256, BYTES_TEXT = 32 };
+
+/* Where the most memory is used, and for what. */
+static void print_memory(const ap_graph_t *graph, const ap_shard_plan_t *plan)
+{
+    const ap_shard_result_t *result = ap_shard_plan_result(plan);
+    const ap_shard_memory_t *peak = ap_shard_plan_memory(plan, result->peak_op);
+    char bytes[BYTES_TEXT];
+
+    (void)printf("memory %s at most, in %s:",
+                 xm_text_format_bytes((uint64_t)result->peak, bytes, sizeof(bytes)),
+                 ap_graph_op(graph, result->peak_op)->name);
+    for (int part = 0, parts = 0; part < AP_SHARD_PARTS; ++part) {
+        if (peak->part[part] >= 1) {
+            (void)printf("%s %s %s", parts++ > 0 ? "," : "",
+                         ap_shard_part_name((ap_shard_part_t)part),
+                         xm_text_format_bytes((uint64_t)peak->part[part], bytes, sizeof(bytes)));
+        }
+    }
+    (void)printf("\n");
+}
+
+/* How many updated parameters are kept in which of ZeRO's ways. */
+static void print_stages(const ap_graph_t *graph, const ap_shard_plan_t *plan)
+{
+    int count[4] = {0};
+
+    for (int t = 0; t < ap_graph_tensors(graph); ++t) {
+        int stage = ap_shard_plan_zero_stage(plan, t);
+
+        if (stage >= 0) {
+            ++count[stage];
+        }
+    }
+    if (count[1] + count[2] + count[3] > 0) {
+        (void)printf("of %d parameters %d have their optimizer state sharded (ZeRO-1), %d their "
+                     "gradients too (ZeRO-2), %d are gathered for use (ZeRO-3)\n",
+                     count[0] + count[1] + count[2] + count[3], count[1], count[2], count[3]);
+    }
+}
+
+/* Operators of a file that have no rule of their own. */
+static void print_unknown(const ap_frontend_notes_t *notes)
+{
+    for (int i = 0; notes != NULL && i < ap_frontend_notes_count(notes); ++i) {
+        int count;
+        const char *name = ap_frontend_notes_get(notes, i, &count);
+
+        (void)printf("%s%s x%d%s", i == 0 ? "without a rule, kept whole: " : ", ", name, count,
+                     i + 1 == ap_frontend_notes_count(notes) ? "\n" : "");
+    }
+}
+
+void ap_shard_print(const ap_graph_t *graph, const ap_shard_problem_t *problem,
+                    const ap_shard_plan_t *plan, const ap_frontend_notes_t *notes, bool seconds)
+{
+    const ap_shard_result_t *result = ap_shard_plan_result(plan);
+    const int *choice = ap_shard_plan_strategies(plan);
+
+    (void)printf("# %-28s %s\n", "node", "strategy: operands -> results {factor: axes}");
+    for (int node = 0; node < ap_shard_problem_nodes(problem); ++node) {
+        int op = ap_shard_problem_node_op(problem, node);
+        char strategy[STRATEGY_TEXT];
+
+        (void)printf(
+            "  %-28s %s%s\n", ap_shard_problem_node_name(problem, node),
+            ap_shard_problem_strategy(problem, node, choice[node], strategy, sizeof(strategy)),
+            op >= 0 && ap_shard_plan_recomputes(plan, op) ? " twice" : "");
+    }
+    print_memory(graph, plan);
+    print_stages(graph, plan);
+    if (result->recomputed > 0) {
+        (void)printf("%d operators run a second time in the backward pass\n", result->recomputed);
+    }
+    (void)printf("objective %.8g%s, bound %.8g", result->objective, seconds ? " s" : "",
+                 result->bound);
+    if (result->optimal) {
+        (void)printf(" (proved optimal%s)", result->alike > 0 ? " for like layers alike" : "");
+    } else {
+        (void)printf(" (gap %.3g %%%s)",
+                     100 * (result->objective - result->bound) / fmax(result->objective, 1e-300),
+                     result->alike > 0 ? " for like layers alike" : "");
+    }
+    (void)printf("; solver %s, %d choices for %d nodes, %.2f s\n",
+                 ap_shard_solver_name(result->solver), result->variables,
+                 ap_shard_problem_nodes(problem), result->seconds);
+    print_unknown(notes);
+}
+
+static json_t *unknown_json(const ap_frontend_notes_t *notes)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; notes != NULL && i < ap_frontend_notes_count(notes); ++i) {
+        int count;
+        const char *name = ap_frontend_notes_get(notes, i, &count);
+
+        (void)json_array_append_new(list, json_pack("{s:s, s:i}", "name", name, "count", count));
+    }
+    return list;
+}
+
+xm_status_t ap_shard_print_json(const ap_graph_t *graph, const ap_shard_problem_t *problem,
+                                const ap_shard_plan_t *plan, const ap_frontend_notes_t *notes,
+                                json_t *more)
+{
+    const ap_shard_result_t *result = ap_shard_plan_result(plan);
+    const ap_shard_memory_t *peak = ap_shard_plan_memory(plan, result->peak_op);
+    const int *choice = ap_shard_plan_strategies(plan);
+    int nodes = ap_shard_problem_nodes(problem);
+    json_t *list = json_array(), *memory = json_object(), *document;
+    char *text;
+
+    for (int node = 0; node < nodes; ++node) {
+        int op = ap_shard_problem_node_op(problem, node);
+        char strategy[STRATEGY_TEXT];
+        json_t *entry = json_pack(
+            "{s:s, s:s}", "node", ap_shard_problem_node_name(problem, node), "strategy",
+            ap_shard_problem_strategy(problem, node, choice[node], strategy, sizeof(strategy)));
+
+        if (op >= 0 && ap_shard_plan_recomputes(plan, op)) {
+            (void)json_object_set_new(entry, "recomputed", json_true());
+        }
+        (void)json_array_append_new(list, entry);
+    }
+    for (int part = 0; part < AP_SHARD_PARTS; ++part) {
+        (void)json_object_set_new(memory, ap_shard_part_name((ap_shard_part_t)part),
+                                  json_real(peak->part[part]));
+    }
+    document = json_pack(
+        "{s:i, s:f, s:f, s:b, s:s, s:f, s:i, s:i, s:f, s:s, s:o, s:o, s:o}", "version", 1,
+        "objective", result->objective, "bound", result->bound, "optimal", result->optimal,
+        "solver", ap_shard_solver_name(result->solver), "solver_s", result->seconds, "choices",
+        result->variables, "recomputed_operators", result->recomputed, "memory_bytes", result->peak,
+        "memory_peak_in", ap_graph_op(graph, result->peak_op)->name, "memory_at_peak", memory,
+        "unknown_operators", unknown_json(notes), "nodes", list);
+    text = document != NULL && json_object_update(document, more) == 0
+               ? json_dumps(document, JSON_INDENT(1))
+               : NULL;
+    json_decref(document);
+    if (text == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d strategies", nodes);
+    }
+    (void)puts(text);
+    free(text);
+    return XM_OK;
+}

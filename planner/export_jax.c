@@ -1,0 +1,215 @@
+#include "planner/export_jax.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/export_jax_text.h"
+#include "planner/export_site.h"
+#include "planner/export_spec.h"
+#include "planner/hlo_build.h"
+
+typedef struct exporter {
+    const ap_shard_solution_t *solution;
+    const hlo_source_t *source;
+    ap_export_mesh_t mesh;
+    FILE *stream;
+} exporter_t;
+
+static const char head[] =
+    "from jax.sharding import Mesh, NamedSharding, PartitionSpec as P\n"
+    "\n"
+    "# Name and size of each axis of the mesh; device k is number k in row-major order.\n";
+
+static void put_shape(const exporter_t *e, const ap_shape_t *shape)
+{
+    (void)putc('(', e->stream);
+    for (int d = 0; d < shape->rank; ++d) {
+        (void)fprintf(e->stream, "%s%" PRId64, d == 0 ? "" : ", ", shape->dims[d]);
+    }
+    (void)fputs(shape->rank == 1 ? ",)" : ")", e->stream);
+}
+
+static void put_row(const exporter_t *e, const char *name, const ap_shape_t *shape, ap_spec_t spec,
+                    int tensor)
+{
+    (void)fputs("    (", e->stream);
+    ap_export_put_string(e->stream, name);
+    (void)fputs(", ", e->stream);
+    put_shape(e, shape);
+    (void)fputs(", ", e->stream);
+    ap_export_put_partition_spec(e->stream, &e->mesh, spec, shape->rank);
+    (void)fprintf(e->stream, tensor >= 0 ? ", %d),\n" : ", None),\n", tensor);
+}
+
+static void put_ports(const exporter_t *e, const hlo_port_t *ports, int count)
+{
+    for (int p = 0; p < count; ++p) {
+        char number[32];
+
+        (void)snprintf(number, sizeof(number), "result %d", p);
+        put_row(e, ports[p].name != NULL ? ports[p].name : number, &ports[p].shape,
+                ports[p].tensor >= 0 ? ap_shard_solution_kept(e->solution, ports[p].tensor)
+                                     : AP_SPEC_REPLICATED,
+                ports[p].tensor);
+    }
+}
+
+/* The way of an operand from the sharding it is made in to the one it is used in. */
+static void put_path(const exporter_t *e, const hlo_site_t *site, int operand, ap_spec_t used)
+{
+    const int tensor = site->operands[operand];
+    ap_spec_t path[AP_MAX_RESHARD_STEPS + 1];
+    int count = ap_export_site_path(e->solution, tensor, used, path);
+
+    (void)fprintf(e->stream, "%d: (", operand);
+    for (int s = 0; s < count; ++s) {
+        ap_export_put_partition_spec(e->stream, &e->mesh, path[s],
+                                     ap_graph_tensor(e->solution->graph, tensor)->shape.rank);
+        (void)fputs(s + 1 < count ? ", " : s == 0 ? ",)" : ")", e->stream);
+    }
+}
+
+/* Opcode, operands, shape of the result, the result, its sharding, the ways of the operands. */
+static void put_operator(const exporter_t *e, const hlo_site_t *site)
+{
+    const ap_graph_t *graph = e->solution->graph;
+    int operands = HLO_SITE_OPERANDS;
+    bool first = true;
+
+    (void)fputs("    (", e->stream);
+    ap_export_put_string(e->stream, site->opcode);
+    (void)fputs(", (", e->stream);
+    while (operands > 0 && site->operands[operands - 1] < 0) {
+        --operands;
+    }
+    for (int o = 0; o < operands; ++o) {
+        (void)fprintf(e->stream, site->operands[o] < 0 ? "%sNone," : "%s%d,", o == 0 ? "" : " ",
+                      site->operands[o]);
+    }
+    (void)fputs("), ", e->stream);
+    if (site->tensor >= 0) {
+        const ap_shape_t *shape = &ap_graph_tensor(graph, site->tensor)->shape;
+
+        put_shape(e, shape);
+        (void)fprintf(e->stream, ", %d, ", site->tensor);
+        ap_export_put_partition_spec(e->stream, &e->mesh, e->solution->made[site->tensor],
+                                     shape->rank);
+    } else {
+        (void)fputs("None, None, None", e->stream);
+    }
+    (void)fputs(", {", e->stream);
+    for (int o = 0; o < operands && site->tensor >= 0; ++o) {
+        ap_spec_t used;
+
+        if (ap_export_site_used(e->solution, site, o, &used)) {
+            (void)fputs(first ? "" : ", ", e->stream);
+            put_path(e, site, o, used);
+            first = false;
+        }
+    }
+    (void)fputs("}),\n", e->stream);
+}
+
+/* Whether a site says something about how its operator is sharded. */
+static bool is_told(const exporter_t *e, const hlo_site_t *site)
+{
+    static const char *const anchors[] = {"dot", "convolution", "gather", "scatter", "reduce"};
+
+    for (size_t a = 0; a < sizeof(anchors) / sizeof(anchors[0]); ++a) {
+        if (strcmp(site->opcode, anchors[a]) == 0) {
+            return !e->source->contexts[site->context].loop;
+        }
+    }
+    return site->tensor >= 0 && !e->source->contexts[site->context].loop &&
+           strcmp(site->opcode, "parameter") != 0;
+}
+
+/* Sites in the order of the program, for qsort(). */
+typedef struct ordered {
+    const hlo_source_t *source;
+    const hlo_site_t *site;
+} ordered_t;
+
+static int by_order(const void *left, const void *right)
+{
+    const ordered_t *a = left, *b = right;
+
+    if (a->site == b->site) {
+        return 0;
+    }
+    return hlo_source_before(a->source, a->site, b->site) ? -1 : 1;
+}
+
+static xm_status_t put_operators(const exporter_t *e)
+{
+    const hlo_source_t *source = e->source;
+    ordered_t *list = calloc((size_t)source->site_count + 1, sizeof(*list));
+    int count = 0;
+
+    if (list == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", source->site_count);
+    }
+    for (int s = 0; s < source->site_count; ++s) {
+        if (is_told(e, &source->sites[s])) {
+            list[count++] = (ordered_t){.source = source, .site = &source->sites[s]};
+        }
+    }
+    qsort(list, (size_t)count, sizeof(*list), by_order);
+    for (int i = 0; i < count; ++i) {
+        put_operator(e, list[i].site);
+    }
+    free(list);
+    return XM_OK;
+}
+
+xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_frontend_notes_t *notes,
+                          FILE *stream)
+{
+    const exporter_t e = {.solution = solution,
+                          .source = notes != NULL ? ap_frontend_notes_source(notes) : NULL,
+                          .mesh = ap_export_mesh_of(solution->mesh),
+                          .stream = stream};
+    xm_status_t status;
+
+    (void)fputs("\"\"\"Shardings of ", stream);
+    for (const char *c = ap_graph_name(solution->graph); *c != '\0'; ++c) {
+        (void)putc(*c == '"' || *c == '\\' || (unsigned char)*c < ' ' ? '?' : *c, stream);
+    }
+    (void)fputs(", found and written by autopar.\"\"\"\n", stream);
+    if (e.source != NULL) {
+        (void)fputs("import itertools\nimport math\n\nimport jax\nimport numpy as np\n"
+                    "from jax.interpreters import partial_eval\n",
+                    stream);
+    }
+    (void)fputs(head, stream);
+    (void)fputs("MESH = ", stream);
+    ap_export_put_mesh(stream, &e.mesh);
+    (void)putc('\n', stream);
+    (void)fputs(
+        "\n# Name, shape, sharding and number of each parameter, in order.\nPARAMETERS = (\n",
+        stream);
+    if (e.source == NULL) {
+        for (int t = 0; t < ap_graph_tensors(solution->graph); ++t) {
+            const ap_tensor_t *tensor = ap_graph_tensor(solution->graph, t);
+
+            if (tensor->producer < 0) {
+                put_row(&e, tensor->name, &tensor->shape, solution->made[t], t);
+            }
+        }
+        (void)fputs(")\n", stream);
+        return XM_OK;
+    }
+    put_ports(&e, e.source->parameters, e.source->parameter_count);
+    (void)fputs(")\n\n# The same of each result.\nRESULTS = (\n", stream);
+    put_ports(&e, e.source->results, e.source->result_count);
+    (void)fputs(
+        ")\n\n# Opcode, operands (tensors by number, as in the last column above), shape of the "
+        "result, the result,\n# its sharding, and the way of each operand to the one it "
+        "is used in; in the order of the program.\nOPERATORS = (\n",
+        stream);
+    status = put_operators(&e);
+    (void)fputs(")\n", stream);
+    (void)fputs(ap_export_jax_text, stream);
+    return status;
+}

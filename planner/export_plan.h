@@ -1,0 +1,20 @@
+/**
+ * @file export_plan.h
+ * A parallel plan (plan.h) in the words of JAX, PyTorch and XLA: per stage its mesh, its devices
+ * and the shardings of its operators, and how tensors pass between stages.
+ *
+ * `jax` is a Python module with PartitionSpecs, `torch` JSON with DTensor placements, `hlo` the
+ * same JSON with XLA's sharding attributes. Operators are told by layer and name, as in the plan.
+ */
+#ifndef AP_PLANNER_EXPORT_PLAN_H
+#define AP_PLANNER_EXPORT_PLAN_H
+
+#include <stdio.h>
+
+#include "planner/plan.h"
+
+typedef enum ap_export_form { AP_EXPORT_JAX, AP_EXPORT_HLO, AP_EXPORT_TORCH } ap_export_form_t;
+
+XM_API xm_status_t ap_export_plan(const ap_plan_t *plan, ap_export_form_t form, FILE *stream);
+
+#endif

@@ -1,0 +1,465 @@
+#include "planner/shard_plan.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "comm/text.h"
+#include "planner/cfn_cbc.h"
+#include "planner/cfn_solve.h"
+#include "planner/shard_network.h"
+#include "planner/shard_price.h"
+
+/* Smaller graphs are solved with every layer free. */
+enum { LAYERS_MATTER = 256 };
+/* Time where none is given: to improve a plan, and to find one. */
+enum { QUICK_SECONDS = 1, PATIENT_SECONDS = 60 };
+/* The part of the time in which a plan is sought without the limit. */
+static const double unlimited_part = 0.3;
+/* The part of the rest in which plans are made by prices on memory. */
+static const double priced_part = 0.5;
+/* A plan this near to its bound, relatively, counts as proved. */
+static const double proved = 1e-6;
+
+struct ap_shard_plan {
+    const ap_shard_problem_t *problem;
+    ap_shard_result_t result;
+    int *strategy; /* per node */
+    bool *again;   /* per operator */
+    ap_shard_memory_t *memory;
+};
+
+const char *ap_shard_solver_name(ap_shard_solver_t solver)
+{
+    static const char *const names[AP_SHARD_SOLVERS] = {"cfn", "cbc", "dp"};
+
+    return names[solver];
+}
+
+const char *ap_shard_part_name(ap_shard_part_t part)
+{
+    static const char *const names[AP_SHARD_PARTS] = {
+        "parameters", "optimizer state", "gradients", "inputs", "activations", "temporaries"};
+
+    return names[part];
+}
+
+double ap_shard_memory_sum(const ap_shard_memory_t *memory)
+{
+    double sum = 0;
+
+    for (int part = 0; part < AP_SHARD_PARTS; ++part) {
+        sum += memory->part[part];
+    }
+    return sum;
+}
+
+/* The network for intra_op.h: costs as doubles, no usage. */
+static xm_status_t solve_dp(const ap_cfn_t *cfn, int *choice, ap_cfn_result_t *result)
+{
+    const ap_intra_op_options_t options = AP_INTRA_OP_OPTIONS_INIT;
+    ap_intra_op_problem_t problem = AP_INTRA_OP_PROBLEM_INIT;
+    ap_intra_op_result_t found;
+    size_t values = cfn->node_at[cfn->nodes], cells = cfn->cell_at[cfn->edges];
+    double *numbers = malloc((values + cells + 1) * sizeof(*numbers));
+    int *counts = malloc((cfn->nodes + 1) * sizeof(*counts));
+    const double **costs = malloc((cfn->nodes + 1) * sizeof(*costs));
+    ap_intra_op_edge_t *edges = malloc((cfn->edges + 1) * sizeof(*edges));
+    xm_status_t status;
+
+    if (numbers == NULL || counts == NULL || costs == NULL || edges == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu nodes", cfn->nodes);
+        goto release;
+    }
+    /* What intra_op.h forbids is less than the network's largest costs. */
+    for (size_t k = 0; k < values + cells; ++k) {
+        int64_t cost = k < values ? cfn->costs[k] : cfn->cells[k - values];
+
+        numbers[k] = cost < AP_CFN_INFINITE ? 1e-4 * (double)cost : 2 * AP_INTRA_OP_INFINITE;
+    }
+    for (size_t n = 0; n < cfn->nodes; ++n) {
+        counts[n] = (int)ap_cfn_strategies(cfn, n);
+        costs[n] = numbers + cfn->node_at[n];
+    }
+    for (size_t e = 0; e < cfn->edges; ++e) {
+        edges[e] = (ap_intra_op_edge_t){.a = cfn->scope[2 * e],
+                                        .b = cfn->scope[2 * e + 1],
+                                        .costs = numbers + values + cfn->cell_at[e]};
+    }
+    problem.nodes = (int)cfn->nodes;
+    problem.strategies = counts;
+    problem.costs = costs;
+    problem.edges = (int)cfn->edges;
+    problem.edge = edges;
+    status = ap_intra_op_solve(&problem, &options, choice, &found);
+    if (status == XM_OK) {
+        status = ap_cfn_evaluate(cfn, choice, &result->value);
+    }
+    if (status == XM_OK) {
+        result->variables = found.nodes_left;
+        result->bound = fmin(1e4 * found.bound, (double)result->value.cost);
+        result->optimal = found.objective - found.bound <= 1e-9 * fabs(found.objective);
+    }
+
+release:
+    free(numbers);
+    free(counts);
+    free(costs);
+    free(edges);
+    return status;
+}
+
+static double now(void)
+{
+    struct timespec time;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* Largest memory at any operator, and which. */
+static double find_peak(const ap_shard_memory_t *memory, int ops, int *op)
+{
+    double peak = 0;
+
+    for (int o = 0; o < ops; ++o) {
+        double sum = ap_shard_memory_sum(&memory[o]);
+
+        if (sum > peak) {
+            peak = sum;
+            *op = o;
+        }
+    }
+    return peak;
+}
+
+/* By the network's own solver, for a part of the time after plans were looked for by prices if
+ * there is a limit; the better one. */
+static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_options_t *options,
+                             double seconds, int *choice, ap_cfn_result_t *result)
+{
+    const ap_cfn_t *cfn = network->cfn;
+    ap_cfn_options_t cfn_options = AP_CFN_OPTIONS_INIT;
+    ap_cfn_result_t priced = {.bound = 0};
+    double bound = 0, begin = now();
+    int *other = malloc((cfn->nodes + 1) * sizeof(*other));
+    xm_status_t status =
+        other == NULL ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan") : XM_ERR_TIMEOUT;
+
+    if (other == NULL) {
+        return status;
+    }
+    if (cfn->limited) {
+        status =
+            ap_shard_price_solve(network, options, priced_part * seconds, other, &priced, &bound);
+        seconds = fmax(seconds - (now() - begin), (1 - priced_part) * seconds);
+    }
+    cfn_options.seconds = seconds;
+    cfn_options.threads = options->threads;
+    cfn_options.seed = options->seed;
+    if (status == XM_OK) {
+        if (ap_cfn_solve(cfn, &cfn_options, choice, result) != XM_OK ||
+            result->value.cost > priced.value.cost) {
+            bound = fmax(bound, result->bound);
+            memcpy(choice, other, cfn->nodes * sizeof(*choice));
+            *result = priced;
+        }
+        result->bound = fmin(fmax(bound, result->bound), (double)result->value.cost);
+    } else {
+        status = ap_cfn_solve(cfn, &cfn_options, choice, result);
+        if (status == XM_ERR_TIMEOUT && !(options->seconds > 0)) {
+            cfn_options.seconds = PATIENT_SECONDS;
+            status = ap_cfn_solve(cfn, &cfn_options, choice, result);
+        }
+    }
+    free(other);
+    return status;
+}
+
+static xm_status_t solve_network(const ap_shard_network_t *network,
+                                 const ap_shard_options_t *options, double seconds, int *choice,
+                                 ap_cfn_result_t *result)
+{
+    if (options->solver == AP_SHARD_DP) {
+        return solve_dp(network->cfn, choice, result);
+    }
+    if (options->solver == AP_SHARD_CBC) {
+        return ap_cfn_cbc_solve(network->cfn, options->seconds, choice, result);
+    }
+    return solve_cfn(network, options, seconds, choice, result);
+}
+
+/* Why nothing was found under a limit, in a sentence of its own. */
+static xm_status_t explain_failure(const ap_shard_network_t *network, double limit,
+                                   xm_status_t status)
+{
+    char wanted[32], given[32];
+    double least;
+    int op;
+
+    if ((status != XM_ERR_NO_SOLUTION && status != XM_ERR_TIMEOUT) || !(limit > 0) ||
+        ap_shard_network_least(network, &least, &op) != XM_OK) {
+        return status;
+    }
+    (void)xm_text_format_bytes((uint64_t)limit, given, sizeof(given));
+    (void)xm_text_format_bytes((uint64_t)least, wanted, sizeof(wanted));
+    if (least > limit) {
+        return xm_error_set(XM_ERR_NO_SOLUTION,
+                            "no plan fits %s of memory per device: %s are live when '%s' runs, "
+                            "however they are sharded",
+                            given, wanted, ap_graph_op(network->problem->params.graph, op)->name);
+    }
+    return status == XM_ERR_TIMEOUT
+               ? xm_error_set(status,
+                              "no plan within %s of memory per device was found in time; every "
+                              "plan needs %s at least",
+                              given, wanted)
+               : xm_error_set(status, "no plan fits %s of memory per device", given);
+}
+
+/* Takes over what was chosen. */
+static xm_status_t read_choice(ap_shard_plan_t *plan, const ap_shard_network_t *network,
+                               const int *choice, const ap_cfn_result_t *found)
+{
+    const ap_shard_problem_t *p = plan->problem;
+    int ops = ap_graph_ops(p->params.graph);
+    ap_shard_result_t *result = &plan->result;
+
+    plan->strategy = malloc(((size_t)p->nodes + 1) * sizeof(*plan->strategy));
+    plan->again = calloc((size_t)ops + 1, sizeof(*plan->again));
+    plan->memory = calloc((size_t)ops + 1, sizeof(*plan->memory));
+    if (plan->strategy == NULL || plan->again == NULL || plan->memory == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the strategies of %d nodes", p->nodes);
+    }
+    for (int n = 0; n < p->nodes; ++n) {
+        int class = network->alike.class_of[n];
+        const ap_shard_option_t *option = &network->variable[class].option[choice[class]];
+
+        plan->strategy[n] = option->strategy;
+        if (p->node[n].op >= 0 && option->keep == AP_SHARD_AGAIN) {
+            plan->again[p->node[n].op] = true;
+            ++result->recomputed;
+        }
+    }
+    ap_shard_network_memory(network, choice, plan->memory);
+    result->peak = find_peak(plan->memory, ops, &result->peak_op);
+    result->objective = ap_shard_network_cost(network, choice);
+    result->bound = fmin(found->bound / network->scale, result->objective);
+    result->optimal =
+        found->optimal || result->objective - result->bound <= proved * fabs(result->objective);
+    result->variables = network->alike.classes;
+    result->alike = network->alike.repeats;
+    return XM_OK;
+}
+
+/* Solves one network into a plan. */
+static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
+                              bool limited, double seconds, ap_shard_plan_t **plan)
+{
+    ap_shard_network_t *network;
+    ap_shard_plan_t *made;
+    ap_cfn_result_t found = {.bound = 0};
+    int *choice;
+    xm_status_t status = ap_shard_network_create(problem, options, limited, &network);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    made = calloc(1, sizeof(*made));
+    choice = calloc(network->cfn->nodes + 1, sizeof(*choice));
+    if (made == NULL || choice == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the strategies of %d nodes",
+                              problem->nodes);
+        goto release;
+    }
+    made->problem = problem;
+    made->result.solver = options->solver;
+    status = explain_failure(network, limited ? options->memory_limit : 0,
+                             solve_network(network, options, seconds, choice, &found));
+    if (status == XM_OK) {
+        status = read_choice(made, network, choice, &found);
+    }
+    if (status == XM_OK) {
+        *plan = made;
+        made = NULL;
+    }
+
+release:
+    ap_shard_plan_destroy(made);
+    free(choice);
+    ap_shard_network_destroy(network);
+    return status;
+}
+
+/*
+ * First without the limit, which is easy: what is found may fit, and its bound holds anyway. Then
+ * with it, in the time that is left.
+ */
+static xm_status_t solve_limited(const ap_shard_problem_t *problem,
+                                 const ap_shard_options_t *options, double seconds,
+                                 ap_shard_plan_t **plan)
+{
+    ap_shard_plan_t *unlimited = NULL, *limited = NULL;
+    double begin = now(), bound = 0;
+    xm_status_t status = solve_once(problem, options, false, unlimited_part * seconds, &unlimited);
+
+    if (status != XM_OK && status != XM_ERR_TIMEOUT) {
+        return status;
+    }
+    if (unlimited != NULL) {
+        bound = unlimited->result.bound;
+        if (unlimited->result.peak > options->memory_limit) {
+            ap_shard_plan_destroy(unlimited);
+            unlimited = NULL;
+        } else if (unlimited->result.optimal) {
+            *plan = unlimited;
+            return XM_OK;
+        }
+    }
+    seconds = fmax(seconds - (now() - begin), (1 - unlimited_part) * seconds);
+    status = solve_once(problem, options, true, seconds, &limited);
+    if (unlimited != NULL &&
+        (status != XM_OK || limited->result.objective > unlimited->result.objective)) {
+        bound = status == XM_OK ? fmax(bound, limited->result.bound) : bound;
+        ap_shard_plan_destroy(status == XM_OK ? limited : NULL);
+        limited = unlimited;
+        status = XM_OK;
+    } else {
+        ap_shard_plan_destroy(unlimited);
+    }
+    if (status == XM_OK) {
+        limited->result.bound = fmin(fmax(limited->result.bound, bound), limited->result.objective);
+        *plan = limited;
+    }
+    return status;
+}
+
+xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
+                           ap_shard_plan_t **plan)
+{
+    ap_shard_options_t used = *options;
+    double begin = now(), seconds = options->seconds > 0 ? options->seconds : QUICK_SECONDS;
+    xm_status_t status;
+
+    if (options->solver == AP_SHARD_DP && options->memory_limit > 0) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "the solver dp knows no memory limit; cfn and cbc do");
+    }
+    used.every_layer = options->every_layer || ap_graph_ops(problem->params.graph) < LAYERS_MATTER;
+    status = options->solver == AP_SHARD_CFN && options->memory_limit > 0
+                 ? solve_limited(problem, &used, seconds, plan)
+                 : solve_once(problem, &used, options->memory_limit > 0, seconds, plan);
+    if (status == XM_OK) {
+        (*plan)->result.seconds = now() - begin;
+    }
+    return status;
+}
+
+const ap_shard_result_t *ap_shard_plan_result(const ap_shard_plan_t *plan)
+{
+    return &plan->result;
+}
+
+const int *ap_shard_plan_strategies(const ap_shard_plan_t *plan)
+{
+    return plan->strategy;
+}
+
+bool ap_shard_plan_recomputes(const ap_shard_plan_t *plan, int op)
+{
+    return plan->again[op];
+}
+
+const ap_shard_memory_t *ap_shard_plan_memory(const ap_shard_plan_t *plan, int op)
+{
+    return &plan->memory[op];
+}
+
+/* The gradient that an update goes back to, through operators on tensors of the same shape; -1. */
+static int find_gradient(const ap_graph_t *graph, int tensor, int depth)
+{
+    int producer = ap_graph_tensor(graph, tensor)->producer;
+    const ap_op_t *op;
+
+    if (producer < 0) {
+        return -1;
+    }
+    op = ap_graph_op(graph, producer);
+    if (ap_graph_tensor(graph, tensor)->gradient_of >= 0 || op->phase == AP_PHASE_BACKWARD) {
+        return tensor;
+    }
+    for (int i = 0; i < op->operand_count && depth > 0; ++i) {
+        const ap_shape_t *a = &ap_graph_tensor(graph, op->operands[i])->shape;
+        const ap_shape_t *b = &ap_graph_tensor(graph, tensor)->shape;
+        int found = -1;
+
+        if (a->rank == b->rank &&
+            memcmp(a->dims, b->dims, (size_t)a->rank * sizeof(a->dims[0])) == 0) {
+            found = find_gradient(graph, op->operands[i], depth - 1);
+        }
+        if (found >= 0) {
+            return found;
+        }
+    }
+    return -1;
+}
+
+int ap_shard_plan_zero_stage(const ap_shard_plan_t *plan, int tensor)
+{
+    enum { DEPTH = 12 };
+    const ap_shard_problem_t *p = plan->problem;
+    const ap_graph_t *graph = p->params.graph;
+    int updated = -1, gradient, users = 0;
+    bool gathered = false;
+    double kept;
+
+    if (ap_graph_tensor(graph, tensor)->kind != AP_TENSOR_PARAMETER) {
+        return -1;
+    }
+    kept = ap_shard_local_bytes(p, tensor, ap_shard_problem_spec(p, plan->strategy, tensor));
+    for (int w = 0; w < p->wires; ++w) {
+        const ap_shard_wire_t *wire = &p->wire[w];
+        const ap_op_t *op = ap_graph_op(graph, p->node[wire->to].op);
+
+        if (wire->tensor != tensor) {
+            continue;
+        }
+        if (wire->alias) {
+            updated = op->results[wire->to_term - op->operand_count];
+        } else if (op->phase != AP_PHASE_UPDATE) {
+            ap_spec_t used = ap_shard_spec_at(ap_shard_set_of(p, wire->to),
+                                              plan->strategy[wire->to], wire->to_term);
+
+            ++users;
+            gathered = gathered || ap_shard_local_bytes(p, tensor, used) > 1.001 * kept;
+        }
+    }
+    if (updated < 0 || users == 0) {
+        return -1;
+    }
+    if (gathered) {
+        return 3;
+    }
+    if (ap_shard_local_bytes(p, tensor, ap_shard_problem_spec(p, plan->strategy, updated)) >
+        0.999 * kept) {
+        return 0;
+    }
+    gradient = find_gradient(graph, updated, DEPTH);
+    return gradient >= 0 &&
+                   ap_shard_local_bytes(
+                       p, tensor, ap_shard_problem_spec(p, plan->strategy, gradient)) < 0.999 * kept
+               ? 2
+               : 1;
+}
+
+void ap_shard_plan_destroy(ap_shard_plan_t *plan)
+{
+    if (plan == NULL) {
+        return;
+    }
+    free(plan->strategy);
+    free(plan->again);
+    free(plan->memory);
+    free(plan);
+}

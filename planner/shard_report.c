@@ -1,0 +1,238 @@
+#include "planner/shard_report.h"
+
+#include <stdlib.h>
+
+/* A use of a tensor in another spec than it is made in. */
+typedef struct reuse {
+    int tensor, op;
+    ap_spec_t used;
+    double runs;
+} reuse_t;
+
+typedef struct builder {
+    const ap_shard_solution_t *solution;
+    ap_shard_report_t *report;
+    int room;
+    reuse_t *uses;
+    int use_count;
+} builder_t;
+
+static xm_status_t no_memory(void)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the report of a sharding");
+}
+
+static double local_bytes(const builder_t *b, int tensor, ap_spec_t spec)
+{
+    return ap_graph_tensor_bytes(b->solution->graph, tensor) /
+           ap_cost_mesh_devices(b->solution->mesh, ap_spec_used_axes(spec));
+}
+
+static xm_status_t add_transfer(builder_t *b, ap_shard_transfer_t transfer)
+{
+    ap_shard_report_t *report = b->report;
+    ap_shard_total_t *total = &report->total[transfer.kind][transfer.axis];
+
+    if (ap_cost_mesh_size(b->solution->mesh, transfer.axis) == 1) {
+        return XM_OK;
+    }
+    if (report->transfer_count == b->room) {
+        int room = b->room == 0 ? 64 : 2 * b->room;
+        ap_shard_transfer_t *grown = realloc(report->transfers, (size_t)room * sizeof(*grown));
+
+        if (grown == NULL) {
+            return no_memory();
+        }
+        report->transfers = grown;
+        b->room = room;
+    }
+    transfer.cost = transfer.runs * ap_cost_collective(b->solution->mesh, transfer.kind,
+                                                       transfer.axis, transfer.bytes);
+    total->count += transfer.runs;
+    total->bytes += transfer.runs * transfer.bytes;
+    total->cost += transfer.cost;
+    report->transfers[report->transfer_count++] = transfer;
+    return XM_OK;
+}
+
+/* The collectives of an operator's strategy, and what it computes. */
+static xm_status_t add_op(builder_t *b, int o)
+{
+    const ap_graph_t *graph = b->solution->graph;
+    const ap_op_t *op = ap_graph_op(graph, o);
+    const ap_strategy_t *strategy = &b->solution->ops[o];
+    double bytes = 0;
+
+    for (int t = 0; t < op->operand_count + op->result_count; ++t) {
+        int tensor = t < op->operand_count ? op->operands[t] : op->results[t - op->operand_count];
+
+        bytes += local_bytes(b, tensor, strategy->spec[t]);
+    }
+    b->report->compute +=
+        op->repeat *
+        ap_cost_compute(b->solution->mesh, op->flops / op->repeat / strategy->devices, bytes);
+    for (int c = 0; c < strategy->collective_count; ++c) {
+        const ap_collective_t *on = &strategy->collective[c];
+        int tensor = on->term < op->operand_count ? op->operands[on->term]
+                                                  : op->results[on->term - op->operand_count];
+        xm_status_t status = add_transfer(b, (ap_shard_transfer_t){.kind = on->kind,
+                                                                   .axis = on->axis,
+                                                                   .op = o,
+                                                                   .tensor = tensor,
+                                                                   .bytes = on->bytes,
+                                                                   .runs = op->repeat});
+
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    return XM_OK;
+}
+
+static int by_tensor(const void *left, const void *right)
+{
+    const reuse_t *a = left, *b = right;
+
+    if (a->tensor != b->tensor) {
+        return a->tensor < b->tensor ? -1 : 1;
+    }
+    return a->op < b->op ? -1 : a->op > b->op;
+}
+
+static xm_status_t find_uses(builder_t *b)
+{
+    const ap_graph_t *graph = b->solution->graph;
+
+    b->uses = calloc((size_t)ap_graph_ops(graph) * AP_MAX_TERMS + 1, sizeof(*b->uses));
+    if (b->uses == NULL) {
+        return no_memory();
+    }
+    for (int o = 0; o < ap_graph_ops(graph); ++o) {
+        const ap_op_t *op = ap_graph_op(graph, o);
+
+        for (int i = 0; i < op->operand_count; ++i) {
+            ap_spec_t used = ap_shard_solution_used(b->solution, o, i);
+
+            if (used != b->solution->made[op->operands[i]]) {
+                b->uses[b->use_count++] =
+                    (reuse_t){.tensor = op->operands[i],
+                              .op = o,
+                              .used = used,
+                              .runs = ap_shard_solution_runs(b->solution, op->operands[i], o)};
+            }
+        }
+        for (int r = 0; r < op->result_count; ++r) {
+            ap_spec_t kept = ap_shard_solution_kept(b->solution, op->results[r]);
+
+            if (kept != b->solution->made[op->results[r]]) {
+                b->uses[b->use_count++] =
+                    (reuse_t){.tensor = op->results[r], .op = o, .used = kept, .runs = op->repeat};
+            }
+        }
+    }
+    qsort(b->uses, (size_t)b->use_count, sizeof(*b->uses), by_tensor);
+    return XM_OK;
+}
+
+/* Whether an earlier resharding of the same tensor, as often run, has been at `spec`. */
+static bool was_at(const builder_t *b, int use, ap_spec_t spec)
+{
+    const reuse_t *of = &b->uses[use];
+    const ap_tensor_t *tensor = ap_graph_tensor(b->solution->graph, of->tensor);
+    ap_reshard_step_t steps[AP_MAX_RESHARD_STEPS];
+
+    for (int u = use - 1; u >= 0 && b->uses[u].tensor == of->tensor; --u) {
+        int count = 0;
+
+        if (b->uses[u].runs != of->runs) {
+            continue;
+        }
+        (void)ap_cost_reshard(b->solution->mesh, &tensor->shape,
+                              ap_graph_tensor_bytes(b->solution->graph, of->tensor),
+                              b->solution->made[of->tensor], b->uses[u].used, steps, &count);
+        for (int s = 0; s < count; ++s) {
+            if (steps[s].after == spec) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static xm_status_t add_reshard(builder_t *b, int use)
+{
+    const reuse_t *of = &b->uses[use];
+    const ap_tensor_t *tensor = ap_graph_tensor(b->solution->graph, of->tensor);
+    ap_reshard_step_t steps[AP_MAX_RESHARD_STEPS];
+    int count = 0;
+
+    (void)ap_cost_reshard(b->solution->mesh, &tensor->shape,
+                          ap_graph_tensor_bytes(b->solution->graph, of->tensor),
+                          b->solution->made[of->tensor], of->used, steps, &count);
+    for (int s = 0; s < count; ++s) {
+        xm_status_t status;
+
+        if (steps[s].slice || was_at(b, use, steps[s].after)) {
+            continue;
+        }
+        status = add_transfer(b, (ap_shard_transfer_t){.kind = steps[s].kind,
+                                                       .axis = steps[s].axis,
+                                                       .reshard = true,
+                                                       .op = of->op,
+                                                       .tensor = of->tensor,
+                                                       .bytes = steps[s].bytes,
+                                                       .runs = of->runs});
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    return XM_OK;
+}
+
+static int by_op(const void *left, const void *right)
+{
+    const ap_shard_transfer_t *a = left, *b = right;
+
+    if (a->op != b->op) {
+        return a->op < b->op ? -1 : 1;
+    }
+    if (a->reshard != b->reshard) {
+        return a->reshard ? -1 : 1;
+    }
+    if (a->tensor != b->tensor) {
+        return a->tensor < b->tensor ? -1 : 1;
+    }
+    return a->axis < b->axis ? -1 : a->axis > b->axis;
+}
+
+xm_status_t ap_shard_report_create(const ap_shard_solution_t *solution, ap_shard_report_t **report)
+{
+    builder_t b = {.solution = solution, .report = calloc(1, sizeof(*b.report))};
+    xm_status_t status = b.report == NULL ? no_memory() : find_uses(&b);
+
+    for (int o = 0; status == XM_OK && o < ap_graph_ops(solution->graph); ++o) {
+        status = add_op(&b, o);
+    }
+    for (int u = 0; status == XM_OK && u < b.use_count; ++u) {
+        status = add_reshard(&b, u);
+    }
+    if (status == XM_OK && b.report->transfer_count > 0) {
+        qsort(b.report->transfers, (size_t)b.report->transfer_count, sizeof(*b.report->transfers),
+              by_op);
+    }
+    free(b.uses);
+    if (status != XM_OK) {
+        ap_shard_report_destroy(b.report);
+        return status;
+    }
+    *report = b.report;
+    return XM_OK;
+}
+
+void ap_shard_report_destroy(ap_shard_report_t *report)
+{
+    if (report != NULL) {
+        free(report->transfers);
+        free(report);
+    }
+}

@@ -1,0 +1,56 @@
+#include "planner/shard_solution.h"
+
+#include <stdlib.h>
+
+xm_status_t ap_shard_solution_create(const ap_shard_problem_t *problem, const int *choice,
+                                     ap_shard_solution_t **solution)
+{
+    const ap_shard_params_t *params = ap_shard_problem_params(problem);
+    size_t tensors = (size_t)ap_graph_tensors(params->graph);
+    size_t ops = (size_t)ap_graph_ops(params->graph);
+    ap_shard_solution_t *made = calloc(1, sizeof(*made));
+
+    if (made != NULL) {
+        made->graph = params->graph;
+        made->mesh = params->mesh;
+        made->made = calloc(tensors + 1, sizeof(*made->made));
+        made->ops = calloc(ops + 1, sizeof(*made->ops));
+    }
+    if (made == NULL || made->made == NULL || made->ops == NULL) {
+        ap_shard_solution_destroy(made);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution of %zu operators", ops);
+    }
+    for (size_t t = 0; t < tensors; ++t) {
+        made->made[t] = ap_shard_problem_spec(problem, choice, (int)t);
+    }
+    for (size_t o = 0; o < ops; ++o) {
+        made->ops[o] = *ap_shard_problem_op_strategy(problem, choice, (int)o);
+    }
+    *solution = made;
+    return XM_OK;
+}
+
+ap_spec_t ap_shard_solution_kept(const ap_shard_solution_t *solution, int tensor)
+{
+    int old = ap_graph_tensor(solution->graph, tensor)->alias_of;
+
+    return solution->made[old >= 0 ? old : tensor];
+}
+
+double ap_shard_solution_runs(const ap_shard_solution_t *solution, int tensor, int op)
+{
+    int producer = ap_graph_tensor(solution->graph, tensor)->producer;
+    double made = producer < 0 ? 1 : ap_graph_op(solution->graph, producer)->repeat;
+    double used = ap_graph_op(solution->graph, op)->repeat;
+
+    return made < used ? made : used;
+}
+
+void ap_shard_solution_destroy(ap_shard_solution_t *solution)
+{
+    if (solution != NULL) {
+        free(solution->made);
+        free(solution->ops);
+        free(solution);
+    }
+}

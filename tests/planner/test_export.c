@@ -1,0 +1,352 @@
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/export_hlo.h"
+#include "planner/export_jax.h"
+#include "planner/export_spec.h"
+#include "planner/export_torch.h"
+#include "planner/memory_curve.h"
+#include "xm_test.h"
+
+static const char module_text[] =
+    "HloModule jit_step\n"
+    "\n"
+    "twice.10 {\n"
+    "  p.11 = f32[8,32]{1,0} parameter(0)\n"
+    "  ROOT n.12 = f32[8,32]{1,0} negate(p.11)\n"
+    "}\n"
+    "\n"
+    "ENTRY main.1 {\n"
+    "  x.2 = f32[8,16]{1,0} parameter(0)\n"
+    "  w.3 = f32[16,32]{1,0} parameter(1), sharding={replicated}\n"
+    "  dot.4 = f32[8,32]{1,0} dot(x.2, w.3), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    "  exp.5 = f32[8,32]{1,0} exponential(f32[8,32]{1,0} dot.4)\n"
+    "  call.6 = f32[8,32]{1,0} call(dot.4), to_apply=twice.10\n"
+    "  call.7 = f32[8,32]{1,0} call(exp.5), to_apply=twice.10\n"
+    "  ROOT tuple.8 = (f32[8,32]{1,0}, f32[8,32]{1,0}) tuple(call.6, call.7)\n"
+    "}\n";
+
+/* Tensors and operators of the module, in the order in which the front end makes them. */
+enum { X, W, DOT, EXP, FIRST, SECOND, TENSORS };
+enum { OP_DOT, OP_EXP, OP_FIRST, OP_SECOND, OPS };
+
+typedef struct fixture {
+    ap_cost_model_t *model;
+    ap_cost_mesh_t *mesh;
+    ap_graph_t *graph;
+    ap_frontend_notes_t *notes;
+    ap_shard_solution_t solution;
+    ap_spec_t made[TENSORS];
+    ap_strategy_t ops[OPS];
+} fixture_t;
+
+/* Every operator whole on every device of a 2x4 mesh. */
+static void set_up(fixture_t *f)
+{
+    const ap_alpa_params_t alpa = {.struct_size = sizeof(alpa), .alpha = {1, 1}, .beta = {1, 1}};
+    const int shape[] = {2, 4};
+
+    memset(f, 0, sizeof(*f));
+    ck_assert_xm_ok(ap_cost_model_create_alpa(&alpa, &f->model));
+    ck_assert_xm_ok(ap_cost_mesh_create(f->model, 2, 4, shape, 2, &f->mesh));
+    ck_assert_xm_ok(
+        ap_hlo_from_text(module_text, strlen(module_text), "test", &f->graph, &f->notes));
+    ck_assert_int_eq(ap_graph_tensors(f->graph), TENSORS);
+    ck_assert_int_eq(ap_graph_ops(f->graph), OPS);
+    f->solution =
+        (ap_shard_solution_t){.graph = f->graph, .mesh = f->mesh, .made = f->made, .ops = f->ops};
+    for (int o = 0; o < OPS; ++o) {
+        f->ops[o].devices = 1;
+    }
+}
+
+static void tear_down(fixture_t *f)
+{
+    ap_frontend_notes_destroy(f->notes);
+    ap_graph_destroy(f->graph);
+    ap_cost_mesh_destroy(f->mesh);
+    ap_cost_model_destroy(f->model);
+}
+
+/* Cuts the factor of a dimension of a term over an axis, in one operator. */
+typedef struct cut {
+    int term, dim, axis;
+} cut_t;
+
+static void assign(fixture_t *f, int o, const cut_t *cuts, int count)
+{
+    const ap_op_t *op = ap_graph_op(f->graph, o);
+    ap_strategy_site_t site = {.rule = &op->rule, .mesh = f->mesh};
+    unsigned axes[AP_MAX_FACTORS] = {0};
+
+    for (int t = 0; t < AP_MAX_TERMS; ++t) {
+        site.element_bytes[t] = 4;
+    }
+    for (int c = 0; c < count; ++c) {
+        axes[op->rule.dim[cuts[c].term][cuts[c].dim].factor[0]] |= 1U << cuts[c].axis;
+    }
+    ck_assert(ap_strategy_assign(&site, axes, &f->ops[o]));
+    f->made[op->results[0]] = f->ops[o].spec[op->operand_count];
+}
+
+/* Batch over hosts, sums over the devices inside: x S0S1, w S1R, dot S0R; one call as the product
+ * is, the other whole. */
+static void shard(fixture_t *f)
+{
+    const cut_t dot[] = {{0, 0, 0}, {0, 1, 1}}, rows[] = {{0, 0, 0}};
+
+    f->made[X] = ap_spec_with(ap_spec_with(0, 0, 1), 1, 2);
+    f->made[W] = ap_spec_with(0, 0, 2);
+    assign(f, OP_DOT, dot, 2);
+    assign(f, OP_EXP, NULL, 0);
+    assign(f, OP_FIRST, rows, 1);
+    assign(f, OP_SECOND, NULL, 0);
+}
+
+static void check_format(const ap_cost_mesh_t *mesh, ap_spec_t of, int rank, const char *expected)
+{
+    const ap_export_mesh_t exported = ap_export_mesh_of(mesh);
+    char text[AP_HLO_SHARDING_TEXT];
+
+    ck_assert_str_eq(ap_export_hlo_sharding(&exported, of, rank, text, sizeof(text)), expected);
+}
+
+START_TEST(specs_are_written_as_xla_reads_them)
+{
+    const int flat[] = {1, 8};
+    ap_cost_mesh_t *line;
+    fixture_t f;
+
+    set_up(&f);
+    check_format(f.mesh, 0, 2, "{replicated}");
+    check_format(f.mesh, ap_spec_with(0, 0, 1), 2,
+                 "{devices=[2,1,4]<=[8] last_tile_dim_replicate}");
+    check_format(f.mesh, ap_spec_with(0, 1, 1), 2,
+                 "{devices=[1,2,4]<=[8] last_tile_dim_replicate}");
+    check_format(f.mesh, ap_spec_with(0, 0, 2), 2,
+                 "{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}");
+    check_format(f.mesh, ap_spec_with(0, 0, 3), 2, "{devices=[8,1]<=[8]}");
+    check_format(f.mesh, ap_spec_with(ap_spec_with(0, 0, 1), 1, 2), 3, "{devices=[2,4,1]<=[8]}");
+    check_format(f.mesh, ap_spec_with(ap_spec_with(0, 0, 2), 1, 1), 2,
+                 "{devices=[4,2]<=[2,4]T(1,0)}");
+    check_format(f.mesh, 0, 0, "{replicated}");
+
+    ck_assert_xm_ok(ap_cost_mesh_create(f.model, 1, 8, flat, 2, &line));
+    check_format(line, ap_spec_with(0, 0, 2), 1, "{devices=[8]<=[8]}");
+    check_format(line, ap_spec_with(0, 0, 1), 1, "{replicated}");
+    ap_cost_mesh_destroy(line);
+    tear_down(&f);
+}
+END_TEST
+
+/* What an export writes; the caller frees it. */
+static char *written(const fixture_t *f, int which)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *stream = open_memstream(&text, &size);
+
+    ck_assert_ptr_nonnull(stream);
+    switch (which) {
+    case 0:
+        ck_assert_xm_ok(ap_export_hlo(&f->solution, f->notes, module_text, strlen(module_text),
+                                      "test", stream));
+        break;
+    case 1:
+        ck_assert_xm_ok(ap_export_jax(&f->solution, f->notes, stream));
+        break;
+    case 2:
+        ck_assert_xm_ok(ap_export_jax(&f->solution, NULL, stream));
+        break;
+    default:
+        ck_assert_xm_ok(ap_export_torch(&f->solution, stream));
+    }
+    ck_assert_int_eq(fclose(stream), 0);
+    return text;
+}
+
+static void contains(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL) {
+        ck_abort_msg("'%s' is not in:\n%s", part, text);
+    }
+}
+
+START_TEST(hlo_text_gets_its_shardings)
+{
+    ap_graph_t *again;
+    fixture_t f;
+    char *text;
+
+    set_up(&f);
+    shard(&f);
+    text = written(&f, 0);
+    contains(text, "  x.2 = f32[8,16]{1,0} parameter(0), sharding={devices=[2,4]<=[8]}\n");
+    contains(text, "parameter(1), sharding={devices=[4,1,2]<=[2,4]T(1,0) "
+                   "last_tile_dim_replicate}\n");
+    contains(text, "rhs_contracting_dims={0}, sharding={devices=[2,1,4]<=[8] "
+                   "last_tile_dim_replicate}\n");
+    /* The exponential wants all of it: resharded on the way, and nowhere else. */
+    contains(text, "  exp.5.operand0.step1 = f32[8,32]{1,0} custom-call(dot.4), "
+                   "custom_call_target=\"Sharding\", sharding={replicated}\n"
+                   "  exp.5 = f32[8,32]{1,0} exponential(f32[8,32]{1,0} exp.5.operand0.step1), "
+                   "sharding={replicated}\n");
+    ck_assert_ptr_null(strstr(text, "dot.4.operand"));
+    /* Called twice, sharded differently: no annotation of its own. */
+    contains(text, "  ROOT n.12 = f32[8,32]{1,0} negate(p.11)\n");
+    contains(text, "tuple(call.6, call.7), sharding={{devices=[2,1,4]<=[8] "
+                   "last_tile_dim_replicate}, {replicated}}\n");
+    ck_assert_xm_ok(ap_hlo_from_text(text, strlen(text), "again", &again, NULL));
+    ck_assert_int_eq(ap_graph_ops(again), OPS + 1); /* the step of the resharding */
+    ap_graph_destroy(again);
+    free(text);
+    tear_down(&f);
+}
+END_TEST
+
+START_TEST(jax_gets_specs_and_operators_in_order)
+{
+    fixture_t f;
+    char *text;
+
+    set_up(&f);
+    shard(&f);
+    text = written(&f, 1);
+    contains(text, "MESH = {\"x\": 2, \"y\": 4}\n");
+    contains(text, "    (\"x.2\", (8, 16), P(\"x\", \"y\"), 0),\n"
+                   "    (\"w.3\", (16, 32), P(\"y\", None), 1),\n)\n");
+    contains(text, "    (\"result 0\", (8, 32), P(\"x\", None), 4),\n"
+                   "    (\"result 1\", (8, 32), P(None, None), 5),\n)\n");
+    contains(text, "    (\"dot\", (0, 1,), (8, 32), 2, P(\"x\", None), {0: (P(\"x\", \"y\"),), "
+                   "1: (P(\"y\", None),)}),\n"
+                   "    (\"exponential\", (2,), (8, 32), 3, P(None, None), {0: (P(\"x\", None), "
+                   "P(None, None))}),\n");
+    contains(text, "def lower(function, mesh, *arguments, **options):\n");
+    free(text);
+    text = written(&f, 2);
+    contains(text, "P(\"y\", None)");
+    ck_assert_ptr_null(strstr(text, "def "));
+    free(text);
+    tear_down(&f);
+}
+END_TEST
+
+static const char *placement(const json_t *list, const char *key, size_t axis)
+{
+    return json_string_value(json_array_get(json_object_get(list, key), axis));
+}
+
+START_TEST(torch_gets_placements_per_mesh_axis)
+{
+    const json_t *dot, *result;
+    json_t *document;
+    json_error_t error;
+    fixture_t f;
+    char *text;
+
+    set_up(&f);
+    shard(&f);
+    text = written(&f, 3);
+    document = json_loads(text, 0, &error);
+    ck_assert_ptr_nonnull(document);
+    ck_assert_uint_eq(json_array_size(json_object_get(document, "tensors")), 2);
+    ck_assert_str_eq(
+        placement(json_array_get(json_object_get(document, "tensors"), 1), "placements", 1),
+        "Shard(0)");
+    dot = json_array_get(json_object_get(document, "operators"), OP_DOT);
+    ck_assert_str_eq(
+        placement(json_array_get(json_object_get(dot, "operands"), 0), "placements", 0),
+        "Shard(0)");
+    ck_assert_str_eq(
+        placement(json_array_get(json_object_get(dot, "operands"), 0), "placements", 1),
+        "Shard(1)");
+    result = json_array_get(json_object_get(dot, "results"), 0);
+    ck_assert_str_eq(placement(result, "computed", 0), "Shard(0)");
+    ck_assert_str_eq(placement(result, "computed", 1), "Partial()");
+    ck_assert_str_eq(placement(result, "placements", 1), "Replicate()");
+    json_decref(document);
+    free(text);
+    tear_down(&f);
+}
+END_TEST
+
+START_TEST(reports_count_a_shared_resharding_once)
+{
+    const cut_t rows[] = {{0, 0, 0}};
+    ap_shard_report_t *report;
+    fixture_t f;
+
+    set_up(&f);
+    shard(&f);
+    ck_assert_xm_ok(ap_shard_report_create(&f.solution, &report));
+    /* The product's sum of 8 x 32 / 2 numbers, and its gathering for the exponential. */
+    ck_assert_int_eq(report->transfer_count, 2);
+    ck_assert_double_eq(report->total[AP_ALL_REDUCE][1].count, 1);
+    ck_assert_double_eq(report->total[AP_ALL_REDUCE][1].bytes, 512);
+    ck_assert_double_eq(report->total[AP_ALL_GATHER][0].count, 1);
+    ck_assert_double_eq(report->total[AP_ALL_GATHER][0].bytes, 1024);
+    ck_assert_double_eq_tol(report->total[AP_ALL_GATHER][0].cost, 1 + 0.5 * 1024 + 0.1, 1e-9);
+    ap_shard_report_destroy(report);
+
+    assign(&f, OP_FIRST, NULL, 0); /* now both users want all of the product */
+    ck_assert_xm_ok(ap_shard_report_create(&f.solution, &report));
+    ck_assert_double_eq(report->total[AP_ALL_GATHER][0].count, 1);
+    ap_shard_report_destroy(report);
+
+    assign(&f, OP_EXP, rows, 1);
+    assign(&f, OP_FIRST, rows, 1); /* the exponential is gathered instead */
+    ck_assert_xm_ok(ap_shard_report_create(&f.solution, &report));
+    ck_assert_double_eq(report->total[AP_ALL_GATHER][0].count, 1);
+    ck_assert_int_eq(report->transfers[1].tensor, EXP);
+    ck_assert_int_eq(report->transfers[1].op, OP_SECOND);
+    ck_assert(report->transfers[1].reshard && !report->transfers[0].reshard);
+    ap_shard_report_destroy(report);
+    tear_down(&f);
+}
+END_TEST
+
+START_TEST(memory_follows_the_operators)
+{
+    enum { STATE, RESULTS, COPIES };
+    ap_shard_report_t *report;
+    ap_memory_curve_t *curve;
+    fixture_t f;
+
+    set_up(&f);
+    shard(&f);
+    ck_assert_xm_ok(ap_shard_report_create(&f.solution, &report));
+    ck_assert_xm_ok(ap_memory_curve_create(&f.solution, report, &curve));
+    ck_assert_int_eq(curve->points, OPS);
+    for (int o = 0; o < OPS; ++o) {
+        ck_assert_double_eq(curve->bytes[STATE][o], 512.0 / 8 + 2048.0 / 4);
+    }
+    ck_assert_double_eq(curve->bytes[RESULTS][OP_DOT], 512);
+    ck_assert_double_eq(curve->bytes[COPIES][OP_DOT], 0);
+    ck_assert_double_eq(curve->bytes[RESULTS][OP_EXP], 512 + 1024);
+    ck_assert_double_eq(curve->bytes[COPIES][OP_EXP], 1024); /* the gathered product */
+    ck_assert_double_eq(curve->bytes[RESULTS][OP_FIRST], 512 + 1024 + 512);
+    ck_assert_double_eq(curve->bytes[COPIES][OP_FIRST], 0);
+    ck_assert_double_eq(curve->bytes[RESULTS][OP_SECOND], 1024 + 512 + 1024);
+    ck_assert_int_eq(ap_memory_curve_peak(curve), OP_EXP);
+    ck_assert_double_eq(ap_memory_curve_sum(curve, OP_EXP, curve->parts), 576 + 512 + 1024 + 1024);
+    ap_memory_curve_destroy(curve);
+    ap_shard_report_destroy(report);
+    tear_down(&f);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("export");
+    TCase *tcase = tcase_create("all");
+
+    tcase_add_test(tcase, specs_are_written_as_xla_reads_them);
+    tcase_add_test(tcase, hlo_text_gets_its_shardings);
+    tcase_add_test(tcase, jax_gets_specs_and_operators_in_order);
+    tcase_add_test(tcase, torch_gets_placements_per_mesh_axis);
+    tcase_add_test(tcase, reports_count_a_shared_resharding_once);
+    tcase_add_test(tcase, memory_follows_the_operators);
+    suite_add_tcase(suite, tcase);
+    return xm_test_run(suite);
+}
