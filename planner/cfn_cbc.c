@@ -11,8 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-extern char **environ;
-
 enum { TIMES = 256 };
 
 /* Files of one run, in a directory of their own. */

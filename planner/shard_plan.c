@@ -11,8 +11,9 @@
 #include "planner/shard_network.h"
 #include "planner/shard_price.h"
 
-/* Smaller graphs are solved with every layer free. */
-enum { LAYERS_MATTER = 256 };
+/* Smaller graphs are solved with every layer free; under a limit, where the best plan treats layers
+ * differently more often, larger ones too. */
+enum { LAYERS_MATTER = 256, LAYERS_MATTER_LIMITED = 1024 };
 /* Time where none is given: to improve a plan, and to find one. */
 enum { QUICK_SECONDS = 1, PATIENT_SECONDS = 60 };
 /* The part of the time in which a plan is sought without the limit. */
@@ -346,7 +347,9 @@ xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_opt
         return xm_error_set(XM_ERR_UNSUPPORTED,
                             "the solver dp knows no memory limit; cfn and cbc do");
     }
-    used.every_layer = options->every_layer || ap_graph_ops(problem->params.graph) < LAYERS_MATTER;
+    used.every_layer = options->every_layer ||
+                       ap_graph_ops(problem->params.graph) <
+                           (options->memory_limit > 0 ? LAYERS_MATTER_LIMITED : LAYERS_MATTER);
     status = options->solver == AP_SHARD_CFN && options->memory_limit > 0
                  ? solve_limited(problem, &used, seconds, plan)
                  : solve_once(problem, &used, options->memory_limit > 0, seconds, plan);

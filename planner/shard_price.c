@@ -12,6 +12,9 @@ static const double first_part = 0.05, growth = 4;
 /* A plan that uses this part of the limit or more is not improved by lower prices. */
 static const double filled = 0.995;
 
+/* What a tensor's memory costs at most: more than any plan, and far from what is forbidden. */
+static const double dearest = 1e14;
+
 typedef struct moment {
     int op;
     double low, high, price; /* per byte: too low, enough (HUGE_VAL: not known), now */
@@ -55,7 +58,7 @@ static void set_prices(pricing_t *p)
         }
         for (size_t o = 0; o < options && price > 0; ++o) {
             if (p->priced.costs[at + o] < AP_CFN_INFINITE) {
-                p->priced.costs[at + o] += (int64_t)floor(price * row->bytes[o]);
+                p->priced.costs[at + o] += (int64_t)fmin(price * row->bytes[o], dearest);
             }
         }
     }

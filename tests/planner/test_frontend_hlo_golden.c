@@ -1,6 +1,6 @@
 /* Dumps of real training steps: Alpa's golden objectives, Megatron's pattern. */
 #include "planner/frontend_hlo.h"
-#include "planner/shard_problem.h"
+#include "planner/shard_plan.h"
 #include "xm_test.h"
 
 static const int shape_4x1[] = {4, 1}, shape_1x4[] = {1, 4};
@@ -89,10 +89,18 @@ static const struct {
 
 START_TEST(objectives_are_alpas)
 {
+    ap_shard_options_t options = AP_SHARD_OPTIONS_INIT;
+    ap_shard_plan_t *plan;
     solved_t s;
 
     solve(golden[_i].file, golden[_i].shape, golden[_i].force_data_parallel, &s);
     ck_assert_double_eq_tol(s.objective, golden[_i].objective, 1e-3 * golden[_i].objective);
+    /* And as autopar shard solves it. */
+    options.seconds = 60;
+    ck_assert_xm_ok(ap_shard_solve(s.problem, &options, &plan));
+    ck_assert_double_eq_tol(ap_shard_plan_result(plan)->objective, s.objective, 1e-6 * s.objective);
+    ck_assert(ap_shard_plan_result(plan)->optimal);
+    ap_shard_plan_destroy(plan);
     release(&s);
 }
 END_TEST
