@@ -160,7 +160,8 @@ xm_status_t rb_document_create(const rb_job_info_t *job, rb_document_t **documen
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the JSON report");
     }
     if (job->start != NULL) {
-        (void)json_object_set_new(created->root, "start", text_json(job->start));
+        (void)json_object_set_new(json_object_get(created->root, "config"), "start",
+                                  text_json(job->start));
     }
     *document = created;
     return XM_OK;

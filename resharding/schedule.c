@@ -10,9 +10,11 @@
 enum {
     NODE_BUDGET = 200000,
     LARGEST_CHUNK = 8 * 1024 * 1024, /* as much as an executor packs at once (execute.h) */
-    HOST_CHUNKS = 8,   /* chunks of slices that stay inside a host may be so much larger */
-    DFS_TASKS = 64,    /* `auto` does not ask dfs to order more than this */
-    CLOSE_ENOUGH = 200 /* `auto` stops at a schedule within bound / this of the bound */
+    HOST_CHUNKS = 8,    /* chunks of slices that stay inside a host may be so much larger */
+    DFS_TASKS = 64,     /* `auto` does not ask dfs to order more than this */
+    CLOSE_ENOUGH = 200, /* `auto` stops at a schedule within bound / this of the bound */
+    LARGE = 100000,     /* tasks times hosts, or … */
+    MANY_HOSTS = 32     /* … hosts from which on `auto` asks openshop late */
 };
 
 static const char *const scheduler_names[XM_SCHEDULER_COUNT] = {"naive",  "balance",  "dfs",
@@ -276,20 +278,28 @@ static xm_status_t make_or_fall_back(xm_scheduling_t *s, xm_scheduler_t schedule
     return status == XM_ERR_UNSUPPORTED ? make_draft(s, XM_SCHEDULER_GREEDY) : status;
 }
 
-/* Tries one after the other and keeps the best, the first of equals. openshop comes first: it says
- * who sends to whom at every moment, where the simulation must assume that of the others; of plans
- * with equal makespans its are the fastest on a real network (docs/results.md). */
+/*
+ * Tries one after the other and keeps the best, the first of equals. openshop comes first unless
+ * there is so much to plan that it would take long: it says who sends to whom at every moment,
+ * where the simulation must assume that of the others; of plans with equal makespans its are the
+ * fastest on a real network (docs/results.md).
+ */
 static xm_status_t choose_best(xm_scheduling_t *s)
 {
-    static const xm_scheduler_t candidates[] = {XM_SCHEDULER_OPENSHOP, XM_SCHEDULER_GREEDY,
-                                                XM_SCHEDULER_BALANCE, XM_SCHEDULER_DFS};
+    static const xm_scheduler_t quickest[] = {XM_SCHEDULER_BALANCE, XM_SCHEDULER_GREEDY,
+                                              XM_SCHEDULER_OPENSHOP, XM_SCHEDULER_DFS};
+    static const xm_scheduler_t steadiest[] = {XM_SCHEDULER_OPENSHOP, XM_SCHEDULER_GREEDY,
+                                               XM_SCHEDULER_BALANCE, XM_SCHEDULER_DFS};
+    int hosts = xm_network_hosts(s->params->network);
+    bool large = hosts > MANY_HOSTS || s->plan->task_count > LARGE / hosts;
+    const xm_scheduler_t *candidates = large ? quickest : steadiest;
     xm_plan_t *plan = s->plan;
     xm_draft_t best = {0};
     xm_scheduler_t chosen = candidates[0];
     int64_t makespan = INT64_MAX;
     xm_status_t status = XM_OK;
 
-    for (size_t c = 0; c < sizeof(candidates) / sizeof(candidates[0]); ++c) {
+    for (size_t c = 0; c < sizeof(quickest) / sizeof(quickest[0]); ++c) {
         if (makespan - plan->bound_ns <= plan->bound_ns / CLOSE_ENOUGH ||
             (candidates[c] == XM_SCHEDULER_DFS && plan->task_count > DFS_TASKS)) {
             break;

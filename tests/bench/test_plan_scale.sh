@@ -1,6 +1,6 @@
 #!/bin/sh
 # Planning stays small as devices grow: a 70B model between 512 and 512 hosts of 8 devices within 5 s and 2 GiB, and one
-# 2 GiB tensor within 1 ms. The limits are several times what is measured, so that only a change of order fails.
+# 2 GiB tensor within 5 ms. The limits are several times what is measured, so that only a change of order fails.
 set -u
 : "${PLAN_SCALE:?}" "${RESHARD_BENCH:?}"
 hosts=${XM_TEST_HOSTS:-512}
@@ -28,7 +28,7 @@ cat "$directory/cases"
 # The plan time stands between the scheduler and the bytes on the net.
 awk '$1 ~ /^nm[0-9]$/ {
         ++cases
-        for (i = 1; i < NF; ++i) if ($i ~ /^auto:/ && $(i + 1) > 1000) { print "FAILED: planned in " $(i + 1) " us: " $0; bad = 1 }
+        for (i = 1; i < NF; ++i) if ($i ~ /^auto:/ && $(i + 1) > 5000) { print "FAILED: planned in " $(i + 1) " us: " $0; bad = 1 }
         if ($NF > 1) { print "FAILED: " $NF " % above the bound: " $0; bad = 1 }
     }
     END { if (cases != 9) { print "FAILED: " cases " cases"; bad = 1 } exit bad }' "$directory/cases"

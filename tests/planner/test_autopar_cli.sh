@@ -198,7 +198,7 @@ bad "shard: hosts" "the 4 devices of mesh 4 do not spread evenly over 3 hosts" \
     "$AUTOPAR" shard mlp2 --mesh 4 --hosts 3
 bad "shard: dp and a limit" "the solver dp knows no memory limit" \
     "$AUTOPAR" shard mlp2 --mesh 4 --solver dp --memory-limit 1GiB
-bad "shard: micro-batches of a file" "--micro-batches and --optimizer are for built-in models" \
+bad "shard: micro-batches of a file" "--micro-batches and --optimizer are for models of which the training step is derived" \
     "$AUTOPAR" shard "$hlo/moe.hlo" --mesh 4 --micro-batches 2
 bad "shard: alpha" "--alpha: one number for each of the 2 mesh axes" \
     "$AUTOPAR" shard mlp2 --mesh 2x2 --alpha 1
