@@ -59,9 +59,9 @@ typedef struct xm_transport_ucx_params {
                             UCX chooses. Ranks may differ. */
     xm_counters_t *counters; /**< where to count, outlives the transport; NULL: nowhere */
     const int *job_rank;     /**< by rank: the peer's number there; NULL: its rank; not copied */
-    bool failover;     /**< several TCP NICs stand in for each other; ranks may differ */
-    double patience;   /**< seconds after which a NIC over which nothing passes is given up, if
-                            others still reach the peer */
+    bool failover;           /**< several TCP NICs stand in for each other; ranks may differ */
+    double patience; /**< seconds after which a NIC over which nothing passes is given up, if
+                          others still reach the peer */
 } xm_transport_ucx_params_t;
 
 #define XM_TRANSPORT_UCX_PARAMS_INIT                                                               \
