@@ -74,14 +74,15 @@ static bool has_capability(const xm_doctor_t *doctor, int bit)
 /* The right to lock memory counts in the first user namespace only, where all ids are mapped. */
 static bool may_lock_all(const xm_doctor_t *doctor)
 {
-    char map[128];
-    unsigned long long inside, outside, count;
+    char map[128], *at = map;
+    unsigned long long count = UINT32_MAX;
 
-    if (xm_doctor_read(doctor, map, sizeof(map), "/proc/self/uid_map") &&
-        sscanf(map, "%llu %llu %llu", &inside, &outside, &count) == 3 && count < UINT32_MAX) {
-        return false;
+    if (xm_doctor_read(doctor, map, sizeof(map), "/proc/self/uid_map")) {
+        (void)strtoull(at, &at, 10); /* first id inside, first id outside, how many */
+        (void)strtoull(at, &at, 10);
+        count = strtoull(at, &at, 10);
     }
-    return has_capability(doctor, CAP_IPC_LOCK);
+    return (count == 0 || count >= UINT32_MAX) && has_capability(doctor, CAP_IPC_LOCK);
 }
 
 static void check_locked_memory(xm_doctor_t *doctor)
