@@ -131,6 +131,15 @@ static xm_transport_t *open_transport(xm_bootstrap_t *bootstrap, placement_t pla
     return transport;
 }
 
+/* Between several NICs that stand in for each other nothing is sent that nobody takes: receives
+ * that were cancelled, or are of another length. */
+static bool carries_all(const run_t *run)
+{
+    return run->placement < TWO_NICS || run->placement >= RDMA_DEVICE ||
+           (strcmp(run->which->name, "length mismatch") != 0 &&
+            strncmp(run->which->name, "cancel", strlen("cancel")) != 0);
+}
+
 static int run_case(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     const run_t *run = arg;
@@ -146,7 +155,7 @@ static int run_case(const xm_job_env_t *env, int listen_fd, void *arg)
         barrier(&seat);
     }
     xm_transport_destroy(seat.transport);
-    conformance_check_counters(counters, true);
+    conformance_check_counters(counters, carries_all(run));
     xm_counters_destroy(counters);
     xm_bootstrap_destroy(bootstrap);
     return 0;
