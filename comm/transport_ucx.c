@@ -55,6 +55,10 @@ xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer)
             const char *tls = getenv("UCX_TLS");
 
             lane->ep = NULL;
+            if (peer->mail != NULL) {
+                xm_ucx_failover_broken(peer, i, status); /* other lanes may do */
+                continue;
+            }
             return xm_error_set(XM_ERR_UNREACHABLE, "rank %d: UCX has no path to rank %d: %s%s%s",
                                 peer->owner->base.rank, peer->rank, ucs_status_string(status),
                                 tls != NULL ? ", UCX_TLS=" : "", tls != NULL ? tls : "");
@@ -71,6 +75,7 @@ void xm_ucx_close_endpoints(xm_ucx_peer_t *peer, bool force)
     ucp_request_param_t param = {.op_attr_mask = force ? (uint32_t)UCP_OP_ATTR_FIELD_FLAGS : 0u,
                                  .flags = UCP_EP_CLOSE_FLAG_FORCE};
 
+    peer->connected = false; /* what comes while they close is not answered any more */
     for (int i = 0; i < peer->stripe.rails; ++i) {
         xm_ucx_lane_t *lane = &peer->lanes[i];
         ucs_status_ptr_t request;
@@ -89,7 +94,6 @@ void xm_ucx_close_endpoints(xm_ucx_peer_t *peer, bool force)
             lane->closing = request;
         }
     }
-    peer->connected = false;
 }
 
 void xm_ucx_retire_lane(xm_ucx_peer_t *peer, int lane)

@@ -466,12 +466,32 @@ static void forget_closes(xm_ucx_transport_t *self)
     }
 }
 
+/* Receives that nothing will come for do not keep what was sent from going out. */
+static void cancel_mail_receives(xm_ucx_peer_t *peer)
+{
+    xm_op_t *op = peer->in_flight.priv.next;
+
+    while (op != &peer->in_flight) {
+        xm_op_t *next = op->priv.next;
+
+        if (op->priv.kind == XM_UCX_RECEIVE) {
+            xm_ucx_inbox_cancel(peer->mail, op);
+        }
+        op = next;
+    }
+}
+
 /* Ends what is in flight, and lets UCX send what has ended here; true when it cannot. */
 static bool close_mail(xm_ucx_peer_t *peer, int64_t deadline)
 {
     xm_ucx_transport_t *self = peer->owner;
+    bool well = !peer->failed && !self->fenced, busy;
 
-    if (!peer->failed && !self->fenced && xm_ucx_ring_is_empty(&peer->in_flight)) {
+    if (well) {
+        cancel_mail_receives(peer);
+    }
+    busy = !xm_ucx_ring_is_empty(&peer->in_flight);
+    if (well && !busy) {
         while (xm_ucx_mail_has_parcels(peer->mail) && !peer->reported &&
                xm_transport_now(&self->base) < deadline) {
             if (xm_transport_progress(&self->base) == 0) {
@@ -480,7 +500,7 @@ static bool close_mail(xm_ucx_peer_t *peer, int64_t deadline)
         }
     }
     xm_ucx_abandon_ops(peer);
-    return xm_ucx_mail_has_parcels(peer->mail);
+    return busy || xm_ucx_mail_has_parcels(peer->mail);
 }
 
 /* Lets what was sent reach the peers (an endpoint with nothing in flight closes in order), and
@@ -494,10 +514,8 @@ static void close_all(xm_ucx_transport_t *self)
         bool busy;
 
         xm_ucx_cancel_receives(peer);
-        busy = !xm_ucx_ring_is_empty(&peer->in_flight) || peer->strays != NULL;
-        if (peer->mail != NULL) {
-            busy = close_mail(peer, deadline) || busy;
-        }
+        busy = peer->mail != NULL ? close_mail(peer, deadline)
+                                  : !xm_ucx_ring_is_empty(&peer->in_flight) || peer->strays != NULL;
         if (!xm_ucx_watches(peer) && busy) {
             xm_ucx_abandon(peer);
         } else if (!peer->failed) {

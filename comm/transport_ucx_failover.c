@@ -54,6 +54,9 @@ static void give_up(xm_ucx_mail_t *mail, int lane, const char *reason, ucs_statu
         xm_ucx_report(mail->peer, status);
         return;
     }
+    if (!mail->peer->connected && mail->next_number == 0 && mail->slot_count == 0) {
+        return; /* a peer that this rank has nothing to do with: the first frame will tell it */
+    }
     (void)snprintf(health->reason, sizeof(health->reason), "%s", reason);
     health->moved = xm_ucx_outbox_resend(mail, lane);
     xm_count_failover(xm_ucx_rail_of(mail->peer, lane)->counters);
@@ -90,6 +93,18 @@ static void say(xm_ucx_mail_t *mail)
     mail->unsaid = 0;
 }
 
+void xm_ucx_failover_learn(xm_ucx_mail_t *mail, unsigned dead)
+{
+    for (int lane = 0; lane < mail->peer->stripe.rails; ++lane) {
+        if ((dead >> lane & 1) != 0 && xm_ucx_mail_uses(mail, lane)) {
+            char reason[64];
+
+            (void)snprintf(reason, sizeof(reason), "rank %d says so", mail->peer->rank);
+            give_up(mail, lane, reason, UCS_ERR_CONNECTION_RESET);
+        }
+    }
+}
+
 void xm_ucx_failover_heard(xm_ucx_mail_t *mail, int lane, unsigned dead)
 {
     int64_t now = mail->peer->owner->clock;
@@ -102,13 +117,8 @@ void xm_ucx_failover_heard(xm_ucx_mail_t *mail, int lane, unsigned dead)
         if (health->asked_at != 0 && health->alone_at == 0) {
             health->alone_at = now;
         }
-        if ((dead >> other & 1) != 0 && xm_ucx_mail_uses(mail, other)) {
-            char reason[64];
-
-            (void)snprintf(reason, sizeof(reason), "rank %d says so", mail->peer->rank);
-            give_up(mail, other, reason, UCS_ERR_CONNECTION_RESET);
-        }
     }
+    xm_ucx_failover_learn(mail, dead);
     if (mail->unsaid != 0 && xm_ucx_mail_uses(mail, lane)) {
         say(mail);
     }
@@ -120,7 +130,7 @@ void xm_ucx_failover_broken(xm_ucx_peer_t *peer, int lane, ucs_status_t status)
 
     if (mail == NULL) {
         xm_ucx_report(peer, status);
-    } else if (xm_ucx_mail_uses(mail, lane)) {
+    } else if (xm_ucx_mail_uses(mail, lane) && !(peer->owner->closing && !peer->connected)) {
         mail->lanes[lane].error = status;
         if (mail->broken_at == 0) {
             mail->broken_at = xm_transport_now(&peer->owner->base);

@@ -134,12 +134,18 @@ static xm_ucx_parcel_t *take_parcel(xm_ucx_mail_t *mail, const xm_ucx_frame_t *f
     return parcel;
 }
 
+/* What it takes of the lane's room: small ones are not for nothing. */
+static size_t cost_of(const xm_ucx_parcel_t *parcel)
+{
+    return parcel->length + sizeof(*parcel);
+}
+
 static void forget_parcel(xm_ucx_parcel_t *parcel)
 {
     xm_ucx_mail_t *mail = parcel->mail;
 
     xm_ucx_link_remove(&parcel->link);
-    mail->lanes[parcel->lane].given -= parcel->length;
+    mail->lanes[parcel->lane].given -= cost_of(parcel);
     if (parcel->message != NULL) {
         --parcel->message->parcels;
     }
@@ -170,7 +176,7 @@ static void on_parcel_sent(void *request, ucs_status_t status, void *user_data)
     xm_ucx_health_t *lane = &mail->lanes[parcel->lane];
 
     ucp_request_free(request);
-    count_parcel(parcel, status == UCS_OK ? XM_OK : XM_ERR_IO);
+    count_parcel(parcel, xm_ucx_status(status, false));
     if (status != UCS_OK) {
         xm_ucx_failover_broken(mail->peer, parcel->lane, status);
     } else if (parcel->length > 0) {
@@ -203,7 +209,7 @@ static void post_parcel(xm_ucx_parcel_t *parcel, int index)
         param.datatype = self->parcel_type;
     }
     xm_ucx_link_append(&mail->lanes[index].posted, &parcel->link);
-    mail->lanes[index].given += parcel->length;
+    mail->lanes[index].given += cost_of(parcel);
     if (parcel->message != NULL) {
         ++parcel->message->parcels;
     }
@@ -328,16 +334,26 @@ static bool pump_chunk(xm_ucx_mail_t *mail)
     return true;
 }
 
+/* In destroy, after its endpoints have been closed: nothing may connect it again. */
+static bool is_closed(const xm_ucx_peer_t *peer)
+{
+    return peer->owner->closing && !peer->connected;
+}
+
 static void pump(xm_ucx_mail_t *mail)
 {
     xm_ucx_peer_t *peer = mail->peer;
 
-    if (peer->failed || peer->reported || peer->owner->fenced || mail->broken_at != 0) {
+    if (peer->failed || peer->reported || peer->owner->fenced || mail->broken_at != 0 ||
+        is_closed(peer)) {
         return;
     }
     if (!peer->connected && xm_ucx_connect(peer) < 0) {
         xm_ucx_report(peer, UCS_ERR_UNREACHABLE);
         return;
+    }
+    if (mail->broken_at != 0) {
+        return; /* a lane did not connect: first that is acted upon */
     }
     pump_answers(mail);
     while (!is_empty(&mail->starts) && pump_start(mail)) {
@@ -416,8 +432,12 @@ static ucs_status_t on_frame(void *arg, const void *header, size_t header_length
     }
     peer = &self->peers[frame.sender];
     lane = listener->rail - peer->rail;
-    if (peer->failed || peer->reported || lane >= peer->stripe.rails ||
-        !xm_ucx_mail_uses(peer->mail, lane)) {
+    if (peer->failed || peer->reported || lane >= peer->stripe.rails || is_closed(peer)) {
+        return UCS_OK;
+    }
+    if (!xm_ucx_mail_uses(peer->mail, lane)) {
+        /* Perhaps both sides have given up what the other one still uses. */
+        xm_ucx_failover_learn(peer->mail, frame.dead);
         return UCS_OK;
     }
     xm_ucx_failover_heard(peer->mail, lane, frame.dead);

@@ -54,7 +54,8 @@
 #include "comm/transport_ucx_frame.h"
 #include "comm/transport_ucx_private.h"
 
-/* COPIES: bytes of short messages that are kept for a peer although their sends have ended.
+/* COPIES: bytes of short messages, with what is known of them, that are kept for a peer although
+ * their sends have ended.
  * ROOM: bytes that UCX is given for a rail before it has sent them. */
 enum {
     XM_UCX_MAIL_EAGER = 20 * 1024,
@@ -227,6 +228,8 @@ void xm_ucx_inbox_clear(xm_ucx_mail_t *mail);
 
 /** A frame came by a lane that is in use, and told which ones its sender has given up. */
 void xm_ucx_failover_heard(xm_ucx_mail_t *mail, int lane, unsigned dead);
+/** The peer has given these lanes up. */
+void xm_ucx_failover_learn(xm_ucx_mail_t *mail, unsigned dead);
 /** UCX reports that a lane's connection is lost. */
 void xm_ucx_failover_broken(xm_ucx_peer_t *peer, int lane, ucs_status_t status);
 /** Acts on what was reported, on NICs that went down, and on silence; as often as progress is made,

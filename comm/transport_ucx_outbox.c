@@ -35,7 +35,8 @@ static void announce(xm_ucx_mail_t *mail, xm_ucx_outgoing_t *message)
 
 bool xm_ucx_outbox_copies(const xm_ucx_mail_t *mail, size_t length)
 {
-    return length < XM_UCX_MAIL_EAGER && mail->copies + length <= XM_UCX_MAIL_COPIES;
+    return length < XM_UCX_MAIL_EAGER &&
+           mail->copies + length + sizeof(xm_ucx_outgoing_t) <= XM_UCX_MAIL_COPIES;
 }
 
 static xm_status_t no_memory(const xm_ucx_mail_t *mail, xm_op_t *op)
@@ -74,7 +75,7 @@ xm_status_t xm_ucx_outbox_send(xm_ucx_mail_t *mail, xm_op_t *op, uint64_t tag, c
     if (op == NULL) {
         memcpy(message->copy, buffer, length);
         message->bytes = message->copy;
-        mail->copies += length;
+        mail->copies += length + sizeof(*message);
     } else {
         op->priv.handle = message;
     }
@@ -96,7 +97,7 @@ static void drop(xm_ucx_mail_t *mail, xm_ucx_outgoing_t *message)
         xm_ucx_link_remove(&message->ready);
     }
     if (message->copy != NULL) {
-        mail->copies -= message->length;
+        mail->copies -= message->length + sizeof(*message);
     }
     free(message->copy);
     free(message);
