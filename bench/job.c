@@ -248,14 +248,16 @@ static xm_status_t run(job_t *job, xm_status_t parsed)
     return status == XM_OK ? run_cases(job) : status;
 }
 
-/* True on the lowest rank that is alive as far as is known: it speaks for all. A rank 0 that gave
- * up is not dead, it has spoken. */
+/* Rank 0 speaks for all, and rank 1 where rank 0 is known to be gone. A rank 0 that gave up is not
+ * gone, it has spoken; one that others take for gone, since the way to them is cut, speaks, too. */
 static bool speaks(xm_worker_t *worker)
 {
     int failed = -1;
-    bool died = xm_bootstrap_poll(xm_worker_bootstrap(worker), &failed) == XM_ERR_PEER_DIED;
 
-    return xm_worker_rank(worker) == (died && failed == 0 ? 1 : 0);
+    return xm_worker_rank(worker) == 0 ||
+           (xm_worker_rank(worker) == 1 &&
+            xm_bootstrap_poll(xm_worker_bootstrap(worker), &failed) == XM_ERR_PEER_DIED &&
+            failed == 0);
 }
 
 /* Before there is a worker nobody knows who else is alive: rank 0 speaks, rank 1 in case it is rank
