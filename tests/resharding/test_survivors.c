@@ -194,7 +194,8 @@ static int run_too_late(const xm_job_env_t *env, int listen_fd, void *arg)
     params.timeout = DEADLINE_S;
     local_expect_ok(xm_worker_create(env, &params, &worker));
     prepare(worker, 7, &reshard);
-    /* Nobody is preparing any more when rank 1 leaves it; others may leave it because of the abort. */
+    /* Nobody is preparing any more when rank 1 leaves it; others may leave it because of the abort.
+     */
     (void)xm_bootstrap_barrier(xm_worker_bootstrap(worker), DEADLINE_S);
     if (env->rank == 1) {
         local_expect_ok(xm_group_abort(worker, "the disk is full"));
