@@ -70,6 +70,8 @@ bad "simulate: numbers" "interleaved needs micro-batches in multiples of the 2 d
     "$AUTOPAR" simulate "$plan" --schedule interleaved --micro-batches 3
 good "plan --schedule auto" '"kind": "' "$AUTOPAR" plan --model gpt-125m --cluster "$cluster" \
     --global-batch 32 --micro-batches 8 --stages 2 --schedule auto --json
+good "plan --schedule pipedream-2bw" "schedule pipedream-2bw" "$AUTOPAR" plan --model gpt-125m \
+    --cluster "$cluster" --global-batch 32 --stages 2 --schedule pipedream-2bw
 bad "plan: schedule" "autopar simulate shows" "$AUTOPAR" plan --model gpt-125m --cluster "$cluster" \
     --schedule chimera
 
