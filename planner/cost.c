@@ -70,6 +70,12 @@ void ap_cost_model_destroy(ap_cost_model_t *model)
     free(model);
 }
 
+/* What leaves one host at once over an axis. */
+typedef struct flows {
+    int ring;    /* links between ring neighbours */
+    int64_t all; /* pairs of a group */
+} flows_t;
+
 /* Device `steps` further along an axis of that stride, around the ring. */
 static int neighbour(int device, int stride, int size, int steps)
 {
@@ -78,35 +84,48 @@ static int neighbour(int device, int stride, int size, int steps)
     return device + ((position + steps) % size - position) * stride;
 }
 
-/* Counts which links of an axis stay in a host and which leave it. */
+/* Devices of a group that share a host with its member `device`, from that member on: members are
+ * in the order of their hosts. */
+static int run_of(const ap_cost_mesh_t *mesh, int device, int stride, int size)
+{
+    int rest = size - device / stride % size;
+    int fit = (mesh->devices - 1 - device % mesh->devices) / stride + 1;
+
+    return fit < rest ? fit : rest;
+}
+
+/* Counts which links of an axis stay in a host and which leave it, a group's run of members on a
+ * host at a time: large meshes have too many pairs to look at each. */
 static xm_status_t place_axis(ap_cost_mesh_t *mesh, int axis, int stride)
 {
     ap_cost_axis_t *on = &mesh->axis[axis];
-    int *ring = calloc((size_t)mesh->hosts * 2, sizeof(int));
-    int *all = ring + mesh->hosts;
+    flows_t *of = calloc((size_t)mesh->hosts, sizeof(*of));
 
-    if (ring == NULL) {
+    if (of == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a mesh of %d hosts", mesh->hosts);
     }
-    for (int d = 0; d < mesh->hosts * mesh->devices && on->size > 1; ++d) {
-        int host = d / mesh->devices, far = 0;
+    for (int first = 0; first < mesh->hosts * mesh->devices && on->size > 1; ++first) {
+        int run;
 
-        for (int k = 1; k < on->size; ++k) {
-            far += neighbour(d, stride, on->size, k) / mesh->devices != host;
+        if (first / stride % on->size != 0) {
+            continue;
         }
-        if (neighbour(d, stride, on->size, 1) / mesh->devices != host) {
-            ++ring[host];
-        } else {
-            on->inside = true;
+        for (int k = 0; k < on->size; k += run) {
+            int device = first + k * stride, host = device / mesh->devices, far;
+
+            run = run_of(mesh, device, stride, on->size);
+            far = on->size - run;
+            of[host].ring += far > 0;
+            of[host].all += (int64_t)run * far;
+            on->inside = on->inside || run > 1;
+            on->far_peers = far > on->far_peers ? far : on->far_peers;
         }
-        all[host] += far;
-        on->far_peers = far > on->far_peers ? far : on->far_peers;
     }
     for (int h = 0; h < mesh->hosts; ++h) {
-        on->ring_flows = ring[h] > on->ring_flows ? ring[h] : on->ring_flows;
-        on->all_to_all_flows = all[h] > on->all_to_all_flows ? all[h] : on->all_to_all_flows;
+        on->ring_flows = of[h].ring > on->ring_flows ? of[h].ring : on->ring_flows;
+        on->all_to_all_flows = of[h].all > on->all_to_all_flows ? of[h].all : on->all_to_all_flows;
     }
-    free(ring);
+    free(of);
     return XM_OK;
 }
 

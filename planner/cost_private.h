@@ -12,10 +12,10 @@ struct ap_cost_model {
 /* How the devices of one axis lie on the hosts. */
 typedef struct ap_cost_axis {
     int size;
-    bool inside;          /* some ring neighbours share a host */
-    int ring_flows;       /* ring links that leave one host at once, over all rings of the axis */
-    int far_peers;        /* most peers of a device that are on other hosts */
-    int all_to_all_flows; /* pairs that leave one host, over all groups of the axis */
+    bool inside;    /* some ring neighbours share a host */
+    int ring_flows; /* ring links that leave one host at once, over all rings of the axis */
+    int far_peers;  /* most peers of a device that are on other hosts */
+    int64_t all_to_all_flows; /* pairs that leave one host, over all groups of the axis */
     /* Measured curves of the axis by xm_collective_t, borrowed from the profile; NULL: none. */
     const xm_collective_curve_t *measured[XM_COLLECTIVE_COUNT];
 } ap_cost_axis_t;

@@ -8,11 +8,11 @@
 
 /* Seconds until `messages` messages of `bytes`, of which `flows` share a host's NICs, are across.
  */
-static double across(const xm_cluster_profile_t *profile, int messages, int flows, double bytes)
+static double across(const xm_cluster_profile_t *profile, int messages, int64_t flows, double bytes)
 {
     double alone = messages * xm_cluster_profile_seconds(profile, XM_LINK_INTER_HOST, bytes);
     double shared = xm_cluster_profile_latency(profile, XM_LINK_INTER_HOST) +
-                    flows * bytes / xm_cluster_profile_nic_bandwidth(profile);
+                    (double)flows * bytes / xm_cluster_profile_nic_bandwidth(profile);
 
     return fmax(alone, shared);
 }

@@ -59,11 +59,25 @@ static bool is_file(const char *name)
     return strchr(name, '/') != NULL || (stat(name, &about) == 0 && S_ISREG(about.st_mode));
 }
 
+/* Hands out a graph of which every operator has a rule, with an empty list of notes if asked. */
+static xm_status_t hand_out(ap_graph_t *made, ap_graph_t **graph, ap_frontend_notes_t **notes)
+{
+    xm_status_t status = notes != NULL ? ap_frontend_notes_create(notes) : XM_OK;
+
+    if (status == XM_OK) {
+        *graph = made;
+    } else {
+        ap_graph_destroy(made);
+    }
+    return status;
+}
+
 static xm_status_t load_file(const char *path, const ap_frontend_params_t *params,
                              ap_graph_t **graph, ap_frontend_notes_t **notes)
 {
     ap_onnx_params_t onnx = AP_ONNX_PARAMS_INIT;
     file_kind_t kind = FILE_ONNX;
+    ap_graph_t *made;
     xm_status_t status = look_into(path, &kind);
 
     if (status != XM_OK) {
@@ -87,20 +101,15 @@ static xm_status_t load_file(const char *path, const ap_frontend_params_t *param
     if (kind == FILE_HLO) {
         return ap_hlo_from_file(path, graph, notes);
     }
-    status = ap_json_from_file(path, graph);
-    if (status == XM_OK && notes != NULL) {
-        status = ap_frontend_notes_create(notes);
-        if (status != XM_OK) {
-            ap_graph_destroy(*graph);
-        }
-    }
-    return status;
+    status = ap_json_from_file(path, &made);
+    return status == XM_OK ? hand_out(made, graph, notes) : status;
 }
 
 xm_status_t ap_frontend_load(const char *model, const ap_frontend_params_t *params,
                              ap_graph_t **graph, ap_frontend_notes_t **notes)
 {
     ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
+    ap_graph_t *made;
     xm_status_t status;
 
     if (is_file(model)) {
@@ -115,14 +124,18 @@ xm_status_t ap_frontend_load(const char *model, const ap_frontend_params_t *para
     zoo.hidden = params->hidden;
     zoo.layers = params->layers;
     zoo.sequence = params->sequence;
-    status = ap_zoo_create(model, &zoo, graph);
-    if (status == XM_OK && notes != NULL) {
-        status = ap_frontend_notes_create(notes);
-        if (status != XM_OK) {
-            ap_graph_destroy(*graph);
+    status = ap_zoo_create(model, &zoo, &made);
+    return status == XM_OK ? hand_out(made, graph, notes) : status;
+}
+
+const char *ap_frontend_untrainable(const ap_graph_t *graph)
+{
+    for (int o = 0; o < ap_graph_ops(graph); ++o) {
+        if (ap_graph_op(graph, o)->phase != AP_PHASE_FORWARD) {
+            return "holds its whole step";
         }
     }
-    return status;
+    return ap_graph_loss(graph, NULL) < 0 ? "names no loss to derive a step from" : NULL;
 }
 
 xm_status_t ap_frontend_train(ap_optimizer_t optimizer, ap_graph_t **graph)
@@ -130,13 +143,8 @@ xm_status_t ap_frontend_train(ap_optimizer_t optimizer, ap_graph_t **graph)
     ap_graph_t *training;
     xm_status_t status;
 
-    if (ap_graph_loss(*graph, NULL) < 0) {
+    if (ap_frontend_untrainable(*graph) != NULL) {
         return XM_OK;
-    }
-    for (int o = 0; o < ap_graph_ops(*graph); ++o) {
-        if (ap_graph_op(*graph, o)->phase != AP_PHASE_FORWARD) {
-            return XM_OK;
-        }
     }
     status = ap_training_expand(*graph, optimizer, &training);
     if (status == XM_OK) {

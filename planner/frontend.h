@@ -42,6 +42,9 @@ typedef struct ap_frontend_params {
 XM_API xm_status_t ap_frontend_load(const char *model, const ap_frontend_params_t *params,
                                     ap_graph_t **graph, ap_frontend_notes_t **notes);
 
+/** Why no training step is derived from a graph, in words that follow its name; NULL: one is. */
+XM_API const char *ap_frontend_untrainable(const ap_graph_t *graph);
+
 /** Replaces a forward graph that names a loss by its training step; others stay as they are. */
 XM_API xm_status_t ap_frontend_train(ap_optimizer_t optimizer, ap_graph_t **graph);
 

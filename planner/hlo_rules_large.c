@@ -343,12 +343,15 @@ void hlo_rules_reshape(hlo_rule_t *rule)
     int from[2] = {0, 0}, to[2];
 
     rule->kind = AP_OP_RESHAPE;
-    if (rule->operands != 1 || rule->type[0]->empty || rule->type[1]->empty) {
+    if (rule->operands != 1) {
         return;
     }
     if (hlo_type_elements(rule->type[0]) != hlo_type_elements(rule->type[1])) {
         hlo_rule_fail(rule, "%.0f elements do not make %.0f", hlo_type_elements(rule->type[0]),
                       hlo_type_elements(rule->type[1]));
+        return;
+    }
+    if (rule->type[0]->empty || rule->type[1]->empty) {
         return;
     }
     /* Smallest runs of dimensions with equal products; a dimension of 1 stands alone. */

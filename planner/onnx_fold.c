@@ -203,6 +203,9 @@ static bool fold_elementwise(onnx_node_t *n, int64_t elements)
 /* Operators after which the same elements stand in the same order. */
 static bool fold_same(onnx_node_t *n, int64_t elements)
 {
+    if (onnx_elements(&n->read[0]->type) != elements) {
+        return false;
+    }
     memcpy(n->numbers, n->read[0]->numbers, (size_t)elements * sizeof(double));
     return true;
 }

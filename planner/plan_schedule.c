@@ -328,6 +328,15 @@ xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, a
     if (status != XM_OK) {
         return status;
     }
+    /* No fault of the caller's: with more micro-batches there can be one. */
+    if (kind == AP_SCHEDULE_PIPEDREAM_2BW &&
+        ap_plan_info(plan)->micro_batches < ap_plan_stages(plan)) {
+        return xm_error_set(XM_ERR_NO_SOLUTION,
+                            "%s: two versions of the parameters need at least as many "
+                            "micro-batches as stages: %" PRId64 " for %d",
+                            ap_schedule_name(kind), ap_plan_info(plan)->micro_batches,
+                            ap_plan_stages(plan));
+    }
     simulation.kind = kind;
     status = ap_plan_simulate(plan, &simulation, &schedule, &run);
     if (status == XM_OK) {

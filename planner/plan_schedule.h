@@ -50,7 +50,8 @@ XM_API xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind);
 /**
  * The same plan under another schedule: its step time from the simulation, its micro-batches in
  * flight from the list. XM_ERR_NO_SOLUTION when a stage then needs more memory than the plan's
- * limit; the sentence says which, and how much. pipedream-2bw's second version of the parameters is
+ * limit, the sentence says which, and how much; or when pipedream-2bw has fewer micro-batches than
+ * stages. pipedream-2bw's second version of the parameters is
  * charged as half of the state.
  */
 XM_API xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind,

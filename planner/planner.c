@@ -194,7 +194,10 @@ static xm_status_t keep_if_best(run_t *run, ap_planner_case_t *one,
     if (status != XM_OK) {
         return status;
     }
-    if (plan != NULL && (best == NULL || ap_plan_info(plan)->step < ap_plan_info(best)->step)) {
+    if (plan == NULL) { /* refused by its schedule: no bound for the others */
+        return XM_OK;
+    }
+    if (best == NULL || ap_plan_info(plan)->step < ap_plan_info(best)->step) {
         run->result.plan = plan;
         plan = best;
     }
@@ -348,7 +351,7 @@ xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_
     if (status == XM_OK) {
         status = try_all(&run);
     }
-    if (status == XM_OK && run.result.plan == NULL && !isinf(run.best)) {
+    if (status == XM_OK && run.result.plan == NULL && run.refused[0] != '\0') {
         status = xm_error_set(XM_ERR_NO_SOLUTION, "%s fits under 1f1b only; %s", params->model,
                               run.refused);
     } else if (status == XM_OK && run.result.plan == NULL) {

@@ -148,7 +148,10 @@ static xm_status_t run(const char *model, const import_options_t *o)
     params.dims = o->dims.items;
     params.dim_count = o->dims.count;
     status = ap_frontend_load(model, &params, &graph, &notes);
-    if (status == XM_OK && o->training != TRAINING_NONE) {
+    if (status == XM_OK && o->training != TRAINING_NONE && ap_frontend_untrainable(graph) != NULL) {
+        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "--training: %s %s", model,
+                              ap_frontend_untrainable(graph));
+    } else if (status == XM_OK && o->training != TRAINING_NONE) {
         status = ap_frontend_train(
             o->training == TRAINING_ADAM ? AP_OPTIMIZER_ADAM : AP_OPTIMIZER_SGD, &graph);
     }

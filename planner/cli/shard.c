@@ -376,7 +376,7 @@ static xm_status_t make_training_graph(const char *name, const shard_options_t *
     ap_optimizer_t optimizer =
         o->optimizer == OPTIMIZER_ADAM ? AP_OPTIMIZER_ADAM : AP_OPTIMIZER_SGD;
     ap_frontend_params_t params = AP_FRONTEND_PARAMS_INIT;
-    const ap_graph_t *loaded;
+    const char *untrainable;
     xm_status_t status;
 
     params.batch = o->batch;
@@ -387,16 +387,18 @@ static xm_status_t make_training_graph(const char *name, const shard_options_t *
     if (status != XM_OK) {
         return status;
     }
-    loaded = *graph;
-    status = ap_frontend_train(optimizer, graph);
-    if (status == XM_OK && *graph != loaded) {
-        *state_bytes = state_bytes_of(*graph, optimizer);
-    } else if (status == XM_OK && (o->micro_batches != 0 || o->optimizer != OPTIMIZER_SGD)) {
+    untrainable = ap_frontend_untrainable(*graph);
+    if (untrainable == NULL) {
+        status = ap_frontend_train(optimizer, graph);
+        if (status == XM_OK) {
+            *state_bytes = state_bytes_of(*graph, optimizer);
+        }
+    } else if (o->micro_batches != 0 || o->optimizer != OPTIMIZER_SGD) {
         status =
             xm_error_set(XM_ERR_INVALID_ARGUMENT,
                          "--micro-batches and --optimizer are for models of which the training "
-                         "step is derived; %s holds its whole step",
-                         name);
+                         "step is derived; %s %s",
+                         name, untrainable);
     }
     return status;
 }

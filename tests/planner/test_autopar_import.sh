@@ -88,6 +88,15 @@ bad "dimension without size" "--dim: 'batch' is not NAME=SIZE" \
 bad "dimension of HLO" "to ONNX models only" \
     "$AUTOPAR" import "$fixtures/hlo/convnet.hlo" --dim batch=8
 bad "batch of a file" "are for built-in models" "$AUTOPAR" import "$fixtures/hlo/convnet.hlo" --batch 8
+tr -d "\n" <"$fixtures/graph/mlp2.json" | sed "s/, *\"loss\": {[^}]*}//" >"$work/forward.json"
+bad "training of a step" "--training: $work/step.json holds its whole step" \
+    "$AUTOPAR" import "$work/step.json" --training adam
+bad "training without a loss" "--training: $work/forward.json names no loss to derive a step from" \
+    "$AUTOPAR" import "$work/forward.json" --training adam
+bad "optimizer of a step" "the training step is derived; $work/step.json holds its whole step" \
+    "$AUTOPAR" shard "$work/step.json" --mesh 2x2 --optimizer adam
+bad "optimizer without a loss" "$work/forward.json names no loss to derive a step from" \
+    "$AUTOPAR" shard "$work/forward.json" --mesh 2x2 --optimizer adam
 head -c 300 "$fixtures/onnx/block.onnx" >"$work/cut.onnx"
 bad "cut ONNX" "cut.onnx: byte " "$AUTOPAR" shard "$work/cut.onnx" --mesh 2x2
 head -c 300 "$work/step.json" >"$work/cut.json"

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "planner/cost.h"
+#include "planner/cost_private.h"
 #include "planner/reshard_memo.h"
 
 static ap_cost_mesh_t *alpa_mesh(ap_cost_model_t **model, int d0, int d1)
@@ -325,6 +326,88 @@ START_TEST(compute_is_a_roofline_and_explains_itself)
 }
 END_TEST
 
+/* What one axis of a mesh is, counted pair by pair. */
+static void check_axis(const ap_cost_mesh_t *mesh, int axis, int stride)
+{
+    const ap_cost_axis_t *on = &mesh->axis[axis];
+    int ring[8] = {0}, all[8] = {0}, most_ring = 0, most_all = 0, most_far = 0;
+    bool inside = false;
+
+    for (int d = 0; d < mesh->hosts * mesh->devices && on->size > 1; ++d) {
+        int position = d / stride % on->size, far = 0;
+
+        for (int k = 1; k < on->size; ++k) {
+            int peer = d + ((position + k) % on->size - position) * stride;
+            bool leaves = peer / mesh->devices != d / mesh->devices;
+
+            far += leaves;
+            ring[d / mesh->devices] += k == 1 && leaves;
+            inside = inside || (k == 1 && !leaves);
+        }
+        all[d / mesh->devices] += far;
+        most_far = far > most_far ? far : most_far;
+    }
+    for (int h = 0; h < mesh->hosts; ++h) {
+        most_ring = ring[h] > most_ring ? ring[h] : most_ring;
+        most_all = all[h] > most_all ? all[h] : most_all;
+    }
+    ck_assert_int_eq(on->inside, inside);
+    ck_assert_int_eq(on->ring_flows, most_ring);
+    ck_assert_int_eq(on->far_peers, most_far);
+    ck_assert_int_eq(on->all_to_all_flows, most_all);
+}
+
+START_TEST(links_are_counted_as_if_one_by_one)
+{
+    static const int devices[] = {4, 8, 12, 18, 24};
+    ap_alpa_params_t params = AP_ALPA_PARAMS_INIT;
+    ap_cost_model_t *model;
+    ap_cost_mesh_t *mesh;
+    int meshes = 0;
+
+    ck_assert_xm_ok(ap_cost_model_create_alpa(&params, &model));
+    for (size_t i = 0; i < sizeof(devices) / sizeof(devices[0]); ++i) {
+        for (int hosts = 1; hosts <= 8; ++hosts) {
+            for (int a = 1; a <= devices[i]; ++a) {
+                for (int b = 1; a * b <= devices[i]; ++b) {
+                    const int shape[] = {a, b, devices[i] / a / b};
+
+                    if (devices[i] % hosts != 0 || devices[i] % (a * b) != 0) {
+                        continue;
+                    }
+                    ck_assert_xm_ok(
+                        ap_cost_mesh_create(model, hosts, devices[i] / hosts, shape, 3, &mesh));
+                    check_axis(mesh, 0, shape[1] * shape[2]);
+                    check_axis(mesh, 1, shape[2]);
+                    check_axis(mesh, 2, 1);
+                    ap_cost_mesh_destroy(mesh);
+                    ++meshes;
+                }
+            }
+        }
+    }
+    ck_assert_int_gt(meshes, 200);
+    ap_cost_model_destroy(model);
+}
+END_TEST
+
+/* A million devices have 10^12 pairs: counted one by one, this would not end. */
+START_TEST(large_meshes_are_made_at_once)
+{
+    const int shape[] = {1 << 20};
+    ap_alpa_params_t params = AP_ALPA_PARAMS_INIT;
+    ap_cost_model_t *model;
+    ap_cost_mesh_t *mesh;
+
+    ck_assert_xm_ok(ap_cost_model_create_alpa(&params, &model));
+    ck_assert_xm_ok(ap_cost_mesh_create(model, 2, 1 << 19, shape, 1, &mesh));
+    ck_assert_int_eq(mesh->axis[0].far_peers, 1 << 19);
+    ck_assert_int_eq(mesh->axis[0].all_to_all_flows, (int64_t)1 << 38);
+    ap_cost_mesh_destroy(mesh);
+    ap_cost_model_destroy(model);
+}
+END_TEST
+
 START_TEST(bad_meshes_are_refused)
 {
     xm_cluster_profile_t *profile = fixture_profile();
@@ -365,6 +448,8 @@ int main(void)
     tcase_add_test(tcase, measured_collectives_say_so);
     tcase_add_test(tcase, devices_of_a_host_share_its_fabric);
     tcase_add_test(tcase, compute_is_a_roofline_and_explains_itself);
+    tcase_add_test(tcase, links_are_counted_as_if_one_by_one);
+    tcase_add_test(tcase, large_meshes_are_made_at_once);
     tcase_add_test(tcase, bad_meshes_are_refused);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);

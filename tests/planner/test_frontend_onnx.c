@@ -247,6 +247,25 @@ START_TEST(shapes_are_folded)
 }
 END_TEST
 
+/* Of nothing, everything is known, but it does not become something. */
+START_TEST(an_empty_list_is_not_reshaped_to_a_full_one)
+{
+    ap_graph_t *graph = NULL;
+    static model_t m;
+
+    begin(&m);
+    input(&m, "x", 4, 24);
+    (void)weight(&m, "empty", 0, -1);
+    m.tensor[0].data_type = ONNX__TENSOR_PROTO__DATA_TYPE__INT64;
+    integers(&m, "to", 4096, INT64_MIN);
+    (void)node(&m, "Reshape", "list", "empty", "to");
+    (void)node(&m, "Reshape", "y", "x", "list");
+    ck_assert_xm_fails(read_with(&m, NULL, &graph, NULL), XM_ERR_PARSE,
+                       "node 0 'list' (Reshape): 0 elements do not make 4096");
+    ck_assert_ptr_null(graph);
+}
+END_TEST
+
 START_TEST(unknown_operators_are_listed_and_whole)
 {
     ap_frontend_notes_t *notes;
@@ -570,6 +589,7 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, a_layer_is_read);
     tcase_add_test(tcase, shapes_are_folded);
+    tcase_add_test(tcase, an_empty_list_is_not_reshaped_to_a_full_one);
     tcase_add_test(tcase, unknown_operators_are_listed_and_whole);
     tcase_add_test(tcase, bad_models_are_refused_by_node);
     tcase_add_test(tcase, functions_are_looked_through);

@@ -166,6 +166,34 @@ START_TEST(memory_decides_with_a_sentence)
 }
 END_TEST
 
+/* Too few micro-batches are no plan, and the search goes on with more of them. */
+START_TEST(pipedream_2bw_takes_enough_micro_batches)
+{
+    static const int64_t two[] = {2}, both[] = {2, 16};
+    xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 64e9);
+    ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
+    ap_planner_result_t result;
+
+    params.model = "gpt-125m";
+    params.profile = profile;
+    params.global_batch = 64;
+    params.min_stages = 4;
+    params.max_stages = 4;
+    params.schedule = "pipedream-2bw";
+    params.micro_batches = two;
+    params.micro_batch_count = 1;
+    ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_NO_SOLUTION,
+                       "need at least as many micro-batches as stages: 2 for 4");
+    params.micro_batches = both;
+    params.micro_batch_count = 2;
+    ck_assert_xm_ok(ap_planner_run(&params, &result));
+    ck_assert_str_eq(ap_plan_info(result.plan)->schedule, "pipedream-2bw");
+    ck_assert_int_eq(ap_plan_info(result.plan)->micro_batches, 16);
+    ap_planner_result_clear(&result);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
 /* Prices taken anew on the profile that the plan was made with are the plan's own. */
 START_TEST(reshardings_are_priced_on_the_profile)
 {
@@ -260,6 +288,7 @@ int main(void)
     tcase_add_test(unit, activations_in_flight_follow_the_schedule);
     tcase_add_test(unit, the_fastest_schedule_that_fits_is_chosen);
     tcase_add_test(unit, memory_decides_with_a_sentence);
+    tcase_add_test(unit, pipedream_2bw_takes_enough_micro_batches);
     tcase_add_test(unit, reshardings_are_priced_on_the_profile);
     tcase_add_test(unit, timelines_are_written);
     suite_add_tcase(suite, unit);
