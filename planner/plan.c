@@ -9,7 +9,6 @@
 #include <xxhash.h>
 
 #include "planner/plan_private.h"
-#include "planner/plan_schedule.h"
 
 static xm_status_t check_times(const char *place, const double *seconds, int count)
 {
@@ -185,6 +184,12 @@ static xm_status_t check_info(const ap_plan_t *plan)
                             plan->stage_count, plan->boundary_count);
     }
     return check_times("predicted", times, sizeof(times) / sizeof(times[0]));
+}
+
+bool ap_plan_can_have(ap_schedule_kind_t kind)
+{
+    return kind != AP_SCHEDULE_INTERLEAVED && kind != AP_SCHEDULE_CHIMERA &&
+           kind != AP_SCHEDULE_TERAPIPE;
 }
 
 xm_status_t ap_plan_check(const ap_plan_t *plan)

@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "comm/status.h"
+#include "planner/pipeline_schedule.h"
 #include "planner/spec.h"
 
 typedef struct ap_plan ap_plan_t;
@@ -159,5 +160,8 @@ XM_API const char *ap_plan_digest(const ap_plan_t *plan);
 
 /** NULL is accepted. */
 XM_API void ap_plan_destroy(ap_plan_t *plan);
+
+/** Whether a plan can say how a schedule of this kind places its layers: one stage on a device. */
+XM_API bool ap_plan_can_have(ap_schedule_kind_t kind);
 
 #endif

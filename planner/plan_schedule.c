@@ -228,12 +228,6 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
     return status;
 }
 
-bool ap_plan_can_have(ap_schedule_kind_t kind)
-{
-    return kind != AP_SCHEDULE_INTERLEAVED && kind != AP_SCHEDULE_CHIMERA &&
-           kind != AP_SCHEDULE_TERAPIPE;
-}
-
 xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind)
 {
     return ap_plan_can_have(kind)

@@ -42,9 +42,7 @@ typedef struct ap_plan_simulation {
 XM_API xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *simulation,
                                     ap_schedule_t **schedule, ap_pipeline_run_t **run);
 
-/** Whether a plan can say how a schedule of this kind places its layers: one stage on a device. */
-XM_API bool ap_plan_can_have(ap_schedule_kind_t kind);
-/** The same with a sentence: XM_ERR_UNSUPPORTED. */
+/** ap_plan_can_have() with a sentence: XM_ERR_UNSUPPORTED. */
 XM_API xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind);
 
 /**
