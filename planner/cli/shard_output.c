@@ -1,11 +1,10 @@
 #include "planner/cli/shard_output.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "comm/text.h"
+#include "planner/cli/output_file.h"
 #include "planner/export_hlo.h"
 #include "planner/export_jax.h"
 #include "planner/export_torch.h"
@@ -27,42 +26,25 @@ typedef struct export_job {
     const ap_frontend_notes_t *notes;
 } export_job_t;
 
-static xm_status_t write_jax(const export_job_t *job, FILE *stream)
+static xm_status_t put_jax(const void *context, FILE *stream)
 {
+    const export_job_t *job = context;
+
     return ap_export_jax(job->solution, job->notes, stream);
 }
 
-static xm_status_t write_hlo(const export_job_t *job, FILE *stream)
+static xm_status_t put_hlo(const void *context, FILE *stream)
 {
+    const export_job_t *job = context;
+
     return ap_export_hlo_file(job->solution, job->notes, job->model, stream);
 }
 
-static xm_status_t write_torch(const export_job_t *job, FILE *stream)
+static xm_status_t put_torch(const void *context, FILE *stream)
 {
+    const export_job_t *job = context;
+
     return ap_export_torch(job->solution, stream);
-}
-
-static xm_status_t write_file(const export_job_t *job, const char *path,
-                              xm_status_t (*write)(const export_job_t *job, FILE *stream))
-{
-    FILE *stream;
-    xm_status_t status;
-    bool failed;
-
-    if (path == NULL) {
-        return XM_OK;
-    }
-    stream = fopen(path, "wb");
-    if (stream == NULL) {
-        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    }
-    status = write(job, stream);
-    failed = ferror(stream) != 0;
-    failed = fclose(stream) != 0 || failed;
-    if (status == XM_OK && failed) {
-        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    }
-    return status;
 }
 
 xm_status_t ap_shard_files_write(const ap_shard_files_t *files, const char *model,
@@ -76,13 +58,16 @@ xm_status_t ap_shard_files_write(const ap_shard_files_t *files, const char *mode
         status = ap_memory_curve_plot(curve, solution->graph, ap_graph_name(solution->graph),
                                       files->plot);
     }
-    if (status == XM_OK) {
-        status = write_file(&job, files->jax, write_jax);
+    if (status == XM_OK && files->jax != NULL) {
+        status = ap_output_file_write(files->jax, put_jax, &job);
     }
-    if (status == XM_OK) {
-        status = write_file(&job, files->hlo, write_hlo);
+    if (status == XM_OK && files->hlo != NULL) {
+        status = ap_output_file_write(files->hlo, put_hlo, &job);
     }
-    return status == XM_OK ? write_file(&job, files->torch, write_torch) : status;
+    if (status == XM_OK && files->torch != NULL) {
+        status = ap_output_file_write(files->torch, put_torch, &job);
+    }
+    return status;
 }
 
 xm_status_t ap_shard_memory_curve(const ap_shard_plan_t *plan, const ap_graph_t *graph,

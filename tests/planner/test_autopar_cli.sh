@@ -104,6 +104,12 @@ for op in made["stages"][0]["operators"]:
     assert len(op["operands"]) == op["rule"].split("->")[0].count(",") + 1, op
 END
 done
+echo before >"$work/kept.py"
+# A file of 512 bytes at most is a full disk.
+(trap "" XFSZ && ulimit -f 1 && exec "$AUTOPAR" export "$plan" --to jax -o "$work/kept.py") 2>"$work/err"
+[ $? -eq 1 ] || fail "export: no room, and no failure"
+grep -qF "cannot write $work/kept.py: File too large" "$work/err" || fail "export: $(cat "$work/err")"
+[ "$(cat "$work"/kept.py*)" = before ] || fail "export: an error half-way changed the file or left another"
 bad "export: no form" "--to is needed" "$AUTOPAR" export "$plan"
 bad "export: no plan" "cannot read $work/none.json" "$AUTOPAR" export "$work/none.json" --to jax
 
@@ -142,6 +148,13 @@ python3 -c 'import json, sys; json.load(open(sys.argv[1]))["operators"]' "$work/
 grep -q 'sharding={devices=\[' "$work/sharded.hlo" || fail "sharded.hlo has no shardings"
 good "shard: what was exported is read again" "objective" \
     "$AUTOPAR" shard "$work/sharded.hlo" --mesh 2x4
+cp "$hlo/transformer1.hlo" "$work/own.hlo" && ln -s own.hlo "$work/link.hlo"
+good "shard: into the file it reads" "# collective" \
+    "$AUTOPAR" shard "$work/own.hlo" --mesh 2x4 --export-hlo "$work/link.hlo"
+cmp -s "$work/own.hlo" "$work/sharded.hlo" || fail "shard --export-hlo lost the file it reads"
+[ -L "$work/link.hlo" ] || fail "shard --export-hlo replaced a link"
+good "shard: to a pipe" "PartitionSpec" \
+    sh -c '"$0" shard "$1" --mesh 2x4 --export-jax /dev/stdout | cat' "$AUTOPAR" "$work/own.hlo"
 good "shard: report as JSON" '"peak_operator"' "$AUTOPAR" shard "$hlo/moe.hlo" --mesh 2x2 -J
 bad "shard: HLO of a built-in model" "--export-hlo writes shardings into HLO text; mlp2 is" \
     "$AUTOPAR" shard mlp2 --mesh 2x2 --export-hlo "$work/none.hlo"
