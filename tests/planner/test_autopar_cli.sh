@@ -92,6 +92,7 @@ tree = ast.parse(open(sys.argv[1] + "/plan.py").read())
 stages, = (node.value for node in tree.body
            if isinstance(node, ast.Assign) and node.targets[0].id == "STAGES")
 assert len(stages.elts) == 2
+assert '"bs->", (P(None, None),), (P(),)),' in open(sys.argv[1] + "/plan.py").read()  # the loss
 END
 for form in hlo torch; do
     "$AUTOPAR" export "$plan" --to $form -o "$work/export.json" && python3 - "$work" <<'END' || fail "$form"
@@ -100,8 +101,13 @@ plan = json.load(open(sys.argv[1] + "/plan.json"))
 made = json.load(open(sys.argv[1] + "/export.json"))
 assert made["plan"] == plan["digest"]
 assert len(made["stages"]) == 2 and len(made["boundaries"]) == 1
-for op in made["stages"][0]["operators"]:
-    assert len(op["operands"]) == op["rule"].split("->")[0].count(",") + 1, op
+rules = set()
+for op in made["stages"][0]["operators"] + made["stages"][1]["operators"]:
+    operands, results = op["rule"].split("->")
+    assert len(op["operands"]) == operands.count(",") + 1, op
+    assert len(op["results"]) == results.count(",") + 1, op
+    rules.add(op["rule"])
+assert "bs->" in rules, "no loss"
 END
 done
 echo before >"$work/kept.py"
