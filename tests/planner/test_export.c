@@ -233,6 +233,36 @@ START_TEST(jax_gets_specs_and_operators_in_order)
 }
 END_TEST
 
+/* The exponential of 6 x 10 numbers: 6 does not divide by 4, 10 by 2 but not by 8. */
+START_TEST(jax_is_given_even_arguments)
+{
+    static const char text[] = "HloModule m\n\nENTRY e {\n"
+                               "  x = f32[6,10]{1,0} parameter(0)\n"
+                               "  ROOT y = f32[6,10]{1,0} exponential(x)\n}\n";
+    const ap_spec_t cuts[] = {ap_spec_with(0, 1, 3), ap_spec_with(ap_spec_with(0, 0, 2), 1, 1)};
+    const char *const inside[] = {"1, P(None, (\"x\", \"y\")), {0: (P(None, (\"x\", \"y\")),)}",
+                                  "1, P(\"y\", \"x\"), {0: (P(\"y\", \"x\"),)}"};
+    fixture_t f;
+
+    set_up(&f);
+    ap_frontend_notes_destroy(f.notes);
+    ap_graph_destroy(f.graph);
+    ck_assert_xm_ok(ap_hlo_from_text(text, strlen(text), "test", &f.graph, &f.notes));
+    f.solution.graph = f.graph;
+    for (int i = 0; i < 2; ++i) {
+        char *module;
+
+        f.made[0] = f.made[1] = f.ops[0].spec[0] = f.ops[0].spec[1] = cuts[i];
+        module = written(&f, 1);
+        contains(module, "(\"x\", (6, 10), P(None, \"x\"), 0)");
+        contains(module, "(\"result 0\", (6, 10), P(None, \"x\"), 1)");
+        contains(module, inside[i]); /* the plan's own cut */
+        free(module);
+    }
+    tear_down(&f);
+}
+END_TEST
+
 static const char *placement(const json_t *list, const char *key, size_t axis)
 {
     return json_string_value(json_array_get(json_object_get(list, key), axis));
@@ -387,6 +417,7 @@ int main(void)
     tcase_add_test(tcase, specs_are_written_as_xla_reads_them);
     tcase_add_test(tcase, hlo_text_gets_its_shardings);
     tcase_add_test(tcase, jax_gets_specs_and_operators_in_order);
+    tcase_add_test(tcase, jax_is_given_even_arguments);
     tcase_add_test(tcase, torch_gets_placements_per_mesh_axis);
     tcase_add_test(tcase, reports_count_a_shared_resharding_once);
     tcase_add_test(tcase, reports_price_a_sum_over_several_axes_as_one);
