@@ -186,7 +186,8 @@ def load(path):
 
 
 def predicted(report):
-    return {(c["kind"], c["axis"]): [round(c["count"]), c["bytes"]] for c in report["collectives"]}
+    return {(c["kind"], tuple(c["axes"])): [round(c["count"]), c["bytes"]]
+            for c in report["collectives"]}
 
 
 # Running both ways.
@@ -265,7 +266,7 @@ def examine(build, name, mesh, routes, options, keep):
     rows = []
     with tempfile.TemporaryDirectory() as directory:
         folder = pathlib.Path(keep or directory)
-        expected = predicted(shard(build, text, mesh, folder, options))
+        expected = per_axis(predicted(shard(build, text, mesh, folder, options)), mesh)
         module = load(folder / "shardings.py")
         devices = module.make_mesh()
         for route in routes:

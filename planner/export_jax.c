@@ -30,6 +30,33 @@ static void put_shape(const exporter_t *e, const ap_shape_t *shape)
     (void)fputs(shape->rank == 1 ? ",)" : ")", e->stream);
 }
 
+/*
+ * A spec as JAX takes it from outside. Arguments and results of jit() are cut evenly only, so an
+ * axis whose parts would differ is left out, and those after it in the dimension; the constraints
+ * of the operators cut further inside.
+ */
+static ap_spec_t even_part(const ap_export_mesh_t *mesh, const ap_shape_t *shape, ap_spec_t spec)
+{
+    ap_spec_t even = AP_SPEC_REPLICATED;
+
+    for (int d = 0; d < shape->rank; ++d) {
+        unsigned axes = ap_spec_axes(spec, d), taken = 0;
+        int64_t left = shape->dims[d];
+
+        for (int a = 0; a < mesh->rank; ++a) {
+            if ((axes >> a & 1U) != 0) {
+                if (left % mesh->size[a] != 0) {
+                    break;
+                }
+                left /= mesh->size[a];
+                taken |= 1U << a;
+            }
+        }
+        even = ap_spec_with(even, d, taken);
+    }
+    return even;
+}
+
 static void put_row(const exporter_t *e, const char *name, const ap_shape_t *shape, ap_spec_t spec,
                     int tensor)
 {
@@ -38,7 +65,8 @@ static void put_row(const exporter_t *e, const char *name, const ap_shape_t *sha
     (void)fputs(", ", e->stream);
     put_shape(e, shape);
     (void)fputs(", ", e->stream);
-    ap_export_put_partition_spec(e->stream, &e->mesh, spec, shape->rank);
+    ap_export_put_partition_spec(e->stream, &e->mesh, even_part(&e->mesh, shape, spec),
+                                 shape->rank);
     (void)fprintf(e->stream, tensor >= 0 ? ", %d),\n" : ", None),\n", tensor);
 }
 
@@ -187,7 +215,9 @@ xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_frontend
     ap_export_put_mesh(stream, &e.mesh);
     (void)putc('\n', stream);
     (void)fputs(
-        "\n# Name, shape, sharding and number of each parameter, in order.\nPARAMETERS = (\n",
+        "\n# Name, shape, sharding and number of each parameter, in order. JAX cuts these evenly "
+        "only: an axis that does not\n# divide its dimension is left out here, and cuts in the "
+        "operators.\nPARAMETERS = (\n",
         stream);
     if (e.source == NULL) {
         for (int t = 0; t < ap_graph_tensors(solution->graph); ++t) {

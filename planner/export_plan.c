@@ -6,7 +6,8 @@
 
 enum { MAX_SPECS = 16 };
 
-/* Specs as the plan lists them: "S0RR,RS1". */
+/* Specs as the plan lists them: "S0RR,RS1". That of a scalar has no letters, and no list is empty:
+ * a rule has an operand and a result at least. */
 typedef struct spec_list {
     int count;
     int rank[MAX_SPECS];
@@ -15,8 +16,9 @@ typedef struct spec_list {
 
 static xm_status_t read_specs(const char *text, spec_list_t *list)
 {
-    list->count = 0;
-    while (*text != '\0') {
+    bool more = true;
+
+    for (list->count = 0; more; ++list->count) {
         size_t length = strcspn(text, ",");
         char word[AP_SPEC_TEXT];
         int rank = 0;
@@ -35,8 +37,9 @@ static xm_status_t read_specs(const char *text, spec_list_t *list)
         if (status != XM_OK) {
             return status;
         }
-        list->rank[list->count++] = rank;
-        text += length + (text[length] == ',');
+        list->rank[list->count] = rank;
+        more = text[length] == ',';
+        text += length + more;
     }
     return XM_OK;
 }
@@ -170,13 +173,16 @@ static xm_status_t put_specs(FILE *stream, const ap_export_mesh_t *mesh, const c
     spec_list_t list;
     xm_status_t status = read_specs(text, &list);
 
-    for (int i = 0; i < list.count && status == XM_OK; ++i) {
+    if (status != XM_OK) {
+        return status;
+    }
+    for (int i = 0; i < list.count; ++i) {
         (void)fputs(i == 0 ? "(" : " ", stream);
         ap_export_put_partition_spec(stream, mesh, list.spec[i], list.rank[i]);
         (void)fputs(i + 1 < list.count || i == 0 ? "," : "", stream);
     }
-    (void)fputs(list.count == 0 ? "()" : ")", stream);
-    return status;
+    (void)fputs(")", stream);
+    return XM_OK;
 }
 
 static xm_status_t put_operators(FILE *stream, const ap_export_mesh_t *mesh,

@@ -31,9 +31,10 @@ static double local_bytes(const builder_t *b, int tensor, ap_spec_t spec)
 static xm_status_t add_transfer(builder_t *b, ap_shard_transfer_t transfer)
 {
     ap_shard_report_t *report = b->report;
-    ap_shard_total_t *total = &report->total[transfer.kind][transfer.axis];
+    ap_shard_total_t *total;
 
-    if (ap_cost_mesh_size(b->solution->mesh, transfer.axis) == 1) {
+    transfer.axes &= ap_cost_mesh_axes(b->solution->mesh);
+    if (transfer.axes == 0) {
         return XM_OK;
     }
     if (report->transfer_count == b->room) {
@@ -46,8 +47,9 @@ static xm_status_t add_transfer(builder_t *b, ap_shard_transfer_t transfer)
         report->transfers = grown;
         b->room = room;
     }
-    transfer.cost = transfer.runs * ap_cost_collective(b->solution->mesh, transfer.kind,
-                                                       transfer.axis, transfer.bytes);
+    transfer.cost = transfer.runs * ap_cost_collective_over(b->solution->mesh, transfer.kind,
+                                                            transfer.axes, transfer.bytes);
+    total = &report->total[transfer.kind][transfer.axes];
     total->count += transfer.runs;
     total->bytes += transfer.runs * transfer.bytes;
     total->cost += transfer.cost;
@@ -76,7 +78,7 @@ static xm_status_t add_op(builder_t *b, int o)
         int tensor = on->term < op->operand_count ? op->operands[on->term]
                                                   : op->results[on->term - op->operand_count];
         xm_status_t status = add_transfer(b, (ap_shard_transfer_t){.kind = on->kind,
-                                                                   .axis = on->axis,
+                                                                   .axes = on->axes,
                                                                    .op = o,
                                                                    .tensor = tensor,
                                                                    .bytes = on->bytes,
@@ -176,7 +178,7 @@ static xm_status_t add_reshard(builder_t *b, int use)
             continue;
         }
         status = add_transfer(b, (ap_shard_transfer_t){.kind = steps[s].kind,
-                                                       .axis = steps[s].axis,
+                                                       .axes = 1U << steps[s].axis,
                                                        .reshard = true,
                                                        .op = of->op,
                                                        .tensor = of->tensor,
@@ -202,7 +204,7 @@ static int by_op(const void *left, const void *right)
     if (a->tensor != b->tensor) {
         return a->tensor < b->tensor ? -1 : 1;
     }
-    return a->axis < b->axis ? -1 : a->axis > b->axis;
+    return a->axes < b->axes ? -1 : a->axes > b->axes;
 }
 
 xm_status_t ap_shard_report_create(const ap_shard_solution_t *solution, ap_shard_report_t **report)

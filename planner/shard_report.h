@@ -15,27 +15,29 @@
 
 #include "planner/shard_solution.h"
 
-/** One collective over one mesh axis. */
+/** One collective over one mesh axis, or an all-reduce over several. */
 typedef struct ap_shard_transfer {
     ap_collective_kind_t kind;
-    int axis;
-    bool reshard; /**< between two operators, not inside one */
-    int op;       /**< that needs it; the first of them for a resharding */
-    int tensor;   /**< that moves */
-    double bytes; /**< of one run, as cost.h defines them for the kind */
-    double runs;  /**< in one step */
-    double cost;  /**< of all runs */
+    unsigned axes; /**< set of mesh axes, of more than one device each */
+    bool reshard;  /**< between two operators, not inside one */
+    int op;        /**< that needs it; the first of them for a resharding */
+    int tensor;    /**< that moves */
+    double bytes;  /**< of one run, as cost.h defines them for the kind */
+    double runs;   /**< in one step */
+    double cost;   /**< of all runs */
 } ap_shard_transfer_t;
 
+enum { AP_AXIS_SETS = 1 << AP_MAX_MESH_RANK };
+
 typedef struct ap_shard_total {
-    double count; /**< runs of all collectives of a kind over an axis */
+    double count; /**< runs of all collectives of a kind over a set of axes */
     double bytes, cost;
 } ap_shard_total_t;
 
 typedef struct ap_shard_report {
     int transfer_count;
     ap_shard_transfer_t *transfers; /**< by operator */
-    ap_shard_total_t total[AP_COLLECTIVE_COUNT][AP_MAX_MESH_RANK];
+    ap_shard_total_t total[AP_COLLECTIVE_COUNT][AP_AXIS_SETS];
     double compute; /**< cost of all operators without their collectives */
 } ap_shard_report_t;
 

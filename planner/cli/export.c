@@ -1,10 +1,9 @@
 /* autopar export: a plan in the words of another runtime. */
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "cli_support/options.h"
 #include "planner/cli/command.h"
+#include "planner/cli/output_file.h"
 #include "planner/export_plan.h"
 
 enum { FORM_NOT_GIVEN = -1 };
@@ -45,22 +44,27 @@ static xm_status_t parse_options(int argc, char *const *argv, export_options_t *
     return xm_cli_parse(&command, argc, argv, cli);
 }
 
-static xm_status_t write_file(const ap_plan_t *plan, const export_options_t *o)
-{
-    FILE *stream = fopen(o->output, "wb");
-    xm_status_t status;
-    bool failed;
+typedef struct export_job {
+    const ap_plan_t *plan;
+    ap_export_form_t form;
+} export_job_t;
 
-    if (stream == NULL) {
-        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", o->output, strerror(errno));
+static xm_status_t put_plan(const void *context, FILE *stream)
+{
+    const export_job_t *job = context;
+
+    return ap_export_plan(job->plan, job->form, stream);
+}
+
+static xm_status_t write_plan(const export_job_t *job, const char *output)
+{
+    xm_status_t status;
+
+    if (output != NULL) {
+        return ap_output_file_write(output, put_plan, job);
     }
-    status = ap_export_plan(plan, (ap_export_form_t)o->form, stream);
-    failed = ferror(stream) != 0;
-    failed = fclose(stream) != 0 || failed;
-    if (status == XM_OK && failed) {
-        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", o->output, strerror(errno));
-    }
-    return status;
+    status = put_plan(job, stdout);
+    return status == XM_OK ? xm_cli_flush() : status;
 }
 
 static xm_status_t run(const char *path, const export_options_t *o)
@@ -75,12 +79,8 @@ static xm_status_t run(const char *path, const export_options_t *o)
     if (status != XM_OK) {
         return status;
     }
-    if (o->output != NULL) {
-        status = write_file(plan, o);
-    } else {
-        status = ap_export_plan(plan, (ap_export_form_t)o->form, stdout);
-        status = status == XM_OK ? xm_cli_flush() : status;
-    }
+    status =
+        write_plan(&(export_job_t){.plan = plan, .form = (ap_export_form_t)o->form}, o->output);
     ap_plan_destroy(plan);
     return status;
 }

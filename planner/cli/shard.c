@@ -304,7 +304,7 @@ static xm_status_t put_out(const shard_options_t *o, const char *name, const ap_
         status = status == XM_OK ? ap_shard_print_json(graph, problem, plan, notes, more) : status;
     } else if (status == XM_OK) {
         ap_shard_print(graph, problem, plan, notes, seconds);
-        ap_shard_report_print(report, solution, seconds);
+        ap_shard_report_print(report, seconds);
     }
     if (status == XM_OK) {
         status = ap_shard_files_write(&o->files, name, solution, curve, notes);

@@ -1,16 +1,15 @@
 #include "planner/cli/shard_output.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "comm/text.h"
+#include "planner/cli/output_file.h"
 #include "planner/export_hlo.h"
 #include "planner/export_jax.h"
 #include "planner/export_torch.h"
 
-enum { BYTES_TEXT = 32 };
+enum { BYTES_TEXT = 32, AXES_TEXT = 4 * AP_MAX_MESH_RANK };
 
 xm_status_t ap_shard_files_check(const ap_shard_files_t *files, bool is_hlo, const char *model)
 {
@@ -27,42 +26,25 @@ typedef struct export_job {
     const ap_frontend_notes_t *notes;
 } export_job_t;
 
-static xm_status_t write_jax(const export_job_t *job, FILE *stream)
+static xm_status_t put_jax(const void *context, FILE *stream)
 {
+    const export_job_t *job = context;
+
     return ap_export_jax(job->solution, job->notes, stream);
 }
 
-static xm_status_t write_hlo(const export_job_t *job, FILE *stream)
+static xm_status_t put_hlo(const void *context, FILE *stream)
 {
+    const export_job_t *job = context;
+
     return ap_export_hlo_file(job->solution, job->notes, job->model, stream);
 }
 
-static xm_status_t write_torch(const export_job_t *job, FILE *stream)
+static xm_status_t put_torch(const void *context, FILE *stream)
 {
+    const export_job_t *job = context;
+
     return ap_export_torch(job->solution, stream);
-}
-
-static xm_status_t write_file(const export_job_t *job, const char *path,
-                              xm_status_t (*write)(const export_job_t *job, FILE *stream))
-{
-    FILE *stream;
-    xm_status_t status;
-    bool failed;
-
-    if (path == NULL) {
-        return XM_OK;
-    }
-    stream = fopen(path, "wb");
-    if (stream == NULL) {
-        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    }
-    status = write(job, stream);
-    failed = ferror(stream) != 0;
-    failed = fclose(stream) != 0 || failed;
-    if (status == XM_OK && failed) {
-        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    }
-    return status;
 }
 
 xm_status_t ap_shard_files_write(const ap_shard_files_t *files, const char *model,
@@ -76,13 +58,16 @@ xm_status_t ap_shard_files_write(const ap_shard_files_t *files, const char *mode
         status = ap_memory_curve_plot(curve, solution->graph, ap_graph_name(solution->graph),
                                       files->plot);
     }
-    if (status == XM_OK) {
-        status = write_file(&job, files->jax, write_jax);
+    if (status == XM_OK && files->jax != NULL) {
+        status = ap_output_file_write(files->jax, put_jax, &job);
     }
-    if (status == XM_OK) {
-        status = write_file(&job, files->hlo, write_hlo);
+    if (status == XM_OK && files->hlo != NULL) {
+        status = ap_output_file_write(files->hlo, put_hlo, &job);
     }
-    return status == XM_OK ? write_file(&job, files->torch, write_torch) : status;
+    if (status == XM_OK && files->torch != NULL) {
+        status = ap_output_file_write(files->torch, put_torch, &job);
+    }
+    return status;
 }
 
 xm_status_t ap_shard_memory_curve(const ap_shard_plan_t *plan, const ap_graph_t *graph,
@@ -110,28 +95,53 @@ xm_status_t ap_shard_memory_curve(const ap_shard_plan_t *plan, const ap_graph_t 
     return XM_OK;
 }
 
-void ap_shard_report_print(const ap_shard_report_t *report, const ap_shard_solution_t *solution,
-                           bool seconds)
+/* "0,2" */
+static const char *axes_text(unsigned axes, char text[AXES_TEXT])
 {
-    char bytes[BYTES_TEXT];
+    size_t length = 0;
+
+    for (int a = 0; a < AP_MAX_MESH_RANK; ++a) {
+        if ((axes >> a & 1U) != 0) {
+            length += (size_t)snprintf(text + length, AXES_TEXT - length, "%s%d",
+                                       length > 0 ? "," : "", a);
+        }
+    }
+    return text;
+}
+
+static json_t *axes_json(unsigned axes)
+{
+    json_t *list = json_array();
+
+    for (int a = 0; a < AP_MAX_MESH_RANK; ++a) {
+        if ((axes >> a & 1U) != 0) {
+            (void)json_array_append_new(list, json_integer(a));
+        }
+    }
+    return list;
+}
+
+void ap_shard_report_print(const ap_shard_report_t *report, bool seconds)
+{
+    char bytes[BYTES_TEXT], axes[AXES_TEXT];
     bool any = false;
 
     for (int k = 0; k < AP_COLLECTIVE_COUNT; ++k) {
-        for (int a = 0; a < ap_cost_mesh_rank(solution->mesh); ++a) {
-            const ap_shard_total_t *total = &report->total[k][a];
+        for (unsigned set = 1; set < AP_AXIS_SETS; ++set) {
+            const ap_shard_total_t *total = &report->total[k][set];
 
             if (total->count == 0) {
                 continue;
             }
             if (!any) {
-                (void)printf("# %-16s %4s %8s %12s  %s\n", "collective", "axis", "count", "bytes",
+                (void)printf("# %-16s %4s %8s %12s  %s\n", "collective", "axes", "count", "bytes",
                              seconds ? "seconds" : "cost");
                 any = true;
             }
-            (void)printf("  %-16s %4d %8.0f %12s  %.6g\n",
-                         ap_collective_name((ap_collective_kind_t)k), a, total->count,
-                         xm_text_format_bytes((uint64_t)total->bytes, bytes, sizeof(bytes)),
-                         total->cost);
+            (void)printf(
+                "  %-16s %4s %8.0f %12s  %.6g\n", ap_collective_name((ap_collective_kind_t)k),
+                axes_text(set, axes), total->count,
+                xm_text_format_bytes((uint64_t)total->bytes, bytes, sizeof(bytes)), total->cost);
         }
     }
     if (!any) {
@@ -139,19 +149,20 @@ void ap_shard_report_print(const ap_shard_report_t *report, const ap_shard_solut
     }
 }
 
-static json_t *totals_json(const ap_shard_report_t *report, int rank)
+static json_t *totals_json(const ap_shard_report_t *report)
 {
     json_t *list = json_array();
 
     for (int k = 0; k < AP_COLLECTIVE_COUNT; ++k) {
-        for (int a = 0; a < rank; ++a) {
-            const ap_shard_total_t *total = &report->total[k][a];
+        for (unsigned set = 1; set < AP_AXIS_SETS; ++set) {
+            const ap_shard_total_t *total = &report->total[k][set];
 
             if (total->count > 0) {
-                (void)json_array_append_new(
-                    list, json_pack("{s:s, s:i, s:f, s:f, s:f}", "kind",
-                                    ap_collective_name((ap_collective_kind_t)k), "axis", a, "count",
-                                    total->count, "bytes", total->bytes, "cost", total->cost));
+                (void)json_array_append_new(list,
+                                            json_pack("{s:s, s:o, s:f, s:f, s:f}", "kind",
+                                                      ap_collective_name((ap_collective_kind_t)k),
+                                                      "axes", axes_json(set), "count", total->count,
+                                                      "bytes", total->bytes, "cost", total->cost));
             }
         }
     }
@@ -166,8 +177,8 @@ static json_t *transfers_json(const ap_shard_report_t *report, const ap_shard_so
         const ap_shard_transfer_t *of = &report->transfers[i];
 
         (void)json_array_append_new(
-            list, json_pack("{s:s, s:i, s:s, s:s, s:b, s:f, s:f, s:f}", "kind",
-                            ap_collective_name(of->kind), "axis", of->axis, "operator",
+            list, json_pack("{s:s, s:o, s:s, s:s, s:b, s:f, s:f, s:f}", "kind",
+                            ap_collective_name(of->kind), "axes", axes_json(of->axes), "operator",
                             ap_graph_op(solution->graph, of->op)->name, "tensor",
                             ap_graph_tensor(solution->graph, of->tensor)->name, "reshard",
                             of->reshard, "bytes", of->bytes, "runs", of->runs, "cost", of->cost));
@@ -208,8 +219,7 @@ xm_status_t ap_shard_report_json(const ap_shard_report_t *report,
     }
     failed = json_object_set_new(document, "mesh", mesh) |
              json_object_set_new(document, "compute", json_real(report->compute)) |
-             json_object_set_new(document, "collectives",
-                                 totals_json(report, ap_cost_mesh_rank(solution->mesh))) |
+             json_object_set_new(document, "collectives", totals_json(report)) |
              json_object_set_new(document, "transfers", transfers_json(report, solution));
     return failed == 0 ? XM_OK
                        : xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the report as JSON");

@@ -29,9 +29,8 @@ xm_status_t ap_shard_files_write(const ap_shard_files_t *files, const char *mode
 xm_status_t ap_shard_memory_curve(const ap_shard_plan_t *plan, const ap_graph_t *graph,
                                   ap_memory_curve_t **curve);
 
-/** The collectives per kind and axis. */
-void ap_shard_report_print(const ap_shard_report_t *report, const ap_shard_solution_t *solution,
-                           bool seconds);
+/** The collectives per kind and set of axes. */
+void ap_shard_report_print(const ap_shard_report_t *report, bool seconds);
 
 /** Adds "mesh", "compute", "collectives" and "transfers" to a document. */
 xm_status_t ap_shard_report_json(const ap_shard_report_t *report,

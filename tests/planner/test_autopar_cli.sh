@@ -101,6 +101,7 @@ tree = ast.parse(open(sys.argv[1] + "/plan.py").read())
 stages, = (node.value for node in tree.body
            if isinstance(node, ast.Assign) and node.targets[0].id == "STAGES")
 assert len(stages.elts) == 2
+assert '"bs->", (P(None, None),), (P(),)),' in open(sys.argv[1] + "/plan.py").read()  # the loss
 END
 for form in hlo torch; do
     "$AUTOPAR" export "$plan" --to $form -o "$work/export.json" && python3 - "$work" <<'END' || fail "$form"
@@ -109,10 +110,21 @@ plan = json.load(open(sys.argv[1] + "/plan.json"))
 made = json.load(open(sys.argv[1] + "/export.json"))
 assert made["plan"] == plan["digest"]
 assert len(made["stages"]) == 2 and len(made["boundaries"]) == 1
-for op in made["stages"][0]["operators"]:
-    assert len(op["operands"]) == op["rule"].split("->")[0].count(",") + 1, op
+rules = set()
+for op in made["stages"][0]["operators"] + made["stages"][1]["operators"]:
+    operands, results = op["rule"].split("->")
+    assert len(op["operands"]) == operands.count(",") + 1, op
+    assert len(op["results"]) == results.count(",") + 1, op
+    rules.add(op["rule"])
+assert "bs->" in rules, "no loss"
 END
 done
+echo before >"$work/kept.py"
+# A file of 512 bytes at most is a full disk.
+(trap "" XFSZ && ulimit -f 1 && exec "$AUTOPAR" export "$plan" --to jax -o "$work/kept.py") 2>"$work/err"
+[ $? -eq 1 ] || fail "export: no room, and no failure"
+grep -qF "cannot write $work/kept.py: File too large" "$work/err" || fail "export: $(cat "$work/err")"
+[ "$(cat "$work"/kept.py*)" = before ] || fail "export: an error half-way changed the file or left another"
 bad "export: no form" "--to is needed" "$AUTOPAR" export "$plan"
 bad "export: no plan" "cannot read $work/none.json" "$AUTOPAR" export "$work/none.json" --to jax
 
@@ -131,6 +143,9 @@ good "shard: limit" "solver cfn" "$AUTOPAR" shard mlp2 --mesh 4x1 --cluster "$cl
     --optimizer adam --micro-batches 4 --memory-limit 1GiB --time-limit 20
 good "shard: profile" "objective" "$AUTOPAR" shard mlp2 --mesh 2x2 --cluster "$cluster"
 
+# A sum over all devices is one all-reduce.
+good "shard: several axes" "all-reduce        0,1        2        392 B" "$AUTOPAR" shard mlp2 \
+    --mesh 2x4 --cluster "$cluster" --batch 10000000 --hidden 7
 good "shard --json" '"strategy": "S0R,RR->S0R {b:0}"' "$AUTOPAR" shard mlp2 --mesh 4x1 --json
 
 hlo=$SOURCE_DIR/tests/fixtures/hlo
@@ -151,6 +166,13 @@ python3 -c 'import json, sys; json.load(open(sys.argv[1]))["operators"]' "$work/
 grep -q 'sharding={devices=\[' "$work/sharded.hlo" || fail "sharded.hlo has no shardings"
 good "shard: what was exported is read again" "objective" \
     "$AUTOPAR" shard "$work/sharded.hlo" --mesh 2x4
+cp "$hlo/transformer1.hlo" "$work/own.hlo" && ln -s own.hlo "$work/link.hlo"
+good "shard: into the file it reads" "# collective" \
+    "$AUTOPAR" shard "$work/own.hlo" --mesh 2x4 --export-hlo "$work/link.hlo"
+cmp -s "$work/own.hlo" "$work/sharded.hlo" || fail "shard --export-hlo lost the file it reads"
+[ -L "$work/link.hlo" ] || fail "shard --export-hlo replaced a link"
+good "shard: to a pipe" "PartitionSpec" \
+    sh -c '"$0" shard "$1" --mesh 2x4 --export-jax /dev/stdout | cat' "$AUTOPAR" "$work/own.hlo"
 good "shard: report as JSON" '"peak_operator"' "$AUTOPAR" shard "$hlo/moe.hlo" --mesh 2x2 -J
 bad "shard: HLO of a built-in model" "--export-hlo writes shardings into HLO text; mlp2 is" \
     "$AUTOPAR" shard mlp2 --mesh 2x2 --export-hlo "$work/none.hlo"

@@ -7,6 +7,7 @@
 #include "planner/export_spec.h"
 #include "planner/export_torch.h"
 #include "planner/memory_curve.h"
+#include "profile_fixture.h"
 #include "xm_test.h"
 
 static const char module_text[] =
@@ -232,6 +233,36 @@ START_TEST(jax_gets_specs_and_operators_in_order)
 }
 END_TEST
 
+/* The exponential of 6 x 10 numbers: 6 does not divide by 4, 10 by 2 but not by 8. */
+START_TEST(jax_is_given_even_arguments)
+{
+    static const char text[] = "HloModule m\n\nENTRY e {\n"
+                               "  x = f32[6,10]{1,0} parameter(0)\n"
+                               "  ROOT y = f32[6,10]{1,0} exponential(x)\n}\n";
+    const ap_spec_t cuts[] = {ap_spec_with(0, 1, 3), ap_spec_with(ap_spec_with(0, 0, 2), 1, 1)};
+    const char *const inside[] = {"1, P(None, (\"x\", \"y\")), {0: (P(None, (\"x\", \"y\")),)}",
+                                  "1, P(\"y\", \"x\"), {0: (P(\"y\", \"x\"),)}"};
+    fixture_t f;
+
+    set_up(&f);
+    ap_frontend_notes_destroy(f.notes);
+    ap_graph_destroy(f.graph);
+    ck_assert_xm_ok(ap_hlo_from_text(text, strlen(text), "test", &f.graph, &f.notes));
+    f.solution.graph = f.graph;
+    for (int i = 0; i < 2; ++i) {
+        char *module;
+
+        f.made[0] = f.made[1] = f.ops[0].spec[0] = f.ops[0].spec[1] = cuts[i];
+        module = written(&f, 1);
+        contains(module, "(\"x\", (6, 10), P(None, \"x\"), 0)");
+        contains(module, "(\"result 0\", (6, 10), P(None, \"x\"), 1)");
+        contains(module, inside[i]); /* the plan's own cut */
+        free(module);
+    }
+    tear_down(&f);
+}
+END_TEST
+
 static const char *placement(const json_t *list, const char *key, size_t axis)
 {
     return json_string_value(json_array_get(json_object_get(list, key), axis));
@@ -282,26 +313,68 @@ START_TEST(reports_count_a_shared_resharding_once)
     ck_assert_xm_ok(ap_shard_report_create(&f.solution, &report));
     /* The product's sum of 8 x 32 / 2 numbers, and its gathering for the exponential. */
     ck_assert_int_eq(report->transfer_count, 2);
-    ck_assert_double_eq(report->total[AP_ALL_REDUCE][1].count, 1);
-    ck_assert_double_eq(report->total[AP_ALL_REDUCE][1].bytes, 512);
-    ck_assert_double_eq(report->total[AP_ALL_GATHER][0].count, 1);
-    ck_assert_double_eq(report->total[AP_ALL_GATHER][0].bytes, 1024);
-    ck_assert_double_eq_tol(report->total[AP_ALL_GATHER][0].cost, 1 + 0.5 * 1024 + 0.1, 1e-9);
+    ck_assert_double_eq(report->total[AP_ALL_REDUCE][1U << 1].count, 1);
+    ck_assert_double_eq(report->total[AP_ALL_REDUCE][1U << 1].bytes, 512);
+    ck_assert_double_eq(report->total[AP_ALL_GATHER][1U << 0].count, 1);
+    ck_assert_double_eq(report->total[AP_ALL_GATHER][1U << 0].bytes, 1024);
+    ck_assert_double_eq_tol(report->total[AP_ALL_GATHER][1U << 0].cost, 1 + 0.5 * 1024 + 0.1, 1e-9);
     ap_shard_report_destroy(report);
 
     assign(&f, OP_FIRST, NULL, 0); /* now both users want all of the product */
     ck_assert_xm_ok(ap_shard_report_create(&f.solution, &report));
-    ck_assert_double_eq(report->total[AP_ALL_GATHER][0].count, 1);
+    ck_assert_double_eq(report->total[AP_ALL_GATHER][1U << 0].count, 1);
     ap_shard_report_destroy(report);
 
     assign(&f, OP_EXP, rows, 1);
     assign(&f, OP_FIRST, rows, 1); /* the exponential is gathered instead */
     ck_assert_xm_ok(ap_shard_report_create(&f.solution, &report));
-    ck_assert_double_eq(report->total[AP_ALL_GATHER][0].count, 1);
+    ck_assert_double_eq(report->total[AP_ALL_GATHER][1U << 0].count, 1);
     ck_assert_int_eq(report->transfers[1].tensor, EXP);
     ck_assert_int_eq(report->transfers[1].op, OP_SECOND);
     ck_assert(report->transfers[1].reshard && !report->transfers[0].reshard);
     ap_shard_report_destroy(report);
+    tear_down(&f);
+}
+END_TEST
+
+/* The product's sum over all 8 devices, hosts of 4 apart: one all-reduce, cheaper than two. */
+START_TEST(reports_price_a_sum_over_several_axes_as_one)
+{
+    const cut_t sums[] = {{0, 1, 0}, {0, 1, 1}};
+    const int shape[] = {2, 4};
+    xm_cluster_profile_t *profile = fixture_profile();
+    ap_cost_model_t *model;
+    ap_cost_mesh_t *mesh;
+    ap_shard_report_t *report;
+    fixture_t f;
+
+    set_up(&f);
+    ck_assert_xm_ok(ap_cost_model_create_profile(profile, &model));
+    ck_assert_xm_ok(ap_cost_mesh_create(model, 2, 4, shape, 2, &mesh));
+    f.solution.mesh = mesh;
+    assign(&f, OP_DOT, sums, 2);
+    for (int o = OP_EXP; o < OPS; ++o) {
+        assign(&f, o, NULL, 0);
+    }
+    f.made[X] = f.ops[OP_DOT].spec[0];
+    f.made[W] = f.ops[OP_DOT].spec[1];
+    ck_assert_int_eq(f.ops[OP_DOT].collective_count, 2);
+    f.ops[OP_DOT].collective_count = 1; /* as `axis_sets` of strategy.h has it */
+    f.ops[OP_DOT].collective[0].axes = 3;
+    ck_assert_xm_ok(ap_shard_report_create(&f.solution, &report));
+    ck_assert_int_eq(report->transfer_count, 1);
+    ck_assert_uint_eq(report->transfers[0].axes, 3);
+    ck_assert_double_eq(report->transfers[0].bytes, 1024);
+    ck_assert_double_eq_tol(report->transfers[0].cost,
+                            ap_cost_collective_over(mesh, AP_ALL_REDUCE, 3, 1024), 1e-15);
+    ck_assert_double_gt(report->transfers[0].cost,
+                        1.01 * ap_cost_collective(mesh, AP_ALL_REDUCE, 0, 1024));
+    ck_assert_double_eq(report->total[AP_ALL_REDUCE][3].count, 1);
+    ck_assert_double_eq(report->total[AP_ALL_REDUCE][1U << 0].count, 0);
+    ap_shard_report_destroy(report);
+    ap_cost_mesh_destroy(mesh);
+    ap_cost_model_destroy(model);
+    xm_cluster_profile_destroy(profile);
     tear_down(&f);
 }
 END_TEST
@@ -344,8 +417,10 @@ int main(void)
     tcase_add_test(tcase, specs_are_written_as_xla_reads_them);
     tcase_add_test(tcase, hlo_text_gets_its_shardings);
     tcase_add_test(tcase, jax_gets_specs_and_operators_in_order);
+    tcase_add_test(tcase, jax_is_given_even_arguments);
     tcase_add_test(tcase, torch_gets_placements_per_mesh_axis);
     tcase_add_test(tcase, reports_count_a_shared_resharding_once);
+    tcase_add_test(tcase, reports_price_a_sum_over_several_axes_as_one);
     tcase_add_test(tcase, memory_follows_the_operators);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);

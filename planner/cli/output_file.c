@@ -1,0 +1,60 @@
+#include "planner/cli/output_file.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static xm_status_t put_file(const char *path, const char *name, ap_output_put_t *put,
+                            const void *context)
+{
+    FILE *stream = fopen(path, "wbe");
+    xm_status_t status;
+    bool failed;
+
+    if (stream == NULL) {
+        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", name, strerror(errno));
+    }
+    status = put(context, stream);
+    failed = ferror(stream) != 0;
+    failed = fclose(stream) != 0 || failed;
+    if (status == XM_OK && failed) {
+        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", name, strerror(errno));
+    }
+    return status;
+}
+
+xm_status_t ap_output_file_write(const char *path, ap_output_put_t *put, const void *context)
+{
+    char real[PATH_MAX], temporary[PATH_MAX];
+    const char *target = path;
+    struct stat there;
+    bool exists = stat(path, &there) == 0;
+    xm_status_t status;
+
+    if (exists && !S_ISREG(there.st_mode)) {
+        return put_file(path, path, put, context);
+    }
+    if (exists && realpath(path, real) != NULL) {
+        target = real;
+    }
+    if (snprintf(temporary, sizeof(temporary), "%s.%d.tmp", target, (int)getpid()) >=
+        (int)sizeof(temporary)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "path of %zu bytes is too long",
+                            strlen(target));
+    }
+    status = put_file(temporary, path, put, context);
+    if (status == XM_OK && exists && chmod(temporary, there.st_mode & 07777) != 0) {
+        status = xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    }
+    if (status == XM_OK && rename(temporary, target) != 0) {
+        status = xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    }
+    if (status != XM_OK) {
+        (void)unlink(temporary);
+    }
+    return status;
+}
