@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "planner/shard_private.h"
+
 /* A use of a tensor in another spec than it is made in. */
 typedef struct reuse {
     int tensor, op;
@@ -24,8 +26,10 @@ static xm_status_t no_memory(void)
 
 static double local_bytes(const builder_t *b, int tensor, ap_spec_t spec)
 {
-    return ap_graph_tensor_bytes(b->solution->graph, tensor) /
-           ap_cost_mesh_devices(b->solution->mesh, ap_spec_used_axes(spec));
+    const ap_graph_t *graph = b->solution->graph;
+
+    return ap_cost_mesh_local_bytes(b->solution->mesh, &ap_graph_tensor(graph, tensor)->shape,
+                                    ap_graph_tensor_bytes(graph, tensor), spec);
 }
 
 static xm_status_t add_transfer(builder_t *b, ap_shard_transfer_t transfer)
@@ -63,6 +67,7 @@ static xm_status_t add_op(builder_t *b, int o)
     const ap_graph_t *graph = b->solution->graph;
     const ap_op_t *op = ap_graph_op(graph, o);
     const ap_strategy_t *strategy = &b->solution->ops[o];
+    const double times = ap_shard_solution_times(b->solution, o);
     double bytes = 0;
 
     for (int t = 0; t < op->operand_count + op->result_count; ++t) {
@@ -70,19 +75,27 @@ static xm_status_t add_op(builder_t *b, int o)
 
         bytes += local_bytes(b, tensor, strategy->spec[t]);
     }
+    if (ap_shard_updates_parameter(graph, op)) { /* reads and writes the optimizer's state */
+        bytes += 2 * b->solution->state_bytes /
+                 ap_dtype_bytes(ap_graph_tensor(graph, op->results[0])->dtype) *
+                 local_bytes(b, op->results[0], strategy->spec[op->operand_count]);
+    }
     b->report->compute +=
-        op->repeat *
+        times * op->repeat *
         ap_cost_compute(b->solution->mesh, op->flops / op->repeat / strategy->devices, bytes);
     for (int c = 0; c < strategy->collective_count; ++c) {
         const ap_collective_t *on = &strategy->collective[c];
         int tensor = on->term < op->operand_count ? op->operands[on->term]
                                                   : op->results[on->term - op->operand_count];
-        xm_status_t status = add_transfer(b, (ap_shard_transfer_t){.kind = on->kind,
-                                                                   .axes = on->axes,
-                                                                   .op = o,
-                                                                   .tensor = tensor,
-                                                                   .bytes = on->bytes,
-                                                                   .runs = op->repeat});
+        /* Gradients are summed over the micro-batches first. */
+        bool once = ap_shard_is_parameter_gradient(graph, op, on->term);
+        xm_status_t status =
+            add_transfer(b, (ap_shard_transfer_t){.kind = on->kind,
+                                                  .axes = on->axes,
+                                                  .op = o,
+                                                  .tensor = tensor,
+                                                  .bytes = on->bytes,
+                                                  .runs = (once ? 1 : times) * op->repeat});
 
         if (status != XM_OK) {
             return status;
@@ -128,7 +141,10 @@ static xm_status_t find_uses(builder_t *b)
 
             if (kept != b->solution->made[op->results[r]]) {
                 b->uses[b->use_count++] =
-                    (reuse_t){.tensor = op->results[r], .op = o, .used = kept, .runs = op->repeat};
+                    (reuse_t){.tensor = op->results[r],
+                              .op = o,
+                              .used = kept,
+                              .runs = ap_shard_solution_times(b->solution, o) * op->repeat};
             }
         }
     }

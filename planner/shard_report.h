@@ -8,6 +8,10 @@
  * reshardings of one tensor share the steps they have in common: so runtimes do it. (The solver
  * charges every use; the sum of the costs here can therefore be below the objective's part.)
  *
+ * All of it is of one step with its micro-batches, while the solver's objective is of one
+ * micro-batch: gradients are reduced and parameters updated once. What a memory limit makes run a
+ * second time, or scatter after every micro-batch, is in the objective only.
+ *
  * Ownership: a report keeps no pointer to the solution. Threads: immutable.
  */
 #ifndef AP_PLANNER_SHARD_REPORT_H

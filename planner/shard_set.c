@@ -33,8 +33,7 @@ static int tensor_of(const ap_op_t *op, int term)
     return term < op->operand_count ? op->operands[term] : op->results[term - op->operand_count];
 }
 
-/* Whether the operator writes what takes over a parameter's storage. */
-static bool updates_parameter(const ap_graph_t *graph, const ap_op_t *op)
+bool ap_shard_updates_parameter(const ap_graph_t *graph, const ap_op_t *op)
 {
     int old = ap_graph_tensor(graph, op->results[0])->alias_of;
 
@@ -73,7 +72,7 @@ static bool same_op(const ap_graph_t *graph, const ap_op_t *a, const ap_op_t *b)
 {
     if (a->kind != b->kind || a->phase != b->phase || !same_number(a->flops, b->flops) ||
         !same_number(a->repeat, b->repeat) || strcmp(a->rule.text, b->rule.text) != 0 ||
-        updates_parameter(graph, a) != updates_parameter(graph, b)) {
+        ap_shard_updates_parameter(graph, a) != ap_shard_updates_parameter(graph, b)) {
         return false;
     }
     for (int f = 0; f < a->rule.factors; ++f) {
@@ -151,7 +150,7 @@ static void price_op(const ap_shard_problem_t *p, ap_shard_set_t *set,
     for (int t = 0; t < op->operand_count + op->result_count; ++t) {
         bytes += ap_strategy_local_bytes(site, t, strategy->spec[t]);
     }
-    if (updates_parameter(graph, op)) { /* reads and writes the optimizer's state */
+    if (ap_shard_updates_parameter(graph, op)) { /* reads and writes the optimizer's state */
         bytes +=
             2 * p->params.state_bytes / site->element_bytes[op->operand_count] *
             ap_strategy_local_bytes(site, op->operand_count, strategy->spec[op->operand_count]);

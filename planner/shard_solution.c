@@ -13,6 +13,8 @@ xm_status_t ap_shard_solution_create(const ap_shard_problem_t *problem, const in
     if (made != NULL) {
         made->graph = params->graph;
         made->mesh = params->mesh;
+        made->micro_batches = params->micro_batches;
+        made->state_bytes = params->state_bytes;
         made->made = calloc(tensors + 1, sizeof(*made->made));
         made->ops = calloc(ops + 1, sizeof(*made->ops));
     }
@@ -37,13 +39,20 @@ ap_spec_t ap_shard_solution_kept(const ap_shard_solution_t *solution, int tensor
     return solution->made[old >= 0 ? old : tensor];
 }
 
+double ap_shard_solution_times(const ap_shard_solution_t *solution, int op)
+{
+    bool once = ap_graph_op(solution->graph, op)->phase == AP_PHASE_UPDATE;
+
+    return once || solution->micro_batches == 0 ? 1 : solution->micro_batches;
+}
+
 double ap_shard_solution_runs(const ap_shard_solution_t *solution, int tensor, int op)
 {
     int producer = ap_graph_tensor(solution->graph, tensor)->producer;
     double made = producer < 0 ? 1 : ap_graph_op(solution->graph, producer)->repeat;
     double used = ap_graph_op(solution->graph, op)->repeat;
 
-    return made < used ? made : used;
+    return ap_shard_solution_times(solution, op) * (made < used ? made : used);
 }
 
 void ap_shard_solution_destroy(ap_shard_solution_t *solution)

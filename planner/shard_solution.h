@@ -21,6 +21,8 @@ typedef struct ap_shard_solution {
     const ap_cost_mesh_t *mesh;
     ap_spec_t *made;    /**< per tensor */
     ap_strategy_t *ops; /**< per operator: `spec` has its operands as used and its results */
+    int micro_batches;  /**< of one step; 0 = 1 */
+    double state_bytes; /**< of the optimizer per parameter element, where the graph has none */
 } ap_shard_solution_t;
 
 /** The solution that a choice of strategies stands for. */
@@ -37,8 +39,12 @@ static inline ap_spec_t ap_shard_solution_used(const ap_shard_solution_t *soluti
 /** Spec in which a tensor ends: that of the one whose storage it takes over, or as it is made. */
 XM_API ap_spec_t ap_shard_solution_kept(const ap_shard_solution_t *solution, int tensor);
 
-/** How often a tensor is resharded for an operator: in a loop in each run, unless it comes from
- * outside of the loop. */
+/** Times in one step that an operator runs, were it in no loop: once per micro-batch, an update
+ * once. */
+XM_API double ap_shard_solution_times(const ap_shard_solution_t *solution, int op);
+
+/** How often in one step a tensor is resharded for an operator: in a loop in each run, unless it
+ * comes from outside of the loop. */
 XM_API double ap_shard_solution_runs(const ap_shard_solution_t *solution, int tensor, int op);
 
 XM_API void ap_shard_solution_destroy(ap_shard_solution_t *solution);

@@ -146,6 +146,16 @@ good "shard: profile" "objective" "$AUTOPAR" shard mlp2 --mesh 2x2 --cluster "$c
 # A sum over all devices is one all-reduce.
 good "shard: several axes" "all-reduce        0,1        2        392 B" "$AUTOPAR" shard mlp2 \
     --mesh 2x4 --cluster "$cluster" --batch 10000000 --hidden 7
+# The report is of a step of 4 micro-batches, the objective of one of them; 7 is padded to 8.
+good "shard: micro-batches" '"axes": [' "$AUTOPAR" shard mlp2 --mesh 2x4 --cluster "$cluster" \
+    --batch 10000000 --hidden 7 --optimizer adam --micro-batches 4 --json
+python3 - "$work/out" <<'END' || fail "shard: the report is not what the objective says"
+import json, sys
+made = json.load(open(sys.argv[1]))
+step = made["compute"] + sum(of["cost"] for of in made["collectives"])
+assert abs(step - 4 * made["objective"]) < 1e-9 * step, (step, 4 * made["objective"])
+assert [of["count"] for of in made["collectives"]] == [2], "gradients are summed once a step"
+END
 good "shard --json" '"strategy": "S0R,RR->S0R {b:0}"' "$AUTOPAR" shard mlp2 --mesh 4x1 --json
 
 hlo=$SOURCE_DIR/tests/fixtures/hlo
