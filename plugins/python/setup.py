@@ -29,6 +29,10 @@ class BuildWithLibrary(build_py):
         if LIBRARY:
             os.makedirs(target)
             shutil.copyfile(LIBRARY, os.path.join(target, "libcrossmesh.so"))
+            for name in ("libautopar.so", "libcrossmesh-xla.so"):
+                other = os.path.join(os.path.dirname(LIBRARY), name)
+                if os.path.isfile(other):
+                    shutil.copyfile(other, os.path.join(target, name))
 
 
 class PlatformDistribution(Distribution):

@@ -3,6 +3,7 @@
 #include <endian.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -203,6 +204,16 @@ START_TEST(the_kernel_may_refuse)
 }
 END_TEST
 
+static bool is_thread_of_this_process(const unsigned char *pid)
+{
+    char path[64];
+    uint32_t number;
+
+    memcpy(&number, pid, sizeof(number));
+    (void)snprintf(path, sizeof(path), "/proc/self/task/%u", le32toh(number));
+    return access(path, F_OK) == 0;
+}
+
 START_TEST(a_key_that_is_not_quite_right_is_refused)
 {
     xm_shared_memory_t *memory;
@@ -214,6 +225,9 @@ START_TEST(a_key_that_is_not_quite_right_is_refused)
     for (int bit = 0; bit < 8 * KEY; ++bit) {
         memcpy(bad, key, KEY);
         bad[bit / 8] ^= (unsigned char)(1 << bit % 8);
+        if (bit / 8 < AT_FD && is_thread_of_this_process(bad + AT_PID)) {
+            continue; /* a sanitizer's thread: another name of the owner */
+        }
         if (bit / 8 >= AT_LENGTH && bit / 8 < AT_INODE && bit < 8 * AT_LENGTH + 12) {
             continue; /* as many pages: the owner's word is taken */
         }

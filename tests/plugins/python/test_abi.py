@@ -7,7 +7,12 @@ import sys
 import tempfile
 import unittest
 
-from crossmesh import _native
+from crossmesh import _native, _planner
+
+try:
+    from crossmesh.jax import _xla
+except ImportError:
+    _xla = None
 
 ENUMERATORS = {
     "XM_OK": _native.OK,
@@ -22,11 +27,13 @@ ENUMERATORS = {
     "XM_SHARING_EXCLUSIVE": 0,
     "XM_SHARING_FAIR": 1,
 }
+PLANNER_ENUMERATORS = {"AP_SHARD_CFN": 0, "AP_MAX_MESH_RANK": _planner.MAX_MESH_RANK}
 
 
-def source(prototypes=_native.PROTOTYPES, enumerators=ENUMERATORS, structures=_native.STRUCTURES):
+def source(prototypes=_native.PROTOTYPES, enumerators=ENUMERATORS, structures=_native.STRUCTURES,
+           headers=_native.HEADERS):  # fmt: skip
     lines = ["#include <stddef.h>", "#include <stdio.h>"]
-    lines += [f'#include "{header}"' for header in _native.HEADERS]
+    lines += [f'#include "{header}"' for header in headers]
     lines.append(prototypes)
     lines += [f'_Static_assert({n} == {v}, "{n}");' for n, v in enumerators.items()]
     for kind in structures:
@@ -55,6 +62,18 @@ class Abi(unittest.TestCase):
         result = compile_it(source())
         self.assertEqual(result.returncode, 0, result.stderr)
 
+    def test_the_planner_s_too(self):
+        text = source(_planner.PROTOTYPES, PLANNER_ENUMERATORS, _planner.STRUCTURES, _planner.HEADERS)
+        result = compile_it(text)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    @unittest.skipIf(_xla is None, "there is no jax")
+    def test_that_of_the_custom_call_too(self):
+        result = compile_it(source(_xla.PROTOTYPES, {}, _xla.STRUCTURES, _xla.HEADERS))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for name in _native.by_name(_xla.PROTOTYPES):
+            self.assertTrue(callable(getattr(_xla.lib, name)), name)
+
     def test_a_difference_would_be_found(self):
         wrong = _native.PROTOTYPES.replace("int xm_mesh_axes", "double xm_mesh_axes")
         self.assertIn("xm_mesh_axes", compile_it(source(prototypes=wrong)).stderr)
@@ -69,6 +88,8 @@ class Abi(unittest.TestCase):
     def test_every_function_can_be_loaded(self):
         for name in _native._LINES:
             self.assertTrue(callable(getattr(_native.raw, name)), name)
+        for name in _native.by_name(_planner.PROTOTYPES):
+            self.assertTrue(callable(getattr(_planner.lib, name)), name)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Runs docs/tutorial-pytorch.md as it stands: files are written, commands run, outputs compared."""
+"""Runs a tutorial as it stands: files are written, commands run, outputs compared.
+
+    test_tutorial.py NAME.md
+"""
 
 import os
 import re
@@ -7,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-TUTORIAL = os.path.join(os.environ["SOURCE_DIR"], "docs", "tutorial-pytorch.md")
+TUTORIAL = os.path.join(os.environ["SOURCE_DIR"], "docs", sys.argv.pop())
 
 
 def blocks(text):

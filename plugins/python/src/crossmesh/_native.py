@@ -295,6 +295,11 @@ _SCALARS: dict[str, Any] = {
 _BY_C_NAME: dict[str, Any] = {kind.c_name: kind for kind in STRUCTURES}
 
 
+def know_structures(kinds: Any) -> None:
+    """Lets prototypes name them."""
+    _BY_C_NAME.update({kind.c_name: kind for kind in kinds})
+
+
 def _ctype(text: str) -> Any:
     """The ctypes type of a C type, written without the name of what has it."""
     text = re.sub(r"\bconst\b", "", text).strip()
@@ -322,7 +327,12 @@ def _parse(line: str) -> tuple[str, Any, list[Any]]:
     return name, _ctype(result), kinds
 
 
-_LINES = {line[: line.index("(")].split()[-1].lstrip("*"): line for line in PROTOTYPES.strip().splitlines()}
+def by_name(prototypes: str) -> dict[str, str]:
+    """The lines of a list of prototypes."""
+    return {line[: line.index("(")].split()[-1].lstrip("*"): line for line in prototypes.strip().splitlines()}
+
+
+_LINES = by_name(PROTOTYPES)
 _lock = threading.Lock()
 _loaded: ctypes.CDLL | None = None
 _path = ""
@@ -359,6 +369,17 @@ def library_path() -> str:
     return _path
 
 
+def load_beside(name: str) -> ctypes.CDLL:
+    """Another library of crossmesh: from the folder that libcrossmesh.so came from, else the installed one."""
+    folder = os.path.dirname(library_path())
+    beside = os.path.join(folder, name)
+    path = beside if folder and os.path.exists(beside) else name
+    try:
+        return ctypes.CDLL(path)
+    except OSError as error:
+        raise LibraryNotFoundError(f"{name} cannot be loaded: {error}") from None
+
+
 def last_error() -> str:
     """The library's sentence about the last failure on this thread."""
     text: bytes = raw.xm_last_error()
@@ -371,23 +392,23 @@ def _raise_failure(status: Any, _function: Any, _arguments: Any) -> Any:
     return status
 
 
-class _Functions:
-    """Attributes are the library's functions. With `check`, statuses that are failures are raised."""
+class Functions:
+    """Attributes are a library's functions. With `check`, statuses that are failures are raised."""
 
-    def __init__(self, check: bool) -> None:
-        self._check = check
+    def __init__(self, check: bool, lines: dict[str, str], load: Any) -> None:
+        self._check, self._lines, self._load = check, lines, load
 
     def __getattr__(self, name: str) -> Any:
-        line = _LINES.get(name)
+        line = self._lines.get(name)
         if line is None:
             raise AttributeError(name)
         _, result, arguments = _parse(line)
-        library = _load()
+        library = self._load()
         try:
             function = ctypes.CFUNCTYPE(result, *arguments)((name, library))
         except AttributeError:
             raise LibraryNotFoundError(
-                f"{_path} has no function {name}: it is of another version than this package"
+                f"{library._name} has no function {name}: it is of another version than this package"
             ) from None
         if self._check and line.startswith("xm_status_t "):
             function.errcheck = _raise_failure
@@ -395,8 +416,8 @@ class _Functions:
         return function
 
 
-lib = _Functions(check=True)
-raw = _Functions(check=False)
+lib = Functions(True, _LINES, _load)
+raw = Functions(False, _LINES, _load)
 
 
 def handle() -> c_void_p:

@@ -1,0 +1,496 @@
+#include "plugins/xla/ffi_transfer.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugins/xla/ffi_abi.h"
+
+enum { SENTENCE = 512 };
+static const int64_t longest_sleep_ns = 50 * 1000 * 1000;
+
+/* A call on its way: XLA keeps its buffers until the future is completed. */
+typedef struct run {
+    struct run *next;
+    const xla_api_t *api;
+    xla_future_t *future;
+    void *shard;
+    int32_t *number; /* result: which run of its transfer this was */
+    int64_t deadline;
+} run_t;
+
+/* A part with its runs, the first of which has been posted when `running`. */
+typedef struct part {
+    struct part *next;
+    xm_xla_part_t is;
+    run_t *first, **last;
+    bool running;
+    int32_t runs; /* that have ended */
+} part_t;
+
+struct xm_xla_seat {
+    xm_xla_seat_t *next; /* in the registry */
+    xm_worker_t *worker;
+    pthread_t thread;
+    pthread_mutex_t lock; /* who has it has the worker and what the parts say of it */
+    pthread_mutex_t bell; /* of the next four */
+    pthread_cond_t rings;
+    unsigned rung; /* how often */
+    int wanted;    /* threads that want the worker */
+    bool closing;  /* the thread is to end */
+    part_t *parts; /* the list, and each part's runs, change under the registry's lock */
+};
+
+/* The handler knows numbers only. Locks are taken in the order: a seat's, the registry's, a bell.
+ */
+static struct {
+    pthread_mutex_t lock;
+    xm_xla_seat_t *seats;
+    int create, set_available, set_error;
+} registry = {.lock = PTHREAD_MUTEX_INITIALIZER, .create = -1};
+
+void xm_xla_set_functions(int create, int set_available, int set_error)
+{
+    (void)pthread_mutex_lock(&registry.lock);
+    registry.create = create;
+    registry.set_available = set_available;
+    registry.set_error = set_error;
+    (void)pthread_mutex_unlock(&registry.lock);
+}
+
+/* ---- What XLA is told ---------------------------------------------------------------------- */
+
+static xla_error_t *make_error(const xla_api_t *api, int code, const char *sentence)
+{
+    xla_error_args_t args = {.struct_size = sizeof(args), .message = sentence, .code = code};
+
+    return api->functions[0](&args);
+}
+
+static int code_of(xm_status_t status)
+{
+    switch (status) {
+    case XM_ERR_TIMEOUT:
+        return XLA_CODE_DEADLINE_EXCEEDED;
+    case XM_ERR_NO_MEMORY:
+        return XLA_CODE_RESOURCE_EXHAUSTED;
+    default:
+        return XLA_CODE_UNAVAILABLE;
+    }
+}
+
+/* Completes the call's future, and forgets the call. */
+static void end_run(run_t *run, xm_status_t status, const char *sentence)
+{
+    xla_future_args_t args = {.struct_size = offsetof(xla_future_args_t, error),
+                              .future = run->future};
+
+    if (status == XM_OK) {
+        (void)run->api->functions[registry.set_available](&args);
+    } else {
+        args.struct_size = sizeof(args);
+        args.error = make_error(run->api, code_of(status), sentence);
+        (void)run->api->functions[registry.set_error](&args);
+    }
+    free(run);
+}
+
+/* ---- The thread of a seat ------------------------------------------------------------------ */
+
+/* Takes the first run off its part. */
+static run_t *pop(part_t *part)
+{
+    run_t *run;
+
+    (void)pthread_mutex_lock(&registry.lock);
+    run = part->first;
+    part->first = run->next;
+    if (part->first == NULL) {
+        part->last = &part->first;
+    }
+    (void)pthread_mutex_unlock(&registry.lock);
+    part->running = false;
+    return run;
+}
+
+static run_t *first_of(part_t *part)
+{
+    run_t *run;
+
+    (void)pthread_mutex_lock(&registry.lock);
+    run = part->first;
+    (void)pthread_mutex_unlock(&registry.lock);
+    return run;
+}
+
+static void finish(part_t *part, xm_status_t status)
+{
+    run_t *run = pop(part);
+
+    if (status == XM_OK) {
+        *run->number = part->runs++;
+        if (!part->is.sends) {
+            memcpy(run->shard, part->is.buffer, part->is.bytes);
+        }
+    }
+    end_run(run, status, xm_last_error());
+}
+
+/* Posts a part's first run. */
+static bool start(xm_xla_seat_t *seat, part_t *part, run_t *run)
+{
+    xm_status_t status;
+    double seconds = part->is.timeout;
+
+    if (part->is.sends) {
+        memcpy(part->is.buffer, run->shard, part->is.bytes);
+    }
+    run->deadline = seconds > 0 ? xm_worker_now(seat->worker) + (int64_t)(seconds * 1e9)
+                                : xm_worker_deadline(seat->worker);
+    status = xm_executor_post(part->is.executor);
+    if (status < 0) {
+        finish(part, status);
+        return false;
+    }
+    part->running = true;
+    return true;
+}
+
+/* One step of a part. Returns whether there may be more to do at once; *waiting: a run goes on. */
+static bool step(xm_xla_seat_t *seat, part_t *part, bool *waiting, int64_t *deadline)
+{
+    run_t *run = first_of(part);
+    xm_status_t status;
+
+    if (run == NULL) {
+        return false;
+    }
+    if (!part->running && !start(seat, part, run)) {
+        return true;
+    }
+    status = xm_executor_advance(part->is.executor);
+    if (status != XM_IN_PROGRESS || xm_worker_now(seat->worker) >= run->deadline) {
+        status = xm_reshard_wait(seat->worker, part->is.executor, 0, run->deadline);
+        if (status != XM_IN_PROGRESS) {
+            finish(part, status);
+            return true;
+        }
+    }
+    *waiting = true;
+    *deadline = run->deadline < *deadline ? run->deadline : *deadline;
+    return !xm_executor_may_sleep(part->is.executor);
+}
+
+/* A wait that failed: whoever it concerns ends with the reason. */
+static void look_at_all(xm_xla_seat_t *seat)
+{
+    for (part_t *part = seat->parts; part != NULL; part = part->next) {
+        if (part->running) {
+            run_t *run = first_of(part);
+            xm_status_t status = xm_reshard_wait(seat->worker, part->is.executor, 0, run->deadline);
+
+            if (status != XM_IN_PROGRESS) {
+                finish(part, status);
+            }
+        }
+    }
+}
+
+/* With the lock: everything that can be done, and one sleep. False: there is nothing to do. */
+static bool go_on(xm_xla_seat_t *seat)
+{
+    int64_t until = xm_worker_now(seat->worker) + longest_sleep_ns;
+    bool busy = false, waiting = false;
+    xm_status_t status;
+
+    for (part_t *part = seat->parts; part != NULL; part = part->next) {
+        busy = step(seat, part, &waiting, &until) || busy;
+    }
+    if (!waiting) {
+        return busy;
+    }
+    status = busy ? xm_worker_progress(seat->worker) : xm_worker_wait(seat->worker, until);
+    if (status < 0 && status != XM_ERR_TIMEOUT) {
+        look_at_all(seat);
+    }
+    return true;
+}
+
+static void ring(xm_xla_seat_t *seat, int wanted, bool closing)
+{
+    (void)pthread_mutex_lock(&seat->bell);
+    seat->rung++;
+    seat->wanted += wanted;
+    seat->closing = seat->closing || closing;
+    (void)pthread_cond_signal(&seat->rings);
+    (void)pthread_mutex_unlock(&seat->bell);
+}
+
+/* Waits until the worker is free, and while nothing is new when there was nothing to do. */
+static bool may_go_on(xm_xla_seat_t *seat, bool idle, unsigned *seen)
+{
+    bool closing;
+
+    (void)pthread_mutex_lock(&seat->bell);
+    while (!seat->closing && (seat->wanted > 0 || (idle && *seen == seat->rung))) {
+        (void)pthread_cond_wait(&seat->rings, &seat->bell);
+    }
+    *seen = seat->rung;
+    closing = seat->closing;
+    (void)pthread_mutex_unlock(&seat->bell);
+    return !closing;
+}
+
+static void *serve(void *arg)
+{
+    xm_xla_seat_t *seat = arg;
+    unsigned seen = 0;
+    bool idle = true;
+
+    while (may_go_on(seat, idle, &seen)) {
+        (void)pthread_mutex_lock(&seat->lock);
+        idle = !go_on(seat);
+        (void)pthread_mutex_unlock(&seat->lock);
+    }
+    return NULL;
+}
+
+/* ---- Seats and parts ----------------------------------------------------------------------- */
+
+xm_status_t xm_xla_seat_open(xm_worker_t *worker, xm_xla_seat_t **seat)
+{
+    xm_xla_seat_t *made = calloc(1, sizeof(*made));
+    int error;
+
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a seat in XLA's programs");
+    }
+    made->worker = worker;
+    (void)pthread_mutex_init(&made->lock, NULL);
+    (void)pthread_mutex_init(&made->bell, NULL);
+    (void)pthread_cond_init(&made->rings, NULL);
+    error = pthread_create(&made->thread, NULL, serve, made);
+    if (error != 0) {
+        free(made);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no thread for transfers in XLA's programs: %s",
+                            strerror(error));
+    }
+    (void)pthread_mutex_lock(&registry.lock);
+    made->next = registry.seats;
+    registry.seats = made;
+    (void)pthread_mutex_unlock(&registry.lock);
+    *seat = made;
+    return XM_OK;
+}
+
+void xm_xla_lock(xm_xla_seat_t *seat)
+{
+    ring(seat, 1, false);
+    xm_worker_wake(seat->worker);
+    (void)pthread_mutex_lock(&seat->lock);
+}
+
+void xm_xla_unlock(xm_xla_seat_t *seat)
+{
+    (void)pthread_mutex_unlock(&seat->lock);
+    ring(seat, -1, false);
+}
+
+/* With the registry's lock. */
+static part_t *find(int64_t id, int32_t position, bool sends, xm_xla_seat_t **seat)
+{
+    for (*seat = registry.seats; *seat != NULL; *seat = (*seat)->next) {
+        for (part_t *part = (*seat)->parts; part != NULL; part = part->next) {
+            if (part->is.id == id && part->is.position == position && part->is.sends == sends) {
+                return part;
+            }
+        }
+    }
+    return NULL;
+}
+
+xm_status_t xm_xla_add(xm_xla_seat_t *seat, const xm_xla_part_t *part)
+{
+    xm_xla_seat_t *other;
+    part_t *made = calloc(1, sizeof(*made));
+    bool taken;
+
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a transfer in XLA's programs");
+    }
+    made->is = *part;
+    made->last = &made->first;
+    (void)pthread_mutex_lock(&registry.lock);
+    taken = find(part->id, part->position, part->sends, &other) != NULL;
+    if (!taken) {
+        made->next = seat->parts;
+        seat->parts = made;
+    }
+    (void)pthread_mutex_unlock(&registry.lock);
+    if (taken) {
+        free(made);
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "transfer %lld has a device that %s at position %d already",
+                            (long long)part->id, part->sends ? "sends" : "receives",
+                            part->position);
+    }
+    return XM_OK;
+}
+
+void xm_xla_remove(xm_xla_seat_t *seat, int64_t id, const char *reason)
+{
+    part_t **link = &seat->parts, *part;
+    run_t *runs = NULL;
+
+    (void)pthread_mutex_lock(&registry.lock);
+    while (*link != NULL && (*link)->is.id != id) {
+        link = &(*link)->next;
+    }
+    part = *link;
+    if (part != NULL) {
+        *link = part->next;
+        runs = part->first;
+    }
+    (void)pthread_mutex_unlock(&registry.lock);
+    while (runs != NULL) {
+        run_t *next = runs->next;
+
+        end_run(runs, XM_ERR_CANCELED, reason);
+        runs = next;
+    }
+    free(part);
+}
+
+void xm_xla_seat_close(xm_xla_seat_t *seat)
+{
+    xm_xla_seat_t **link = &registry.seats;
+
+    if (seat == NULL) {
+        return;
+    }
+    ring(seat, 0, true);
+    xm_worker_wake(seat->worker);
+    (void)pthread_join(seat->thread, NULL);
+    (void)pthread_mutex_lock(&registry.lock);
+    while (*link != seat) {
+        link = &(*link)->next;
+    }
+    *link = seat->next;
+    (void)pthread_mutex_unlock(&registry.lock);
+    while (seat->parts != NULL) {
+        xm_xla_remove(seat, seat->parts->is.id, "the job was left while the transfer ran");
+    }
+    (void)pthread_cond_destroy(&seat->rings);
+    (void)pthread_mutex_destroy(&seat->bell);
+    (void)pthread_mutex_destroy(&seat->lock);
+    free(seat);
+}
+
+/* ---- The handler --------------------------------------------------------------------------- */
+
+/* XLA asks a handler at its registration for the version that it was written for. */
+static bool answer_metadata(const xla_call_frame_t *frame)
+{
+    for (xla_extension_t *e = frame->extensions; e != NULL; e = e->next) {
+        if (e->type == XLA_EXTENSION_METADATA) {
+            xla_metadata_t *metadata = ((xla_metadata_extension_t *)(void *)e)->metadata;
+
+            metadata->api_version.major = 0;
+            metadata->api_version.minor = 1;
+            metadata->traits = 0;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool read_id(const xla_attributes_t *attributes, int64_t *id)
+{
+    for (int64_t i = 0; i < attributes->size; ++i) {
+        const xla_bytes_t *name = attributes->names[i];
+        const xla_scalar_t *scalar = attributes->values[i];
+
+        if (name->length == 2 && memcmp(name->data, "id", 2) == 0 &&
+            attributes->types[i] == XLA_ATTRIBUTE_SCALAR && scalar->dtype == XLA_TYPE_S64) {
+            memcpy(id, scalar->value, sizeof(*id));
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_number(const xla_buffers_t *list, int64_t i)
+{
+    return i < list->size && list->items[i]->dtype == XLA_TYPE_S32 && list->items[i]->rank == 0;
+}
+
+/* Appends the run; why not, if it cannot. */
+static const char *append(int64_t id, int32_t position, const xla_call_frame_t *frame, run_t *run)
+{
+    const xla_buffers_t *in = &frame->arguments, *out = &frame->results;
+    xla_future_args_t future = {.struct_size = offsetof(xla_future_args_t, error)};
+    xm_xla_seat_t *seat;
+    part_t *part = find(id, position, out->size == 1, &seat);
+
+    if (part == NULL) {
+        return "this device has no part in the transfer, or the transfer was closed";
+    }
+    if (part->is.sends ? in->size < 2 || !is_number(out, 0)
+                       : out->size != 2 || !is_number(out, 1)) {
+        return "operands and results are not those of this direction";
+    }
+    if (registry.create < 0) {
+        return "the functions of this version of XLA are not known";
+    }
+    if (frame->api->functions[registry.create](&future) != NULL) {
+        return "XLA gave no future";
+    }
+    run->api = frame->api;
+    run->future = future.future;
+    run->shard = part->is.sends ? in->items[in->size - 1]->data : out->items[0]->data;
+    run->number = out->items[part->is.sends ? 0 : 1]->data;
+    *part->last = run;
+    part->last = &run->next;
+    ring(seat, 0, false);
+    xm_worker_wake(seat->worker);
+    return NULL;
+}
+
+struct xla_error *xm_xla_transfer(struct xla_call_frame *frame)
+{
+    const char *refusal = NULL;
+    char sentence[SENTENCE];
+    int64_t id = 0;
+    int32_t position;
+    run_t *run;
+
+    if (answer_metadata(frame)) {
+        return NULL;
+    }
+    if (frame->stage != XLA_STAGE_EXECUTE) {
+        return NULL;
+    }
+    if (!is_number(&frame->arguments, 0) || !read_id(&frame->attributes, &id)) {
+        return make_error(frame->api, XLA_CODE_INVALID_ARGUMENT,
+                          "crossmesh: a transfer needs the attribute id and the device's position");
+    }
+    memcpy(&position, frame->arguments.items[0]->data, sizeof(position));
+    run = calloc(1, sizeof(*run));
+    if (run == NULL) {
+        return make_error(frame->api, XLA_CODE_RESOURCE_EXHAUSTED, "crossmesh: no memory");
+    }
+    (void)pthread_mutex_lock(&registry.lock);
+    refusal = append(id, position, frame, run);
+    if (refusal == NULL) {
+        frame->future = run->future;
+    }
+    (void)pthread_mutex_unlock(&registry.lock);
+    if (refusal != NULL) {
+        free(run);
+        (void)snprintf(sentence, sizeof(sentence), "crossmesh: transfer %lld, device %d: %s",
+                       (long long)id, position, refusal);
+        return make_error(frame->api, XLA_CODE_NOT_FOUND, sentence);
+    }
+    return NULL;
+}
