@@ -311,7 +311,7 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
         return status;
     }
     possible =
-        space == NULL || ap_space_filter(space->space, &op->rule, space->batch_factor[node->op],
+        space == NULL || ap_space_filter(space->space, &op->rule, &space->roles[node->op],
                                          mesh, &node->strategies);
     count = (size_t)node->strategies.count;
     node->base = calloc(count, sizeof(*node->base));

@@ -33,7 +33,7 @@ typedef struct ap_layer_ops {
 /* The part of the space that strategies are taken from. NULL in its place: all of it. */
 typedef struct ap_layer_space {
     const ap_space_t *space;
-    const int *batch_factor; /* per operator of the training graph, see space.h */
+    const ap_factor_roles_t *roles; /* per operator of the training graph */
 } ap_layer_space_t;
 
 enum { AP_IN = -1, AP_OUT = -2 /* the boundary tensors as ends of an edge */ };

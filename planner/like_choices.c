@@ -41,7 +41,8 @@ static xm_status_t judge_assignment(const site_t *site, const int *assignment, b
     return status;
 }
 
-/* The points of a curve, fastest first; the judge's numbers where it has seen them. */
+/* The points of a curve, fastest first. The judge counts temporaries as well, which the search does
+ * not: points that then are beaten are left out. */
 static xm_status_t keep_curve(const site_t *site, const ap_frontier_t *frontier,
                               const ap_like_point_t *judged)
 {
@@ -51,10 +52,14 @@ static xm_status_t keep_curve(const site_t *site, const ap_frontier_t *frontier,
     if (curve == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a curve");
     }
-    memcpy(curve, judged, (size_t)frontier->count * sizeof(*curve));
     free(result->curve);
     result->curve = curve;
-    result->curve_count = frontier->count;
+    result->curve_count = 0;
+    for (int i = 0; i < frontier->count; ++i) {
+        if (i == 0 || judged[i].memory < curve[result->curve_count - 1].memory) {
+            curve[result->curve_count++] = judged[i];
+        }
+    }
     return XM_OK;
 }
 

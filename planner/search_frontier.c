@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SCOPE = 12, PARENTS = 32, MAX_CELLS = 1 << 20 };
+enum { SCOPE = 12, PARENTS = 16, MAX_CELLS = 1 << 20 };
 
 /* A pair of seconds and bytes, and where it comes from: the value of the variable that was
  * eliminated and a point of each table that was combined. */
@@ -13,6 +13,12 @@ typedef struct point {
     int value;
     int from[PARENTS];
 } point_t;
+
+/* Pairs of which none beats another, by rising seconds. */
+typedef struct list {
+    point_t *points;
+    int count, capacity;
+} list_t;
 
 typedef struct table {
     int scope_count;
@@ -35,8 +41,7 @@ typedef struct frontier_run {
     int table_count;
     double *size; /* per variable: cells of the table its elimination would make */
     bool *gone;
-    point_t *now, *next, *cell; /* scratch lists */
-    size_t cell_capacity;
+    list_t now, next, cell; /* scratch */
     bool complete;
 } run_t;
 
@@ -67,42 +72,69 @@ static void run_close(run_t *run)
     free(run->tables);
     free(run->size);
     free(run->gone);
-    free(run->now);
-    free(run->next);
-    free(run->cell);
+    free(run->now.points);
+    free(run->next.points);
+    free(run->cell.points);
 }
 
-static int by_seconds(const void *a, const void *b)
+/* Where a pair belongs in a list by rising seconds: after all that are not slower. */
+static int place_of(const list_t *list, double seconds)
 {
-    const point_t *x = a, *y = b;
+    int low = 0, high = list->count;
 
-    if (x->seconds != y->seconds) {
-        return x->seconds < y->seconds ? -1 : 1;
-    }
-    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
-}
+    while (low < high) {
+        int middle = (low + high) / 2;
 
-/* Keeps what nothing beats, and of that at most the limit. Returns how many. */
-static int prune(run_t *run, point_t *points, size_t count)
-{
-    int kept = 0;
-
-    if (count > 1) {
-        qsort(points, count, sizeof(*points), by_seconds);
-    }
-    for (size_t i = 0; i < count; ++i) {
-        if (kept == 0 || points[i].bytes < points[kept - 1].bytes) {
-            points[kept++] = points[i];
+        if (list->points[middle].seconds <= seconds) {
+            low = middle + 1;
+        } else {
+            high = middle;
         }
     }
-    if (kept > run->limit) {
+    return low;
+}
+
+/* Makes room for a pair and removes those that it beats. NULL: one there is as good, or (`failed`
+ * is set) no memory. */
+static point_t *insert(list_t *list, double seconds, double bytes, bool *failed)
+{
+    int at = place_of(list, seconds), beaten;
+
+    if (at > 0 && list->points[at - 1].bytes <= bytes) {
+        return NULL;
+    }
+    at -= at > 0 && list->points[at - 1].seconds == seconds;
+    for (beaten = at; beaten < list->count && list->points[beaten].bytes >= bytes; ++beaten) {
+    }
+    if (list->count == list->capacity) {
+        int wanted = 2 * list->capacity + 16;
+        point_t *grown = realloc(list->points, (size_t)wanted * sizeof(*grown));
+
+        if (grown == NULL) {
+            *failed = true;
+            return NULL;
+        }
+        list->points = grown;
+        list->capacity = wanted;
+    }
+    memmove(&list->points[at + 1], &list->points[beaten],
+            (size_t)(list->count - beaten) * sizeof(point_t));
+    list->count += 1 - (beaten - at);
+    list->points[at].seconds = seconds;
+    list->points[at].bytes = bytes;
+    return &list->points[at];
+}
+
+/* Keeps at most the limit, spread evenly. */
+static void thin_out(run_t *run, list_t *list)
+{
+    if (list->count > run->limit) {
         for (int i = 0; i < run->limit; ++i) {
-            points[i] = points[(int64_t)i * (kept - 1) / (run->limit - 1)];
+            list->points[i] = list->points[(int64_t)i * (list->count - 1) / (run->limit - 1)];
         }
-        kept = run->limit;
+        list->count = run->limit;
         run->complete = false;
     }
-    return kept;
 }
 
 static size_t cell_of(const run_t *run, const table_t *table, const int *assignment)
@@ -187,72 +219,86 @@ static double plan_elimination(const run_t *run, int variable, table_t *table)
 }
 
 /* Sums of one point of each parent, for one assignment of all their variables. In run->now. */
-static int combine(run_t *run, const table_t *table, const int *assignment)
+static bool combine(run_t *run, const table_t *table, const int *assignment)
 {
-    int count = 1;
+    bool failed = false;
+    point_t *start;
 
-    run->now[0] = (point_t){.value = table->variable >= 0 ? assignment[table->variable] : 0};
+    run->now.count = 0;
+    start = insert(&run->now, 0.0, 0.0, &failed);
+    if (failed) {
+        return false;
+    }
+    start->value = table->variable >= 0 ? assignment[table->variable] : 0;
+    memset(start->from, 0, sizeof(start->from));
     for (int p = 0; p < table->parents; ++p) {
         const table_t *parent = &run->tables[table->parent[p]];
-        size_t cell = cell_of(run, parent, assignment), sums = 0;
-        point_t *swap = run->now;
+        size_t cell = cell_of(run, parent, assignment);
+        size_t first = parent->first[cell], end = parent->first[cell + 1];
+        list_t swap = run->now;
 
-        for (int i = 0; i < count; ++i) {
-            for (size_t q = parent->first[cell]; q < parent->first[cell + 1]; ++q) {
-                point_t *sum = &run->next[sums++];
+        if (end == first + 1) { /* all are shifted alike */
+            for (int i = 0; i < run->now.count; ++i) {
+                run->now.points[i].seconds += parent->seconds[first];
+                run->now.points[i].bytes += parent->bytes[first];
+            }
+            continue;
+        }
+        run->next.count = 0;
+        for (int i = 0; i < run->now.count; ++i) {
+            for (size_t q = first; q < end && !failed; ++q) {
+                const point_t *with = &run->now.points[i];
+                point_t *sum = insert(&run->next, with->seconds + parent->seconds[q],
+                                      with->bytes + parent->bytes[q], &failed);
 
-                *sum = run->now[i];
-                sum->seconds += parent->seconds[q];
-                sum->bytes += parent->bytes[q];
-                sum->from[p] = (int)(q - parent->first[cell]);
+                if (sum != NULL) {
+                    sum->value = with->value;
+                    memcpy(sum->from, with->from, sizeof(sum->from));
+                    sum->from[p] = (int)(q - first);
+                }
             }
         }
-        count = prune(run, run->next, sums);
+        thin_out(run, &run->next);
         run->now = run->next;
         run->next = swap;
     }
-    return count;
+    return !failed;
 }
 
 /* The points of one cell, over all values of the eliminated variable. In run->cell. */
-static xm_status_t fill_cell(run_t *run, const table_t *table, int *assignment, int *count)
+static xm_status_t fill_cell(run_t *run, const table_t *table, int *assignment)
 {
     int values = table->variable >= 0 ? domain_of(run, table->variable) : 1;
-    size_t found = 0;
+    bool failed = false;
 
+    run->cell.count = 0;
     for (int x = 0; x < values; ++x) {
-        int more;
-
         if (table->variable >= 0) {
             assignment[table->variable] = x;
         }
-        more = combine(run, table, assignment);
-        if (found + (size_t)more > run->cell_capacity) {
-            size_t wanted = 2 * (found + (size_t)more);
-            point_t *grown = realloc(run->cell, wanted * sizeof(*grown));
+        failed = failed || !combine(run, table, assignment);
+        for (int i = 0; i < run->now.count && !failed; ++i) {
+            const point_t *from = &run->now.points[i];
+            point_t *point = insert(&run->cell, from->seconds, from->bytes, &failed);
 
-            if (grown == NULL) {
-                return no_memory();
+            if (point != NULL) {
+                *point = *from;
             }
-            run->cell = grown;
-            run->cell_capacity = wanted;
         }
-        memcpy(&run->cell[found], run->now, (size_t)more * sizeof(point_t));
-        found += (size_t)more;
     }
-    *count = prune(run, run->cell, found);
-    return XM_OK;
+    thin_out(run, &run->cell);
+    return failed ? no_memory() : XM_OK;
 }
 
-static void store_cell(const run_t *run, table_t *table, size_t cell, int count)
+static void store_cell(const run_t *run, table_t *table, size_t cell)
 {
     size_t at = table->first[cell];
 
-    for (int i = 0; i < count; ++i, ++at) {
-        table->seconds[at] = run->cell[i].seconds;
-        table->bytes[at] = run->cell[i].bytes;
-        table->value[at] = run->cell[i].value;
-        memcpy(&table->from[at * (size_t)table->parents], run->cell[i].from,
+    for (int i = 0; i < run->cell.count; ++i, ++at) {
+        table->seconds[at] = run->cell.points[i].seconds;
+        table->bytes[at] = run->cell.points[i].bytes;
+        table->value[at] = run->cell.points[i].value;
+        memcpy(&table->from[at * (size_t)table->parents], run->cell.points[i].from,
                (size_t)table->parents * sizeof(int));
     }
     table->first[cell + 1] = at;
@@ -317,14 +363,12 @@ static xm_status_t make_table(run_t *run, int variable)
         status = no_memory();
     }
     for (size_t c = 0; c < table->cells && status == XM_OK; ++c) {
-        int count = 0;
-
-        status = fill_cell(run, table, assignment, &count);
+        status = fill_cell(run, table, assignment);
         if (status == XM_OK) {
             status = reserve(run, table, table->first[c], &capacity);
         }
         if (status == XM_OK) {
-            store_cell(run, table, c, count);
+            store_cell(run, table, c);
             count_up(run, table, assignment);
         }
     }
@@ -378,17 +422,13 @@ static xm_status_t eliminate_all(run_t *run)
 static xm_status_t run_open(run_t *run, const ap_choice_network_t *network, int limit)
 {
     size_t variables = (size_t)network->variable_count, edges = (size_t)network->edge_count;
-    size_t sums = (size_t)limit * (size_t)limit;
     xm_status_t status = XM_OK;
 
     *run = (run_t){.network = network, .limit = limit, .complete = true};
     run->tables = calloc(2 * variables + edges + 2, sizeof(*run->tables));
     run->size = calloc(variables + 1, sizeof(*run->size));
     run->gone = calloc(variables + 1, sizeof(*run->gone));
-    run->now = malloc(sums * sizeof(*run->now));
-    run->next = malloc(sums * sizeof(*run->next));
-    if (run->tables == NULL || run->size == NULL || run->gone == NULL || run->now == NULL ||
-        run->next == NULL) {
+    if (run->tables == NULL || run->size == NULL || run->gone == NULL) {
         return no_memory();
     }
     for (int v = 0; v < network->variable_count && status == XM_OK; ++v) {

@@ -26,65 +26,128 @@ bool ap_space_contains(const ap_space_t *whole, const ap_space_t *part)
                       (part->stage_devices > 0 && part->stage_devices <= whole->stage_devices));
 }
 
-/* The factor that a dimension of a term leads with; -1: the dimension is not there. */
-static int leading_factor(const ap_sharding_rule_t *rule, int term, int dim)
+/* The role of every dimension of a tensor, 0 where nothing is known (parameters). */
+typedef struct dim_roles {
+    uint8_t role[AP_MAX_RANK];
+} dim_roles_t;
+
+static bool is_parameter(const ap_graph_t *graph, int tensor)
 {
-    return dim < 0 || dim >= rule->rank[term] || rule->dim[term][dim].count == 0
-               ? -1
-               : rule->dim[term][dim].factor[0];
+    return ap_graph_tensor(graph, tensor)->kind == AP_TENSOR_PARAMETER;
 }
 
-static int dim_led_by(const ap_sharding_rule_t *rule, int term, int factor)
+/* Whether a factor is summed against a parameter: one carries it and no result does. */
+static bool is_contracted(const ap_graph_t *graph, const ap_op_t *op, int factor)
 {
-    for (int d = 0; d < rule->rank[term]; ++d) {
-        if (leading_factor(rule, term, d) == factor) {
-            return d;
+    bool against = false;
+
+    for (int i = 0; i < op->operand_count; ++i) {
+        against = against || (is_parameter(graph, op->operands[i]) &&
+                              ap_sharding_rule_carries(&op->rule, i, factor));
+    }
+    for (int r = 0; r < op->result_count; ++r) {
+        against = against && !ap_sharding_rule_carries(&op->rule, op->operand_count + r, factor);
+    }
+    return against;
+}
+
+/* Roles of the dimensions of activations and inputs that a factor is in, as a set. */
+static unsigned roles_seen(const ap_graph_t *graph, const dim_roles_t *dims, const ap_op_t *op,
+                           int factor)
+{
+    unsigned seen = 0;
+
+    for (int i = 0; i < op->operand_count; ++i) {
+        for (int d = 0; d < op->rule.rank[i] && !is_parameter(graph, op->operands[i]); ++d) {
+            const ap_rule_dim_t *dim = &op->rule.dim[i][d];
+
+            for (int k = 0; k < dim->count; ++k) {
+                unsigned role = dims[op->operands[i]].role[d];
+
+                /* Inside a group of samples is one more extent. */
+                role = k > 0 && role == AP_ROLE_DATA ? AP_ROLE_SEQUENCE : role;
+                seen |= dim->factor[k] == factor ? role : 0U;
+            }
         }
     }
-    return -1;
+    return seen;
 }
 
-xm_status_t ap_space_batch_factors(const ap_graph_t *graph, int **factors)
+static uint8_t factor_role(const ap_graph_t *graph, const dim_roles_t *dims, const ap_op_t *op,
+                           int factor)
 {
-    int ops = ap_graph_ops(graph), tensors = ap_graph_tensors(graph);
-    int *made = malloc(((size_t)ops + 1) * sizeof(*made));
-    int *batch = malloc(((size_t)tensors + 1) * sizeof(*batch)); /* per tensor: its dimension */
+    unsigned seen = roles_seen(graph, dims, op, factor);
 
-    if (made == NULL || batch == NULL) {
+    if ((seen & AP_ROLE_DATA) != 0) {
+        return AP_ROLE_DATA;
+    }
+    return seen == AP_ROLE_SEQUENCE && !is_contracted(graph, op, factor) ? AP_ROLE_SEQUENCE
+                                                                         : AP_ROLE_TENSOR;
+}
+
+static void pass_on(const ap_op_t *op, const ap_factor_roles_t *roles, dim_roles_t *dims)
+{
+    for (int r = 0; r < op->result_count; ++r) {
+        int term = op->operand_count + r;
+
+        for (int d = 0; d < op->rule.rank[term]; ++d) {
+            const ap_rule_dim_t *dim = &op->rule.dim[term][d];
+
+            dims[op->results[r]].role[d] =
+                dim->count > 0 ? roles->role[dim->factor[0]] : (uint8_t)AP_ROLE_TENSOR;
+        }
+    }
+}
+
+xm_status_t ap_space_roles(const ap_graph_t *graph, ap_factor_roles_t **roles)
+{
+    size_t ops = (size_t)ap_graph_ops(graph), tensors = (size_t)ap_graph_tensors(graph);
+    ap_factor_roles_t *made = calloc(ops + 1, sizeof(*made));
+    dim_roles_t *dims = calloc(tensors + 1, sizeof(*dims));
+
+    if (made == NULL || dims == NULL) {
         free(made);
-        free(batch);
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d operators", ops);
+        free(dims);
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu operators", ops);
     }
-    for (int t = 0; t < tensors; ++t) {
-        batch[t] = ap_graph_tensor(graph, t)->kind == AP_TENSOR_INPUT ? 0 : -1;
+    for (int t = 0; t < (int)tensors; ++t) {
+        for (int d = 0; d < AP_MAX_RANK && ap_graph_tensor(graph, t)->kind == AP_TENSOR_INPUT;
+             ++d) {
+            dims[t].role[d] = d == 0 ? AP_ROLE_DATA : AP_ROLE_SEQUENCE;
+        }
     }
-    for (int o = 0; o < ops; ++o) {
+    for (int o = 0; o < (int)ops; ++o) {
         const ap_op_t *op = ap_graph_op(graph, o);
 
-        made[o] = -1;
-        for (int i = 0; i < op->operand_count && made[o] < 0; ++i) {
-            made[o] = leading_factor(&op->rule, i, batch[op->operands[i]]);
+        for (int f = 0; f < op->rule.factors; ++f) {
+            made[o].role[f] = factor_role(graph, dims, op, f);
         }
-        for (int r = 0; r < op->result_count && made[o] >= 0; ++r) {
-            batch[op->results[r]] = dim_led_by(&op->rule, op->operand_count + r, made[o]);
-        }
+        pass_on(op, &made[o], dims);
     }
-    free(batch);
-    *factors = made;
+    free(dims);
+    *roles = made;
     return XM_OK;
 }
 
-unsigned ap_space_role(const ap_sharding_rule_t *rule, int batch_factor,
+unsigned ap_space_role(const ap_sharding_rule_t *rule, const ap_factor_roles_t *roles,
                        const ap_strategy_t *strategy, int axis)
 {
     unsigned role = 0;
 
     for (int f = 0; f < rule->factors; ++f) {
-        if ((strategy->axes[f] >> axis & 1U) != 0) {
-            role |= f == batch_factor ? AP_ROLE_DATA : AP_ROLE_TENSOR;
-        }
+        role |= (strategy->axes[f] >> axis & 1U) != 0 ? roles->role[f] : 0U;
     }
     return role;
+}
+
+static bool has_batch(const ap_sharding_rule_t *rule, const ap_factor_roles_t *roles)
+{
+    bool has = false;
+
+    for (int f = 0; f < rule->factors; ++f) {
+        has = has || roles->role[f] == AP_ROLE_DATA;
+    }
+    return has;
 }
 
 static bool scatters(const ap_strategy_t *strategy)
@@ -97,12 +160,13 @@ static bool scatters(const ap_strategy_t *strategy)
     return false;
 }
 
-static bool inside(const ap_space_t *space, const ap_sharding_rule_t *rule, int batch_factor,
-                   const ap_cost_mesh_t *mesh, const ap_strategy_t *strategy)
+static bool inside(const ap_space_t *space, const ap_sharding_rule_t *rule,
+                   const ap_factor_roles_t *roles, const ap_cost_mesh_t *mesh,
+                   const ap_strategy_t *strategy)
 {
     for (int axis = 0; axis < ap_cost_mesh_rank(mesh); ++axis) {
-        unsigned role = ap_space_role(rule, batch_factor, strategy, axis);
-        bool must = space->roles[axis] == AP_ROLE_DATA && batch_factor >= 0;
+        unsigned role = ap_space_role(rule, roles, strategy, axis);
+        bool must = space->roles[axis] == AP_ROLE_DATA && has_batch(rule, roles);
 
         if (ap_cost_mesh_size(mesh, axis) > 1 &&
             ((role & ~space->roles[axis]) != 0 || (must && role == 0))) {
@@ -112,16 +176,17 @@ static bool inside(const ap_space_t *space, const ap_sharding_rule_t *rule, int 
     return space->scatter || !scatters(strategy);
 }
 
-bool ap_space_filter(const ap_space_t *space, const ap_sharding_rule_t *rule, int batch_factor,
-                     const ap_cost_mesh_t *mesh, ap_strategy_list_t *list)
+bool ap_space_filter(const ap_space_t *space, const ap_sharding_rule_t *rule,
+                     const ap_factor_roles_t *roles, const ap_cost_mesh_t *mesh,
+                     ap_strategy_list_t *list)
 {
     int kept = 0, left = 0;
 
     for (int s = 0; s < list->count; ++s) {
-        left += inside(space, rule, batch_factor, mesh, &list->items[s]);
+        left += inside(space, rule, roles, mesh, &list->items[s]);
     }
     for (int s = 0; s < list->count && left > 0; ++s) {
-        if (inside(space, rule, batch_factor, mesh, &list->items[s])) {
+        if (inside(space, rule, roles, mesh, &list->items[s])) {
             list->items[kept++] = list->items[s];
         }
     }

@@ -71,8 +71,8 @@ xm_status_t ap_stage_context_create(const ap_stage_context_params_t *params,
     status = ap_training_expand(params->graph, AP_OPTIMIZER_ADAM, &made->training);
     if (status == XM_OK && params->space != NULL) {
         made->part = *params->space;
-        status = ap_space_batch_factors(made->training, &made->batch_factor);
-        made->space = (ap_layer_space_t){.space = &made->part, .batch_factor = made->batch_factor};
+        status = ap_space_roles(made->training, &made->roles);
+        made->space = (ap_layer_space_t){.space = &made->part, .roles = made->roles};
     }
     if (status == XM_OK) {
         status = find_distinct(made);
@@ -96,7 +96,7 @@ void ap_stage_context_destroy(ap_stage_context_t *context)
     free(context->mesh);
     free(context->distinct_of);
     free(context->example);
-    free(context->batch_factor);
+    free(context->roles);
     ap_graph_destroy(context->training);
     free(context);
 }

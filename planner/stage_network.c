@@ -304,11 +304,10 @@ static int data_axes(const ap_stage_network_t *n, const ap_layer_node_t *node,
                      const ap_strategy_t *strategy)
 {
     const ap_op_t *op = ap_graph_op(n->context->training, node->op);
-    int batch = n->context->batch_factor != NULL ? n->context->batch_factor[node->op] : -1;
     int axes = 0;
 
-    for (int a = 0; a < 2; ++a) {
-        axes += ap_space_role(&op->rule, batch, strategy, a) == AP_ROLE_DATA;
+    for (int a = 0; a < 2 && n->context->roles != NULL; ++a) {
+        axes += ap_space_role(&op->rule, &n->context->roles[node->op], strategy, a) == AP_ROLE_DATA;
     }
     return axes;
 }

@@ -46,9 +46,9 @@ struct ap_stage_context {
     const ap_cost_model_t *cost;
     int micro_batches;
     bool rematerialize;
-    ap_space_t part;        /* valid when `space.space` points at it */
-    ap_layer_space_t space; /* all zero: the whole space */
-    int *batch_factor;      /* per operator, NULL with the whole space */
+    ap_space_t part;          /* valid when `space.space` points at it */
+    ap_layer_space_t space;   /* all zero: the whole space */
+    ap_factor_roles_t *roles; /* per operator, NULL with the whole space */
     int layers;
     int distinct;     /* layers that differ */
     int *distinct_of; /* per layer */

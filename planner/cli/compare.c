@@ -104,7 +104,7 @@ static xm_status_t parse_options(int argc, char *const *argv, compare_options_t 
 
 static void roles_text(const ap_space_t *space, char *text, size_t size)
 {
-    static const char *const names[] = {"none", "data", "tensor", "any"};
+    static const char *const names[] = {"none", "data", "sequence", "", "tensor", "", "", "any"};
 
     (void)snprintf(text, size, "%s/%s", names[space->roles[0] & AP_ROLES_ALL],
                    space->one_axis ? "-" : names[space->roles[1] & AP_ROLES_ALL]);

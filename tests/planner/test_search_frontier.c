@@ -108,6 +108,7 @@ int main(void)
     Suite *suite = suite_create("search frontier");
     TCase *tcase = tcase_create("all");
 
+    tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, gives_every_point_that_nothing_beats);
     tcase_add_test(tcase, a_thin_curve_keeps_its_ends);
     tcase_add_test(tcase, refuses_a_curve_of_one_point);

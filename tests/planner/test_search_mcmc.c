@@ -92,6 +92,7 @@ int main(void)
     Suite *suite = suite_create("search mcmc");
     TCase *tcase = tcase_create("all");
 
+    tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, never_beats_the_optimum_nor_loses_to_its_start);
     tcase_add_test(tcase, one_seed_gives_one_answer);
     tcase_add_test(tcase, heeds_the_memory_limit);

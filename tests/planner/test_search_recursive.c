@@ -83,6 +83,7 @@ int main(void)
     Suite *suite = suite_create("search recursive");
     TCase *tcase = tcase_create("all");
 
+    tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, every_level_is_an_optimum_of_its_own);
     tcase_add_test(tcase, greedy_keeps_the_levels_and_is_not_better);
     suite_add_tcase(suite, tcase);

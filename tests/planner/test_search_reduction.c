@@ -67,6 +67,7 @@ int main(void)
     Suite *suite = suite_create("search reduction");
     TCase *tcase = tcase_create("all");
 
+    tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, equals_trying_every_assignment);
     tcase_add_test(tcase, residual_blocks_shrink_to_two_variables);
     tcase_add_test(tcase, says_when_too_many_are_left);

@@ -9,43 +9,59 @@
 #include "planner_fixture.h"
 #include "xm_test.h"
 
-/* The letter of the batch factor of the first operator called so, 0: none. */
-static char batch_letter(const ap_graph_t *graph, const int *factors, const char *name)
+/* Checks the role of a factor in every operator whose name ends so. */
+static void check_role(const ap_graph_t *graph, const ap_factor_roles_t *roles, const char *name,
+                       char letter, unsigned role)
 {
+    int found = 0;
+
     for (int o = 0; o < ap_graph_ops(graph); ++o) {
         const ap_op_t *op = ap_graph_op(graph, o);
+        size_t length = strlen(op->name), ending = strlen(name);
 
-        if (strcmp(op->name, name) == 0) {
-            return factors[o] < 0 ? '\0' : op->rule.factor[factors[o]].letter;
+        if (length >= ending && strcmp(op->name + length - ending, name) == 0) {
+            int factor = ap_sharding_rule_factor(&op->rule, letter);
+
+            ck_assert_msg(factor >= 0, "%s has no factor %c: %s", op->name, letter, op->rule.text);
+            ck_assert_msg(roles[o].role[factor] == role, "%s: %c has role %u", op->name, letter,
+                          roles[o].role[factor]);
+            ++found;
         }
     }
-    ck_abort_msg("no operator %s", name);
+    ck_assert_msg(found > 0, "no operator %s", name);
 }
 
 /* A mixture of experts regroups the batch: g of "(gt)sh", and dimension 1 of "egch". */
-START_TEST(the_batch_is_followed_through_the_graph)
+START_TEST(roles_are_followed_through_the_graph)
 {
     ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
+    ap_factor_roles_t *roles;
     ap_graph_t *graph;
-    int *factors;
 
     zoo.batch = 16;
     ck_assert_xm_ok(ap_zoo_create("moe-380m", &zoo, &graph));
-    ck_assert_xm_ok(ap_space_batch_factors(graph, &factors));
-    ck_assert_int_eq(batch_letter(graph, factors, "embedding"), 'b');
-    ck_assert_int_eq(batch_letter(graph, factors, "block0.qkv"), 'b');
-    ck_assert_int_eq(batch_letter(graph, factors, "block0.scores"), 'b');
-    for (int o = 0; o < ap_graph_ops(graph); ++o) {
-        const ap_op_t *op = ap_graph_op(graph, o);
-
-        if (strstr(op->name, "expert.up") != NULL || strstr(op->name, "dispatch") != NULL ||
-            strstr(op->name, "group") != NULL) {
-            ck_assert_msg(factors[o] >= 0 && op->rule.factor[factors[o]].letter == 'g',
-                          "%s has batch factor %d", op->name, factors[o]);
-        }
-        ck_assert_msg(factors[o] >= 0, "%s has no batch factor", op->name);
+    ck_assert_xm_ok(ap_space_roles(graph, &roles));
+    check_role(graph, roles, "embedding", 'b', AP_ROLE_DATA);
+    check_role(graph, roles, "embedding", 's', AP_ROLE_SEQUENCE);
+    check_role(graph, roles, "embedding", 'v', AP_ROLE_TENSOR);
+    check_role(graph, roles, "position.add", 's', AP_ROLE_SEQUENCE);
+    check_role(graph, roles, "scores", 'b', AP_ROLE_DATA);
+    check_role(graph, roles, "scores", 't', AP_ROLE_SEQUENCE);
+    check_role(graph, roles, "scores", 'n', AP_ROLE_TENSOR);
+    check_role(graph, roles, "dispatch", 'g', AP_ROLE_DATA);
+    check_role(graph, roles, "expert.up", 'g', AP_ROLE_DATA);
+    check_role(graph, roles, "expert.up", 'e', AP_ROLE_TENSOR);
+    check_role(graph, roles, "ungroup", 'g', AP_ROLE_DATA);
+    check_role(graph, roles, "cross_entropy", 'b', AP_ROLE_DATA);
+    free(roles);
+    ap_graph_destroy(graph);
+    /* The columns of an input are features where a weight sums over them. */
+    ck_assert_xm_ok(ap_zoo_create("mlp2", &zoo, &graph));
+    ck_assert_xm_ok(ap_space_roles(graph, &roles));
+    for (int f = 0; f < ap_graph_op(graph, 0)->rule.factors; ++f) {
+        ck_assert_uint_ne(roles[0].role[f], AP_ROLE_SEQUENCE);
     }
-    free(factors);
+    free(roles);
     ap_graph_destroy(graph);
 }
 END_TEST
@@ -61,11 +77,12 @@ START_TEST(a_filter_leaves_the_roles_of_the_space)
     ap_cost_model_t *model;
     ap_cost_mesh_t *mesh;
     ap_graph_t *graph;
-    int *factors, narrowed = 0;
+    ap_factor_roles_t *roles;
+    int narrowed = 0;
 
     zoo.batch = 8;
     ck_assert_xm_ok(ap_zoo_create("gpt-125m", &zoo, &graph));
-    ck_assert_xm_ok(ap_space_batch_factors(graph, &factors));
+    ck_assert_xm_ok(ap_space_roles(graph, &roles));
     ck_assert_xm_ok(ap_cost_model_create_profile(profile, &model));
     ck_assert_xm_ok(ap_cost_mesh_create(model, 1, 4, shape, 2, &mesh));
     space.roles[0] = AP_ROLE_DATA;
@@ -82,14 +99,14 @@ START_TEST(a_filter_leaves_the_roles_of_the_space)
         }
         ck_assert_xm_ok(ap_strategy_enumerate(&site, &options, &list));
         before = list.count;
-        ck_assert(ap_space_filter(&space, &op->rule, factors[o], mesh, &list));
+        ck_assert(ap_space_filter(&space, &op->rule, &roles[o], mesh, &list));
         ck_assert_int_ge(list.count, 1);
         narrowed += list.count < before;
         for (int s = 0; s < list.count; ++s) {
-            ck_assert_uint_eq(ap_space_role(&op->rule, factors[o], &list.items[s], 0),
-                              AP_ROLE_DATA);
-            ck_assert_uint_eq(
-                ap_space_role(&op->rule, factors[o], &list.items[s], 1) & AP_ROLE_DATA, 0);
+            ck_assert_uint_eq(ap_space_role(&op->rule, &roles[o], &list.items[s], 0), AP_ROLE_DATA);
+            ck_assert_uint_eq(ap_space_role(&op->rule, &roles[o], &list.items[s], 1) &
+                                  ~(unsigned)AP_ROLE_TENSOR,
+                              0);
             for (int c = 0; c < list.items[s].collective_count; ++c) {
                 ck_assert_int_ne(list.items[s].collective[c].kind, AP_REDUCE_SCATTER);
             }
@@ -99,7 +116,7 @@ START_TEST(a_filter_leaves_the_roles_of_the_space)
     ck_assert_int_gt(narrowed, 10);
     ap_cost_mesh_destroy(mesh);
     ap_cost_model_destroy(model);
-    free(factors);
+    free(roles);
     ap_graph_destroy(graph);
     xm_cluster_profile_destroy(profile);
 }
@@ -197,7 +214,8 @@ int main(void)
     Suite *suite = suite_create("space");
     TCase *tcase = tcase_create("all");
 
-    tcase_add_test(tcase, the_batch_is_followed_through_the_graph);
+    tcase_set_timeout(tcase, 120);
+    tcase_add_test(tcase, roles_are_followed_through_the_graph);
     tcase_add_test(tcase, a_filter_leaves_the_roles_of_the_space);
     tcase_add_test(tcase, data_and_tensor_axes_give_megatron_blocks);
     tcase_add_test(tcase, containment_looks_at_every_part);
