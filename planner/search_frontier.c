@@ -77,29 +77,17 @@ static void run_close(run_t *run)
     free(run->cell.points);
 }
 
-/* Where a pair belongs in a list by rising seconds: after all that are not slower. */
-static int place_of(const list_t *list, double seconds)
-{
-    int low = 0, high = list->count;
-
-    while (low < high) {
-        int middle = (low + high) / 2;
-
-        if (list->points[middle].seconds <= seconds) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
 /* Makes room for a pair and removes those that it beats. NULL: one there is as good, or (`failed`
- * is set) no memory. */
-static point_t *insert(list_t *list, double seconds, double bytes, bool *failed)
+ * is set) no memory. `from`: where to look for its place, 0 or where a faster one went; moved on.
+ */
+static point_t *insert(list_t *list, double seconds, double bytes, int *from, bool *failed)
 {
-    int at = place_of(list, seconds), beaten;
+    int at = *from, beaten;
 
+    while (at < list->count && list->points[at].seconds <= seconds) {
+        ++at;
+    }
+    *from = at;
     if (at > 0 && list->points[at - 1].bytes <= bytes) {
         return NULL;
     }
@@ -122,6 +110,7 @@ static point_t *insert(list_t *list, double seconds, double bytes, bool *failed)
     list->count += 1 - (beaten - at);
     list->points[at].seconds = seconds;
     list->points[at].bytes = bytes;
+    *from = at;
     return &list->points[at];
 }
 
@@ -222,10 +211,11 @@ static double plan_elimination(const run_t *run, int variable, table_t *table)
 static bool combine(run_t *run, const table_t *table, const int *assignment)
 {
     bool failed = false;
+    int begin = 0;
     point_t *start;
 
     run->now.count = 0;
-    start = insert(&run->now, 0.0, 0.0, &failed);
+    start = insert(&run->now, 0.0, 0.0, &begin, &failed);
     if (failed) {
         return false;
     }
@@ -246,10 +236,12 @@ static bool combine(run_t *run, const table_t *table, const int *assignment)
         }
         run->next.count = 0;
         for (int i = 0; i < run->now.count; ++i) {
+            int place = 0;
+
             for (size_t q = first; q < end && !failed; ++q) {
                 const point_t *with = &run->now.points[i];
                 point_t *sum = insert(&run->next, with->seconds + parent->seconds[q],
-                                      with->bytes + parent->bytes[q], &failed);
+                                      with->bytes + parent->bytes[q], &place, &failed);
 
                 if (sum != NULL) {
                     sum->value = with->value;
@@ -273,13 +265,15 @@ static xm_status_t fill_cell(run_t *run, const table_t *table, int *assignment)
 
     run->cell.count = 0;
     for (int x = 0; x < values; ++x) {
+        int place = 0;
+
         if (table->variable >= 0) {
             assignment[table->variable] = x;
         }
         failed = failed || !combine(run, table, assignment);
         for (int i = 0; i < run->now.count && !failed; ++i) {
             const point_t *from = &run->now.points[i];
-            point_t *point = insert(&run->cell, from->seconds, from->bytes, &failed);
+            point_t *point = insert(&run->cell, from->seconds, from->bytes, &place, &failed);
 
             if (point != NULL) {
                 *point = *from;

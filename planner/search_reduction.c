@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_STEPS = 1 << 24 };
+enum { MOST_STEPS = 1 << 22 };
 
 /* An edge of the shrinking graph, [domain of a][domain of b]. */
 typedef struct link {

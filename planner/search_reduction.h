@@ -5,7 +5,7 @@
  * edges are merged into their sum, until nothing changes; what is left (two variables for chains
  * and residual blocks) is enumerated with a bound, and the eliminated ones are undone in reverse.
  *
- * Exact. XM_ERR_UNSUPPORTED when what is left takes more than 2^24 steps to enumerate; the sentence
+ * Exact. XM_ERR_UNSUPPORTED when what is left takes more than 2^22 steps to enumerate; the sentence
  * says how many variables that are. Threads: no shared state.
  */
 #ifndef AP_PLANNER_SEARCH_REDUCTION_H

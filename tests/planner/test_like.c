@@ -96,12 +96,6 @@ static void check_all(const char *model, int hosts, int devices, double memory)
 
 START_TEST(default_is_never_worse_than_a_part_of_it_gpt)
 {
-    check_all("gpt-125m", 1, 4, 64e9);
-}
-END_TEST
-
-START_TEST(default_is_never_worse_than_a_part_of_it_two_hosts)
-{
     check_all("gpt-125m", 2, 2, 64e9);
 }
 END_TEST
@@ -265,7 +259,6 @@ int main(void)
 
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, default_is_never_worse_than_a_part_of_it_gpt);
-    tcase_add_test(tcase, default_is_never_worse_than_a_part_of_it_two_hosts);
     tcase_add_test(tcase, default_is_never_worse_than_a_part_of_it_short_of_memory);
     tcase_add_test(tcase, default_is_never_worse_than_a_part_of_it_mlp);
     tcase_add_test(tcase, searches_of_one_space_are_ordered);
