@@ -1,4 +1,5 @@
 /* Rows that shard the whole model over the whole cluster: one stage, a choice network, a search. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 #include "planner/search_reduction.h"
 #include "planner/stage_network.h"
 
-enum { AXES = 2, CURVE_POINTS = 16 };
+enum { AXES = 2, CURVE_POINTS = 16, PROPOSALS = 1000 /* of a random walk, for each variable */ };
 
 /* One network of a run. */
 typedef struct site {
@@ -119,10 +120,28 @@ static xm_status_t search_curve(const site_t *site)
     return status;
 }
 
-static xm_status_t search_one(const site_t *site, int *assignment)
+/* A random walk from data parallelism. What its temporaries take, the walk may not use. */
+static xm_status_t walk_at_random(const site_t *site, int *assignment)
 {
     const ap_choice_network_t *choices = ap_stage_network_choices(site->network);
     ap_mcmc_params_t walk = AP_MCMC_PARAMS_INIT;
+    ap_stage_solution_t *start;
+    xm_status_t status;
+
+    ap_stage_network_data_parallel(site->network, assignment);
+    status = ap_stage_network_solution(site->network, assignment, &start);
+    if (status != XM_OK) {
+        return status;
+    }
+    walk.proposals = PROPOSALS * (int64_t)choices->variable_count;
+    walk.memory_limit = fmax(1.0, site->like->limit - ap_stage_solution_cost(start)->mem_work);
+    ap_stage_solution_destroy(start);
+    return ap_search_mcmc(choices, &walk, assignment);
+}
+
+static xm_status_t search_one(const site_t *site, int *assignment)
+{
+    const ap_choice_network_t *choices = ap_stage_network_choices(site->network);
 
     switch (site->like->row->search) {
     case AP_SEARCH_REDUCTION:
@@ -130,10 +149,7 @@ static xm_status_t search_one(const site_t *site, int *assignment)
     case AP_SEARCH_ORDERING:
         return ap_search_ordering(choices, assignment);
     case AP_SEARCH_MCMC:
-        walk.proposals = 200 * (int64_t)choices->variable_count;
-        walk.memory_limit = site->like->limit;
-        ap_stage_network_data_parallel(site->network, assignment);
-        return ap_search_mcmc(choices, &walk, assignment);
+        return walk_at_random(site, assignment);
     default:
         return ap_search_recursive(choices, AXES, site->like->row->search == AP_SEARCH_GREEDY,
                                    assignment);

@@ -1,10 +1,12 @@
 /**
  * @file search_mcmc.h
  * Metropolis-Hastings over assignments (FlexFlow, Jia, SysML'19): a random variable is proposed a
- * random value; a better assignment is always taken, a worse one with probability exp(-beta *
- * difference / seconds of the best). What exceeds the memory limit is charged with a penalty per
- * byte. The walk returns to the best assignment when the second half of its budget has seen no
- * better one for a tenth of the budget.
+ * random value, one time in sixteen together with what then suits the variables around it, as far
+ * as that goes on changing (its authors propagate an operator's configuration, too); a better
+ * assignment is always taken, a worse one with probability exp(-beta * difference / seconds of the
+ * best). What exceeds the memory limit is charged with a penalty per byte. The walk returns to the
+ * best assignment when the second half of its budget has seen no better one for a tenth of the
+ * budget.
  *
  * Deterministic by seed; never worse than the start. Threads: no shared state.
  */
@@ -24,7 +26,7 @@ typedef struct ap_mcmc_params {
 
 #define AP_MCMC_PARAMS_INIT                                                                        \
     {                                                                                              \
-        .struct_size = sizeof(ap_mcmc_params_t), .seed = 1, .proposals = 20000, .beta = 200,       \
+        .struct_size = sizeof(ap_mcmc_params_t), .seed = 1, .proposals = 20000, .beta = 1000,      \
         .byte_penalty = 1e-9                                                                       \
     }
 
