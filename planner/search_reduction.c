@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_STEPS = 1 << 22 };
+#include "planner/search_ordering.h"
+
+enum { MOST_STEPS = 1 << 18 };
 
 /* An edge of the shrinking graph, [domain of a][domain of b]. */
 typedef struct link {
@@ -272,6 +274,63 @@ static void bound_rest(enumeration_t *e)
     }
 }
 
+/* What is left as a network of its own, for a dynamic programme over an order. */
+static xm_status_t order_rest(const reduction_t *r, const int *left, int count, int *assignment)
+{
+    size_t variables = (size_t)r->network->variable_count;
+    ap_choice_variable_t *variable = malloc((variables + 1) * sizeof(*variable));
+    ap_choice_edge_t *edges = malloc(((size_t)r->link_count + 1) * sizeof(*edges));
+    int *index = calloc(2 * variables + 2, sizeof(*index)), *values = NULL, edge_count = 0;
+    ap_choice_network_t *rest = NULL;
+    xm_status_t status = XM_OK;
+
+    if (variable == NULL || edges == NULL || index == NULL) {
+        status = no_memory();
+        goto release;
+    }
+    values = index + variables + 1;
+    for (int i = 0; i < count; ++i) {
+        index[left[i]] = i;
+        variable[i] = r->network->variables[left[i]];
+    }
+    for (int i = 0; i < r->link_count; ++i) {
+        const link_t *link = &r->links[i];
+
+        if (link->alive) {
+            edges[edge_count++] = (ap_choice_edge_t){index[link->a], index[link->b], link->seconds};
+        }
+    }
+    status = ap_choice_network_create(variable, count, edges, edge_count, &rest);
+    if (status == XM_OK) {
+        status = ap_search_ordering(rest, values);
+    }
+    for (int i = 0; i < count && status == XM_OK; ++i) {
+        assignment[left[i]] = values[i];
+    }
+
+release:
+    ap_choice_network_destroy(rest);
+    free(index);
+    free(edges);
+    free(variable);
+    return status;
+}
+
+/* Forgets the links that are gone: the enumeration looks at all of them at every step. */
+static void drop_dead_links(reduction_t *r)
+{
+    int kept = 0;
+
+    for (int i = 0; i < r->link_count; ++i) {
+        if (r->links[i].alive) {
+            r->links[kept++] = r->links[i];
+        } else {
+            free(r->links[i].seconds);
+        }
+    }
+    r->link_count = kept;
+}
+
 static xm_status_t enumerate_rest(const reduction_t *r, int *assignment, int *left)
 {
     size_t variables = (size_t)r->network->variable_count;
@@ -294,9 +353,7 @@ static xm_status_t enumerate_rest(const reduction_t *r, int *assignment, int *le
     bound_rest(&e);
     enumerate(&e, 0, 0.0);
     if (e.steps > MOST_STEPS) {
-        status = xm_error_set(XM_ERR_UNSUPPORTED,
-                              "eliminating operators leaves %d of %zu, too many to enumerate",
-                              e.count, variables);
+        status = order_rest(r, e.left, e.count, assignment);
     }
     if (left != NULL) {
         *left = e.count;
@@ -318,6 +375,7 @@ xm_status_t ap_search_reduction(const ap_choice_network_t *network, int *assignm
         status = shrink(&r);
     }
     if (status == XM_OK) {
+        drop_dead_links(&r);
         status = enumerate_rest(&r, assignment, left);
     }
     for (int i = r.undo_count - 1; i >= 0 && status == XM_OK; --i) {
