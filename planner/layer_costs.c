@@ -310,9 +310,8 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
     if (status != XM_OK) {
         return status;
     }
-    possible =
-        space == NULL || ap_space_filter(space->space, &op->rule, &space->roles[node->op],
-                                         mesh, &node->strategies);
+    possible = space == NULL || ap_space_filter(space->space, &op->rule, &space->roles[node->op],
+                                                mesh, &node->strategies);
     count = (size_t)node->strategies.count;
     node->base = calloc(count, sizeof(*node->base));
     node->compute = calloc(count, sizeof(*node->compute));

@@ -117,14 +117,18 @@ START_TEST(searches_of_one_space_are_ordered)
 {
     static const char *const others[] = {"flexflow", "tofu", "double-recursive"};
     xm_cluster_profile_t *profile = planner_fixture_profile(2, 2, 64e9);
-    ap_planner_params_t params = params_of(profile, "gpt-125m");
-    ap_like_result_t pase = run("pase", &params), optcnn = run("optcnn", &params);
-    ap_like_result_t curve = run("tensoropt", &params);
+    ap_planner_params_t params =
+        params_of(profile, getenv("TEST_FEW") == NULL ? "gpt-125m" : "mlp8");
+    ap_like_result_t pase, optcnn, curve;
 
+    params.micro_batch_count = 1;
+    pase = run("pase", &params);
+    optcnn = run("optcnn", &params);
+    curve = run("tensoropt", &params);
     ck_assert_double_eq_tol(optcnn.step, pase.step, 1e-6 * pase.step);
     ck_assert_double_eq_tol(curve.step, pase.step, 1e-6 * pase.step);
     ck_assert_int_ge(curve.curve_count, 2);
-    ck_assert_double_eq_tol(curve.curve[0].step, pase.step, 1e-6 * pase.step);
+    ck_assert_double_eq_tol(curve.curve[0].step, pase.step, 1e-4 * pase.step); /* whole ns there */
     for (int i = 1; i < curve.curve_count; ++i) {
         ck_assert_double_gt(curve.curve[i].seconds, curve.curve[i - 1].seconds);
         ck_assert_double_lt(curve.curve[i].bytes, curve.curve[i - 1].bytes);
@@ -258,8 +262,10 @@ int main(void)
     TCase *tcase = tcase_create("all");
 
     tcase_set_timeout(tcase, 120);
-    tcase_add_test(tcase, default_is_never_worse_than_a_part_of_it_gpt);
-    tcase_add_test(tcase, default_is_never_worse_than_a_part_of_it_short_of_memory);
+    if (getenv("TEST_FEW") == NULL) {
+        tcase_add_test(tcase, default_is_never_worse_than_a_part_of_it_gpt);
+        tcase_add_test(tcase, default_is_never_worse_than_a_part_of_it_short_of_memory);
+    }
     tcase_add_test(tcase, default_is_never_worse_than_a_part_of_it_mlp);
     tcase_add_test(tcase, searches_of_one_space_are_ordered);
     tcase_add_test(tcase, a_grid_gives_its_fastest_point);
