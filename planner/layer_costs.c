@@ -268,13 +268,25 @@ static void price_strategy(const ap_graph_t *graph, const node_facts_t *facts,
     }
 }
 
+static void forbid_modes(unsigned allowed, ap_layer_node_t *node)
+{
+    for (int i = 0; i < node->strategies.count * node->parameters; ++i) {
+        for (int m = 0; m < AP_PARAMETER_MODES; ++m) {
+            node->modes[i * AP_PARAMETER_MODES + m].forward +=
+                (allowed >> m & 1U) != 0 ? 0.0 : AP_COST_INFINITE;
+        }
+    }
+}
+
 xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t *ops,
                                 const ap_cost_mesh_t *mesh, ap_optimizer_t optimizer,
-                                bool rematerialize, ap_layer_node_t *node)
+                                bool rematerialize, const ap_layer_space_t *space,
+                                ap_layer_node_t *node)
 {
     node_facts_t facts = {.optimizer = optimizer, .rematerialize = rematerialize};
     const ap_strategy_options_t options = {.scatter = true};
     const ap_op_t *op = ap_graph_op(training, node->op);
+    bool possible;
     size_t count;
     xm_status_t status;
 
@@ -298,6 +310,8 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
     if (status != XM_OK) {
         return status;
     }
+    possible = space == NULL || ap_space_filter(space->space, &op->rule, &space->roles[node->op],
+                                                mesh, &node->strategies);
     count = (size_t)node->strategies.count;
     node->base = calloc(count, sizeof(*node->base));
     node->compute = calloc(count, sizeof(*node->compute));
@@ -310,6 +324,10 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
     }
     for (int s = 0; s < node->strategies.count; ++s) {
         price_strategy(training, &facts, node, s);
+        node->base[s].forward += possible ? 0.0 : AP_COST_INFINITE;
+    }
+    if (space != NULL) {
+        forbid_modes(space->space->parameter_modes, node);
     }
     return XM_OK;
 }

@@ -65,7 +65,8 @@ static xm_status_t make_classes(ap_layer_node_t *node)
 
 static xm_status_t make_nodes(const ap_graph_t *training, const ap_layer_ops_t *ops,
                               const ap_cost_mesh_t *mesh, ap_optimizer_t optimizer,
-                              bool rematerialize, ap_layer_problem_t *problem)
+                              bool rematerialize, const ap_layer_space_t *space,
+                              ap_layer_problem_t *problem)
 {
     problem->node = calloc((size_t)ops->count + 1, sizeof(*problem->node));
     if (problem->node == NULL) {
@@ -80,7 +81,7 @@ static xm_status_t make_nodes(const ap_graph_t *training, const ap_layer_ops_t *
         }
         ++problem->nodes;
         node->op = ops->ids[o];
-        status = ap_layer_node_price(training, ops, mesh, optimizer, rematerialize, node);
+        status = ap_layer_node_price(training, ops, mesh, optimizer, rematerialize, space, node);
         if (status == XM_OK) {
             status = make_classes(node);
         }
@@ -311,7 +312,7 @@ static xm_status_t list_ops(const ap_graph_t *training, int layer, ap_layer_ops_
 xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer,
                                     const ap_cost_mesh_t *mesh, ap_reshard_memo_t *memo,
                                     ap_optimizer_t optimizer, bool rematerialize,
-                                    ap_layer_problem_t **problem)
+                                    const ap_layer_space_t *space, ap_layer_problem_t **problem)
 {
     int input = layer > 0 ? ap_graph_boundary(training, layer - 1) : -1;
     ap_layer_problem_t *made = calloc(1, sizeof(*made));
@@ -334,7 +335,7 @@ xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer,
         status = price_input(training, &ops, mesh, input, rematerialize, made);
     }
     if (status == XM_OK) {
-        status = make_nodes(training, &ops, mesh, optimizer, rematerialize, made);
+        status = make_nodes(training, &ops, mesh, optimizer, rematerialize, space, made);
     }
     if (status == XM_OK) {
         status = make_edges(training, made, memo);

@@ -13,6 +13,7 @@
 
 #include "planner/graph.h"
 #include "planner/reshard_memo.h"
+#include "planner/space.h"
 #include "planner/strategy.h"
 #include "planner/training.h"
 
@@ -29,14 +30,11 @@ typedef struct ap_layer_ops {
     int *ids;
 } ap_layer_ops_t;
 
-/* How the state of a parameter lives on the axes its spec leaves free. */
-typedef enum ap_parameter_mode {
-    AP_PARAMETER_REPLICATED,    /* gradients all-reduced */
-    AP_PARAMETER_STATE_SHARDED, /* optimizer state sharded: reduce-scatter, then all-gather (ZeRO-1)
-                                 */
-    AP_PARAMETER_SHARDED,       /* weight too, gathered in every pass (ZeRO-3) */
-    AP_PARAMETER_MODES
-} ap_parameter_mode_t;
+/* The part of the space that strategies are taken from. NULL in its place: all of it. */
+typedef struct ap_layer_space {
+    const ap_space_t *space;
+    const ap_factor_roles_t *roles; /* per operator of the training graph */
+} ap_layer_space_t;
 
 enum { AP_IN = -1, AP_OUT = -2 /* the boundary tensors as ends of an edge */ };
 
@@ -89,13 +87,14 @@ void ap_parts_add(ap_parts_t *sum, const ap_parts_t *parts); /* mem_work: the la
 xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer,
                                     const ap_cost_mesh_t *mesh, ap_reshard_memo_t *memo,
                                     ap_optimizer_t optimizer, bool rematerialize,
-                                    ap_layer_problem_t **problem);
+                                    const ap_layer_space_t *space, ap_layer_problem_t **problem);
 void ap_layer_problem_destroy(ap_layer_problem_t *problem);
 
 /* Fills what one strategy costs (layer_costs.c). */
 xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t *ops,
                                 const ap_cost_mesh_t *mesh, ap_optimizer_t optimizer,
-                                bool rematerialize, ap_layer_node_t *node);
+                                bool rematerialize, const ap_layer_space_t *space,
+                                ap_layer_node_t *node);
 
 /* Sums of gradients of a tensor that happen in this layer. */
 int ap_layer_gradient_sums(const ap_graph_t *training, const ap_layer_ops_t *ops, int tensor);
@@ -110,6 +109,11 @@ ap_parts_t ap_layer_strategy_parts(const ap_layer_node_t *node, int strategy,
 
 /* Parts of resharding along an edge. */
 ap_parts_t ap_layer_edge_parts(const ap_layer_edge_t *edge, int from_class, int to_class);
+
+/* Parts of a whole layer: boundary specs by index, a strategy for every node. */
+ap_parts_t ap_layer_assignment_parts(const ap_layer_problem_t *problem,
+                                     const ap_layer_weights_t *weights, int in, int out,
+                                     const int *strategies);
 
 /* The exact table of a layer. */
 typedef struct ap_layer_table {

@@ -134,22 +134,32 @@ static xm_status_t eliminate(solver_t *solver)
     return status;
 }
 
-/* Adds up what an assignment of classes costs. */
-static ap_parts_t assignment_parts(const solver_t *solver, const int *assignment)
+/* The class at one end of an edge, or its boundary spec. */
+static int class_at(const ap_layer_problem_t *problem, int end, int in, int out,
+                    const int *strategies)
 {
-    const ap_layer_problem_t *problem = solver->problem;
-    ap_parts_t sum = problem->in_parts[assignment[problem->nodes]];
+    if (end == AP_IN) {
+        return in;
+    }
+    return end == AP_OUT ? out : problem->node[end].class_of[strategies[end]];
+}
+
+ap_parts_t ap_layer_assignment_parts(const ap_layer_problem_t *problem,
+                                     const ap_layer_weights_t *weights, int in, int out,
+                                     const int *strategies)
+{
+    ap_parts_t sum = problem->in_parts[in];
 
     for (int n = 0; n < problem->nodes; ++n) {
-        ap_parts_t parts = ap_layer_strategy_parts(&problem->node[n],
-                                                   solver->best[n][assignment[n]], solver->weights);
+        ap_parts_t parts = ap_layer_strategy_parts(&problem->node[n], strategies[n], weights);
 
         ap_parts_add(&sum, &parts);
     }
     for (int e = 0; e < problem->edges; ++e) {
         const ap_layer_edge_t *edge = &problem->edge[e];
-        ap_parts_t parts = ap_layer_edge_parts(edge, assignment[variable_of(problem, edge->from)],
-                                               assignment[variable_of(problem, edge->to)]);
+        ap_parts_t parts =
+            ap_layer_edge_parts(edge, class_at(problem, edge->from, in, out, strategies),
+                                class_at(problem, edge->to, in, out, strategies));
 
         ap_parts_add(&sum, &parts);
     }
@@ -168,20 +178,35 @@ void ap_layer_table_destroy(ap_layer_table_t *table)
     free(table);
 }
 
+/* The same for the classes that an elimination has chosen. */
+static ap_parts_t assignment_parts(const solver_t *solver, const int *assignment, int *strategies)
+{
+    const ap_layer_problem_t *problem = solver->problem;
+
+    for (int n = 0; n < problem->nodes; ++n) {
+        strategies[n] = solver->best[n][assignment[n]];
+    }
+    return ap_layer_assignment_parts(problem, solver->weights, assignment[problem->nodes],
+                                     assignment[problem->nodes + 1], strategies);
+}
+
 static xm_status_t read_table(const solver_t *solver, ap_layer_table_t **table)
 {
     const ap_layer_problem_t *problem = solver->problem;
     size_t cells = (size_t)problem->in_count * (size_t)problem->out_count;
     ap_layer_table_t *made = calloc(1, sizeof(*made));
     int *assignment = calloc((size_t)problem->nodes + 2, sizeof(int));
+    int *strategies = calloc((size_t)problem->nodes + 1, sizeof(int));
 
     if (made != NULL) {
         made->cost = malloc(cells * sizeof(*made->cost));
         made->parts = malloc(cells * sizeof(*made->parts));
     }
-    if (made == NULL || assignment == NULL || made->cost == NULL || made->parts == NULL) {
+    if (made == NULL || assignment == NULL || strategies == NULL || made->cost == NULL ||
+        made->parts == NULL) {
         ap_layer_table_destroy(made);
         free(assignment);
+        free(strategies);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a table of %zu cells", cells);
     }
     made->in_count = problem->in_count;
@@ -191,9 +216,10 @@ static xm_status_t read_table(const solver_t *solver, ap_layer_table_t **table)
         assignment[problem->nodes + 1] = (int)c % problem->out_count;
         made->cost[c] = ap_elimination_minimum(solver->elimination, assignment);
         ap_elimination_trace(solver->elimination, assignment);
-        made->parts[c] = assignment_parts(solver, assignment);
+        made->parts[c] = assignment_parts(solver, assignment, strategies);
     }
     free(assignment);
+    free(strategies);
     *table = made;
     return XM_OK;
 }

@@ -1,5 +1,6 @@
 #include "planner/plan_build.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,6 @@ typedef struct op_text {
 
 /* What one stage's part of the plan points at. */
 typedef struct stage_parts {
-    ap_stage_solution_t *solution;
     op_text_t *texts;
     ap_plan_op_t *ops;
     ap_plan_layers_t *layers;
@@ -86,9 +86,10 @@ static int group_layers(const ap_graph_t *graph, const ap_stage_solution_t *solu
     return group_count;
 }
 
-static xm_status_t build_ops(const ap_graph_t *graph, stage_parts_t *parts, ap_plan_stage_t *stage)
+static xm_status_t build_ops(const ap_graph_t *graph, const ap_stage_solution_t *solution,
+                             stage_parts_t *parts, ap_plan_stage_t *stage)
 {
-    int count = ap_stage_solution_choices(parts->solution);
+    int count = ap_stage_solution_choices(solution);
 
     parts->texts = calloc((size_t)count + 1, sizeof(*parts->texts));
     parts->ops = calloc((size_t)count + 1, sizeof(*parts->ops));
@@ -98,7 +99,7 @@ static xm_status_t build_ops(const ap_graph_t *graph, stage_parts_t *parts, ap_p
                             count);
     }
     for (int i = 0; i < count; ++i) {
-        const ap_stage_choice_t *choice = ap_stage_solution_choice(parts->solution, i);
+        const ap_stage_choice_t *choice = ap_stage_solution_choice(solution, i);
         const ap_op_t *op = ap_graph_op(graph, choice->op);
 
         list_specs(graph, op->operands, choice->operands, op->operand_count,
@@ -109,41 +110,32 @@ static xm_status_t build_ops(const ap_graph_t *graph, stage_parts_t *parts, ap_p
                                        .operands = parts->texts[i].operands,
                                        .results = parts->texts[i].results};
     }
-    stage->layer_count = group_layers(graph, parts->solution, parts->ops, parts->layers);
+    stage->layer_count = group_layers(graph, solution, parts->ops, parts->layers);
     stage->layers = parts->layers;
     return XM_OK;
 }
 
-static xm_status_t build_stage(ap_stage_table_t *table, const ap_inter_op_result_t *result,
-                               int index, stage_parts_t *parts, ap_plan_stage_t *stage)
+static xm_status_t build_stage(const ap_plan_recipe_t *recipe, int index, stage_parts_t *parts,
+                               ap_plan_stage_t *stage)
 {
-    const ap_stage_table_params_t *params = ap_stage_table_params(table);
-    const ap_inter_op_stage_t *found = &result->stages[index];
-    int left = result->stage_count - index, devices;
-    const ap_stage_cost_t *cost;
-    ap_stage_query_t query;
-    xm_status_t status;
+    const ap_plan_part_t *part = &recipe->parts[index];
+    const ap_stage_query_t *query = &part->query;
+    const ap_stage_cost_t *cost = ap_stage_solution_cost(part->solution);
+    int left = recipe->part_count - index, devices = query->hosts * query->devices;
 
-    ap_stage_table_query(table, found, &query);
-    status = ap_stage_solve(ap_stage_table_context(table), &query, &parts->solution);
-    if (status != XM_OK) {
-        return status;
-    }
-    devices = query.hosts * query.devices;
     parts->devices = malloc((size_t)devices * sizeof(*parts->devices));
     if (parts->devices == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d devices", devices);
     }
     for (int i = 0; i < devices; ++i) {
-        parts->devices[i] = found->first_device + i;
+        parts->devices[i] = part->first_device + i;
     }
-    cost = ap_stage_solution_cost(parts->solution);
     *stage =
-        (ap_plan_stage_t){.first_layer = query.first,
-                          .last_layer = query.last,
-                          .hosts = query.hosts,
-                          .devices_per_host = query.devices,
-                          .shape = {query.shape[0], query.shape[1]},
+        (ap_plan_stage_t){.first_layer = query->first,
+                          .last_layer = query->last,
+                          .hosts = query->hosts,
+                          .devices_per_host = query->devices,
+                          .shape = {query->shape[0], query->shape[1]},
                           .devices = parts->devices,
                           .forward = cost->forward,
                           .backward = cost->backward,
@@ -152,31 +144,28 @@ static xm_status_t build_stage(ap_stage_table_t *table, const ap_inter_op_result
                           .state_bytes = cost->mem_stage,
                           .activation_bytes = cost->mem_act,
                           .work_bytes = cost->mem_work,
-                          .in_flight = left < params->micro_batches ? left : params->micro_batches};
-    return build_ops(params->graph, parts, stage);
+                          .in_flight = left < recipe->micro_batches ? left : recipe->micro_batches};
+    return build_ops(recipe->graph, part->solution, parts, stage);
 }
 
-static xm_status_t build_boundary(ap_stage_table_t *table, const ap_inter_op_result_t *result,
-                                  int index, const ap_plan_stage_t *stages, boundary_parts_t *parts,
+static xm_status_t build_boundary(const ap_plan_recipe_t *recipe, int index,
+                                  const ap_plan_stage_t *stages, boundary_parts_t *parts,
                                   ap_plan_boundary_t *boundary)
 {
-    const ap_stage_table_params_t *params = ap_stage_table_params(table);
     const ap_plan_stage_t *from = &stages[index], *to = &stages[index + 1];
-    const ap_tensor_t *tensor = ap_graph_tensor(
-        params->graph, ap_graph_boundary(params->graph, result->stages[index].last_layer));
-    ap_cross_mesh_side_t src = {from->devices[0], {from->shape[0], from->shape[1]}, 0};
-    ap_cross_mesh_side_t dst = {to->devices[0], {to->shape[0], to->shape[1]}, 0};
+    const ap_tensor_t *tensor =
+        ap_graph_tensor(recipe->graph, ap_graph_boundary(recipe->graph, from->last_layer));
+    ap_cross_mesh_side_t src = {from->devices[0],
+                                {from->shape[0], from->shape[1]},
+                                ap_stage_solution_cost(recipe->parts[index].solution)->output};
+    ap_cross_mesh_side_t dst = {to->devices[0],
+                                {to->shape[0], to->shape[1]},
+                                ap_stage_solution_cost(recipe->parts[index + 1].solution)->input};
     int devices = from->shape[0] * from->shape[1], dst_devices = to->shape[0] * to->shape[1];
-    ap_stage_config_t config;
     ap_cross_mesh_cost_t cost;
-    xm_status_t status;
+    xm_status_t status = ap_cross_mesh_cost(recipe->cross_mesh, &tensor->shape,
+                                            ap_dtype_bytes(tensor->dtype), &src, &dst, &cost);
 
-    ap_stage_table_config(table, &result->stages[index], &config);
-    src.spec = config.output;
-    ap_stage_table_config(table, &result->stages[index + 1], &config);
-    dst.spec = config.input;
-    status = ap_cross_mesh_cost(params->cross_mesh, &tensor->shape, ap_dtype_bytes(tensor->dtype),
-                                &src, &dst, &cost);
     if (status != XM_OK) {
         return status;
     }
@@ -203,40 +192,50 @@ static xm_status_t build_boundary(ap_stage_table_t *table, const ap_inter_op_res
     return XM_OK;
 }
 
-static xm_status_t assemble(ap_stage_table_t *table, const ap_inter_op_result_t *result,
-                            const ap_plan_info_t *info, const ap_plan_stage_t *stages,
-                            const ap_plan_boundary_t *boundaries, ap_plan_t **plan)
+/* Sum, bottleneck and step of inter_op.h, from what stages and boundaries take. */
+static void add_up(const ap_plan_recipe_t *recipe, const ap_plan_boundary_t *boundaries,
+                   ap_plan_info_t *info)
 {
-    const ap_stage_table_params_t *params = ap_stage_table_params(table);
-    ap_plan_params_t parts = AP_PLAN_PARAMS_INIT;
-    char optimiser[160];
+    info->sum = 0.0;
+    info->bottleneck = 0.0;
+    for (int i = 0; i < recipe->part_count; ++i) {
+        double stage = ap_stage_objective(ap_stage_solution_cost(recipe->parts[i].solution),
+                                          recipe->micro_batches);
+        double transfer = i > 0 ? boundaries[i - 1].forward + boundaries[i - 1].backward : 0.0;
 
-    (void)snprintf(optimiser, sizeof(optimiser),
-                   "stage slicing, exact over %lld intra-operator plans (%lld points of the front)",
-                   (long long)ap_stage_table_evaluated(table), (long long)result->limits_tried);
+        info->sum += stage + transfer;
+        info->bottleneck = fmax(info->bottleneck, fmax(stage, transfer));
+    }
+    info->step = info->sum + (double)(recipe->micro_batches - 1) * info->bottleneck;
+}
+
+static xm_status_t create_plan(const ap_plan_recipe_t *recipe, const ap_plan_info_t *info,
+                               const ap_plan_stage_t *stages, const ap_plan_boundary_t *boundaries,
+                               ap_plan_t **plan)
+{
+    ap_plan_params_t parts = AP_PLAN_PARAMS_INIT;
+
     parts.info = *info;
-    parts.info.layers = ap_graph_layers(params->graph);
-    parts.info.parameters = ap_graph_parameters(params->graph);
-    parts.info.micro_batches = params->micro_batches;
+    parts.info.layers = ap_graph_layers(recipe->graph);
+    parts.info.parameters = ap_graph_parameters(recipe->graph);
+    parts.info.micro_batches = recipe->micro_batches;
     parts.info.schedule = "1f1b";
-    parts.info.rematerialize = params->rematerialize;
-    parts.info.hosts = params->hosts;
-    parts.info.devices_per_host = params->devices_per_host;
-    parts.info.memory_limit = params->memory_limit;
-    parts.info.step = result->objective;
-    parts.info.sum = result->sum;
-    parts.info.bottleneck = result->bottleneck;
-    parts.info.optimiser = optimiser;
+    parts.info.rematerialize = recipe->rematerialize;
+    parts.info.hosts = recipe->hosts;
+    parts.info.devices_per_host = recipe->devices_per_host;
+    parts.info.memory_limit = recipe->memory_limit;
+    parts.info.optimiser = recipe->optimiser;
+    add_up(recipe, boundaries, &parts.info);
     parts.stages = stages;
-    parts.stage_count = result->stage_count;
+    parts.stage_count = recipe->part_count;
     parts.boundaries = boundaries;
     return ap_plan_create(&parts, plan);
 }
 
-xm_status_t ap_plan_build(ap_stage_table_t *table, const ap_inter_op_result_t *result,
-                          const ap_plan_info_t *info, ap_plan_t **plan)
+xm_status_t ap_plan_assemble(const ap_plan_recipe_t *recipe, const ap_plan_info_t *info,
+                             ap_plan_t **plan)
 {
-    size_t count = (size_t)result->stage_count;
+    size_t count = (size_t)recipe->part_count;
     ap_plan_stage_t *stages = calloc(count, sizeof(*stages));
     ap_plan_boundary_t *boundaries = calloc(count, sizeof(*boundaries));
     stage_parts_t *stage_parts = calloc(count, sizeof(*stage_parts));
@@ -247,17 +246,16 @@ xm_status_t ap_plan_build(ap_stage_table_t *table, const ap_inter_op_result_t *r
         status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a plan of %zu stages", count);
         goto free_arrays;
     }
-    for (int i = 0; i < result->stage_count && status == XM_OK; ++i) {
-        status = build_stage(table, result, i, &stage_parts[i], &stages[i]);
+    for (int i = 0; i < recipe->part_count && status == XM_OK; ++i) {
+        status = build_stage(recipe, i, &stage_parts[i], &stages[i]);
     }
-    for (int i = 0; i + 1 < result->stage_count && status == XM_OK; ++i) {
-        status = build_boundary(table, result, i, stages, &boundary_parts[i], &boundaries[i]);
+    for (int i = 0; i + 1 < recipe->part_count && status == XM_OK; ++i) {
+        status = build_boundary(recipe, i, stages, &boundary_parts[i], &boundaries[i]);
     }
     if (status == XM_OK) {
-        status = assemble(table, result, info, stages, boundaries, plan);
+        status = create_plan(recipe, info, stages, boundaries, plan);
     }
     for (size_t i = 0; i < count; ++i) {
-        ap_stage_solution_destroy(stage_parts[i].solution);
         free(stage_parts[i].texts);
         free(stage_parts[i].ops);
         free(stage_parts[i].layers);
@@ -269,5 +267,45 @@ free_arrays:
     free(stage_parts);
     free(boundaries);
     free(stages);
+    return status;
+}
+
+xm_status_t ap_plan_build(ap_stage_table_t *table, const ap_inter_op_result_t *result,
+                          const ap_plan_info_t *info, ap_plan_t **plan)
+{
+    const ap_stage_table_params_t *params = ap_stage_table_params(table);
+    ap_plan_recipe_t recipe = {.graph = params->graph,
+                               .cross_mesh = params->cross_mesh,
+                               .hosts = params->hosts,
+                               .devices_per_host = params->devices_per_host,
+                               .micro_batches = params->micro_batches,
+                               .rematerialize = params->rematerialize,
+                               .memory_limit = params->memory_limit,
+                               .part_count = result->stage_count};
+    ap_plan_part_t *parts = calloc((size_t)result->stage_count, sizeof(*parts));
+    char optimiser[160];
+    xm_status_t status = XM_OK;
+
+    if (parts == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a plan of %d stages",
+                            result->stage_count);
+    }
+    (void)snprintf(optimiser, sizeof(optimiser),
+                   "stage slicing, exact over %lld intra-operator plans (%lld points of the front)",
+                   (long long)ap_stage_table_evaluated(table), (long long)result->limits_tried);
+    recipe.optimiser = optimiser;
+    recipe.parts = parts;
+    for (int i = 0; i < result->stage_count && status == XM_OK; ++i) {
+        ap_stage_table_query(table, &result->stages[i], &parts[i].query);
+        parts[i].first_device = result->stages[i].first_device;
+        status = ap_stage_solve(ap_stage_table_context(table), &parts[i].query, &parts[i].solution);
+    }
+    if (status == XM_OK) {
+        status = ap_plan_assemble(&recipe, info, plan);
+    }
+    for (int i = 0; i < result->stage_count; ++i) {
+        ap_stage_solution_destroy(parts[i].solution);
+    }
+    free(parts);
     return status;
 }

@@ -270,8 +270,16 @@ static xm_status_t check_memory(const ap_plan_t *plan, ap_schedule_kind_t kind, 
         stage->in_flight, xm_text_format_bytes((uint64_t)limit, most, sizeof(most)));
 }
 
+/* What a plan is held against under its new schedule. */
+typedef struct terms {
+    double version_share; /* of a stage's state, for one more version of the parameters */
+    bool stash;           /* a version for every micro-batch in flight */
+    bool refuse;          /* a stage that needs more memory than the limit is an error */
+    double memory_limit;
+} terms_t;
+
 static xm_status_t rebuild(const ap_plan_t *plan, const ap_schedule_t *schedule,
-                           const ap_pipeline_run_t *run, ap_plan_t **result)
+                           const ap_pipeline_run_t *run, const terms_t *terms, ap_plan_t **result)
 {
     int count = ap_plan_stages(plan);
     ap_plan_params_t params = AP_PLAN_PARAMS_INIT;
@@ -285,10 +293,15 @@ static xm_status_t rebuild(const ap_plan_t *plan, const ap_schedule_t *schedule,
         goto free_parts;
     }
     for (int i = 0; i < count && status == XM_OK; ++i) {
+        int versions;
+
         stages[i] = *ap_plan_stage(plan, i);
         stages[i].in_flight = in_flight(schedule, i);
-        stages[i].state_bytes *= 1.0 + VERSION_SHARE * (schedule->versions - 1);
-        status = check_memory(plan, schedule->kind, i, &stages[i]);
+        versions = terms->stash ? stages[i].in_flight : schedule->versions;
+        stages[i].state_bytes *= 1.0 + terms->version_share * (versions - 1);
+        if (terms->refuse) {
+            status = check_memory(plan, schedule->kind, i, &stages[i]);
+        }
     }
     for (int i = 0; i < ap_plan_boundaries(plan); ++i) {
         boundaries[i] = *ap_plan_boundary(plan, i);
@@ -298,6 +311,7 @@ static xm_status_t rebuild(const ap_plan_t *plan, const ap_schedule_t *schedule,
                    params.info.optimiser);
     params.info.optimiser = optimiser;
     params.info.schedule = ap_schedule_name(schedule->kind);
+    params.info.memory_limit = terms->memory_limit;
     params.info.step = 1e-9 * (double)run->step_ns;
     params.stages = stages;
     params.stage_count = count;
@@ -312,7 +326,8 @@ free_parts:
     return status;
 }
 
-xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, ap_plan_t **result)
+static xm_status_t reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, const terms_t *terms,
+                              ap_plan_t **result)
 {
     ap_plan_simulation_t simulation = AP_PLAN_SIMULATION_INIT;
     ap_pipeline_run_t *run = NULL;
@@ -334,11 +349,34 @@ xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, a
     simulation.kind = kind;
     status = ap_plan_simulate(plan, &simulation, &schedule, &run);
     if (status == XM_OK) {
-        status = rebuild(plan, schedule, run, result);
+        status = rebuild(plan, schedule, run, terms, result);
     }
     ap_pipeline_run_destroy(run);
     ap_schedule_destroy(schedule);
     return status;
+}
+
+xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, ap_plan_t **result)
+{
+    terms_t terms = {.version_share = VERSION_SHARE,
+                     .refuse = true,
+                     .memory_limit = ap_plan_info(plan)->memory_limit};
+
+    return reschedule(plan, kind, &terms, result);
+}
+
+xm_status_t ap_plan_judge(const ap_plan_t *plan, const ap_plan_judgement_t *judgement,
+                          ap_plan_t **result)
+{
+    terms_t terms = {.version_share = judgement->version_share,
+                     .stash = judgement->stash,
+                     .memory_limit = judgement->memory_limit};
+
+    if (judgement->struct_size < sizeof(*judgement)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "a judgement needs AP_PLAN_JUDGEMENT_INIT to start from");
+    }
+    return reschedule(plan, judgement->kind, &terms, result);
 }
 
 xm_status_t ap_plan_reschedule_best(const ap_plan_t *plan, ap_plan_t **result)

@@ -55,6 +55,27 @@ XM_API xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind);
 XM_API xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind,
                                       ap_plan_t **result);
 
+/** What ap_plan_judge() holds a plan against. */
+typedef struct ap_plan_judgement {
+    size_t struct_size;
+    ap_schedule_kind_t kind;
+    bool stash; /**< a version of the parameters for every micro-batch in flight (PipeDream) */
+    double version_share; /**< of a stage's state, for one more version of the parameters */
+    double memory_limit;  /**< of a device, bytes */
+} ap_plan_judgement_t;
+
+#define AP_PLAN_JUDGEMENT_INIT                                                                     \
+    {                                                                                              \
+        .struct_size = sizeof(ap_plan_judgement_t), .kind = AP_SCHEDULE_1F1B                       \
+    }
+
+/**
+ * The same plan under a schedule, simulated, whether or not its memory fits: ap_plan_stage_memory()
+ * tells. XM_ERR_NO_SOLUTION as of ap_plan_reschedule() only for too few micro-batches.
+ */
+XM_API xm_status_t ap_plan_judge(const ap_plan_t *plan, const ap_plan_judgement_t *judgement,
+                                 ap_plan_t **result);
+
 /**
  * The plan under the schedule with the shortest simulated step among the synchronous ones that a
  * plan can have and whose memory fits; of equal ones the first in the order of the kinds, 1f1b

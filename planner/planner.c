@@ -9,7 +9,7 @@
 #include "planner/plan_schedule.h"
 #include "planner/planner_private.h"
 
-enum { DEFAULT_BATCH = 1024, MOST_MICRO_BATCHES = 256, MAX_TRIALS = 64 };
+enum { DEFAULT_BATCH = 1024, MOST_MICRO_BATCHES = 256 };
 
 /* Share of the step that a case must be able to save to be taken up again. */
 static const double WORTHWHILE = 1e-3;
@@ -18,7 +18,7 @@ static const double WORTHWHILE = 1e-3;
 typedef struct run {
     const ap_planner_params_t *params;
     ap_planner_setup_t setup;
-    int64_t micro_batches[MAX_TRIALS];
+    int64_t micro_batches[AP_PLANNER_MICRO_BATCHES];
     int count;
     ap_planner_result_t result;
     double best; /* smallest objective of a plan so far */
@@ -49,17 +49,24 @@ void ap_planner_setup_close(ap_planner_setup_t *setup)
     ap_cost_model_destroy(setup->cost);
 }
 
+xm_status_t ap_planner_graph(const ap_planner_setup_t *setup, int64_t micro_batches,
+                             ap_graph_t **graph)
+{
+    ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
+
+    zoo.batch = setup->global_batch / micro_batches;
+    return ap_zoo_create(setup->params->model, &zoo, graph);
+}
+
 xm_status_t ap_planner_case_open(const ap_planner_setup_t *setup, int64_t micro_batches,
                                  bool recompute, double memory_limit, bool lean_plans,
                                  ap_planner_case_t *one)
 {
-    ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
     ap_stage_table_params_t params = {0};
     xm_status_t status;
 
     *one = (ap_planner_case_t){0};
-    zoo.batch = setup->global_batch / micro_batches;
-    status = ap_zoo_create(setup->params->model, &zoo, &one->graph);
+    status = ap_planner_graph(setup, micro_batches, &one->graph);
     if (status != XM_OK) {
         return status;
     }
@@ -72,6 +79,9 @@ xm_status_t ap_planner_case_open(const ap_planner_setup_t *setup, int64_t micro_
     params.rematerialize = recompute;
     params.memory_limit = memory_limit;
     params.lean_plans = lean_plans;
+    params.space = setup->params->space;
+    params.free_boundaries = setup->params->free_boundaries;
+    params.steady = setup->params->steady;
     status = ap_stage_table_create(&params, &one->table);
     if (status != XM_OK) {
         ap_graph_destroy(one->graph);
@@ -99,11 +109,12 @@ static xm_status_t check_params(const ap_planner_params_t *params)
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the stage limits %d to %d are not a range",
                             params->min_stages, params->max_stages);
     }
-    if (params->global_batch < 0 || params->micro_batch_count > MAX_TRIALS) {
+    if (params->global_batch < 0 || params->micro_batch_count > AP_PLANNER_MICRO_BATCHES) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "a batch of %" PRId64 " in one of %zu numbers of micro-batches: "
                             "positive, and at most %d numbers",
-                            params->global_batch, params->micro_batch_count, MAX_TRIALS);
+                            params->global_batch, params->micro_batch_count,
+                            AP_PLANNER_MICRO_BATCHES);
     }
     return XM_OK;
 }
@@ -122,14 +133,15 @@ static xm_status_t find_schedule(run_t *run)
     return status == XM_OK ? ap_plan_check_schedule(run->schedule) : status;
 }
 
-static xm_status_t list_micro_batches(run_t *run)
+xm_status_t ap_planner_micro_batches(const ap_planner_setup_t *setup, int64_t *values, int *count)
 {
-    const ap_planner_params_t *params = run->params;
-    int64_t batch = run->setup.global_batch;
+    const ap_planner_params_t *params = setup->params;
+    int64_t batch = setup->global_batch;
 
+    *count = 0;
     if (params->micro_batch_count == 0) {
         for (int64_t b = 1; b <= MOST_MICRO_BATCHES && batch % b == 0; b *= 2) {
-            run->micro_batches[run->count++] = b;
+            values[(*count)++] = b;
         }
     }
     for (size_t i = 0; i < params->micro_batch_count; ++i) {
@@ -140,7 +152,7 @@ static xm_status_t list_micro_batches(run_t *run)
                 XM_ERR_INVALID_ARGUMENT,
                 "a batch of %" PRId64 " does not divide into %" PRId64 " micro-batches", batch, b);
         }
-        run->micro_batches[run->count++] = b;
+        values[(*count)++] = b;
     }
     return XM_OK;
 }
@@ -187,7 +199,7 @@ static xm_status_t keep_if_best(run_t *run, ap_planner_case_t *one,
     ap_plan_t *plan, *best = run->result.plan;
     xm_status_t status;
 
-    if (!simulated && best != NULL && ap_plan_info(best)->step <= found->objective) {
+    if (!simulated && best != NULL && run->best <= found->objective) {
         return XM_OK;
     }
     status = build_plan(run, one, found, &plan);
@@ -197,7 +209,7 @@ static xm_status_t keep_if_best(run_t *run, ap_planner_case_t *one,
     if (plan == NULL) { /* refused by its schedule: no bound for the others */
         return XM_OK;
     }
-    if (best == NULL || ap_plan_info(plan)->step < ap_plan_info(best)->step) {
+    if (!simulated || best == NULL || ap_plan_info(plan)->step < ap_plan_info(best)->step) {
         run->result.plan = plan;
         plan = best;
     }
@@ -346,7 +358,7 @@ xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_
     }
     status = ap_planner_setup_open(params, &run.setup);
     if (status == XM_OK) {
-        status = list_micro_batches(&run);
+        status = ap_planner_micro_batches(&run.setup, run.micro_batches, &run.count);
     }
     if (status == XM_OK) {
         status = try_all(&run);

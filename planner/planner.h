@@ -33,6 +33,7 @@
 
 #include "comm/cluster_profile.h"
 #include "planner/plan.h"
+#include "planner/space.h"
 
 /** Whether layers keep their activations or run their forward pass again. */
 typedef enum ap_recompute {
@@ -57,6 +58,13 @@ typedef struct ap_planner_params {
      * plan can have (plan_schedule.h); "auto": for every case the schedule with the shortest
      * simulated step whose memory fits. Stages are sliced for 1f1b's objective in any case. */
     const char *schedule;
+    /** Part of the space to plan in (space.h), NULL: all of it. Its limits on stages and
+     * recomputation are not looked at: `max_stages` and `recompute` say those. */
+    const ap_space_t *space;
+    /** Plan as if transfers between stages took no time (as Alpa does). The plan tells them. */
+    bool free_boundaries;
+    /** Look for the least bottleneck, as a pipeline that is never emptied would (PipeDream). */
+    bool steady;
     /** Progress report, may be NULL: fraction done in [0, 1] and what is planned now. */
     void (*progress)(void *arg, double fraction, const char *what);
     void *progress_arg;

@@ -21,6 +21,15 @@ typedef struct ap_planner_setup {
 xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, ap_planner_setup_t *setup);
 void ap_planner_setup_close(ap_planner_setup_t *setup);
 
+enum { AP_PLANNER_MICRO_BATCHES = 64 /* numbers of them that one run may try */ };
+
+/* The numbers of micro-batches to try: those asked for, or the usual powers of two. */
+xm_status_t ap_planner_micro_batches(const ap_planner_setup_t *setup, int64_t *values, int *count);
+
+/* The model, sized for one of @p micro_batches micro-batches. */
+xm_status_t ap_planner_graph(const ap_planner_setup_t *setup, int64_t micro_batches,
+                             ap_graph_t **graph);
+
 /* One number of micro-batches, with or without recomputation: the model and its stage table. */
 typedef struct ap_planner_case {
     ap_graph_t *graph;

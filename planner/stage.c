@@ -69,6 +69,11 @@ xm_status_t ap_stage_context_create(const ap_stage_context_params_t *params,
     made->rematerialize = params->rematerialize;
     made->layers = ap_graph_layers(params->graph);
     status = ap_training_expand(params->graph, AP_OPTIMIZER_ADAM, &made->training);
+    if (status == XM_OK && params->space != NULL) {
+        made->part = *params->space;
+        status = ap_space_roles(made->training, &made->roles);
+        made->space = (ap_layer_space_t){.space = &made->part, .roles = made->roles};
+    }
     if (status == XM_OK) {
         status = find_distinct(made);
     }
@@ -91,6 +96,7 @@ void ap_stage_context_destroy(ap_stage_context_t *context)
     free(context->mesh);
     free(context->distinct_of);
     free(context->example);
+    free(context->roles);
     ap_graph_destroy(context->training);
     free(context);
 }

@@ -36,6 +36,7 @@
 #include "comm/status.h"
 #include "planner/cost.h"
 #include "planner/graph.h"
+#include "planner/space.h"
 #include "planner/spec.h"
 
 typedef struct ap_stage_context ap_stage_context_t;
@@ -48,6 +49,7 @@ typedef struct ap_stage_context_params {
     const ap_cost_model_t *cost; /**< a cost model on a cluster profile */
     int micro_batches;  /**< B: per-iteration costs (gradient synchronisation) are divided by it */
     bool rematerialize; /**< keep only layer inputs and run each layer's forward pass again */
+    const ap_space_t *space; /**< strategies to choose from; copied; NULL: all */
 } ap_stage_context_params_t;
 
 #define AP_STAGE_CONTEXT_PARAMS_INIT                                                               \

@@ -153,6 +153,7 @@ xm_status_t ap_stage_problem_get(ap_stage_context_t *context, ap_stage_mesh_t *m
     if (mesh->problem[distinct] == NULL) {
         status = ap_layer_problem_create(context->training, context->example[distinct], mesh->cost,
                                          mesh->memo, AP_OPTIMIZER_ADAM, context->rematerialize,
+                                         context->space.space != NULL ? &context->space : NULL,
                                          &mesh->problem[distinct]);
     }
     *problem = mesh->problem[distinct];

@@ -46,6 +46,9 @@ struct ap_stage_context {
     const ap_cost_model_t *cost;
     int micro_batches;
     bool rematerialize;
+    ap_space_t part;          /* valid when `space.space` points at it */
+    ap_layer_space_t space;   /* all zero: the whole space */
+    ap_factor_roles_t *roles; /* per operator, NULL with the whole space */
     int layers;
     int distinct;     /* layers that differ */
     int *distinct_of; /* per layer */
@@ -83,6 +86,20 @@ xm_status_t ap_stage_chain_get(ap_stage_context_t *context, ap_stage_mesh_t *mes
                                ap_stage_rung_t *rung, int first, int last,
                                const ap_stage_chain_t **chain);
 void ap_stage_mesh_destroy(const ap_stage_context_t *context, ap_stage_mesh_t *mesh);
+
+/*
+ * The solution of a stage whose strategies a search of its own has chosen: specs[i] is the index of
+ * the spec before the i-th layer of the query (specs[layers]: after the last), strategies[i] the
+ * strategy of every node of that layer. Costs are those of these choices; the cheapest of the
+ * space's parameter modes is taken.
+ */
+xm_status_t ap_stage_solve_assigned(ap_stage_context_t *context, const ap_stage_query_t *query,
+                                    const int *specs, const int *const *strategies,
+                                    ap_stage_solution_t **solution);
+
+/* One solution of consecutive ones: costs added, choices after one another. */
+xm_status_t ap_stage_solution_join(ap_stage_solution_t *const *parts, int count,
+                                   ap_stage_solution_t **solution);
 
 /* Answers a query with a plan; free it with ap_stage_plan_free(). */
 xm_status_t ap_stage_plan(ap_stage_context_t *context, const ap_stage_query_t *query,

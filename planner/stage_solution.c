@@ -189,8 +189,9 @@ static void fill_choice(const traced_layer_t *t, int n, choice_entry_t *entry)
     find_runner_up(t, n, entry);
 }
 
+/* `given`: the strategy of every node of the layer; NULL: those behind the plan's cell. */
 static xm_status_t trace_layer(ap_stage_context_t *context, const ap_stage_plan_t *plan, int layer,
-                               choice_entry_t *entries, int *count)
+                               const int *given, choice_entry_t *entries, int *count)
 {
     const ap_stage_cell_t *cell = &plan->cells[layer - plan->first];
     traced_layer_t t = {.context = context,
@@ -206,7 +207,11 @@ static xm_status_t trace_layer(ap_stage_context_t *context, const ap_stage_plan_
     if (t.strategies == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan");
     }
-    status = ap_layer_problem_trace(t.problem, t.weights, cell->in, cell->out, t.strategies);
+    if (given != NULL) {
+        memcpy(t.strategies, given, (size_t)t.problem->nodes * sizeof(int));
+    } else {
+        status = ap_layer_problem_trace(t.problem, t.weights, cell->in, cell->out, t.strategies);
+    }
     /* The problem is that of the first layer of this structure; operators count on from there. */
     for (int o = 0; o < ap_graph_ops(context->training) && status == XM_OK; ++o) {
         if (ap_graph_op(context->training, o)->layer == layer) {
@@ -233,44 +238,149 @@ static int forward_ops(const ap_graph_t *graph, int first, int last)
     return count;
 }
 
-xm_status_t ap_stage_solve(ap_stage_context_t *context, const ap_stage_query_t *query,
-                           ap_stage_solution_t **solution)
+static xm_status_t solution_create(int count, ap_stage_solution_t **solution)
 {
-    ap_stage_solution_t *made;
-    ap_stage_plan_t plan = {0};
-    int count;
-    xm_status_t status = ap_stage_plan(context, query, &plan);
+    ap_stage_solution_t *made = calloc(1, sizeof(*made));
 
-    if (status != XM_OK) {
-        return status;
-    }
-    count = forward_ops(context->training, query->first, query->last);
-    made = calloc(1, sizeof(*made));
     if (made != NULL) {
-        made->entries = calloc((size_t)count, sizeof(*made->entries));
+        made->entries = calloc((size_t)count + 1, sizeof(*made->entries));
     }
     if (made == NULL || made->entries == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d choices", count);
-        goto release;
+        free(made);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d choices", count);
     }
-    ap_stage_plan_cost(context, &plan, &made->cost);
-    for (int layer = plan.first; layer <= plan.last && status == XM_OK; ++layer) {
-        status = trace_layer(context, &plan, layer, made->entries, &made->count);
-    }
-    for (int c = 0; c < made->count; ++c) {
-        choice_entry_t *entry = &made->entries[c];
+    *solution = made;
+    return XM_OK;
+}
+
+/* Points the choices at the texts beside them. */
+static void point_at_texts(ap_stage_solution_t *solution)
+{
+    for (int c = 0; c < solution->count; ++c) {
+        choice_entry_t *entry = &solution->entries[c];
 
         entry->choice.rule = entry->rule;
         entry->choice.why = entry->why;
         entry->choice.runner_up = entry->runner_up;
     }
-    if (status == XM_OK) {
-        *solution = made;
-        made = NULL;
-    }
+}
 
-release:
+/* The solution of a finished plan; `strategies` per layer as in trace_layer(), or NULL. */
+static xm_status_t write_solution(ap_stage_context_t *context, const ap_stage_plan_t *plan,
+                                  const int *const *strategies, ap_stage_solution_t **solution)
+{
+    ap_stage_solution_t *made;
+    xm_status_t status =
+        solution_create(forward_ops(context->training, plan->first, plan->last), &made);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    ap_stage_plan_cost(context, plan, &made->cost);
+    for (int layer = plan->first; layer <= plan->last && status == XM_OK; ++layer) {
+        status = trace_layer(context, plan, layer,
+                             strategies != NULL ? strategies[layer - plan->first] : NULL,
+                             made->entries, &made->count);
+    }
+    if (status != XM_OK) {
+        ap_stage_solution_destroy(made);
+        return status;
+    }
+    point_at_texts(made);
+    *solution = made;
+    return XM_OK;
+}
+
+xm_status_t ap_stage_solve(ap_stage_context_t *context, const ap_stage_query_t *query,
+                           ap_stage_solution_t **solution)
+{
+    ap_stage_plan_t plan = {0};
+    xm_status_t status = ap_stage_plan(context, query, &plan);
+
+    if (status == XM_OK) {
+        status = write_solution(context, &plan, NULL, solution);
+    }
     ap_stage_plan_free(&plan);
-    ap_stage_solution_destroy(made);
     return status;
+}
+
+xm_status_t ap_stage_solve_assigned(ap_stage_context_t *context, const ap_stage_query_t *query,
+                                    const int *specs, const int *const *strategies,
+                                    ap_stage_solution_t **solution)
+{
+    int layers = query->last - query->first + 1;
+    ap_stage_plan_t plan = {.first = query->first, .last = query->last};
+    ap_stage_rung_t *rung;
+    xm_status_t status = ap_stage_mesh_get(context, query, &plan.mesh);
+
+    if (status == XM_OK) {
+        status = ap_stage_rung_get(context, plan.mesh, 0, 0, &rung);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    plan.cells = calloc((size_t)layers, sizeof(*plan.cells));
+    if (plan.cells == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan");
+    }
+    for (int i = 0; i < layers && status == XM_OK; ++i) {
+        const ap_layer_problem_t *problem;
+
+        plan.cells[i] = (ap_stage_cell_t){.rung = rung, .in = specs[i], .out = specs[i + 1]};
+        status = ap_stage_problem_get(context, plan.mesh, query->first + i, &problem);
+        if (status == XM_OK) {
+            ap_parts_t parts = ap_layer_assignment_parts(problem, &rung->weights, specs[i],
+                                                         specs[i + 1], strategies[i]);
+
+            ap_parts_add(&plan.parts, &parts);
+        }
+    }
+    if (status == XM_OK) {
+        status = write_solution(context, &plan, strategies, solution);
+    }
+    ap_stage_plan_free(&plan);
+    return status;
+}
+
+xm_status_t ap_stage_solution_join(ap_stage_solution_t *const *parts, int count,
+                                   ap_stage_solution_t **solution)
+{
+    const ap_stage_cost_t *last = &parts[count - 1]->cost;
+    ap_stage_solution_t *made;
+    ap_stage_cost_t *sum;
+    int choices = 0;
+    xm_status_t status;
+
+    for (int i = 0; i < count; ++i) {
+        choices += parts[i]->count;
+    }
+    status = solution_create(choices, &made);
+    if (status != XM_OK) {
+        return status;
+    }
+    sum = &made->cost;
+    *sum = parts[0]->cost;
+    for (int i = 0; i < count; ++i) {
+        const ap_stage_cost_t *cost = &parts[i]->cost;
+
+        memcpy(&made->entries[made->count], parts[i]->entries,
+               (size_t)parts[i]->count * sizeof(*made->entries));
+        made->count += parts[i]->count;
+        if (i == 0) {
+            continue;
+        }
+        sum->forward += cost->forward;
+        sum->backward += cost->backward;
+        sum->sync += cost->sync;
+        sum->update += cost->update;
+        sum->mem_stage += cost->mem_stage;
+        sum->mem_act += cost->mem_act;
+        sum->mem_work = fmax(sum->mem_work, cost->mem_work);
+    }
+    sum->output = last->output;
+    sum->output_tensor = last->output_tensor;
+    sum->bound = 0.0;
+    point_at_texts(made);
+    *solution = made;
+    return XM_OK;
 }

@@ -19,16 +19,30 @@ static int most_stages(const ap_stage_table_t *table)
 static void list_variants(ap_stage_table_t *table, int submesh)
 {
     int devices = table->submeshes[submesh].hosts * table->submeshes[submesh].devices;
+    bool one_axis = table->params.space != NULL && table->params.space->one_axis;
     int count = 0;
 
     /* n x 1 is 1 x n with its axis renamed. */
-    for (int d0 = 1; d0 < devices || d0 == 1; ++d0) {
+    for (int d0 = 1; (d0 < devices && !one_axis) || d0 == 1; ++d0) {
         if (devices % d0 == 0 && count < AP_TABLE_VARIANTS) {
             table->variants[submesh][count++] = (ap_stage_variant_t){.shape = {d0, devices / d0}};
         }
     }
     table->variant_count[submesh] = count;
     table->max_variants = count > table->max_variants ? count : table->max_variants;
+}
+
+/* Keeps the submeshes that a stage of the space may have. */
+static void drop_large_submeshes(ap_stage_table_t *table)
+{
+    int most = table->params.space != NULL ? table->params.space->stage_devices : 0, kept = 0;
+
+    for (int submesh = 0; submesh < table->submesh_count && most > 0; ++submesh) {
+        if (table->submeshes[submesh].hosts * table->submeshes[submesh].devices <= most) {
+            table->submeshes[kept++] = table->submeshes[submesh];
+        }
+    }
+    table->submesh_count = most > 0 ? kept : table->submesh_count;
 }
 
 static bool ranges_equal(const uint64_t *hash, int layers, int a, int b, int length)
@@ -407,10 +421,12 @@ xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stag
                               params->hosts, table->submesh_count, AP_TABLE_SUBMESHES);
         goto destroy_table;
     }
+    drop_large_submeshes(table);
     for (int submesh = 0; submesh < table->submesh_count; ++submesh) {
         list_variants(table, submesh);
     }
     context.graph = params->graph;
+    context.space = params->space;
     context.cost = params->cost;
     context.micro_batches = params->micro_batches;
     context.rematerialize = params->rematerialize;

@@ -32,6 +32,9 @@ typedef struct ap_stage_table_params {
     bool rematerialize;
     double memory_limit; /**< bytes one device may use */
     bool lean_plans;     /**< where memory binds, plan for less memory as well (dearer to make) */
+    const ap_space_t *space; /**< part of the space to search, NULL: all */
+    bool free_boundaries;    /**< look for the stages as if transfers between them took no time */
+    bool steady;             /**< look for the least bottleneck, the sum second */
 } ap_stage_table_params_t;
 
 /** Logical shape and specs of a configuration. */

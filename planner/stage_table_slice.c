@@ -7,6 +7,9 @@
 #include "planner/stage_table.h"
 #include "planner/stage_table_private.h"
 
+/* So many micro-batches that filling the pipeline counts for nothing beside the bottleneck. */
+static const int64_t STEADY = 1 << 30;
+
 /* Port = (submesh * variants + variant) * specs + spec. */
 static void side_of_port(const ap_stage_table_t *table, int port, ap_cross_mesh_side_t *side)
 {
@@ -95,11 +98,11 @@ static xm_status_t slice(ap_stage_table_t *table, int min_stages, int max_stages
     problem.config_count = table->config_count;
     problem.cost = table->cost;
     problem.max_successors = use_memory ? table->successors : NULL;
-    problem.micro_batches = table->params.micro_batches;
+    problem.micro_batches = table->params.steady ? STEADY : table->params.micro_batches;
     problem.min_stages = min_stages;
     problem.max_stages = max_stages;
     problem.ordered = true;
-    problem.boundary = boundary_seconds;
+    problem.boundary = table->params.free_boundaries ? NULL : boundary_seconds;
     problem.boundary_arg = table;
     problem.boundary_kind = kinds;
     problem.in_port = table->in_port;
@@ -111,6 +114,10 @@ static xm_status_t slice(ap_stage_table_t *table, int min_stages, int max_stages
             ap_inter_op_result_clear(result);
         }
         return xm_error_set(XM_ERR_INTERNAL, "the cost of a stage boundary: %s", table->failure);
+    }
+    if (status == XM_OK) {
+        result->objective =
+            result->sum + (double)(table->params.micro_batches - 1) * result->bottleneck;
     }
     return status;
 }

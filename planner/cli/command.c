@@ -59,3 +59,29 @@ xm_status_t ap_command_parse_list(const char *what, const char *text, int64_t *v
         text += length + 1;
     }
 }
+
+xm_status_t ap_command_parse_stages(const char *text, int *minimum, int *maximum)
+{
+    size_t length = strcspn(text, "-");
+    char word[16];
+    int64_t low, high;
+    xm_status_t status;
+
+    (void)snprintf(word, sizeof(word), "%.*s", (int)(length < 15 ? length : 15), text);
+    status = xm_text_parse_int("--stages", word, 1, 1 << 20, &low);
+    if (status != XM_OK) {
+        return status;
+    }
+    high = low;
+    if (text[length] == '-') {
+        status = xm_text_parse_int("--stages", text + length + 1, 1, 1 << 20, &high);
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    *minimum = (int)low;
+    *maximum = (int)high;
+    return low <= high ? XM_OK
+                       : xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                      "--stages: %s is not a range from low to high", text);
+}

@@ -19,10 +19,14 @@ int ap_command_solve(int argc, char *const *argv);
 int ap_command_explain(int argc, char *const *argv);
 int ap_command_simulate(int argc, char *const *argv);
 int ap_command_export(int argc, char *const *argv);
+int ap_command_compare(int argc, char *const *argv);
 
 /** Loads a cluster profile and, where @p hosts or @p devices are not 0, resizes it. */
 xm_status_t ap_command_load_cluster(const char *path, int hosts, int devices,
                                     xm_cluster_profile_t **profile);
+
+/** Parses the number of stages of --stages: "3" or "2-4". */
+xm_status_t ap_command_parse_stages(const char *text, int *minimum, int *maximum);
 
 /** Parses "8,16,32" into at most @p capacity positive integers. */
 xm_status_t ap_command_parse_list(const char *what, const char *text, int64_t *values,

@@ -8,6 +8,7 @@
 #include "comm/text.h"
 #include "planner/cli/command.h"
 #include "planner/cli/plan_like.h"
+#include "planner/like.h"
 #include "planner/plan_print.h"
 #include "planner/planner.h"
 
@@ -87,8 +88,8 @@ static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o,
          .kind = XM_CLI_STRING,
          .target = &o->like,
          .argument = "NAME",
-         .help = "Plan INPUT.json as another planner poses the problem: piper or "
-                 "dnn-partitioning."},
+         .help = "Plan the model as another planner would (autopar compare --list), or an\n"
+                 "INPUT.json of piper or dnn-partitioning as they pose the problem."},
         {.name = "devices",
          .kind = XM_CLI_INT,
          .target = &o->devices,
@@ -127,33 +128,6 @@ static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o,
     command.options = options;
     command.option_count = sizeof(options) / sizeof(options[0]);
     return xm_cli_parse(&command, argc, argv, cli);
-}
-
-/* "3" or "2-4". */
-static xm_status_t parse_stages(const char *text, int *minimum, int *maximum)
-{
-    size_t length = strcspn(text, "-");
-    char word[16];
-    int64_t low, high;
-    xm_status_t status;
-
-    (void)snprintf(word, sizeof(word), "%.*s", (int)(length < 15 ? length : 15), text);
-    status = xm_text_parse_int("--stages", word, 1, 1 << 20, &low);
-    if (status != XM_OK) {
-        return status;
-    }
-    high = low;
-    if (text[length] == '-') {
-        status = xm_text_parse_int("--stages", text + length + 1, 1, 1 << 20, &high);
-        if (status != XM_OK) {
-            return status;
-        }
-    }
-    *minimum = (int)low;
-    *maximum = (int)high;
-    return low <= high ? XM_OK
-                       : xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                      "--stages: %s is not a range from low to high", text);
 }
 
 static xm_status_t write_plan(const ap_plan_t *plan, const plan_options_t *o)
@@ -203,8 +177,41 @@ static xm_status_t fill_params(const plan_options_t *o, int64_t *micro_batches,
                                        MAX_MICRO_BATCHES, &params->micro_batch_count);
     }
     if (status == XM_OK && o->stages != NULL) {
-        status = parse_stages(o->stages, &params->min_stages, &params->max_stages);
+        status = ap_command_parse_stages(o->stages, &params->min_stages, &params->max_stages);
     }
+    return status;
+}
+
+/* The plan that another planner would make of the model. One that does not fit is given, with a
+ * warning. */
+static xm_status_t plan_like(const char *name, const ap_planner_params_t *params, ap_plan_t **plan)
+{
+    const ap_planner_row_t *row;
+    ap_like_result_t result;
+    xm_status_t status = ap_planner_row_find(name, &row);
+
+    if (status == XM_OK && params->schedule != NULL) {
+        status = xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                              "--schedule has no meaning with --like; that of %s is %s", name,
+                              row->schedule.kind);
+    }
+    if (status == XM_OK) {
+        status = ap_like_run(row, params, &result);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    if (result.plan == NULL) {
+        status = xm_error_set(XM_ERR_NO_SOLUTION, "%s", result.why);
+    } else if (result.over_bytes > 0.0) {
+        char over[32];
+
+        (void)fprintf(stderr, "%s: the plan of %s does not fit: a device lacks %s\n", program, name,
+                      xm_text_format_bytes((uint64_t)result.over_bytes, over, sizeof(over)));
+    }
+    *plan = result.plan;
+    result.plan = NULL;
+    ap_like_result_clear(&result);
     return status;
 }
 
@@ -227,7 +234,8 @@ static xm_status_t run(const plan_options_t *o)
     params.profile = profile;
     params.progress = xm_cli_progress_update;
     params.progress_arg = progress;
-    status = ap_planner_run(&params, &result);
+    status = o->like != NULL ? plan_like(o->like, &params, &result.plan)
+                             : ap_planner_run(&params, &result);
     xm_cli_progress_destroy(progress);
     if (status == XM_OK) {
         status = write_plan(result.plan, o);
@@ -250,7 +258,10 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
     xm_status_t status;
 
     if (count != 1) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--like %s needs the input file", o->like);
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--like %s needs --model, or an input file of piper or "
+                            "dnn-partitioning",
+                            o->like);
     }
     for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); ++i) {
         if (xm_cli_given(cli, ours[i])) {
@@ -282,7 +293,8 @@ static xm_status_t run_own(const xm_cli_t *cli, const plan_options_t *o)
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "unexpected argument '%s'", arguments[0]);
     }
     if (o->devices != 0 || o->bandwidth != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is for --like; a cluster has its own",
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--%s is for an input of --like; a cluster has its own",
                             o->devices != 0 ? "devices" : "bandwidth");
     }
     return run(o);
@@ -295,7 +307,12 @@ int ap_command_plan(int argc, char *const *argv)
     xm_status_t status = parse_options(argc, argv, &options, &cli);
 
     if (status == XM_OK && !xm_cli_finished(cli)) {
-        status = options.like != NULL ? run_like(cli, &options) : run_own(cli, &options);
+        size_t inputs;
+
+        (void)xm_cli_arguments(cli, &inputs);
+        status = options.like != NULL && (inputs > 0 || options.model == NULL)
+                     ? run_like(cli, &options)
+                     : run_own(cli, &options);
     }
     xm_cli_destroy(cli);
     return status == XM_OK ? 0 : xm_cli_fail(program, status);

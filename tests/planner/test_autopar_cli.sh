@@ -38,7 +38,7 @@ plan=$work/plan.json
 
 good help "Usage: autopar COMMAND" "$AUTOPAR" --help
 good version "autopar 0." "$AUTOPAR" --version
-for command in probe plan shard solve simulate import explain export; do
+for command in probe plan shard solve simulate import compare explain export; do
     good "$command --help" "Usage: autopar $command" "$AUTOPAR" $command --help
 done
 bad "no command" "autopar: a command is needed" "$AUTOPAR"
@@ -91,9 +91,38 @@ good "plan --like piper --json" '"dataParallelDegree"' "$AUTOPAR" plan --like pi
 good "plan --like dnn-partitioning" "largest load 41.7458 contiguous (optimal" "$AUTOPAR" plan \
     --like dnn-partitioning "$like/dnn-partitioning/bert24_training.json"
 bad "plan: unknown planner" "unknown planner 'pipr'; did you mean piper?" "$AUTOPAR" plan --like pipr x
-bad "plan: like without input" "--like piper needs the input file" "$AUTOPAR" plan --like piper
+bad "plan: like without input" "--like piper needs --model, or an input file" "$AUTOPAR" plan --like piper
 bad "plan: like and model" "--model has no meaning with --like" "$AUTOPAR" plan --like piper x --model y
 bad "plan: like, no file" "cannot read $work/none.json" "$AUTOPAR" plan --like piper "$work/none.json"
+
+few="--model gpt-125m --cluster $cluster --hosts 1 --devices-per-host 4 --global-batch 32 --micro-batches 2,8"
+# shellcheck disable=SC2086 # a list of words
+good compare "where it differs from default" "$AUTOPAR" compare $few --like megatron,pase
+for row in megatron pase default; do
+    grep -q "^  $row " "$work/out" || fail "compare has no row $row: $(cat "$work/out")"
+done
+[ "$(grep -c '^  ' "$work/out")" -eq 3 ] || fail "compare: not three rows: $(cat "$work/out")"
+# shellcheck disable=SC2086
+"$AUTOPAR" compare $few --like megatron,gpipe -J >"$work/compare.json" && python3 - "$work" <<'END' || fail "compare -J"
+import json, sys
+table = json.load(open(sys.argv[1] + "/compare.json"))
+assert [row["planner"] for row in table["rows"]] == ["megatron", "gpipe", "default"]
+assert table["version"] == 1 and table["devices_per_host"] == 4 and table["global_batch"] == 32
+for row in table["rows"]:
+    assert row["step_s"] > 0 and row["memory_bytes"] > 0 and row["ratio"] == row["step_s"] / table["rows"][2]["step_s"]
+assert table["rows"][2]["ratio"] == 1 and table["rows"][2]["differs"] == ""
+assert table["rows"][1]["stages"] == 4 and table["rows"][1]["recompute"]
+END
+good "compare --list" "tensoropt" "$AUTOPAR" compare --list
+# shellcheck disable=SC2086
+good "plan like a row" "schedule gpipe, recomputation on" "$AUTOPAR" plan $few --like gpipe -o "$work/like.json"
+good "simulate a row's plan" "under gpipe" "$AUTOPAR" simulate "$work/like.json"
+bad "compare: unknown planner" "unknown planner 'megaton'; did you mean megatron?" "$AUTOPAR" compare --like megaton
+bad "compare: no model" "--model is needed" "$AUTOPAR" compare --cluster "$cluster"
+# shellcheck disable=SC2086
+bad "plan: a row has its schedule" "that of gpipe is gpipe" "$AUTOPAR" plan $few --like gpipe --schedule zb-h1
+# shellcheck disable=SC2086
+bad "plan: a row without a plan" "pase has no pipeline" "$AUTOPAR" plan $few --like pase --stages 2
 good "export to jax" 'PartitionSpec' "$AUTOPAR" export "$plan" --to jax
 "$AUTOPAR" export "$plan" --to jax -o "$work/plan.py" && python3 - "$work" <<'END' || fail "plan.py"
 import ast, sys

@@ -1,0 +1,397 @@
+/* autopar compare: published planners and ours on the same model and cluster, judged alike. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli_support/options.h"
+#include "cli_support/progress.h"
+#include "comm/text.h"
+#include "planner/cli/command.h"
+#include "planner/like.h"
+
+enum { MAX_ROWS = 64, TEXT = 32, DIFFERENCE = 160 };
+
+static const char program[] = "autopar compare";
+static const uint64_t not_given = UINT64_MAX;
+
+typedef struct compare_options {
+    const char *model, *cluster, *like, *micro_batches, *stages;
+    int hosts, devices_per_host, global_batch, recompute;
+    uint64_t memory_limit;
+    bool json, list;
+} compare_options_t;
+
+static xm_status_t parse_options(int argc, char *const *argv, compare_options_t *o, xm_cli_t **cli)
+{
+    const xm_cli_option_t options[] = {
+        {.name = "like",
+         .kind = XM_CLI_STRING,
+         .target = &o->like,
+         .argument = "NAMES",
+         .help = "Planners to compare, e.g. megatron,alpa (default: all); ours is always there."},
+        {.name = "list",
+         .kind = XM_CLI_FLAG,
+         .target = &o->list,
+         .help = "Print the planners: space, search, schedule and costs of each."},
+        {.name = "model",
+         .kind = XM_CLI_STRING,
+         .target = &o->model,
+         .argument = "NAME",
+         .help = "Built-in model; autopar import lists them."},
+        {.name = "cluster",
+         .kind = XM_CLI_STRING,
+         .target = &o->cluster,
+         .argument = "FILE",
+         .help = "Cluster profile, as autopar probe writes it."},
+        {.name = "hosts",
+         .kind = XM_CLI_INT,
+         .target = &o->hosts,
+         .argument = "HOSTS",
+         .minimum = 1,
+         .maximum = 4096,
+         .help = "Plan for this many such hosts instead of the profile's."},
+        {.name = "devices-per-host",
+         .kind = XM_CLI_INT,
+         .target = &o->devices_per_host,
+         .argument = "DEVICES",
+         .minimum = 1,
+         .maximum = 64,
+         .help = "Plan for this many such devices a host."},
+        {.name = "global-batch",
+         .kind = XM_CLI_INT,
+         .target = &o->global_batch,
+         .argument = "SAMPLES",
+         .minimum = 1,
+         .maximum = 1 << 30,
+         .help = "Samples of one training step (default 1024)."},
+        {.name = "micro-batches",
+         .kind = XM_CLI_STRING,
+         .target = &o->micro_batches,
+         .argument = "LIST",
+         .help = "Numbers of micro-batches to try, e.g. 16,32 (default: powers of two to 256)."},
+        {.name = "stages",
+         .kind = XM_CLI_STRING,
+         .target = &o->stages,
+         .argument = "MIN-MAX",
+         .help = "Number of pipeline stages, e.g. 2 or 2-4 (default: any)."},
+        {.name = "memory-limit",
+         .kind = XM_CLI_BYTES,
+         .target = &o->memory_limit,
+         .argument = "BYTES",
+         .help = "Memory of one device, e.g. 16GiB (default: the profile's)."},
+        {.name = "recompute",
+         .kind = XM_CLI_CHOICE,
+         .target = &o->recompute,
+         .argument = "auto|off|on",
+         .help = "Run the forward pass of layers again in the backward pass (default auto)."},
+        {.name = "json",
+         .letter = 'J',
+         .kind = XM_CLI_FLAG,
+         .target = &o->json,
+         .help = "Print the comparison as JSON instead of a table."},
+    };
+    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+
+    command.program = program;
+    command.summary = "Plans a model as published planners would, and as we do, from the same\n"
+                      "costs, and judges all plans alike.";
+    command.options = options;
+    command.option_count = sizeof(options) / sizeof(options[0]);
+    return xm_cli_parse(&command, argc, argv, cli);
+}
+
+static void roles_text(const ap_space_t *space, char *text, size_t size)
+{
+    static const char *const names[] = {"none", "data", "sequence", "", "tensor", "", "", "any"};
+
+    (void)snprintf(text, size, "%s/%s", names[space->roles[0] & AP_ROLES_ALL],
+                   space->one_axis ? "-" : names[space->roles[1] & AP_ROLES_ALL]);
+}
+
+static xm_status_t list_rows(void)
+{
+    int count;
+    const ap_planner_row_t *rows = ap_planner_rows(&count);
+
+    (void)printf("# %-17s %-21s %-12s %9s %10s %9s %-21s %-14s %s\n", "planner", "source", "axes",
+                 "ZeRO", "stages", "recompute", "search", "schedule", "sees");
+    for (int i = 0; i < count; ++i) {
+        const ap_planner_row_t *row = &rows[i];
+        const ap_space_t *space = &row->space;
+        char roles[TEXT];
+
+        roles_text(space, roles, sizeof(roles));
+        (void)printf("  %-17s %-21s %-12s %9s %10s %9s %-21s %-14s %s%s%s\n", row->name,
+                     row->source, roles,
+                     (space->parameter_modes >> AP_PARAMETER_STATE_SHARDED & 1U) != 0 ? "1, 3"
+                     : (space->parameter_modes >> AP_PARAMETER_SHARDED & 1U) != 0     ? "3"
+                                                                                      : "no",
+                     !space->pipeline            ? "one"
+                     : space->stage_devices == 1 ? "of one"
+                                                 : "any",
+                     space->recompute ? space->keep ? "or not" : "always" : "never",
+                     ap_search_kind_name(row->search), row->schedule.kind,
+                     row->costs.transfers ? "transfers " : "", row->costs.memory ? "memory " : "",
+                     row->costs.steady ? "bottleneck" : "sum+bottleneck");
+    }
+    return xm_cli_flush();
+}
+
+/* The rows asked for in the table's order, `default` always among them and last. */
+static xm_status_t choose_rows(const char *names, const ap_planner_row_t **chosen, int *count)
+{
+    bool wanted[MAX_ROWS] = {false};
+    int rows;
+    const ap_planner_row_t *table = ap_planner_rows(&rows);
+    char *copy = names != NULL ? strdup(names) : NULL, *rest = copy, *name;
+    xm_status_t status = XM_OK;
+
+    if (names != NULL && copy == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the names of planners");
+    }
+    while (names != NULL && status == XM_OK && (name = strsep(&rest, ",")) != NULL) {
+        const ap_planner_row_t *row;
+
+        status = ap_planner_row_find(name, &row);
+        if (status == XM_OK) {
+            wanted[row - table] = true;
+        }
+    }
+    free(copy);
+    *count = 0;
+    for (int i = 0; i < rows; ++i) {
+        if (names == NULL || wanted[i] || i == rows - 1) {
+            chosen[(*count)++] = &table[i];
+        }
+    }
+    return status;
+}
+
+static xm_status_t fill_params(const compare_options_t *o, int64_t *micro_batches,
+                               ap_planner_params_t *params)
+{
+    xm_status_t status = XM_OK;
+
+    if (o->model == NULL || o->cluster == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is needed",
+                            o->model == NULL ? "model" : "cluster");
+    }
+    if (o->memory_limit == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--memory-limit: a device needs some memory");
+    }
+    params->model = o->model;
+    params->global_batch = o->global_batch;
+    params->memory_limit = o->memory_limit == not_given ? 0.0 : (double)o->memory_limit;
+    params->recompute = (ap_recompute_t)o->recompute;
+    if (o->micro_batches != NULL) {
+        params->micro_batches = micro_batches;
+        status = ap_command_parse_list("--micro-batches", o->micro_batches, micro_batches, MAX_ROWS,
+                                       &params->micro_batch_count);
+    }
+    if (status == XM_OK && o->stages != NULL) {
+        status = ap_command_parse_stages(o->stages, &params->min_stages, &params->max_stages);
+    }
+    return status;
+}
+
+static void print_row(const ap_like_result_t *row, const ap_like_result_t *ours)
+{
+    char step[TEXT], memory[TEXT], over[TEXT], search[TEXT], ratio[TEXT], differs[DIFFERENCE];
+
+    xm_text_format_seconds(row->search_seconds, search, sizeof(search));
+    if (row->plan == NULL) {
+        (void)printf("  %-17s %12s %8s %10s %12s  no plan: %s\n", row->row->name, "-", "-", "-",
+                     search, row->why);
+        return;
+    }
+    (void)snprintf(ratio, sizeof(ratio), "-");
+    differs[0] = '\0';
+    if (ours->plan != NULL) {
+        (void)snprintf(ratio, sizeof(ratio), "%.3f", row->step / ours->step);
+        (void)ap_like_difference(row->plan, ours->plan, differs, sizeof(differs));
+    }
+    (void)printf("  %-17s %12s %8s %10s %12s  ", row->row->name,
+                 xm_text_format_seconds(row->step, step, sizeof(step)), ratio,
+                 xm_text_format_bytes((uint64_t)row->memory, memory, sizeof(memory)), search);
+    if (row->over_bytes > 0.0) {
+        (void)printf("does not fit: %s too much%s",
+                     xm_text_format_bytes((uint64_t)row->over_bytes, over, sizeof(over)),
+                     differs[0] != '\0' ? "; " : "");
+    }
+    (void)printf("%s\n", differs);
+}
+
+static void print_curve(const ap_like_result_t *row)
+{
+    (void)printf("# %s: time over memory, %" PRId64 " micro-batches\n# %12s %12s\n", row->row->name,
+                 row->curve[0].micro_batches, "step", "memory");
+    for (int i = 0; i < row->curve_count; ++i) {
+        char step[TEXT], memory[TEXT];
+
+        (void)printf("  %12s %12s\n",
+                     xm_text_format_seconds(row->curve[i].step, step, sizeof(step)),
+                     xm_text_format_bytes((uint64_t)row->curve[i].memory, memory, sizeof(memory)));
+    }
+}
+
+static void print_table(const compare_options_t *o, const ap_planner_params_t *params,
+                        const ap_like_result_t *results, int count)
+{
+    const ap_like_result_t *ours = &results[count - 1];
+
+    (void)printf("# %s on %s, %d x %d devices, batch %" PRId64 "\n", o->model,
+                 xm_cluster_profile_name(params->profile),
+                 xm_cluster_profile_hosts(params->profile),
+                 xm_cluster_profile_devices_per_host(params->profile),
+                 params->global_batch > 0 ? params->global_batch : (int64_t)1024);
+    if (ours->plan != NULL) {
+        const ap_plan_info_t *info = ap_plan_info(ours->plan);
+
+        (void)printf("# default: %d stages, %" PRId64 " micro-batches%s, %s\n",
+                     ap_plan_stages(ours->plan), info->micro_batches,
+                     info->rematerialize ? ", recomputing" : "", info->schedule);
+    }
+    (void)printf("# %-17s %12s %8s %10s %12s  %s\n", "planner", "step", "ratio", "memory", "search",
+                 "where it differs from default");
+    for (int i = 0; i < count; ++i) {
+        print_row(&results[i], ours);
+    }
+    for (int i = 0; i < count; ++i) {
+        if (results[i].curve_count > 0) {
+            print_curve(&results[i]);
+        }
+    }
+}
+
+static json_t *curve_to_json(const ap_like_result_t *row)
+{
+    json_t *curve = json_array();
+
+    for (int i = 0; i < row->curve_count; ++i) {
+        (void)json_array_append_new(curve, json_pack("{s:f, s:f}", "step_s", row->curve[i].step,
+                                                     "memory_bytes", row->curve[i].memory));
+    }
+    return curve;
+}
+
+static json_t *row_to_json(const ap_like_result_t *row, const ap_like_result_t *ours)
+{
+    json_t *object = json_pack("{s:s, s:s, s:f, s:I}", "planner", row->row->name, "search",
+                               ap_search_kind_name(row->row->search), "search_s",
+                               row->search_seconds, "judged", (json_int_t)row->judged);
+    const ap_plan_info_t *info;
+    char differs[DIFFERENCE];
+
+    if (row->plan == NULL) {
+        (void)json_object_set_new(object, "no_plan", json_string(row->why));
+        return object;
+    }
+    info = ap_plan_info(row->plan);
+    (void)json_object_set_new(object, "step_s", json_real(row->step));
+    (void)json_object_set_new(object, "memory_bytes", json_real(row->memory));
+    (void)json_object_set_new(object, "over_bytes", json_real(row->over_bytes));
+    (void)json_object_set_new(object, "stages", json_integer(ap_plan_stages(row->plan)));
+    (void)json_object_set_new(object, "micro_batches", json_integer(info->micro_batches));
+    (void)json_object_set_new(object, "recompute", json_boolean(info->rematerialize));
+    (void)json_object_set_new(object, "schedule", json_string(info->schedule));
+    (void)json_object_set_new(object, "digest", json_string(ap_plan_digest(row->plan)));
+    if (ours->plan != NULL) {
+        (void)json_object_set_new(object, "ratio", json_real(row->step / ours->step));
+        (void)json_object_set_new(
+            object, "differs",
+            json_string(ap_like_difference(row->plan, ours->plan, differs, sizeof(differs))));
+    }
+    if (row->curve_count > 0) {
+        (void)json_object_set_new(object, "curve", curve_to_json(row));
+    }
+    return object;
+}
+
+static json_t *to_json(const compare_options_t *o, const ap_planner_params_t *params,
+                       const ap_like_result_t *results, int count)
+{
+    json_t *rows = json_array();
+
+    for (int i = 0; i < count; ++i) {
+        (void)json_array_append_new(rows, row_to_json(&results[i], &results[count - 1]));
+    }
+    return json_pack("{s:i, s:s, s:s, s:i, s:i, s:I, s:o}", "version", 1, "model", o->model,
+                     "cluster", xm_cluster_profile_name(params->profile), "hosts",
+                     xm_cluster_profile_hosts(params->profile), "devices_per_host",
+                     xm_cluster_profile_devices_per_host(params->profile), "global_batch",
+                     (json_int_t)(params->global_batch > 0 ? params->global_batch : 1024), "rows",
+                     rows);
+}
+
+static xm_status_t give(const compare_options_t *o, const ap_planner_params_t *params,
+                        const ap_like_result_t *results, int count)
+{
+    json_t *document;
+
+    if (!o->json) {
+        print_table(o, params, results, count);
+        return xm_cli_flush();
+    }
+    document = to_json(o, params, results, count);
+    if (document == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the comparison");
+    }
+    if (json_dumpf(document, stdout, JSON_INDENT(1)) == 0) {
+        (void)putchar('\n');
+    }
+    json_decref(document);
+    return xm_cli_flush();
+}
+
+static xm_status_t run(const compare_options_t *o)
+{
+    const ap_planner_row_t *rows[MAX_ROWS];
+    ap_like_result_t results[MAX_ROWS] = {0};
+    int64_t micro_batches[MAX_ROWS];
+    ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
+    xm_cluster_profile_t *profile = NULL;
+    xm_cli_progress_t *progress;
+    int count;
+    xm_status_t status = choose_rows(o->like, rows, &count);
+
+    if (status == XM_OK) {
+        status = fill_params(o, micro_batches, &params);
+    }
+    if (status == XM_OK) {
+        status = ap_command_load_cluster(o->cluster, o->hosts, o->devices_per_host, &profile);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    progress = xm_cli_progress_create(program);
+    params.profile = profile;
+    params.progress = xm_cli_progress_update;
+    params.progress_arg = progress;
+    for (int i = 0; i < count && status == XM_OK; ++i) {
+        status = ap_like_run(rows[i], &params, &results[i]);
+    }
+    xm_cli_progress_destroy(progress);
+    if (status == XM_OK) {
+        status = give(o, &params, results, count);
+    }
+    for (int i = 0; i < count; ++i) {
+        ap_like_result_clear(&results[i]);
+    }
+    xm_cluster_profile_destroy(profile);
+    return status;
+}
+
+int ap_command_compare(int argc, char *const *argv)
+{
+    compare_options_t options = {.memory_limit = not_given};
+    xm_cli_t *cli = NULL;
+    xm_status_t status = parse_options(argc, argv, &options, &cli);
+
+    if (status == XM_OK && !xm_cli_finished(cli)) {
+        status = options.list ? list_rows() : run(&options);
+    }
+    xm_cli_destroy(cli);
+    return status == XM_OK ? 0 : xm_cli_fail(program, status);
+}

@@ -1,0 +1,16 @@
+/**
+ * @file search_ordering.h
+ * The assignment with the least seconds by dynamic programming over an order of the variables
+ * (PaSE, Elango, IPDPS'21): each variable is decided for every combination of the later ones that
+ * it still depends on, the one with the smallest such table first. elimination.h does the work.
+ *
+ * Exact. XM_ERR_UNSUPPORTED when a table would exceed 2^24 cells. Threads: no shared state.
+ */
+#ifndef AP_PLANNER_SEARCH_ORDERING_H
+#define AP_PLANNER_SEARCH_ORDERING_H
+
+#include "planner/choice_network.h"
+
+XM_API xm_status_t ap_search_ordering(const ap_choice_network_t *network, int *assignment);
+
+#endif

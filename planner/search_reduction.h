@@ -1,0 +1,20 @@
+/**
+ * @file search_reduction.h
+ * The assignment with the least seconds by shrinking the graph (OptCNN, Jia, ICML'18): a variable
+ * between two others is *eliminated* into an edge that holds the least over its values, parallel
+ * edges are merged into their sum, until nothing changes; what is left (two variables for chains
+ * and residual blocks) is enumerated with a bound, and the eliminated ones are undone in reverse.
+ *
+ * Exact. What takes more than 2^18 steps to enumerate, as mixtures of experts do, goes to
+ * search_ordering.h instead, which may refuse it. Threads: no shared state.
+ */
+#ifndef AP_PLANNER_SEARCH_REDUCTION_H
+#define AP_PLANNER_SEARCH_REDUCTION_H
+
+#include "planner/choice_network.h"
+
+/** @p left (may be NULL): variables that could not be eliminated. */
+XM_API xm_status_t ap_search_reduction(const ap_choice_network_t *network, int *assignment,
+                                       int *left);
+
+#endif

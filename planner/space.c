@@ -1,0 +1,195 @@
+#include "planner/space.h"
+
+#include <stdlib.h>
+
+ap_space_t ap_space_all(void)
+{
+    return (ap_space_t){.roles = {AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL},
+                        .parameter_modes = (1U << AP_PARAMETER_MODES) - 1U,
+                        .scatter = true,
+                        .pipeline = true,
+                        .recompute = true,
+                        .keep = true};
+}
+
+bool ap_space_contains(const ap_space_t *whole, const ap_space_t *part)
+{
+    bool inside = (part->parameter_modes & ~whole->parameter_modes) == 0 &&
+                  whole->scatter >= part->scatter && whole->pipeline >= part->pipeline &&
+                  whole->recompute >= part->recompute && whole->keep >= part->keep &&
+                  (!whole->one_axis || part->one_axis);
+
+    for (int axis = 0; axis < AP_MAX_MESH_RANK; ++axis) {
+        inside = inside && (part->roles[axis] & ~whole->roles[axis]) == 0;
+    }
+    return inside && (whole->stage_devices == 0 ||
+                      (part->stage_devices > 0 && part->stage_devices <= whole->stage_devices));
+}
+
+/* The role of every dimension of a tensor, 0 where nothing is known (parameters). */
+typedef struct dim_roles {
+    uint8_t role[AP_MAX_RANK];
+} dim_roles_t;
+
+static bool is_parameter(const ap_graph_t *graph, int tensor)
+{
+    return ap_graph_tensor(graph, tensor)->kind == AP_TENSOR_PARAMETER;
+}
+
+/* Whether a factor is summed against a parameter: one carries it and no result does. */
+static bool is_contracted(const ap_graph_t *graph, const ap_op_t *op, int factor)
+{
+    bool against = false;
+
+    for (int i = 0; i < op->operand_count; ++i) {
+        against = against || (is_parameter(graph, op->operands[i]) &&
+                              ap_sharding_rule_carries(&op->rule, i, factor));
+    }
+    for (int r = 0; r < op->result_count; ++r) {
+        against = against && !ap_sharding_rule_carries(&op->rule, op->operand_count + r, factor);
+    }
+    return against;
+}
+
+/* Roles of the dimensions of activations and inputs that a factor is in, as a set. */
+static unsigned roles_seen(const ap_graph_t *graph, const dim_roles_t *dims, const ap_op_t *op,
+                           int factor)
+{
+    unsigned seen = 0;
+
+    for (int i = 0; i < op->operand_count; ++i) {
+        for (int d = 0; d < op->rule.rank[i] && !is_parameter(graph, op->operands[i]); ++d) {
+            const ap_rule_dim_t *dim = &op->rule.dim[i][d];
+
+            for (int k = 0; k < dim->count; ++k) {
+                unsigned role = dims[op->operands[i]].role[d];
+
+                /* Inside a group of samples is one more extent. */
+                role = k > 0 && role == AP_ROLE_DATA ? AP_ROLE_SEQUENCE : role;
+                seen |= dim->factor[k] == factor ? role : 0U;
+            }
+        }
+    }
+    return seen;
+}
+
+static uint8_t factor_role(const ap_graph_t *graph, const dim_roles_t *dims, const ap_op_t *op,
+                           int factor)
+{
+    unsigned seen = roles_seen(graph, dims, op, factor);
+
+    if ((seen & AP_ROLE_DATA) != 0) {
+        return AP_ROLE_DATA;
+    }
+    return seen == AP_ROLE_SEQUENCE && !is_contracted(graph, op, factor) ? AP_ROLE_SEQUENCE
+                                                                         : AP_ROLE_TENSOR;
+}
+
+static void pass_on(const ap_op_t *op, const ap_factor_roles_t *roles, dim_roles_t *dims)
+{
+    for (int r = 0; r < op->result_count; ++r) {
+        int term = op->operand_count + r;
+
+        for (int d = 0; d < op->rule.rank[term]; ++d) {
+            const ap_rule_dim_t *dim = &op->rule.dim[term][d];
+
+            dims[op->results[r]].role[d] =
+                dim->count > 0 ? roles->role[dim->factor[0]] : (uint8_t)AP_ROLE_TENSOR;
+        }
+    }
+}
+
+xm_status_t ap_space_roles(const ap_graph_t *graph, ap_factor_roles_t **roles)
+{
+    size_t ops = (size_t)ap_graph_ops(graph), tensors = (size_t)ap_graph_tensors(graph);
+    ap_factor_roles_t *made = calloc(ops + 1, sizeof(*made));
+    dim_roles_t *dims = calloc(tensors + 1, sizeof(*dims));
+
+    if (made == NULL || dims == NULL) {
+        free(made);
+        free(dims);
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu operators", ops);
+    }
+    for (int t = 0; t < (int)tensors; ++t) {
+        for (int d = 0; d < AP_MAX_RANK && ap_graph_tensor(graph, t)->kind == AP_TENSOR_INPUT;
+             ++d) {
+            dims[t].role[d] = d == 0 ? AP_ROLE_DATA : AP_ROLE_SEQUENCE;
+        }
+    }
+    for (int o = 0; o < (int)ops; ++o) {
+        const ap_op_t *op = ap_graph_op(graph, o);
+
+        for (int f = 0; f < op->rule.factors; ++f) {
+            made[o].role[f] = factor_role(graph, dims, op, f);
+        }
+        pass_on(op, &made[o], dims);
+    }
+    free(dims);
+    *roles = made;
+    return XM_OK;
+}
+
+unsigned ap_space_role(const ap_sharding_rule_t *rule, const ap_factor_roles_t *roles,
+                       const ap_strategy_t *strategy, int axis)
+{
+    unsigned role = 0;
+
+    for (int f = 0; f < rule->factors; ++f) {
+        role |= (strategy->axes[f] >> axis & 1U) != 0 ? roles->role[f] : 0U;
+    }
+    return role;
+}
+
+static bool has_batch(const ap_sharding_rule_t *rule, const ap_factor_roles_t *roles)
+{
+    bool has = false;
+
+    for (int f = 0; f < rule->factors; ++f) {
+        has = has || roles->role[f] == AP_ROLE_DATA;
+    }
+    return has;
+}
+
+static bool scatters(const ap_strategy_t *strategy)
+{
+    for (int c = 0; c < strategy->collective_count; ++c) {
+        if (strategy->collective[c].kind == AP_REDUCE_SCATTER) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool inside(const ap_space_t *space, const ap_sharding_rule_t *rule,
+                   const ap_factor_roles_t *roles, const ap_cost_mesh_t *mesh,
+                   const ap_strategy_t *strategy)
+{
+    for (int axis = 0; axis < ap_cost_mesh_rank(mesh); ++axis) {
+        unsigned role = ap_space_role(rule, roles, strategy, axis);
+        bool must = space->roles[axis] == AP_ROLE_DATA && has_batch(rule, roles);
+
+        if (ap_cost_mesh_size(mesh, axis) > 1 &&
+            ((role & ~space->roles[axis]) != 0 || (must && role == 0))) {
+            return false;
+        }
+    }
+    return space->scatter || !scatters(strategy);
+}
+
+bool ap_space_filter(const ap_space_t *space, const ap_sharding_rule_t *rule,
+                     const ap_factor_roles_t *roles, const ap_cost_mesh_t *mesh,
+                     ap_strategy_list_t *list)
+{
+    int kept = 0, left = 0;
+
+    for (int s = 0; s < list->count; ++s) {
+        left += inside(space, rule, roles, mesh, &list->items[s]);
+    }
+    for (int s = 0; s < list->count && left > 0; ++s) {
+        if (inside(space, rule, roles, mesh, &list->items[s])) {
+            list->items[kept++] = list->items[s];
+        }
+    }
+    list->count = left > 0 ? left : list->count;
+    return left > 0;
+}
