@@ -252,6 +252,47 @@ static xm_status_t explain_all(ap_explain_context_t *context, ap_explanation_t *
     return status;
 }
 
+/* A file in as many layers as the plan has. */
+static xm_status_t open_model(ap_planner_params_t *params, const ap_plan_info_t *info,
+                              ap_planner_setup_t *setup)
+{
+    xm_status_t status = ap_planner_setup_open(params, setup);
+
+    if (status == XM_OK && setup->graph != NULL && ap_graph_layers(setup->graph) != info->layers) {
+        ap_planner_setup_close(setup);
+        params->layering.layers = info->layers;
+        status = ap_planner_setup_open(params, setup);
+    }
+    return status;
+}
+
+/* A file may have been cut in other ways into as many layers, by marks that the plan does not hold.
+ */
+static xm_status_t check_layers(const ap_plan_t *plan, const ap_graph_t *graph)
+{
+    for (int s = 0; s < ap_plan_stages(plan); ++s) {
+        const ap_plan_stage_t *stage = ap_plan_stage(plan, s);
+
+        for (int g = 0; g < stage->layer_count; ++g) {
+            const ap_plan_layers_t *group = &stage->layers[g];
+            int o = 0;
+
+            while (o < ap_graph_ops(graph) && ap_graph_op(graph, o)->layer != group->first_layer) {
+                ++o;
+            }
+            if (group->op_count > 0 && o < ap_graph_ops(graph) &&
+                strcmp(ap_graph_op(graph, o)->name, group->ops[0].name) != 0) {
+                return xm_error_set(XM_ERR_MISMATCH,
+                                    "the layers of %s are not the plan's: layer %d begins with "
+                                    "'%s', in the plan with '%s'",
+                                    ap_plan_info(plan)->model, group->first_layer,
+                                    ap_graph_op(graph, o)->name, group->ops[0].name);
+            }
+        }
+    }
+    return XM_OK;
+}
+
 xm_status_t ap_explanation_create(const ap_plan_t *plan, const xm_cluster_profile_t *profile,
                                   int operators, ap_explanation_t **result)
 {
@@ -277,7 +318,7 @@ xm_status_t ap_explanation_create(const ap_plan_t *plan, const xm_cluster_profil
     params.profile = profile;
     params.global_batch = info->global_batch;
     params.memory_limit = info->memory_limit;
-    status = ap_planner_setup_open(&params, &context.setup);
+    status = open_model(&params, info, &context.setup);
     if (status == XM_OK) {
         status = ap_planner_case_open(&context.setup, info->micro_batches, info->rematerialize,
                                       info->memory_limit, true, &context.one);
@@ -285,6 +326,9 @@ xm_status_t ap_explanation_create(const ap_plan_t *plan, const xm_cluster_profil
     if (status == XM_OK && ap_graph_layers(context.one.graph) != info->layers) {
         status = xm_error_set(XM_ERR_MISMATCH, "model %s has %d layers, the plan's %d", info->model,
                               ap_graph_layers(context.one.graph), info->layers);
+    }
+    if (status == XM_OK) {
+        status = check_layers(plan, context.one.graph);
     }
     if (status == XM_OK) {
         status = explain_all(&context, explanation);

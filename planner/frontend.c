@@ -45,8 +45,7 @@ static bool ends_with(const char *name, const char *ending)
     return length > tail && strcmp(name + length - tail, ending) == 0;
 }
 
-/* A file, or what was meant to be one. */
-static bool is_file(const char *name)
+bool ap_frontend_is_file(const char *name)
 {
     static const char *const endings[] = {".hlo", ".txt", ".json", ".onnx"};
     struct stat about;
@@ -112,7 +111,7 @@ xm_status_t ap_frontend_load(const char *model, const ap_frontend_params_t *para
     ap_graph_t *made;
     xm_status_t status;
 
-    if (is_file(model)) {
+    if (ap_frontend_is_file(model)) {
         return load_file(model, params, graph, notes);
     }
     if (params->dim_count > 0) {

@@ -42,6 +42,9 @@ typedef struct ap_frontend_params {
 XM_API xm_status_t ap_frontend_load(const char *model, const ap_frontend_params_t *params,
                                     ap_graph_t **graph, ap_frontend_notes_t **notes);
 
+/** Whether a model is a file, or was meant to be one, rather than the name of a built-in model. */
+XM_API bool ap_frontend_is_file(const char *model);
+
 /** Why no training step is derived from a graph, in words that follow its name; NULL: one is. */
 XM_API const char *ap_frontend_untrainable(const ap_graph_t *graph);
 

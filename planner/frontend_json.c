@@ -233,6 +233,7 @@ static xm_status_t add_by_rule(json_reader_t *r, const json_t *object, const jso
     }
     params.phase = op->phase;
     params.name = op->name;
+    params.label = op->label;
     params.operand_count = op->count;
     memcpy(params.operands, op->operands, sizeof(params.operands));
     params.repeat = op->repeat;
@@ -289,35 +290,12 @@ static xm_status_t define_results(json_reader_t *r, const char *name, const int 
 
 static xm_status_t read_op(json_reader_t *r, const json_t *ops, size_t position)
 {
-    static const char *const keys[] = {"name",
-                                       "kind",
-                                       "operands",
-                                       "phase",
-                                       "layer",
-                                       "repeat",
-                                       "flops",
-                                       "dtype",
-                                       "rule",
-                                       "whole",
-                                       "permuted",
-                                       "sizes",
-                                       "linear",
-                                       "forward",
-                                       "equation",
-                                       "dim",
-                                       "dims",
-                                       "keep",
-                                       "groups",
-                                       "differentiates",
-                                       "parts",
-                                       "shape",
-                                       "order",
-                                       "window",
-                                       "stride",
-                                       "padding",
-                                       "dilation",
-                                       "results",
-                                       "flops_per_element"};
+    static const char *const keys[] = {
+        "name",   "kind",   "operands",       "phase",    "layer",   "label",
+        "repeat", "flops",  "dtype",          "rule",     "whole",   "permuted",
+        "sizes",  "linear", "forward",        "equation", "dim",     "dims",
+        "keep",   "groups", "differentiates", "parts",    "shape",   "order",
+        "window", "stride", "padding",        "dilation", "results", "flops_per_element"};
     static const char *const phases[] = {"forward", "backward", "update"};
     const json_t *object = json_array_get(ops, position);
     json_op_t op = {.count = 0, .repeat = 1};
@@ -334,6 +312,9 @@ static xm_status_t read_op(json_reader_t *r, const json_t *ops, size_t position)
     }
     if (status == XM_OK) {
         status = json_get_string(r, object, "kind", &op.kind);
+    }
+    if (status == XM_OK) {
+        status = read_optional_string(r, object, "label", &op.label);
     }
     if (status == XM_OK && json_object_get(object, "phase") != NULL) {
         status = choose(r, object, "phase", phases, 3, &phase);

@@ -52,6 +52,7 @@ void ap_graph_destroy(ap_graph_t *graph)
     }
     for (int o = 0; o < graph->op_count; ++o) {
         free((char *)graph->ops[o].name);
+        free((char *)graph->ops[o].label);
     }
     free(graph->tensors);
     free(graph->ops);
@@ -95,8 +96,8 @@ static xm_status_t reserve(void **array, int count, int *capacity, size_t size)
     return XM_OK;
 }
 
-static xm_status_t append_tensor(ap_graph_t *graph, const ap_tensor_t *tensor, const char *name,
-                                 int *id)
+xm_status_t ap_graph_append_tensor(ap_graph_t *graph, const ap_tensor_t *tensor, const char *name,
+                                   int *id)
 {
     xm_status_t status = reserve((void **)&graph->tensors, graph->tensor_count,
                                  &graph->tensor_capacity, sizeof(*graph->tensors));
@@ -113,6 +114,11 @@ static xm_status_t append_tensor(ap_graph_t *graph, const ap_tensor_t *tensor, c
     graph->tensors[graph->tensor_count].name = copy;
     *id = graph->tensor_count++;
     return XM_OK;
+}
+
+xm_status_t ap_graph_reserve_op(ap_graph_t *graph)
+{
+    return reserve((void **)&graph->ops, graph->op_count, &graph->op_capacity, sizeof(*graph->ops));
 }
 
 xm_status_t ap_graph_add_tensor(ap_graph_t *graph, const char *name, ap_tensor_kind_t kind,
@@ -142,7 +148,7 @@ xm_status_t ap_graph_add_tensor(ap_graph_t *graph, const char *name, ap_tensor_k
                                 d, shape->dims[d]);
         }
     }
-    return append_tensor(graph, &made, name, tensor);
+    return ap_graph_append_tensor(graph, &made, name, tensor);
 }
 
 /* The results of an operator that was just appended. */
@@ -161,7 +167,7 @@ static xm_status_t append_results(ap_graph_t *graph, ap_op_t *op, int id,
         xm_status_t status;
 
         (void)snprintf(name, sizeof(name), r == 0 ? "%s" : "%s.%d", params->name, r);
-        status = append_tensor(graph, &made, name, &op->results[r]);
+        status = ap_graph_append_tensor(graph, &made, name, &op->results[r]);
         if (status != XM_OK) {
             return status;
         }
@@ -207,8 +213,7 @@ xm_status_t ap_graph_add_op(ap_graph_t *graph, const ap_op_params_t *params, int
         status = make_rule(graph, params, &op.rule);
     }
     if (status == XM_OK) {
-        status = reserve((void **)&graph->ops, graph->op_count, &graph->op_capacity,
-                         sizeof(*graph->ops));
+        status = ap_graph_reserve_op(graph);
     }
     if (status != XM_OK) {
         return status;
@@ -217,12 +222,16 @@ xm_status_t ap_graph_add_op(ap_graph_t *graph, const ap_op_params_t *params, int
     op.repeat = params->repeat > 0 ? params->repeat : 1;
     op.flops = op.repeat * params->flops_per_point * ap_sharding_rule_points(&op.rule);
     op.name = strdup(params->name);
-    if (op.name == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operator '%s'", params->name);
+    op.label = params->label != NULL ? strdup(params->label) : NULL;
+    if (op.name == NULL || (params->label != NULL && op.label == NULL)) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operator '%s'", params->name);
     }
-    status = append_results(graph, &op, id, params);
+    if (status == XM_OK) {
+        status = append_results(graph, &op, id, params);
+    }
     if (status != XM_OK) {
         free((char *)op.name);
+        free((char *)op.label);
         return status;
     }
     for (int o = 0; o < op.operand_count; ++o) {

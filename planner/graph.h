@@ -95,6 +95,7 @@ typedef struct ap_tensor {
 
 typedef struct ap_op {
     const char *name;
+    const char *label; /**< where the model's author put it ("layers/3/attention"), or NULL */
     ap_op_kind_t kind;
     ap_phase_t phase;
     int layer;
@@ -115,8 +116,9 @@ typedef struct ap_op_params {
     size_t struct_size;
     ap_op_kind_t kind;
     ap_phase_t phase;
-    const char *name; /**< results are called the same, with ".1", ".2" from the second on */
-    const char *rule; /**< see sharding_rule.h */
+    const char *name;  /**< results are called the same, with ".1", ".2" from the second on */
+    const char *label; /**< see ap_op_t; may be NULL */
+    const char *rule;  /**< see sharding_rule.h */
     const char *replicated, *permuted, *sizes; /**< see ap_sharding_rule_create(); may be NULL */
     int operand_count;
     int operands[AP_MAX_OPERANDS];

@@ -1,4 +1,5 @@
-/* The inside of a graph: shared by graph.c (building) and graph_layers.c (validation, layers). */
+/* The inside of a graph: shared by graph.c (building), graph_layers.c (validation, layers) and what
+ * makes graphs of graphs. */
 #ifndef AP_PLANNER_GRAPH_PRIVATE_H
 #define AP_PLANNER_GRAPH_PRIVATE_H
 
@@ -17,5 +18,12 @@ struct ap_graph {
     int layers;
     int *boundary; /* per layer, when finished */
 };
+
+/* Appends a tensor of this name; it copies the name. */
+xm_status_t ap_graph_append_tensor(ap_graph_t *graph, const ap_tensor_t *tensor, const char *name,
+                                   int *id);
+
+/* Makes room for one more operator. */
+xm_status_t ap_graph_reserve_op(ap_graph_t *graph);
 
 #endif

@@ -20,11 +20,27 @@ static ap_phase_t phase_of(const hlo_module_t *module, const hlo_instruction_t *
     return AP_PHASE_FORWARD;
 }
 
+/* The author's name for what an instruction belongs to, without the marks of its text. */
+static const char *label_of(const hlo_module_t *module, const hlo_instruction_t *of, char *label,
+                            size_t size)
+{
+    hlo_slice_t name = hlo_metadata(module, of, "op_name");
+    size_t length = 0;
+
+    for (size_t i = 0; i < name.length && length + 1 < size; ++i) {
+        if (name.at[i] != '\\') {
+            label[length++] = name.at[i];
+        }
+    }
+    label[length] = '\0';
+    return length > 0 ? label : NULL;
+}
+
 static xm_status_t add(hlo_build_t *b, const hlo_rule_t *rule, const hlo_rule_text_t *text,
                        int *results)
 {
     ap_op_params_t params = AP_OP_PARAMS_INIT;
-    char name[200];
+    char name[200], label[200];
     xm_status_t status;
 
     if (b->dry) {
@@ -35,6 +51,7 @@ static xm_status_t add(hlo_build_t *b, const hlo_rule_t *rule, const hlo_rule_te
     params.kind = rule->kind;
     params.phase = phase_of(b->module, rule->of);
     params.name = name;
+    params.label = label_of(b->module, rule->of, label, sizeof(label));
     params.rule = text->text;
     params.replicated = text->replicated;
     params.permuted = text->permuted;

@@ -366,8 +366,11 @@ enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 static xm_status_t emit(json_reader_t *r, const json_t *object, const json_op_t *of,
                         shape_rule_t *op, int *results, int *made)
 {
-    shape_emission_t emission = {
-        .name = of->name, .tensors = of->operands, .repeat = of->repeat, .phase = of->phase};
+    shape_emission_t emission = {.name = of->name,
+                                 .label = of->label,
+                                 .tensors = of->operands,
+                                 .repeat = of->repeat,
+                                 .phase = of->phase};
     xm_status_t status = json_get_number(r, object, "flops", &op->rule.flops);
 
     if (status == XM_OK) {

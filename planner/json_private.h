@@ -40,6 +40,7 @@ xm_status_t json_refuse(json_reader_t *r, const char *key, const char *format, .
 /* One operator whose operands are known. */
 typedef struct json_op {
     const char *name, *kind;
+    const char *label; /* NULL: none */
     ap_phase_t phase;
     int operands[AP_MAX_OPERANDS];
     int count;

@@ -212,6 +212,9 @@ static json_t *op_json(json_writer_t *w, const names_t *names, int o)
         set(w, object, "phase", json_string(phases[op->phase]));
     }
     set(w, object, "layer", json_integer(op->layer));
+    if (op->label != NULL) {
+        set(w, object, "label", text_json(op->label));
+    }
     if (op->forward >= 0) {
         set_backward(w, object, op);
     }

@@ -84,12 +84,14 @@ xm_status_t ap_like_consider_plan(ap_like_t *like, ap_plan_t *plan, bool *kept)
     const char *kind = strcmp(like->row->schedule.kind, "auto") == 0 ? ap_plan_info(plan)->schedule
                                                                      : like->row->schedule.kind;
     ap_plan_t *judged = NULL;
-    ap_graph_t *graph = NULL;
+    ap_graph_t *made = NULL;
+    const ap_graph_t *graph = NULL;
     xm_status_t status = ap_schedule_find(kind, &judgement.kind);
 
     *kept = false;
     if (status == XM_OK) {
-        status = ap_planner_graph(&like->setup, ap_plan_info(plan)->micro_batches, &graph);
+        status =
+            ap_planner_graph_open(&like->setup, ap_plan_info(plan)->micro_batches, &graph, &made);
     }
     if (status == XM_OK) {
         judgement.stash = like->row->schedule.stash;
@@ -118,7 +120,7 @@ xm_status_t ap_like_consider_plan(ap_like_t *like, ap_plan_t *plan, bool *kept)
     }
     ap_plan_destroy(judged);
     ap_plan_destroy(plan);
-    ap_graph_destroy(graph);
+    ap_graph_destroy(made);
     return status;
 }
 
@@ -184,7 +186,7 @@ xm_status_t ap_like_each_case(ap_like_t *like, ap_like_case_fn *search)
         if (like->params.progress != NULL) {
             like->params.progress(like->params.progress_arg, (double)i / cases, like->row->name);
         }
-        status = ap_planner_graph(&like->setup, one.micro_batches, &one.graph);
+        status = ap_planner_graph_open(&like->setup, one.micro_batches, &one.graph, &one.made);
         if (status == XM_OK) {
             status = ap_like_context(like, &one, &like->row->space, &one.context);
         }
@@ -196,7 +198,7 @@ xm_status_t ap_like_each_case(ap_like_t *like, ap_like_case_fn *search)
             status = XM_OK;
         }
         ap_stage_context_destroy(one.context);
-        ap_graph_destroy(one.graph);
+        ap_graph_destroy(one.made);
     }
     return status;
 }
@@ -320,7 +322,8 @@ static xm_status_t narrow(ap_like_t *like)
 
 static xm_status_t open(ap_like_t *like)
 {
-    ap_graph_t *graph;
+    const ap_graph_t *graph;
+    ap_graph_t *made;
     xm_status_t status = ap_planner_setup_open(&like->params, &like->setup);
 
     if (status == XM_OK) {
@@ -331,11 +334,11 @@ static xm_status_t open(ap_like_t *like)
             ap_planner_micro_batches(&like->setup, like->micro_batches, &like->micro_batch_count);
     }
     if (status == XM_OK) {
-        status = ap_planner_graph(&like->setup, like->micro_batches[0], &graph);
+        status = ap_planner_graph_open(&like->setup, like->micro_batches[0], &graph, &made);
     }
     if (status == XM_OK) {
         like->layers = ap_graph_layers(graph);
-        ap_graph_destroy(graph);
+        ap_graph_destroy(made);
     }
     return status;
 }

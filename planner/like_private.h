@@ -25,7 +25,8 @@ typedef struct ap_like {
 typedef struct ap_like_case {
     int64_t micro_batches;
     bool recompute;
-    ap_graph_t *graph;
+    const ap_graph_t *graph;
+    ap_graph_t *made;            /* the same, of a built-in model */
     ap_stage_context_t *context; /* in the row's space */
 } ap_like_case_t;
 

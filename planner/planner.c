@@ -6,10 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "planner/frontend.h"
 #include "planner/plan_schedule.h"
 #include "planner/planner_private.h"
 
-enum { DEFAULT_BATCH = 1024, MOST_MICRO_BATCHES = 256 };
+enum { DEFAULT_BATCH = 1024, MOST_SAMPLES = 1 << 30 };
 
 /* Share of the step that a case must be able to save to be taken up again. */
 static const double WORTHWHILE = 1e-3;
@@ -26,76 +27,6 @@ typedef struct run {
     bool automatic;    /* whichever schedule is fastest */
     char refused[256]; /* why the last plan did not fit under its schedule */
 } run_t;
-
-xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, ap_planner_setup_t *setup)
-{
-    xm_status_t status;
-
-    *setup = (ap_planner_setup_t){.params = params};
-    setup->global_batch = params->global_batch > 0 ? params->global_batch : DEFAULT_BATCH;
-    setup->memory_limit = params->memory_limit > 0.0
-                              ? params->memory_limit
-                              : xm_cluster_profile_device_memory_bytes(params->profile);
-    status = ap_cost_model_create_profile(params->profile, &setup->cost);
-    if (status == XM_OK) {
-        status = ap_cross_mesh_create(params->profile, &setup->cross_mesh);
-    }
-    return status;
-}
-
-void ap_planner_setup_close(ap_planner_setup_t *setup)
-{
-    ap_cross_mesh_destroy(setup->cross_mesh);
-    ap_cost_model_destroy(setup->cost);
-}
-
-xm_status_t ap_planner_graph(const ap_planner_setup_t *setup, int64_t micro_batches,
-                             ap_graph_t **graph)
-{
-    ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
-
-    zoo.batch = setup->global_batch / micro_batches;
-    return ap_zoo_create(setup->params->model, &zoo, graph);
-}
-
-xm_status_t ap_planner_case_open(const ap_planner_setup_t *setup, int64_t micro_batches,
-                                 bool recompute, double memory_limit, bool lean_plans,
-                                 ap_planner_case_t *one)
-{
-    ap_stage_table_params_t params = {0};
-    xm_status_t status;
-
-    *one = (ap_planner_case_t){0};
-    status = ap_planner_graph(setup, micro_batches, &one->graph);
-    if (status != XM_OK) {
-        return status;
-    }
-    params.graph = one->graph;
-    params.cost = setup->cost;
-    params.cross_mesh = setup->cross_mesh;
-    params.hosts = xm_cluster_profile_hosts(setup->params->profile);
-    params.devices_per_host = xm_cluster_profile_devices_per_host(setup->params->profile);
-    params.micro_batches = (int)micro_batches;
-    params.rematerialize = recompute;
-    params.memory_limit = memory_limit;
-    params.lean_plans = lean_plans;
-    params.space = setup->params->space;
-    params.free_boundaries = setup->params->free_boundaries;
-    params.steady = setup->params->steady;
-    status = ap_stage_table_create(&params, &one->table);
-    if (status != XM_OK) {
-        ap_graph_destroy(one->graph);
-        *one = (ap_planner_case_t){0};
-    }
-    return status;
-}
-
-void ap_planner_case_close(ap_planner_case_t *one)
-{
-    ap_stage_table_destroy(one->table);
-    ap_graph_destroy(one->graph);
-    *one = (ap_planner_case_t){0};
-}
 
 static xm_status_t check_params(const ap_planner_params_t *params)
 {
@@ -119,6 +50,133 @@ static xm_status_t check_params(const ap_planner_params_t *params)
     return XM_OK;
 }
 
+/* Reads a file, once for all cases, and counts how many of its kind make a step. */
+static xm_status_t open_graph(ap_planner_setup_t *setup)
+{
+    const ap_planner_params_t *params = setup->params;
+    int64_t samples;
+    xm_status_t status = XM_OK;
+
+    setup->graph = params->graph;
+    if (setup->graph == NULL && ap_frontend_is_file(params->model)) {
+        status = ap_planner_model_read(params->model, params->dims, params->dim_count,
+                                       &params->layering, &setup->read);
+        setup->graph = setup->read.graph;
+    } else if (params->dim_count > 0 || ap_planner_model_is_told(&params->layering)) {
+        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s are told for files; %s has its own",
+                              params->dim_count > 0 ? "dimensions" : "layers", params->model);
+    }
+    if (status != XM_OK || setup->graph == NULL) {
+        return status;
+    }
+    samples = ap_planner_model_samples(setup->graph);
+    if (params->global_batch > 0 && params->global_batch % samples != 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%s is a micro-batch of %" PRId64 " samples: a batch of %" PRId64
+                            " is not a number of them",
+                            params->model, samples, params->global_batch);
+    }
+    setup->micro_batches = params->global_batch > 0 ? params->global_batch / samples
+                           : params->micro_batch_count == 1 && params->micro_batches[0] > 0
+                               ? params->micro_batches[0]
+                           : samples < DEFAULT_BATCH ? DEFAULT_BATCH / samples
+                                                     : 1;
+    if (setup->micro_batches > MOST_SAMPLES / samples) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%" PRId64 " micro-batches of %" PRId64
+                            " samples: a step has at most %d samples",
+                            setup->micro_batches, samples, MOST_SAMPLES);
+    }
+    setup->global_batch = setup->micro_batches * samples;
+    return XM_OK;
+}
+
+xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, ap_planner_setup_t *setup)
+{
+    xm_status_t status = check_params(params);
+
+    *setup = (ap_planner_setup_t){.params = params};
+    if (status != XM_OK) {
+        return status;
+    }
+    setup->global_batch = params->global_batch > 0 ? params->global_batch : DEFAULT_BATCH;
+    status = open_graph(setup);
+    if (status != XM_OK) {
+        return status;
+    }
+    setup->memory_limit = params->memory_limit > 0.0
+                              ? params->memory_limit
+                              : xm_cluster_profile_device_memory_bytes(params->profile);
+    status = ap_cost_model_create_profile(params->profile, &setup->cost);
+    if (status == XM_OK) {
+        status = ap_cross_mesh_create(params->profile, &setup->cross_mesh);
+    }
+    return status;
+}
+
+void ap_planner_setup_close(ap_planner_setup_t *setup)
+{
+    ap_cross_mesh_destroy(setup->cross_mesh);
+    ap_cost_model_destroy(setup->cost);
+    ap_planner_model_clear(&setup->read);
+}
+
+xm_status_t ap_planner_graph_open(const ap_planner_setup_t *setup, int64_t micro_batches,
+                                  const ap_graph_t **graph, ap_graph_t **made)
+{
+    ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
+    xm_status_t status;
+
+    *made = NULL;
+    *graph = setup->graph;
+    if (setup->graph != NULL) {
+        return XM_OK;
+    }
+    zoo.batch = setup->global_batch / micro_batches;
+    status = ap_zoo_create(setup->params->model, &zoo, made);
+    *graph = *made;
+    return status;
+}
+
+xm_status_t ap_planner_case_open(const ap_planner_setup_t *setup, int64_t micro_batches,
+                                 bool recompute, double memory_limit, bool lean_plans,
+                                 ap_planner_case_t *one)
+{
+    ap_stage_table_params_t params = {0};
+    xm_status_t status;
+
+    *one = (ap_planner_case_t){0};
+    status = ap_planner_graph_open(setup, micro_batches, &one->graph, &one->made);
+    if (status != XM_OK) {
+        return status;
+    }
+    params.graph = one->graph;
+    params.cost = setup->cost;
+    params.cross_mesh = setup->cross_mesh;
+    params.hosts = xm_cluster_profile_hosts(setup->params->profile);
+    params.devices_per_host = xm_cluster_profile_devices_per_host(setup->params->profile);
+    params.micro_batches = (int)micro_batches;
+    params.rematerialize = recompute;
+    params.memory_limit = memory_limit;
+    params.lean_plans = lean_plans;
+    params.space = setup->params->space;
+    params.free_boundaries = setup->params->free_boundaries;
+    params.steady = setup->params->steady;
+    status = ap_stage_table_create(&params, &one->table);
+    if (status != XM_OK) {
+        ap_graph_destroy(one->made);
+        *one = (ap_planner_case_t){0};
+    }
+    return status;
+}
+
+void ap_planner_case_close(ap_planner_case_t *one)
+{
+    ap_stage_table_destroy(one->table);
+    ap_graph_destroy(one->made);
+    *one = (ap_planner_case_t){0};
+}
+
 static xm_status_t find_schedule(run_t *run)
 {
     const char *name = run->params->schedule;
@@ -133,28 +191,47 @@ static xm_status_t find_schedule(run_t *run)
     return status == XM_OK ? ap_plan_check_schedule(run->schedule) : status;
 }
 
+xm_status_t ap_planner_check_counts(const ap_planner_setup_t *setup)
+{
+    const ap_planner_params_t *params = setup->params;
+    int64_t batch = setup->global_batch, own = setup->micro_batches;
+
+    for (size_t i = 0; i < params->micro_batch_count; ++i) {
+        int64_t b = params->micro_batches[i];
+
+        if (setup->graph != NULL && b != own) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "%s is a micro-batch of %" PRId64 " samples, so a batch of %" PRId64
+                                " has %" PRId64 " micro-batches, not %" PRId64,
+                                params->model, batch / own, batch, own, b);
+        }
+        if (b < 1 || batch % b != 0) {
+            return xm_error_set(
+                XM_ERR_INVALID_ARGUMENT,
+                "a batch of %" PRId64 " does not divide into %" PRId64 " micro-batches", batch, b);
+        }
+    }
+    return XM_OK;
+}
+
 xm_status_t ap_planner_micro_batches(const ap_planner_setup_t *setup, int64_t *values, int *count)
 {
     const ap_planner_params_t *params = setup->params;
     int64_t batch = setup->global_batch;
 
     *count = 0;
-    if (params->micro_batch_count == 0) {
-        for (int64_t b = 1; b <= MOST_MICRO_BATCHES && batch % b == 0; b *= 2) {
+    if (setup->graph != NULL) {
+        values[(*count)++] = setup->micro_batches;
+    } else if (params->micro_batch_count == 0) {
+        for (int64_t b = 1; b <= AP_PLANNER_MOST_MICRO_BATCHES && batch % b == 0; b *= 2) {
             values[(*count)++] = b;
         }
-    }
-    for (size_t i = 0; i < params->micro_batch_count; ++i) {
-        int64_t b = params->micro_batches[i];
-
-        if (b < 1 || batch % b != 0) {
-            return xm_error_set(
-                XM_ERR_INVALID_ARGUMENT,
-                "a batch of %" PRId64 " does not divide into %" PRId64 " micro-batches", batch, b);
+    } else {
+        for (size_t i = 0; i < params->micro_batch_count; ++i) {
+            values[(*count)++] = params->micro_batches[i];
         }
-        values[(*count)++] = b;
     }
-    return XM_OK;
+    return ap_planner_check_counts(setup);
 }
 
 /* The plan under the schedule asked for. A plan whose memory that schedule exceeds is none: *plan
@@ -348,15 +425,11 @@ static xm_status_t try_all(run_t *run)
 xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_t *result)
 {
     run_t run = {.params = params, .best = INFINITY};
-    xm_status_t status = check_params(params);
+    xm_status_t status = ap_planner_setup_open(params, &run.setup);
 
     if (status == XM_OK) {
         status = find_schedule(&run);
     }
-    if (status != XM_OK) {
-        return status;
-    }
-    status = ap_planner_setup_open(params, &run.setup);
     if (status == XM_OK) {
         status = ap_planner_micro_batches(&run.setup, run.micro_batches, &run.count);
     }
@@ -371,6 +444,8 @@ xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_
     }
     if (status == XM_OK) {
         run.result.boundaries_simulated = (int64_t)ap_cross_mesh_simulated(run.setup.cross_mesh);
+        run.result.read = run.setup.read;
+        run.setup.read = (ap_planner_model_t){0};
         *result = run.result;
     } else {
         ap_planner_result_clear(&run.result);
@@ -383,6 +458,7 @@ void ap_planner_result_clear(ap_planner_result_t *result)
 {
     if (result != NULL) {
         ap_plan_destroy(result->plan);
+        ap_planner_model_clear(&result->read);
         free(result->trials);
         *result = (ap_planner_result_t){0};
     }

@@ -32,7 +32,9 @@
 #define AP_PLANNER_PLANNER_H
 
 #include "comm/cluster_profile.h"
+#include "planner/layering.h"
 #include "planner/plan.h"
+#include "planner/planner_model.h"
 #include "planner/space.h"
 
 /** Whether layers keep their activations or run their forward pass again. */
@@ -44,11 +46,19 @@ typedef enum ap_recompute {
 
 typedef struct ap_planner_params {
     size_t struct_size;
-    const char *model; /**< a built-in name, see frontend_zoo.h */
+    /** A built-in name (frontend_zoo.h) or a file (frontend.h): HLO text, ONNX or a JSON graph. */
+    const char *model;
+    /** Instead of a file: its forward graph with layers (layering.h), of one micro-batch. Borrowed;
+     *  `model` is then just what plans call it. */
+    const ap_graph_t *graph;
+    ap_layering_t layering;  /**< how a file's operators become layers */
+    const char *const *dims; /**< sizes of symbolic dimensions of an ONNX file: "batch=8" */
+    size_t dim_count;
     const xm_cluster_profile_t *profile;
-    int64_t global_batch; /**< samples of one step; 0 means 1024 */
+    int64_t global_batch; /**< samples of one step; 0 means 1024, or near that for a file */
     /** Numbers of micro-batches to try, each a divisor of the batch; NULL means the powers of two
-     *  from 1 to 256 that divide it. */
+     *  from 1 to 256 that divide it. A file holds one micro-batch of its own size (the dimension
+     * its inputs start with), so there is one number, which the batch and this must agree on. */
     const int64_t *micro_batches;
     size_t micro_batch_count;
     int min_stages, max_stages; /**< 0: no limit */
@@ -72,7 +82,7 @@ typedef struct ap_planner_params {
 
 #define AP_PLANNER_PARAMS_INIT                                                                     \
     {                                                                                              \
-        .struct_size = sizeof(ap_planner_params_t)                                                 \
+        .struct_size = sizeof(ap_planner_params_t), .layering = AP_LAYERING_INIT                   \
     }
 
 /** What came of one number of micro-batches. */
@@ -93,6 +103,7 @@ typedef struct ap_planner_result {
     int trial_count;
     int64_t stages_priced; /**< intra-operator questions that were answered */
     int64_t boundaries_simulated;
+    ap_planner_model_t read; /**< what a file was read as; without a graph for built-in models */
 } ap_planner_result_t;
 
 /**

@@ -9,6 +9,9 @@
 #include "planner/plan_build.h"
 #include "planner/planner.h"
 
+/* Where none are asked for, powers of two up to this are tried. */
+enum { AP_PLANNER_MOST_MICRO_BATCHES = 256 };
+
 /* What all cases of a run share. Close it also after a failed open. */
 typedef struct ap_planner_setup {
     const ap_planner_params_t *params;
@@ -16,9 +19,14 @@ typedef struct ap_planner_setup {
     double memory_limit;
     ap_cost_model_t *cost;
     ap_cross_mesh_t *cross_mesh;
+    ap_planner_model_t read; /* of a file */
+    const ap_graph_t *graph; /* of one micro-batch, whatever their number; NULL: a built-in model */
+    int64_t micro_batches;   /* that the graph is one of */
 } ap_planner_setup_t;
 
 xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, ap_planner_setup_t *setup);
+/* The numbers of micro-batches asked for must be the model's, or divide the batch. */
+xm_status_t ap_planner_check_counts(const ap_planner_setup_t *setup);
 void ap_planner_setup_close(ap_planner_setup_t *setup);
 
 enum { AP_PLANNER_MICRO_BATCHES = 64 /* numbers of them that one run may try */ };
@@ -26,13 +34,15 @@ enum { AP_PLANNER_MICRO_BATCHES = 64 /* numbers of them that one run may try */ 
 /* The numbers of micro-batches to try: those asked for, or the usual powers of two. */
 xm_status_t ap_planner_micro_batches(const ap_planner_setup_t *setup, int64_t *values, int *count);
 
-/* The model, sized for one of @p micro_batches micro-batches. */
-xm_status_t ap_planner_graph(const ap_planner_setup_t *setup, int64_t micro_batches,
-                             ap_graph_t **graph);
+/* The model in so many micro-batches. `made` is the same graph where it has to be destroyed, else
+ * NULL. */
+xm_status_t ap_planner_graph_open(const ap_planner_setup_t *setup, int64_t micro_batches,
+                                  const ap_graph_t **graph, ap_graph_t **made);
 
 /* One number of micro-batches, with or without recomputation: the model and its stage table. */
 typedef struct ap_planner_case {
-    ap_graph_t *graph;
+    const ap_graph_t *graph;
+    ap_graph_t *made; /* the same, of a built-in model */
     ap_stage_table_t *table;
 } ap_planner_case_t;
 

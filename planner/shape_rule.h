@@ -92,6 +92,7 @@ void shape_rule_opaque(shape_rule_t *op, int results);
 /** How an operator is added. */
 typedef struct shape_emission {
     const char *name;
+    const char *label;  /**< NULL: none */
     const int *tensors; /**< per operand, or HLO_FREE_OPERAND */
     double repeat;      /**< 0 = 1 */
     ap_phase_t phase;

@@ -14,6 +14,7 @@ static xm_status_t add(const hlo_rule_t *rule, const hlo_rule_text_t *text, ap_g
     params.kind = rule->kind;
     params.phase = emission->phase;
     params.name = emission->name;
+    params.label = emission->label;
     params.rule = text->text;
     params.replicated = text->replicated;
     params.permuted = text->permuted;

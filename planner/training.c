@@ -53,6 +53,7 @@ static xm_status_t copy_graph(const ap_graph_t *from, ap_graph_t **copy)
     for (int o = 0; o < from->op_count; ++o, ++made->op_count) {
         made->ops[o] = from->ops[o];
         made->ops[o].name = strdup(from->ops[o].name);
+        made->ops[o].label = NULL;
         if (made->ops[o].name == NULL) {
             goto no_memory;
         }
@@ -440,7 +441,9 @@ static void mark_needs(expansion_t *x)
 
 static xm_status_t add_backward_phase(expansion_t *x)
 {
-    x->gradient[x->graph->loss] = x->graph->loss;
+    const ap_tensor_t *loss = &x->graph->tensors[x->graph->loss];
+
+    x->gradient[loss->gradient_of >= 0 ? loss->gradient_of : x->graph->loss] = x->graph->loss;
     for (int o = x->forward_ops - 1; o >= 0; --o) {
         const ap_op_t *op = &x->graph->ops[o];
         bool used = false;

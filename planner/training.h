@@ -17,6 +17,9 @@
  *
  * Tensors of whole numbers have no gradient.
  *
+ * A loss that is declared the gradient of another tensor (ap_graph_set_gradient()) starts the
+ * backward pass there: what lies between the two is not differentiated again.
+ *
  * Gradients of a tensor with several users are summed by elementwise operators without `forward`;
  * updates have none either. The scalar loss stands for its own gradient 1.
  */

@@ -7,10 +7,12 @@
 #include "cli_support/progress.h"
 #include "comm/text.h"
 #include "planner/cli/command.h"
+#include "planner/cli/layers_option.h"
 #include "planner/cli/plan_like.h"
 #include "planner/like.h"
 #include "planner/plan_print.h"
 #include "planner/planner.h"
+#include "planner/planner_library.h"
 
 enum { MAX_MICRO_BATCHES = 64 };
 
@@ -19,6 +21,8 @@ static const uint64_t not_given = UINT64_MAX;
 
 typedef struct plan_options {
     const char *model, *cluster, *output, *plot, *micro_batches, *stages, *schedule, *like;
+    const char *layers, *layer_pattern, *planner;
+    xm_cli_list_t dims;
     int hosts, devices_per_host, global_batch, recompute, devices;
     uint64_t memory_limit, bandwidth;
     bool json;
@@ -30,8 +34,27 @@ static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o,
         {.name = "model",
          .kind = XM_CLI_STRING,
          .target = &o->model,
-         .argument = "NAME",
-         .help = "Built-in model; autopar import lists them."},
+         .argument = "NAME|FILE",
+         .help =
+             "Built-in model (autopar import lists them), HLO text, ONNX model or JSON graph of "
+             "one micro-batch."},
+        {.name = "layers",
+         .kind = XM_CLI_STRING,
+         .target = &o->layers,
+         .argument = "auto|COUNT|FILE",
+         .help = "Layers of a model file that stages are made of: automatic, so many, or beginning "
+                 "with the operators that FILE lists (default: the file's own, else auto)."},
+        {.name = "layer-pattern",
+         .kind = XM_CLI_STRING,
+         .target = &o->layer_pattern,
+         .argument = "REGEX",
+         .help = "Layers of a model file by the names of its operators: one for each text that the "
+                 "expression's first group matches, e.g. 'layers/([0-9]+)'."},
+        {.name = "dim",
+         .kind = XM_CLI_LIST,
+         .target = &o->dims,
+         .argument = "NAME=SIZE",
+         .help = "Size of a symbolic dimension of an ONNX model; once for each."},
         {.name = "cluster",
          .kind = XM_CLI_STRING,
          .target = &o->cluster,
@@ -84,6 +107,12 @@ static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o,
          .argument = "NAME",
          .help = "Pipeline schedule: 1f1b (default), auto, gpipe, eager-1f1b, eager-1f1b-w, zb-h1, "
                  "zb-h2 or pipedream-2bw."},
+        {.name = "planner",
+         .kind = XM_CLI_STRING,
+         .target = &o->planner,
+         .argument = "LIBRARY",
+         .help = "Let another planner plan: a shared library that exports autopar_planner_v1. Its "
+                 "plan is verified."},
         {.name = "like",
          .kind = XM_CLI_STRING,
          .target = &o->like,
@@ -130,6 +159,21 @@ static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o,
     return xm_cli_parse(&command, argc, argv, cli);
 }
 
+/* What a file was read as. */
+static void print_model(const char *path, const ap_planner_model_t *model)
+{
+    const ap_layering_info_t *layering = &model->layering;
+    char bytes[32];
+
+    (void)printf(
+        "# %s: %d of %d operators are the forward pass; %d layers%s, %d of them different, "
+        "at most %s between two, the largest %.2f times the mean\n",
+        path, model->forward_ops, model->file_ops, layering->layers,
+        model->own_layers ? " of its own" : "", layering->distinct,
+        xm_text_format_bytes((uint64_t)layering->largest_bytes, bytes, sizeof(bytes)),
+        layering->imbalance);
+}
+
 static xm_status_t write_plan(const ap_plan_t *plan, const plan_options_t *o)
 {
     xm_status_t status = XM_OK;
@@ -171,6 +215,8 @@ static xm_status_t fill_params(const plan_options_t *o, int64_t *micro_batches,
     params->memory_limit = o->memory_limit == not_given ? 0.0 : (double)o->memory_limit;
     params->recompute = (ap_recompute_t)o->recompute;
     params->schedule = o->schedule;
+    params->dims = o->dims.items;
+    params->dim_count = o->dims.count;
     if (o->micro_batches != NULL) {
         params->micro_batches = micro_batches;
         status = ap_command_parse_list("--micro-batches", o->micro_batches, micro_batches,
@@ -215,32 +261,82 @@ static xm_status_t plan_like(const char *name, const ap_planner_params_t *params
     return status;
 }
 
-static xm_status_t run(const plan_options_t *o)
-{
-    ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
-    int64_t micro_batches[MAX_MICRO_BATCHES];
-    ap_planner_result_t result = {0};
-    xm_cluster_profile_t *profile = NULL;
+typedef struct library_host {
+    const plan_options_t *options;
     xm_cli_progress_t *progress;
-    xm_status_t status = fill_params(o, micro_batches, &params);
+} library_host_t;
+
+static void library_progress(void *arg, double fraction, const char *what)
+{
+    xm_cli_progress_update(((const library_host_t *)arg)->progress, fraction,
+                           what != NULL ? what : "");
+}
+
+static void library_log(void *arg, const char *sentence)
+{
+    const plan_options_t *o = ((const library_host_t *)arg)->options;
+
+    (void)fprintf(stderr, "%s: %s: %s\n", program, o->planner, sentence != NULL ? sentence : "");
+}
+
+/* Another planner's plan of the same question. */
+static xm_status_t run_library(const plan_options_t *o, const ap_planner_params_t *params,
+                               xm_cli_progress_t *progress, ap_plan_t **plan)
+{
+    library_host_t arg = {.options = o, .progress = progress};
+    const autopar_planner_host_v1_t host = {
+        .arg = &arg, .progress = library_progress, .log = library_log};
+    ap_planner_library_t *library;
+    xm_status_t status = ap_planner_library_open(o->planner, &host, &library);
 
     if (status == XM_OK) {
-        status = ap_command_load_cluster(o->cluster, o->hosts, o->devices_per_host, &profile);
+        status = ap_planner_library_plan(library, params, plan);
+        ap_planner_library_close(library);
     }
-    if (status != XM_OK) {
-        return status;
-    }
-    progress = xm_cli_progress_create(program);
-    params.profile = profile;
-    params.progress = xm_cli_progress_update;
-    params.progress_arg = progress;
-    status = o->like != NULL ? plan_like(o->like, &params, &result.plan)
-                             : ap_planner_run(&params, &result);
+    return status;
+}
+
+static xm_status_t plan_and_write(const plan_options_t *o, ap_planner_params_t *params)
+{
+    ap_planner_result_t result = {0};
+    xm_cli_progress_t *progress = xm_cli_progress_create(program);
+    xm_status_t status;
+
+    params->progress = xm_cli_progress_update;
+    params->progress_arg = progress;
+    status = o->planner != NULL ? run_library(o, params, progress, &result.plan)
+             : o->like != NULL  ? plan_like(o->like, params, &result.plan)
+                                : ap_planner_run(params, &result);
     xm_cli_progress_destroy(progress);
+    if (status == XM_OK && result.read.graph != NULL && !o->json) {
+        print_model(o->model, &result.read);
+    }
     if (status == XM_OK) {
         status = write_plan(result.plan, o);
     }
     ap_planner_result_clear(&result);
+    return status;
+}
+
+static xm_status_t run(const plan_options_t *o)
+{
+    ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
+    int64_t micro_batches[MAX_MICRO_BATCHES];
+    ap_layers_option_t layers = {0};
+    xm_cluster_profile_t *profile = NULL;
+    xm_status_t status = fill_params(o, micro_batches, &params);
+
+    if (status == XM_OK) {
+        status = ap_layers_option_read(o->layers, o->layer_pattern, &layers, &params.layering);
+    }
+    if (status == XM_OK) {
+        status = ap_command_load_cluster(o->cluster, o->hosts, o->devices_per_host, &profile);
+    }
+    if (status == XM_OK) {
+        params.profile = profile;
+        status = plan_and_write(o, &params);
+    }
+    ap_layers_option_clear(&layers);
     xm_cluster_profile_destroy(profile);
     return status;
 }
@@ -248,9 +344,9 @@ static xm_status_t run(const plan_options_t *o)
 /* Options that say how our own planner plans mean nothing to another planner's problem. */
 static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
 {
-    static const char *const ours[] = {"model",        "cluster", "hosts",    "devices-per-host",
-                                       "global-batch", "stages",  "schedule", "recompute",
-                                       "plot"};
+    static const char *const ours[] = {
+        "model",     "cluster", "hosts",  "devices-per-host", "global-batch", "stages", "schedule",
+        "recompute", "plot",    "layers", "layer-pattern",    "dim",          "planner"};
     ap_plan_like_t like = {.planner = o->like, .devices = o->devices, .json = o->json};
     int64_t micro_batches[1];
     size_t count;
@@ -296,6 +392,9 @@ static xm_status_t run_own(const xm_cli_t *cli, const plan_options_t *o)
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--%s is for an input of --like; a cluster has its own",
                             o->devices != 0 ? "devices" : "bandwidth");
+    }
+    if (o->like != NULL && o->planner != NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--planner has no meaning with --like");
     }
     return run(o);
 }

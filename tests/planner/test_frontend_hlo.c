@@ -163,6 +163,21 @@ START_TEST(operators_have_their_rules)
 }
 END_TEST
 
+START_TEST(names_of_the_author_are_kept)
+{
+    ap_graph_t *graph;
+
+    ck_assert_xm_ok(read_lines("  x = f32[4] parameter(0)\n"
+                               "  y = f32[4] tanh(x), metadata={op_type=\"tanh\" "
+                               "op_name=\"jit(f)/layers_3/it\\'s\"}\n"
+                               "  ROOT z = f32[4] negate(y)\n",
+                               &graph, NULL));
+    ck_assert_str_eq(ap_graph_op(graph, 0)->label, "jit(f)/layers_3/it's");
+    ck_assert_ptr_null(ap_graph_op(graph, 1)->label);
+    ap_graph_destroy(graph);
+}
+END_TEST
+
 START_TEST(flops_are_counted)
 {
     ap_graph_t *graph;
@@ -506,6 +521,7 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, operators_have_their_rules, 0,
                         (int)(sizeof(rules) / sizeof(rules[0])));
+    tcase_add_test(tcase, names_of_the_author_are_kept);
     tcase_add_test(tcase, flops_are_counted);
     tcase_add_test(tcase, what_needs_no_data_vanishes);
     tcase_add_test(tcase, calls_tuples_and_branches_are_looked_through);

@@ -78,6 +78,8 @@ static void assert_same_op(const ap_op_t *a, const ap_op_t *b)
     ck_assert_double_eq(a->repeat, b->repeat);
     ck_assert_int_eq(a->linear, b->linear);
     ck_assert_int_eq(a->forward, b->forward);
+    ck_assert_str_eq(a->label != NULL ? a->label : "(none)",
+                     b->label != NULL ? b->label : "(none)");
     for (int r = 0; r < a->result_count && a->forward >= 0; ++r) {
         ck_assert_int_eq(a->differentiates[r], b->differentiates[r]);
     }
@@ -104,9 +106,13 @@ static void assert_same(const ap_graph_t *a, const ap_graph_t *b)
 /* Forward graphs by name, whole steps from HLO with loops and aliases, and our own expansion. */
 START_TEST(what_is_written_is_read_back)
 {
-    static const char *const fixtures[] = {"hlo/mlp2-b1024-h128.hlo", "hlo/scan12-b1024-h128.hlo",
-                                           "hlo/convnet.hlo",         "hlo/moe.hlo",
-                                           "graph/mlp2.json",         "graph/kinds.json"};
+    static const char *const fixtures[] = {"hlo/mlp2-b1024-h128.hlo",
+                                           "hlo/scan12-b1024-h128.hlo",
+                                           "hlo/transformer1.before_optimizations.txt",
+                                           "hlo/convnet.hlo",
+                                           "hlo/moe.hlo",
+                                           "graph/mlp2.json",
+                                           "graph/kinds.json"};
     static const char *const models[] = {"mlp3", "gpt-125m", "moe-380m", "unet-470m",
                                          "wresnet-250m"};
     ap_graph_t *graph, *again;

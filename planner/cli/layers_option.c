@@ -1,0 +1,110 @@
+#include "planner/cli/layers_option.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/text.h"
+
+enum { MOST_LAYERS = 1 << 16, MOST_BYTES = 1 << 24 };
+
+/* The whole file, ended by a zero byte. */
+static xm_status_t read_file(const char *path, char **text)
+{
+    FILE *file = fopen(path, "re");
+    char *bytes;
+    size_t size;
+
+    if (file == NULL) {
+        return xm_error_set(XM_ERR_NOT_FOUND,
+                            "--layers %s: neither auto nor a number of layers nor a file: %s", path,
+                            strerror(errno));
+    }
+    bytes = malloc((size_t)MOST_BYTES + 1);
+    if (bytes == NULL) {
+        (void)fclose(file);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %s", path);
+    }
+    size = fread(bytes, 1, MOST_BYTES, file);
+    bytes[size] = '\0';
+    (void)fclose(file);
+    *text = bytes;
+    return XM_OK;
+}
+
+static size_t count_lines(const char *text)
+{
+    size_t lines = 1;
+
+    for (; *text != '\0'; ++text) {
+        lines += *text == '\n';
+    }
+    return lines;
+}
+
+static xm_status_t read_marks(const char *path, ap_layers_option_t *option, ap_layering_t *how)
+{
+    static const char blanks[] = " \t\r";
+    char *rest = NULL;
+    xm_status_t status = read_file(path, &option->text);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    option->marks = malloc(count_lines(option->text) * sizeof(*option->marks));
+    if (option->marks == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the marks of %s", path);
+    }
+    for (char *line = strtok_r(option->text, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        size_t length;
+
+        line += strspn(line, blanks);
+        length = strcspn(line, "#");
+        while (length > 0 && strchr(blanks, line[length - 1]) != NULL) {
+            --length;
+        }
+        line[length] = '\0';
+        if (length > 0) {
+            option->marks[how->mark_count++] = line;
+        }
+    }
+    how->marks = option->marks;
+    return how->mark_count > 0 ? XM_OK
+                               : xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                              "--layers %s: no operator stands there", path);
+}
+
+xm_status_t ap_layers_option_read(const char *layers, const char *pattern,
+                                  ap_layers_option_t *option, ap_layering_t *how)
+{
+    int64_t count;
+    xm_status_t status;
+
+    if (layers != NULL && pattern != NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--layers and --layer-pattern: one of them says what a layer is");
+    }
+    how->pattern = pattern;
+    if (layers == NULL) {
+        return XM_OK;
+    }
+    if (strcmp(layers, "auto") == 0) {
+        how->layers = AP_LAYERING_AUTOMATIC;
+        return XM_OK;
+    }
+    if (layers[strspn(layers, "0123456789")] != '\0') {
+        return read_marks(layers, option, how);
+    }
+    status = xm_text_parse_int("--layers", layers, 1, MOST_LAYERS, &count);
+    how->layers = status == XM_OK ? (int)count : 0;
+    return status;
+}
+
+void ap_layers_option_clear(ap_layers_option_t *option)
+{
+    free(option->text);
+    free(option->marks);
+    *option = (ap_layers_option_t){0};
+}

@@ -1,0 +1,85 @@
+#!/bin/sh
+# autopar plan on model files and with other planners, as a user meets them.
+set -u
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+failures=0
+cluster=$SOURCE_DIR/tests/fixtures/profiles/lab-2x4.json
+step=$SOURCE_DIR/tests/fixtures/hlo/transformer2.hlo
+onnx=$SOURCE_DIR/tests/fixtures/onnx/gpt2layers.onnx
+
+fail() {
+    echo "FAIL: $*"
+    failures=$((failures + 1))
+}
+
+# good NAME TEXT arguments…: autopar plan succeeds and prints TEXT.
+good() {
+    name=$1 text=$2
+    shift 2
+    "$AUTOPAR" plan --cluster "$cluster" "$@" >"$work/out" 2>"$work/err"
+    status=$?
+    [ $status -eq 0 ] || fail "$name: exit status $status: $(cat "$work/err")"
+    grep -qF -e "$text" "$work/out" || fail "$name: the output lacks '$text': $(cat "$work/out")"
+}
+
+# bad NAME SENTENCE arguments…: a status that is not 0, and one line with SENTENCE.
+bad() {
+    name=$1 text=$2
+    shift 2
+    "$AUTOPAR" plan --cluster "$cluster" "$@" >"$work/out" 2>"$work/err"
+    [ $? -ne 0 ] || fail "$name: exit status 0"
+    grep -qF -e "$text" "$work/err" || fail "$name: the sentence lacks '$text': $(cat "$work/err")"
+    [ "$(wc -l <"$work/err")" -eq 1 ] || fail "$name: not one line: $(cat "$work/err")"
+    [ -s "$work/out" ] && fail "$name: output in spite of the error: $(cat "$work/out")"
+}
+
+good "HLO text" "operators are the forward pass" --model "$step" -o "$work/plan.json"
+"$AUTOPAR" explain "$work/plan.json" --cluster "$cluster" >/dev/null 2>"$work/err" ||
+    fail "explain: $(cat "$work/err")"
+good "a number of layers" "2 layers, 2 of them different" --model "$step" --layers 2 --stages 2
+good "a pattern" "3 layers" --model "$onnx" --layer-pattern 'blocks[./]([0-9]+)' --stages 2
+# 12,916 operators: embedding, 31 blocks, one more with the last norm, head.
+if [ -z "${TEST_FEW:-}" ]; then
+    gzip -dc "$SOURCE_DIR/tests/fixtures/hlo/large/gpt-32-layers.hlo.gz" >"$work/gpt.hlo"
+    good "a large step" "34 layers, 4 of them different" --model "$work/gpt.hlo" \
+        --devices-per-host 8 --memory-limit 80GiB
+fi
+echo "  no-such-operator # a comment" >"$work/marks"
+bad "marks of nothing" "layer mark 'no-such-operator' names no operator" --model "$step" \
+    --layers "$work/marks"
+bad "no marks" "no operator stands there" --model "$step" --layers /dev/null
+bad "neither number nor file" "neither auto nor a number of layers nor a file" --model "$step" \
+    --layers fuor
+bad "too many layers" "does not make 99 layers" --model "$step" --layers 99
+bad "layers twice" "one of them says what a layer is" --model "$step" --layers 2 --layer-pattern x
+bad "layers of a built-in model" "layers are told for files" --model gpt-125m --layers 2
+bad "too many samples" "micro-batches of 8 samples: a step has at most" --model "$step" \
+    --micro-batches 2147483647
+bad "a missing file" "cannot read" --model "$work/none.hlo"
+
+# Our planner through the door of any planner.
+same="--model gpt-125m --global-batch 32 --micro-batches 8 --stages 2"
+# shellcheck disable=SC2086
+good "our own library" '"reshardings"' $same --planner "$LIBAUTOPAR" --json
+cp "$work/out" "$work/through"
+# shellcheck disable=SC2086
+good "built in" '"reshardings"' $same --json
+cmp -s "$work/out" "$work/through" || fail "the plan through the door is another"
+# shellcheck disable=SC2086
+bad "no library" "cannot load the planner" $same --planner "$work/none.so"
+# shellcheck disable=SC2086
+PLANNER_DOUBLE=garbage bad "no JSON" "planner double: its plan: line 1, column" $same \
+    --planner "$PLANNER_DOUBLE_LIBRARY"
+python3 - "$work/through" "$work/too-good.json" <<'END' || fail "the plan is no JSON"
+import json, sys
+plan = json.load(open(sys.argv[1]))
+del plan["digest"]
+plan["stages"][0]["seconds"]["forward"] = 1e-9
+json.dump(plan, open(sys.argv[2], "w"))
+END
+# shellcheck disable=SC2086
+PLANNER_DOUBLE_PLAN="$work/too-good.json" bad "too good a plan" "planner double: its plan: stages[0]: seconds of" \
+    $same --planner "$PLANNER_DOUBLE_LIBRARY"
+
+[ $failures -eq 0 ] || exit 1
