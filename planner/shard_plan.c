@@ -20,6 +20,8 @@ enum { QUICK_SECONDS = 1, PATIENT_SECONDS = 60 };
 static const double unlimited_part = 0.3;
 /* The part of the rest in which plans are made by prices on memory. */
 static const double priced_part = 0.5;
+/* Where there is less time, it all goes to a plan within the limit. */
+static const double brief = 0.25;
 /* A plan this near to its bound, relatively, counts as proved. */
 static const double proved = 1e-6;
 
@@ -135,15 +137,21 @@ static double find_peak(const ap_shard_memory_t *memory, int ops, int *op)
     return peak;
 }
 
+/* Time until `end`; some where it was not given but has passed. */
+static double left(const ap_shard_options_t *options, double end)
+{
+    return fmax(end - now(), options->seconds > 0 ? 0.001 : 0.1 * QUICK_SECONDS);
+}
+
 /* By the network's own solver, for a part of the time after plans were looked for by prices if
  * there is a limit; the better one. */
 static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_options_t *options,
-                             double seconds, int *choice, ap_cfn_result_t *result)
+                             double end, int *choice, ap_cfn_result_t *result)
 {
     const ap_cfn_t *cfn = network->cfn;
     ap_cfn_options_t cfn_options = AP_CFN_OPTIONS_INIT;
     ap_cfn_result_t priced = {.bound = 0};
-    double bound = 0, begin = now();
+    double bound = 0;
     int *other = malloc((cfn->nodes + 1) * sizeof(*other));
     xm_status_t status =
         other == NULL ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan") : XM_ERR_TIMEOUT;
@@ -152,14 +160,14 @@ static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_o
         return status;
     }
     if (cfn->limited) {
-        status =
-            ap_shard_price_solve(network, options, priced_part * seconds, other, &priced, &bound);
-        seconds = fmax(seconds - (now() - begin), (1 - priced_part) * seconds);
+        status = ap_shard_price_solve(network, options, priced_part * left(options, end), other,
+                                      &priced, &bound);
     }
-    cfn_options.seconds = seconds;
+    cfn_options.seconds = left(options, end);
     cfn_options.threads = options->threads;
     cfn_options.seed = options->seed;
     if (status == XM_OK) {
+        cfn_options.start = other;
         if (ap_cfn_solve(cfn, &cfn_options, choice, result) != XM_OK ||
             result->value.cost > priced.value.cost) {
             bound = fmax(bound, result->bound);
@@ -179,7 +187,7 @@ static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_o
 }
 
 static xm_status_t solve_network(const ap_shard_network_t *network,
-                                 const ap_shard_options_t *options, double seconds, int *choice,
+                                 const ap_shard_options_t *options, double end, int *choice,
                                  ap_cfn_result_t *result)
 {
     if (options->solver == AP_SHARD_DP) {
@@ -188,7 +196,7 @@ static xm_status_t solve_network(const ap_shard_network_t *network,
     if (options->solver == AP_SHARD_CBC) {
         return ap_cfn_cbc_solve(network->cfn, options->seconds, choice, result);
     }
-    return solve_cfn(network, options, seconds, choice, result);
+    return solve_cfn(network, options, end, choice, result);
 }
 
 /* Why nothing was found under a limit, in a sentence of its own. */
@@ -249,6 +257,7 @@ static xm_status_t read_choice(ap_shard_plan_t *plan, const ap_shard_network_t *
     result->bound = fmin(found->bound / network->scale, result->objective);
     result->optimal =
         found->optimal || result->objective - result->bound <= proved * fabs(result->objective);
+    result->repeatable = plan->result.solver == AP_SHARD_CFN ? found->repeatable : result->optimal;
     result->variables = network->alike.classes;
     result->alike = network->alike.repeats;
     return XM_OK;
@@ -256,7 +265,7 @@ static xm_status_t read_choice(ap_shard_plan_t *plan, const ap_shard_network_t *
 
 /* Solves one network into a plan. */
 static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
-                              bool limited, double seconds, ap_shard_plan_t **plan)
+                              bool limited, double end, ap_shard_plan_t **plan)
 {
     ap_shard_network_t *network;
     ap_shard_plan_t *made;
@@ -266,6 +275,11 @@ static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_
 
     if (status != XM_OK) {
         return status;
+    }
+    if (options->seconds > 0 && now() > end) {
+        ap_shard_network_destroy(network);
+        return xm_error_set(XM_ERR_TIMEOUT, "%g s were over before the %d nodes were set up",
+                            options->seconds, problem->nodes);
     }
     made = calloc(1, sizeof(*made));
     choice = calloc(network->cfn->nodes + 1, sizeof(*choice));
@@ -277,7 +291,7 @@ static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_
     made->problem = problem;
     made->result.solver = options->solver;
     status = explain_failure(network, limited ? options->memory_limit : 0,
-                             solve_network(network, options, seconds, choice, &found));
+                             solve_network(network, options, end, choice, &found));
     if (status == XM_OK) {
         status = read_choice(made, network, choice, &found);
     }
@@ -298,12 +312,17 @@ release:
  * with it, in the time that is left.
  */
 static xm_status_t solve_limited(const ap_shard_problem_t *problem,
-                                 const ap_shard_options_t *options, double seconds,
+                                 const ap_shard_options_t *options, double begin, double end,
                                  ap_shard_plan_t **plan)
 {
     ap_shard_plan_t *unlimited = NULL, *limited = NULL;
-    double begin = now(), bound = 0;
-    xm_status_t status = solve_once(problem, options, false, unlimited_part * seconds, &unlimited);
+    double bound = 0;
+    xm_status_t status = XM_OK;
+
+    if (end - begin >= brief) {
+        status = solve_once(problem, options, false, begin + unlimited_part * (end - begin),
+                            &unlimited);
+    }
 
     if (status != XM_OK && status != XM_ERR_TIMEOUT) {
         return status;
@@ -318,8 +337,7 @@ static xm_status_t solve_limited(const ap_shard_problem_t *problem,
             return XM_OK;
         }
     }
-    seconds = fmax(seconds - (now() - begin), (1 - unlimited_part) * seconds);
-    status = solve_once(problem, options, true, seconds, &limited);
+    status = solve_once(problem, options, true, end, &limited);
     if (unlimited != NULL &&
         (status != XM_OK || limited->result.objective > unlimited->result.objective)) {
         bound = status == XM_OK ? fmax(bound, limited->result.bound) : bound;
@@ -351,8 +369,8 @@ xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_opt
                        ap_graph_ops(problem->params.graph) <
                            (options->memory_limit > 0 ? LAYERS_MATTER_LIMITED : LAYERS_MATTER);
     status = options->solver == AP_SHARD_CFN && options->memory_limit > 0
-                 ? solve_limited(problem, &used, seconds, plan)
-                 : solve_once(problem, &used, options->memory_limit > 0, seconds, plan);
+                 ? solve_limited(problem, &used, begin, begin + seconds, plan)
+                 : solve_once(problem, &used, options->memory_limit > 0, begin + seconds, plan);
     if (status == XM_OK) {
         (*plan)->result.seconds = now() - begin;
     }

@@ -4,7 +4,8 @@
  * Without its limit a network is easy: like nodes merge and most of it is eliminated. A price per
  * byte at the moments at which plans exceeded the limit keeps it easy, makes plans that use less
  * there, and gives a bound for all plans within the limit: the priced optimum less what the limit
- * would pay. Prices rise until a plan fits and are then narrowed down.
+ * would pay. The best prices are found by cutting planes (cut_model.h): what the plans so far would
+ * cost at other prices tells which to try next.
  */
 #ifndef AP_PLANNER_SHARD_PRICE_H
 #define AP_PLANNER_SHARD_PRICE_H
