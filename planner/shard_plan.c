@@ -199,6 +199,25 @@ static xm_status_t solve_network(const ap_shard_network_t *network,
     return solve_cfn(network, options, end, choice, result);
 }
 
+/* Whether what every plan needs is within the limit. */
+static xm_status_t check_least(const ap_shard_network_t *network, double limit)
+{
+    char wanted[32], given[32];
+    double least;
+    int op;
+    xm_status_t status = ap_shard_network_least(network, &least, &op);
+
+    if (status != XM_OK || least <= limit) {
+        return status;
+    }
+    (void)xm_text_format_bytes((uint64_t)limit, given, sizeof(given));
+    (void)xm_text_format_bytes((uint64_t)least, wanted, sizeof(wanted));
+    return xm_error_set(XM_ERR_NO_SOLUTION,
+                        "no plan fits %s of memory per device: %s are live when '%s' runs, "
+                        "however they are sharded",
+                        given, wanted, ap_graph_op(network->problem->params.graph, op)->name);
+}
+
 /* Why nothing was found under a limit, in a sentence of its own. */
 static xm_status_t explain_failure(const ap_shard_network_t *network, double limit,
                                    xm_status_t status)
@@ -213,12 +232,6 @@ static xm_status_t explain_failure(const ap_shard_network_t *network, double lim
     }
     (void)xm_text_format_bytes((uint64_t)limit, given, sizeof(given));
     (void)xm_text_format_bytes((uint64_t)least, wanted, sizeof(wanted));
-    if (least > limit) {
-        return xm_error_set(XM_ERR_NO_SOLUTION,
-                            "no plan fits %s of memory per device: %s are live when '%s' runs, "
-                            "however they are sharded",
-                            given, wanted, ap_graph_op(network->problem->params.graph, op)->name);
-    }
     return status == XM_ERR_TIMEOUT
                ? xm_error_set(status,
                               "no plan within %s of memory per device was found in time; every "
@@ -273,6 +286,12 @@ static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_
     int *choice;
     xm_status_t status = ap_shard_network_create(problem, options, limited, &network);
 
+    if (status == XM_OK && limited) {
+        status = check_least(network, options->memory_limit);
+        if (status != XM_OK) {
+            ap_shard_network_destroy(network);
+        }
+    }
     if (status != XM_OK) {
         return status;
     }

@@ -19,6 +19,9 @@ static const double settled = 1e-4;
 /* They are then raised by this part, and ever more, until a plan fits. */
 static const double first_raise = 0.03;
 
+/* The part of the time for that; the rest is for combining the plans. */
+static const double priced_part = 0.75;
+
 /* What a tensor's memory costs at most: more than any plan, and far from what is forbidden. */
 static const double dearest = 1e14;
 
@@ -36,6 +39,7 @@ typedef struct pricing {
     moment_t moment[AP_CUT_PRICES];
     ap_cut_model_t model; /* what the plans so far cost at other prices */
     int ops;
+    bool *met;    /* per value: some plan has it */
     float *curve; /* [plan][operator]: memory in parts of the limit */
     ap_shard_memory_t *memory;
     int *trial;
@@ -127,6 +131,9 @@ static void add_plan(pricing_t *p, double cost)
     for (int o = 0; o < p->ops; ++o) {
         p->curve[(size_t)plan * (size_t)p->ops + (size_t)o] =
             (float)(ap_shard_memory_sum(&p->memory[o]) / p->limit);
+    }
+    for (size_t n = 0; n < p->priced.nodes; ++n) {
+        p->met[p->priced.node_at[n] + (size_t)p->trial[n]] = true;
     }
     p->model.constant[plan] = cost;
     for (int m = 0; m < p->moments; ++m) {
@@ -257,6 +264,36 @@ static xm_status_t search(pricing_t *p, const ap_shard_options_t *options, doubl
     return any ? XM_OK : xm_error_set(XM_ERR_TIMEOUT, "no plan within the limit was found in time");
 }
 
+/*
+ * The best plan within the limit that takes every choice as one of the plans so far did: they are
+ * good ones for more and for less memory, and so is what they differ in.
+ */
+static xm_status_t combine(pricing_t *p, const ap_shard_options_t *options, double seconds, bool any,
+                           int *choice, ap_cfn_result_t *result)
+{
+    const ap_cfn_t *cfn = p->network->cfn;
+    ap_cfn_options_t cfn_options = AP_CFN_OPTIONS_INIT;
+    ap_cfn_result_t found;
+    xm_status_t status;
+
+    for (size_t k = 0; k < cfn->node_at[cfn->nodes]; ++k) {
+        p->priced.costs[k] = p->met[k] ? cfn->costs[k] : AP_CFN_INFINITE;
+    }
+    p->priced.limited = true;
+    cfn_options.seconds = seconds;
+    cfn_options.any = true;
+    cfn_options.start = any ? choice : NULL;
+    cfn_options.threads = options->threads;
+    cfn_options.seed = options->seed;
+    status = ap_cfn_solve(&p->priced, &cfn_options, p->trial, &found);
+    p->priced.limited = false;
+    if (status == XM_OK && (!any || found.value.cost < result->value.cost)) {
+        memcpy(choice, p->trial, cfn->nodes * sizeof(*choice));
+        *result = found;
+    }
+    return any ? XM_OK : status;
+}
+
 xm_status_t ap_shard_price_solve(const ap_shard_network_t *network,
                                  const ap_shard_options_t *options, double seconds, int *choice,
                                  ap_cfn_result_t *result, double *bound)
@@ -268,17 +305,23 @@ xm_status_t ap_shard_price_solve(const ap_shard_network_t *network,
                    .ops = ops,
                    .limit = options->memory_limit,
                    .factor = 1};
-    double end = now() + seconds;
+    double begin = now();
     xm_status_t status;
 
     p.priced.limited = false;
     p.priced.costs = malloc((cfn->node_at[cfn->nodes] + 1) * sizeof(int64_t));
     p.trial = malloc((cfn->nodes + 1) * sizeof(*p.trial));
     p.memory = calloc((size_t)ops + 1, sizeof(*p.memory));
+    p.met = calloc(cfn->node_at[cfn->nodes] + 1, sizeof(*p.met));
     p.curve = malloc(((size_t)ops * ROUNDS + 1) * sizeof(*p.curve));
-    status = p.priced.costs == NULL || p.trial == NULL || p.memory == NULL || p.curve == NULL
+    status = p.priced.costs == NULL || p.trial == NULL || p.memory == NULL || p.met == NULL ||
+                     p.curve == NULL
                  ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for prices")
-                 : search(&p, options, end, choice, result, bound);
+                 : search(&p, options, begin + priced_part * seconds, choice, result, bound);
+    if (p.model.planes > 0 && (status == XM_OK || status == XM_ERR_TIMEOUT)) {
+        status = combine(&p, options, fmax(0.001, begin + seconds - now()), status == XM_OK, choice,
+                         result);
+    }
     if (status == XM_OK) {
         result->bound = *bound;
         result->optimal = result->repeatable = false;
@@ -286,6 +329,7 @@ xm_status_t ap_shard_price_solve(const ap_shard_network_t *network,
     free(p.priced.costs);
     free(p.trial);
     free(p.memory);
+    free(p.met);
     free(p.curve);
     return status;
 }
