@@ -9,8 +9,8 @@
  * by themselves; prices follow averaged subgradients (Barahona and Anbil, "The volume algorithm",
  * 2000), of those times only that are exceeded next to no worse one, or have a price already.
  *
- * Where the core's variables can be eliminated (cfn_exact.h), a sweep does that instead: the bound is
- * then the best one at the prices, and `choice` an assignment that costs it.
+ * Where the core's variables can be eliminated (cfn_exact.h), a sweep does that instead: the bound
+ * is then the best one at the prices, and `choice` an assignment that costs it.
  *
  * Every state is a valid bound, whatever the prices and messages.
  */
@@ -35,10 +35,10 @@ typedef struct ap_cfn_dual {
     double *load, *sums, *scratch, *best_price;
     ap_cfn_exact_t *exact; /* NULL: messages are passed */
     double *marginal;      /* of all values, for `exact` */
-    double bound;   /* of the last sweep, with the constant */
-    double best;    /* largest bound so far */
-    double factor;  /* of the steps' length */
-    int since_best; /* steps without a better bound */
+    double bound;          /* of the last sweep, with the constant */
+    double best;           /* largest bound so far */
+    double factor;         /* of the steps' length */
+    int since_best;        /* steps without a better bound */
     int64_t steps;
 } ap_cfn_dual_t;
 

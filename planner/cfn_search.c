@@ -221,10 +221,8 @@ static double heat(const ap_cfn_search_t *self, int64_t now)
 static xm_status_t step(ap_cfn_search_t *self)
 {
     static const double factors[] = {1.0, 1.0, 1.0, 0.9, 1.1, 0.5, 2.0};
-    ap_cfn_region_params_t params = {.price_sums = self->sums,
-                                     .steps = STEPS,
-                                     .cells = CELLS,
-                                     .shared = self->shared};
+    ap_cfn_region_params_t params = {
+        .price_sums = self->sums, .steps = STEPS, .cells = CELLS, .shared = self->shared};
     int arm = choose_arm(self);
     double cost = self->state.cost;
     int64_t begin = ap_cfn_now();

@@ -49,7 +49,8 @@ void ap_cfn_shared_publish(ap_cfn_shared_t *shared, const double *price, const i
 /* Copies published prices' sums to `sums` (times + 1) when they changed since *seen. */
 bool ap_cfn_shared_prices(ap_cfn_shared_t *shared, double *sums, int *seen);
 
-/* Raises the bound; HUGE_VAL: there is no solution. Stops everything when nothing better is left. */
+/* Raises the bound; HUGE_VAL: there is no solution. Stops everything when nothing better is left.
+ */
 void ap_cfn_shared_raise(ap_cfn_shared_t *shared, double bound);
 
 /* How much a bound may be off by rounding. */

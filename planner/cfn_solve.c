@@ -20,7 +20,8 @@ enum { CONVERGED_STEPS = 150, CONVERGED_EXACT = 40 };
 /* Cells of a pass of elimination, at most: it takes some hundredths of a second. */
 static const double elimination_cells = 1e7;
 enum { SCALINGS = 12, SWEEPS_OF_NODE = 30 };
-/* What may go into finding the same optimum again: cells looked at, and nodes of branch and bound. */
+/* What may go into finding the same optimum again: cells looked at, and nodes of branch and bound.
+ */
 static const double settling_cells = 4e9, settling_nodes = 2000;
 /* The part of the time that goes to what of the presolve need not be done, at most. */
 static const double presolve_part = 0.4;
@@ -351,7 +352,8 @@ static xm_status_t run_threads(solve_t *solve, int count)
 }
 
 /* Begins with a given choice, if that is a solution of what is left after the presolve. */
-static xm_status_t begin_with(solve_t *solve, const ap_cfn_reduction_t *reduction, const int *choice)
+static xm_status_t begin_with(solve_t *solve, const ap_cfn_reduction_t *reduction,
+                              const int *choice)
 {
     const ap_cfn_core_t *core = solve->shared.core;
     int *value = malloc(((size_t)core->variables + 1) * sizeof(*value));
@@ -389,11 +391,12 @@ static xm_status_t solve_core(solve_t *solve, int threads)
     }
     if (status == XM_OK && !(solve->shared.cost < HUGE_VAL)) {
         return core->times > 0
-                   ? xm_error_set(XM_ERR_TIMEOUT,
-                                  "no choice within the usage limit %lld was found in %.3g s, at %d "
-                                  "times it could be exceeded",
-                                  (long long)solve->cfn->limit,
-                                  1e-9 * (double)(ap_cfn_now() - solve->begin), core->times)
+                   ? xm_error_set(
+                         XM_ERR_TIMEOUT,
+                         "no choice within the usage limit %lld was found in %.3g s, at %d "
+                         "times it could be exceeded",
+                         (long long)solve->cfn->limit, 1e-9 * (double)(ap_cfn_now() - solve->begin),
+                         core->times)
                    : xm_error_set(XM_ERR_TIMEOUT,
                                   "no choice without a forbidden cost was found in %.3g s",
                                   1e-9 * (double)(ap_cfn_now() - solve->begin));
@@ -417,7 +420,8 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
     solve->cfn = cfn;
     solve->options = options;
     solve->begin = ap_cfn_now();
-    status = ap_cfn_reduce(cfn, solve->begin + (int64_t)(1e9 * presolve_part * seconds), &reduction);
+    status =
+        ap_cfn_reduce(cfn, solve->begin + (int64_t)(1e9 * presolve_part * seconds), &reduction);
     if (status != XM_OK) {
         free(solve);
         return status;

@@ -119,8 +119,8 @@ static int list_items(const ap_cfn_core_t *core, const size_t *at, const bool *k
 
                 *item = (item_t){segment->usage, keep + at[v], variable->size, 0.0};
                 for (int x = 0; x < variable->size; ++x) {
-                    item->most = item->keep[x] && item->usage[x] > item->most ? item->usage[x]
-                                                                              : item->most;
+                    item->most =
+                        item->keep[x] && item->usage[x] > item->most ? item->usage[x] : item->most;
                 }
             }
         }

@@ -49,9 +49,9 @@ static int entering(const tableau_t *t, int steps)
     for (int j = 0; j < t->columns; ++j) {
         double gain = -t->cell[t->rows][j];
 
-        if (gain > tiny && (chosen < 0 || (steps < PIVOTS_MAX / 2
-                                               ? gain > -t->cell[t->rows][chosen]
-                                               : t->free[j] < t->free[chosen]))) {
+        if (gain > tiny &&
+            (chosen < 0 || (steps < PIVOTS_MAX / 2 ? gain > -t->cell[t->rows][chosen]
+                                                   : t->free[j] < t->free[chosen]))) {
             chosen = j;
         }
     }
@@ -94,9 +94,9 @@ static void set_up(tableau_t *t, const ap_cut_model_t *model, const double *ceil
 
         t->basic[i] = t->columns + i;
         for (int j = 0; j < prices; ++j) {
-            t->cell[i][j] = plane                     ? -model->slope[i][j] * ceiling[j] / unit
+            t->cell[i][j] = plane                    ? -model->slope[i][j] * ceiling[j] / unit
                             : i - model->planes == j ? 1.0
-                                                      : 0.0;
+                                                     : 0.0;
         }
         t->cell[i][prices] = plane ? 1.0 : 0.0;
         t->cell[i][t->columns] = plane ? (model->constant[i] - least) / unit : 1.0;

@@ -18,10 +18,12 @@ enum { LAYERS_MATTER = 256, LAYERS_MATTER_LIMITED = 1024 };
 enum { QUICK_SECONDS = 1, PATIENT_SECONDS = 60 };
 /* The part of the time in which a plan is sought without the limit. */
 static const double unlimited_part = 0.3;
+/* The part of the rest for like layers alike, where they may differ. */
+static const double alike_part = 0.25;
 /* The part of the rest in which plans are made by prices on memory. */
-static const double priced_part = 0.5;
+static const double priced_part = 0.6;
 /* Where there is less time, it all goes to a plan within the limit. */
-static const double brief = 0.25;
+static const double brief = 0.5;
 /* A plan this near to its bound, relatively, counts as proved. */
 static const double proved = 1e-6;
 
@@ -146,7 +148,8 @@ static double left(const ap_shard_options_t *options, double end)
 /* By the network's own solver, for a part of the time after plans were looked for by prices if
  * there is a limit; the better one. */
 static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_options_t *options,
-                             double end, int *choice, ap_cfn_result_t *result)
+                             double end, ap_shard_prices_t *prices, int *choice,
+                             ap_cfn_result_t *result)
 {
     const ap_cfn_t *cfn = network->cfn;
     ap_cfn_options_t cfn_options = AP_CFN_OPTIONS_INIT;
@@ -160,8 +163,8 @@ static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_o
         return status;
     }
     if (cfn->limited) {
-        status = ap_shard_price_solve(network, options, priced_part * left(options, end), other,
-                                      &priced, &bound);
+        status = ap_shard_price_solve(network, options, priced_part * left(options, end), prices,
+                                      other, &priced, &bound);
     }
     cfn_options.seconds = left(options, end);
     cfn_options.threads = options->threads;
@@ -187,8 +190,8 @@ static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_o
 }
 
 static xm_status_t solve_network(const ap_shard_network_t *network,
-                                 const ap_shard_options_t *options, double end, int *choice,
-                                 ap_cfn_result_t *result)
+                                 const ap_shard_options_t *options, double end,
+                                 ap_shard_prices_t *prices, int *choice, ap_cfn_result_t *result)
 {
     if (options->solver == AP_SHARD_DP) {
         return solve_dp(network->cfn, choice, result);
@@ -196,7 +199,7 @@ static xm_status_t solve_network(const ap_shard_network_t *network,
     if (options->solver == AP_SHARD_CBC) {
         return ap_cfn_cbc_solve(network->cfn, options->seconds, choice, result);
     }
-    return solve_cfn(network, options, end, choice, result);
+    return solve_cfn(network, options, end, prices, choice, result);
 }
 
 /* Whether what every plan needs is within the limit. */
@@ -278,7 +281,8 @@ static xm_status_t read_choice(ap_shard_plan_t *plan, const ap_shard_network_t *
 
 /* Solves one network into a plan. */
 static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
-                              bool limited, double end, ap_shard_plan_t **plan)
+                              bool limited, double end, ap_shard_prices_t *prices,
+                              ap_shard_plan_t **plan)
 {
     ap_shard_network_t *network;
     ap_shard_plan_t *made;
@@ -310,7 +314,7 @@ static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_
     made->problem = problem;
     made->result.solver = options->solver;
     status = explain_failure(network, limited ? options->memory_limit : 0,
-                             solve_network(network, options, end, choice, &found));
+                             solve_network(network, options, end, prices, choice, &found));
     if (status == XM_OK) {
         status = read_choice(made, network, choice, &found);
     }
@@ -326,23 +330,61 @@ release:
     return status;
 }
 
+/* Leaves the cheaper of two plans, either of which may not be there, in *plan. */
+static void take_cheaper(ap_shard_plan_t **plan, ap_shard_plan_t **other)
+{
+    if (*plan == NULL ||
+        (*other != NULL && (*other)->result.objective < (*plan)->result.objective)) {
+        ap_shard_plan_t *less = *plan;
+
+        *plan = *other;
+        *other = less;
+    }
+    ap_shard_plan_destroy(*other);
+    *other = NULL;
+}
+
+/* A plan with like layers alike for a problem where they may differ; *plan may stay NULL. */
+static xm_status_t solve_alike(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
+                               double end, ap_shard_prices_t *prices, ap_shard_plan_t **plan)
+{
+    ap_shard_options_t tied = *options;
+    xm_status_t status;
+
+    tied.every_layer = false;
+    status = solve_once(problem, &tied, true, end, prices, plan);
+    if (status == XM_ERR_TIMEOUT || status == XM_ERR_NO_SOLUTION) {
+        return XM_OK;
+    }
+    if (status == XM_OK) { /* what is proved of it is so among such plans only */
+        ap_shard_result_t *result = &(*plan)->result;
+
+        result->bound = 0;
+        result->optimal = result->repeatable = false;
+        result->variables += result->alike;
+        result->alike = 0;
+    }
+    return status;
+}
+
 /*
  * First without the limit, which is easy: what is found may fit, and its bound holds anyway. Then
- * with it, in the time that is left.
+ * with it, in the time that is left. A large graph whose layers are free is first solved with like
+ * layers alike: a plan that holds for free layers too, and prices that are nearly right for them.
  */
 static xm_status_t solve_limited(const ap_shard_problem_t *problem,
                                  const ap_shard_options_t *options, double begin, double end,
                                  ap_shard_plan_t **plan)
 {
-    ap_shard_plan_t *unlimited = NULL, *limited = NULL;
+    ap_shard_plan_t *unlimited = NULL, *limited = NULL, *alike = NULL;
+    ap_shard_prices_t prices = {.moments = 0};
     double bound = 0;
     xm_status_t status = XM_OK;
 
     if (end - begin >= brief) {
         status = solve_once(problem, options, false, begin + unlimited_part * (end - begin),
-                            &unlimited);
+                            &prices, &unlimited);
     }
-
     if (status != XM_OK && status != XM_ERR_TIMEOUT) {
         return status;
     }
@@ -356,7 +398,16 @@ static xm_status_t solve_limited(const ap_shard_problem_t *problem,
             return XM_OK;
         }
     }
-    status = solve_once(problem, options, true, end, &limited);
+    if (options->every_layer && end - begin >= brief &&
+        ap_graph_ops(problem->params.graph) >= LAYERS_MATTER_LIMITED) {
+        status = solve_alike(problem, options, now() + alike_part * (end - now()), &prices, &alike);
+        if (status != XM_OK) {
+            ap_shard_plan_destroy(unlimited);
+            return status;
+        }
+    }
+    status = solve_once(problem, options, true, end, &prices, &limited);
+    take_cheaper(&unlimited, &alike);
     if (unlimited != NULL &&
         (status != XM_OK || limited->result.objective > unlimited->result.objective)) {
         bound = status == XM_OK ? fmax(bound, limited->result.bound) : bound;
@@ -378,6 +429,7 @@ xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_opt
 {
     ap_shard_options_t used = *options;
     double begin = now(), seconds = options->seconds > 0 ? options->seconds : QUICK_SECONDS;
+    ap_shard_prices_t prices = {.moments = 0};
     xm_status_t status;
 
     if (options->solver == AP_SHARD_DP && options->memory_limit > 0) {
@@ -387,9 +439,10 @@ xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_opt
     used.every_layer = options->every_layer ||
                        ap_graph_ops(problem->params.graph) <
                            (options->memory_limit > 0 ? LAYERS_MATTER_LIMITED : LAYERS_MATTER);
-    status = options->solver == AP_SHARD_CFN && options->memory_limit > 0
-                 ? solve_limited(problem, &used, begin, begin + seconds, plan)
-                 : solve_once(problem, &used, options->memory_limit > 0, begin + seconds, plan);
+    status =
+        options->solver == AP_SHARD_CFN && options->memory_limit > 0
+            ? solve_limited(problem, &used, begin, begin + seconds, plan)
+            : solve_once(problem, &used, options->memory_limit > 0, begin + seconds, &prices, plan);
     if (status == XM_OK) {
         (*plan)->result.seconds = now() - begin;
     }

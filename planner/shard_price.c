@@ -14,7 +14,8 @@ static const double first_part = 0.05, growth = 4;
 /* Where the next prices are: between those of the best bound (0) and those that the plans so far
  * speak for (1), which jump about. */
 static const double boldness = 0.7;
-/* The prices are the best ones when the plans so far let the bound rise by no more than this part. */
+/* The prices are the best ones when the plans so far let the bound rise by no more than this part.
+ */
 static const double settled = 1e-4;
 /* They are then raised by this part, and ever more, until a plan fits. */
 static const double first_raise = 0.03;
@@ -25,18 +26,11 @@ static const double priced_part = 0.75;
 /* What a tensor's memory costs at most: more than any plan, and far from what is forbidden. */
 static const double dearest = 1e14;
 
-/* A price per byte while an operator runs. */
-typedef struct moment {
-    int op;
-    double price, best; /* now, and of the best bound */
-    double ceiling;     /* that it does not rise above next */
-} moment_t;
-
 typedef struct pricing {
     const ap_shard_network_t *network;
     ap_cfn_t priced; /* the network without limit, with costs of its own */
     int moments;
-    moment_t moment[AP_CUT_PRICES];
+    ap_shard_moment_t moment[AP_SHARD_MOMENTS];
     ap_cut_model_t model; /* what the plans so far cost at other prices */
     int ops;
     bool *met;    /* per value: some plan has it */
@@ -105,19 +99,19 @@ static int find_moment(const pricing_t *p, int op)
 /* What a plan uses more than the limit at a moment. */
 static double excess_of(const pricing_t *p, int plan, int moment)
 {
-    return p->limit * ((double)p->curve[(size_t)plan * (size_t)p->ops +
-                                        (size_t)p->moment[moment].op] - 1.0);
+    return p->limit *
+           ((double)p->curve[(size_t)plan * (size_t)p->ops + (size_t)p->moment[moment].op] - 1.0);
 }
 
 static void add_moment(pricing_t *p, int op, double ceiling)
 {
     int m = p->moments;
 
-    if (m == AP_CUT_PRICES) {
+    if (m == AP_SHARD_MOMENTS || m == AP_CUT_PRICES) {
         return;
     }
     p->moments = p->model.prices = m + 1;
-    p->moment[m] = (moment_t){.op = op, .ceiling = ceiling};
+    p->moment[m] = (ap_shard_moment_t){.op = op, .ceiling = ceiling};
     for (int plan = 0; plan < p->model.planes; ++plan) {
         p->model.slope[plan][m] = excess_of(p, plan, m);
     }
@@ -146,7 +140,7 @@ static void add_plan(pricing_t *p, double cost)
 static void raise_ceilings(pricing_t *p)
 {
     for (int m = 0; m < p->moments; ++m) {
-        moment_t *of = &p->moment[m];
+        ap_shard_moment_t *of = &p->moment[m];
 
         if (of->price > of->ceiling / 2 && excess_of(p, p->model.planes - 1, m) > 0) {
             of->ceiling *= growth;
@@ -165,7 +159,7 @@ static bool move_prices(pricing_t *p, double bound)
     }
     most = ap_cut_model_maximise(&p->model, ceiling, price);
     for (int m = 0; m < p->moments; ++m) {
-        moment_t *of = &p->moment[m];
+        ap_shard_moment_t *of = &p->moment[m];
 
         free = free && price[m] < 0.99 * ceiling[m];
         price[m] = of->best + boldness * (price[m] - of->best);
@@ -220,17 +214,43 @@ static xm_status_t make_plan(pricing_t *p, const ap_shard_options_t *options, do
     return status;
 }
 
-static xm_status_t search(pricing_t *p, const ap_shard_options_t *options, double end, int *choice,
-                          ap_cfn_result_t *result, double *bound)
+/* Prices of another network, per unit of the model's cost. */
+static void take_prices(pricing_t *p, const ap_shard_prices_t *prices)
+{
+    for (int m = 0; m < prices->moments; ++m) {
+        ap_shard_moment_t *of = &p->moment[m];
+
+        *of = prices->moment[m];
+        of->best *= p->network->scale;
+        of->price = of->best;
+        of->ceiling *= p->network->scale;
+    }
+    p->moments = p->model.prices = prices->moments;
+}
+
+/* The prices of the best bound, the same way. */
+static void give_prices(const pricing_t *p, ap_shard_prices_t *prices)
+{
+    for (int m = 0; m < p->moments; ++m) {
+        prices->moment[m] = p->moment[m];
+        prices->moment[m].best /= p->network->scale;
+        prices->moment[m].ceiling /= p->network->scale;
+    }
+    prices->moments = p->moments;
+}
+
+/* Until `end`, or `last` while no plan fits. */
+static xm_status_t search(pricing_t *p, const ap_shard_options_t *options, double end, double last,
+                          int *choice, ap_cfn_result_t *result, double *bound)
 {
     const ap_cfn_t *cfn = p->network->cfn;
     bool any = false;
 
-    for (int round = 0; round < ROUNDS && now() < end; ++round) {
+    for (int round = 0; round < ROUNDS && now() < (any ? end : last); ++round) {
         ap_cfn_result_t found;
         double peak, cost;
         int op;
-        xm_status_t status = make_plan(p, options, fmax(0.001, (end - now()) / 3), &found, bound);
+        xm_status_t status = make_plan(p, options, fmax(0.001, (last - now()) / 3), &found, bound);
 
         if (status != XM_OK) {
             return any ? XM_OK : status;
@@ -268,8 +288,8 @@ static xm_status_t search(pricing_t *p, const ap_shard_options_t *options, doubl
  * The best plan within the limit that takes every choice as one of the plans so far did: they are
  * good ones for more and for less memory, and so is what they differ in.
  */
-static xm_status_t combine(pricing_t *p, const ap_shard_options_t *options, double seconds, bool any,
-                           int *choice, ap_cfn_result_t *result)
+static xm_status_t combine(pricing_t *p, const ap_shard_options_t *options, double seconds,
+                           bool any, int *choice, ap_cfn_result_t *result)
 {
     const ap_cfn_t *cfn = p->network->cfn;
     ap_cfn_options_t cfn_options = AP_CFN_OPTIONS_INIT;
@@ -295,8 +315,9 @@ static xm_status_t combine(pricing_t *p, const ap_shard_options_t *options, doub
 }
 
 xm_status_t ap_shard_price_solve(const ap_shard_network_t *network,
-                                 const ap_shard_options_t *options, double seconds, int *choice,
-                                 ap_cfn_result_t *result, double *bound)
+                                 const ap_shard_options_t *options, double seconds,
+                                 ap_shard_prices_t *prices, int *choice, ap_cfn_result_t *result,
+                                 double *bound)
 {
     const ap_cfn_t *cfn = network->cfn;
     int ops = ap_graph_ops(network->problem->params.graph);
@@ -308,6 +329,7 @@ xm_status_t ap_shard_price_solve(const ap_shard_network_t *network,
     double begin = now();
     xm_status_t status;
 
+    take_prices(&p, prices);
     p.priced.limited = false;
     p.priced.costs = malloc((cfn->node_at[cfn->nodes] + 1) * sizeof(int64_t));
     p.trial = malloc((cfn->nodes + 1) * sizeof(*p.trial));
@@ -317,11 +339,13 @@ xm_status_t ap_shard_price_solve(const ap_shard_network_t *network,
     status = p.priced.costs == NULL || p.trial == NULL || p.memory == NULL || p.met == NULL ||
                      p.curve == NULL
                  ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for prices")
-                 : search(&p, options, begin + priced_part * seconds, choice, result, bound);
+                 : search(&p, options, begin + priced_part * seconds, begin + seconds, choice,
+                          result, bound);
     if (p.model.planes > 0 && (status == XM_OK || status == XM_ERR_TIMEOUT)) {
         status = combine(&p, options, fmax(0.001, begin + seconds - now()), status == XM_OK, choice,
                          result);
     }
+    give_prices(&p, prices);
     if (status == XM_OK) {
         result->bound = *bound;
         result->optimal = result->repeatable = false;
