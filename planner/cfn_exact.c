@@ -444,7 +444,7 @@ double ap_cfn_exact_solve(ap_cfn_exact_t *self, const double *cost, const size_t
 /* The step's own marginals, and what is outside of the steps below it. */
 static void go_back(ap_cfn_exact_t *self, const step_t *step, const double *cost, double *marginal)
 {
-    const term_t *term = &self->term[step->first_term];
+    const term_t *term = step->terms > 0 ? &self->term[step->first_term] : NULL;
     int index[SCOPE] = {0}, size = size_of(self, step->variable);
     double *sum = self->sum;
 

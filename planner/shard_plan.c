@@ -19,11 +19,13 @@ enum { QUICK_SECONDS = 1, PATIENT_SECONDS = 60 };
 /* The part of the time in which a plan is sought without the limit. */
 static const double unlimited_part = 0.3;
 /* The part of the rest for like layers alike, where they may differ. */
-static const double alike_part = 0.25;
+static const double alike_part = 0.35;
 /* The part of the rest in which plans are made by prices on memory. */
 static const double priced_part = 0.6;
 /* Where there is less time, it all goes to a plan within the limit. */
 static const double brief = 0.5;
+/* The part of its time after which the solver is to return. */
+static const double returning = 0.96;
 /* A plan this near to its bound, relatively, counts as proved. */
 static const double proved = 1e-6;
 
@@ -139,10 +141,11 @@ static double find_peak(const ap_shard_memory_t *memory, int ops, int *op)
     return peak;
 }
 
-/* Time until `end`; some where it was not given but has passed. */
+/* Time until `end`, less what the solver may take to return; some where it was not given but has
+ * passed. */
 static double left(const ap_shard_options_t *options, double end)
 {
-    return fmax(end - now(), options->seconds > 0 ? 0.001 : 0.1 * QUICK_SECONDS);
+    return fmax(returning * (end - now()), options->seconds > 0 ? 0.001 : 0.1 * QUICK_SECONDS);
 }
 
 /* By the network's own solver, for a part of the time after plans were looked for by prices if

@@ -8,6 +8,7 @@
 #include "planner/cut_model.h"
 
 enum { ROUNDS = AP_CUT_PLANES };
+_Static_assert((int)AP_SHARD_MOMENTS <= (int)AP_CUT_PRICES, "the model has a price per moment");
 
 /* First price, as a part of what would make the limit cost as much as the plan; its growth. */
 static const double first_part = 0.05, growth = 4;
@@ -107,7 +108,7 @@ static void add_moment(pricing_t *p, int op, double ceiling)
 {
     int m = p->moments;
 
-    if (m == AP_SHARD_MOMENTS || m == AP_CUT_PRICES) {
+    if (m == AP_SHARD_MOMENTS) {
         return;
     }
     p->moments = p->model.prices = m + 1;
