@@ -6,7 +6,7 @@
 #include "planner/cut_model.h"
 #include "tests/xm_test.h"
 
-enum { MODELS = 1000, GRID = 24 };
+enum { MODELS = 500, GRID = 9 };
 
 static uint64_t state = 1;
 
