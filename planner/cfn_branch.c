@@ -10,7 +10,7 @@ enum { ROUNDS_ROOT = 400, ROUNDS_NODE = 30 };
 
 typedef struct search {
     ap_cfn_tree_t tree;
-    int64_t *nodes;
+    int64_t most, *nodes;
 } search_t;
 
 /* The variable to branch on: with the largest margin behind its cheapest value, so that the other
@@ -68,7 +68,12 @@ static xm_status_t explore(search_t *search, ap_cfn_node_t *node, double inherit
         return XM_OK;
     }
     bound = node->dual->best > inherited ? node->dual->best : inherited;
-    if (ap_cfn_shared_is_over(search->tree.shared)) {
+    if (node->depth == 0) {
+        double goal = ap_cfn_tree_goal(&search->tree);
+
+        ap_cfn_shared_raise(search->tree.shared, bound < goal ? bound : goal);
+    }
+    if (ap_cfn_shared_is_over(search->tree.shared) || *search->nodes >= search->most) {
         *open = bound < *open ? bound : *open;
         return XM_OK;
     }
@@ -106,9 +111,10 @@ static xm_status_t explore(search_t *search, ap_cfn_node_t *node, double inherit
     }
 }
 
-xm_status_t ap_cfn_branch(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, int64_t *nodes)
+xm_status_t ap_cfn_branch(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, int64_t most,
+                          int64_t *nodes)
 {
-    search_t search = {.nodes = nodes};
+    search_t search = {.most = *nodes + most, .nodes = nodes};
     ap_cfn_node_t node;
     double open = HUGE_VAL, cost;
     xm_status_t status = ap_cfn_tree_create(root, shared, &search.tree, &node);

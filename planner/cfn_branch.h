@@ -12,10 +12,13 @@
 #include "planner/cfn_dual.h"
 #include "planner/cfn_shared.h"
 
+#define AP_CFN_BRANCH_ALL (INT64_MAX / 2) /* as many nodes as it takes */
+
 /*
- * Searches until done or ap_cfn_shared_is_over(), and raises the shared bound by what was proved.
- * *nodes counts what was visited.
+ * Searches until done, ap_cfn_shared_is_over() or `most` nodes, and raises the shared bound by what
+ * was proved. *nodes counts what was visited.
  */
-xm_status_t ap_cfn_branch(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, int64_t *nodes);
+xm_status_t ap_cfn_branch(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, int64_t most,
+                          int64_t *nodes);
 
 #endif

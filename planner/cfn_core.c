@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Everything a core points to, in one allocation each. */
 typedef struct storage {
@@ -113,6 +114,33 @@ ap_cfn_core_t *ap_cfn_core_finish(ap_cfn_core_maker_t *maker)
         }
     }
     return core;
+}
+
+double *ap_cfn_core_capacity(ap_cfn_core_t *core)
+{
+    return ((storage_t *)core->storage)->capacity;
+}
+
+bool ap_cfn_core_fits(const ap_cfn_core_t *core, const int *value, double *load)
+{
+    double sum = 0.0;
+
+    memset(load, 0, ((size_t)core->times + 1) * sizeof(*load));
+    for (int v = 0; v < core->variables; ++v) { /* changes first, then their sums */
+        for (int k = 0; k < core->variable[v].segments; ++k) {
+            const ap_cfn_segment_t *segment = &core->variable[v].segment[k];
+
+            load[segment->from] += segment->usage[value[v]];
+            load[segment->to] -= segment->usage[value[v]];
+        }
+    }
+    for (int t = 0; t < core->times; ++t) {
+        sum += load[t];
+        if (sum > core->capacity[t]) {
+            return false;
+        }
+    }
+    return true;
 }
 
 double ap_cfn_core_cost(const ap_cfn_core_t *core, const int *value)

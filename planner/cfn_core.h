@@ -65,6 +65,9 @@ double *ap_cfn_core_add_segment(ap_cfn_core_maker_t *maker, int from, int to);
 double *ap_cfn_core_add_link(ap_cfn_core_maker_t *maker, int a, int b);
 ap_cfn_core_t *ap_cfn_core_finish(ap_cfn_core_maker_t *maker);
 
+/* The capacities of a core that nobody else looks at yet. */
+double *ap_cfn_core_capacity(ap_cfn_core_t *core);
+
 /* The other end of a link, and the cell of its table for values of that end and of `variable`. */
 static inline int ap_cfn_other(const ap_cfn_link_t *link, int variable)
 {
@@ -90,6 +93,9 @@ static inline void ap_cfn_core_load(const ap_cfn_core_t *core, int variable, int
         }
     }
 }
+
+/* Whether an assignment uses no more than the capacities; `load` (times + 1) is scratch. */
+bool ap_cfn_core_fits(const ap_cfn_core_t *core, const int *value, double *load);
 
 /* Sum over all times of what exceeds the capacity. */
 double ap_cfn_core_excess(const ap_cfn_core_t *core, const double *load);

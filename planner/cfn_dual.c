@@ -70,6 +70,26 @@ xm_status_t ap_cfn_dual_create(const ap_cfn_core_t *core, ap_cfn_dual_t **dual)
     return XM_OK;
 }
 
+xm_status_t ap_cfn_dual_eliminate(ap_cfn_dual_t *self, double work)
+{
+    const ap_cfn_core_t *core = self->core;
+    xm_status_t status = ap_cfn_exact_create(core, work, &self->exact);
+
+    if (self->exact != NULL) {
+        size_t values = 0;
+
+        for (int v = 0; v < core->variables; ++v) {
+            values += (size_t)core->variable[v].size;
+        }
+        self->marginal = malloc((values + 1) * sizeof(double));
+        if (self->marginal == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bound of %d variables",
+                                core->variables);
+        }
+    }
+    return status;
+}
+
 void ap_cfn_dual_prices_changed(ap_cfn_dual_t *self)
 {
     const ap_cfn_core_t *core = self->core;
@@ -231,6 +251,11 @@ double ap_cfn_dual_sweep(ap_cfn_dual_t *self)
 {
     double bound = offset(self);
 
+    if (self->exact != NULL) {
+        bound += ap_cfn_exact_solve(self->exact, self->priced, self->at, self->choice);
+        note_bound(self, bound);
+        return bound;
+    }
     for (int v = 0; v < self->core->variables; ++v) {
         (void)visit(self, v, 1);
     }
@@ -241,11 +266,45 @@ double ap_cfn_dual_sweep(ap_cfn_dual_t *self)
     return bound;
 }
 
+/* The same by elimination. */
+static int fix_exactly(ap_cfn_dual_t *self, double upper, bool *keep)
+{
+    const ap_cfn_core_t *core = self->core;
+    double start = offset(self), bound = ap_cfn_dual_sweep(self);
+    int dropped = 0;
+
+    if (!(bound < HUGE_VAL)) {
+        return 0; /* nothing is allowed: the bound says so */
+    }
+    ap_cfn_exact_marginals(self->exact, self->priced, self->at, self->marginal);
+    for (int v = 0; v < core->variables; ++v) {
+        const double *marginal = self->marginal + self->at[v];
+        double second = HUGE_VAL;
+
+        for (int x = 0; x < core->variable[v].size; ++x) {
+            bool *kept = &keep[self->at[v] + (size_t)x];
+
+            if (x != self->choice[v]) {
+                second = marginal[x] < second ? marginal[x] : second;
+            }
+            if (*kept && start + marginal[x] >= upper && bound < upper) {
+                *kept = false;
+                ++dropped;
+            }
+        }
+        self->margin[v] = second - marginal[self->choice[v]];
+    }
+    return dropped;
+}
+
 int ap_cfn_dual_fix(ap_cfn_dual_t *self, double upper, bool *keep)
 {
     double before = offset(self), bound = before;
     int dropped = 0;
 
+    if (self->exact != NULL) {
+        return fix_exactly(self, upper, keep);
+    }
     for (int v = 0; v < self->core->variables; ++v) {
         before += visit(self, v, 1);
     }
@@ -285,6 +344,11 @@ static void find_load(ap_cfn_dual_t *self)
         sum += self->load[t];
         self->load[t] = sum;
     }
+}
+
+bool ap_cfn_dual_choice_fits(ap_cfn_dual_t *self)
+{
+    return ap_cfn_core_fits(self->core, self->choice, self->load);
 }
 
 void ap_cfn_dual_move_prices(ap_cfn_dual_t *self, double upper)
@@ -330,6 +394,10 @@ void ap_cfn_dual_decode(const ap_cfn_dual_t *self, int *value)
 {
     const ap_cfn_core_t *core = self->core;
 
+    if (self->exact != NULL) {
+        memcpy(value, self->choice, (size_t)core->variables * sizeof(*value));
+        return;
+    }
     for (int v = 0; v < core->variables; ++v) {
         const ap_cfn_variable_t *variable = &core->variable[v];
         double *cost = self->scratch;
@@ -373,5 +441,7 @@ void ap_cfn_dual_destroy(ap_cfn_dual_t *dual)
     free(dual->load);
     free(dual->sums);
     free(dual->scratch);
+    free(dual->marginal);
+    ap_cfn_exact_destroy(dual->exact);
     free(dual);
 }

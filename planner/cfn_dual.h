@@ -9,6 +9,9 @@
  * by themselves; prices follow averaged subgradients (Barahona and Anbil, "The volume algorithm",
  * 2000), of those times only that are exceeded next to no worse one, or have a price already.
  *
+ * Where the core's variables can be eliminated (cfn_exact.h), a sweep does that instead: the bound
+ * is then the best one at the prices, and `choice` an assignment that costs it.
+ *
  * Every state is a valid bound, whatever the prices and messages.
  */
 #ifndef AP_PLANNER_CFN_DUAL_H
@@ -17,6 +20,7 @@
 #include <stdint.h>
 
 #include "planner/cfn_core.h"
+#include "planner/cfn_exact.h"
 
 typedef struct ap_cfn_dual {
     const ap_cfn_core_t *core;
@@ -29,14 +33,19 @@ typedef struct ap_cfn_dual {
     double *margin;        /* per variable: how much more its second cheapest cost then */
     double *slope;         /* per time: load less capacity, averaged */
     double *load, *sums, *scratch, *best_price;
-    double bound;   /* of the last sweep, with the constant */
-    double best;    /* largest bound so far */
-    double factor;  /* of the steps' length */
-    int since_best; /* steps without a better bound */
+    ap_cfn_exact_t *exact; /* NULL: messages are passed */
+    double *marginal;      /* of all values, for `exact` */
+    double bound;          /* of the last sweep, with the constant */
+    double best;           /* largest bound so far */
+    double factor;         /* of the steps' length */
+    int since_best;        /* steps without a better bound */
     int64_t steps;
 } ap_cfn_dual_t;
 
 xm_status_t ap_cfn_dual_create(const ap_cfn_core_t *core, ap_cfn_dual_t **dual);
+
+/* Takes to elimination, if a pass looks at no more than `work` cells; otherwise nothing changes. */
+xm_status_t ap_cfn_dual_eliminate(ap_cfn_dual_t *dual, double work);
 
 /* Passes over all variables and back; returns the new bound. */
 double ap_cfn_dual_sweep(ap_cfn_dual_t *dual);
@@ -47,6 +56,9 @@ void ap_cfn_dual_move_prices(ap_cfn_dual_t *dual, double upper);
 
 /* To be called after `price` was written to. */
 void ap_cfn_dual_prices_changed(ap_cfn_dual_t *dual);
+
+/* Whether `choice` uses no more than the capacities. */
+bool ap_cfn_dual_choice_fits(ap_cfn_dual_t *dual);
 
 /* An assignment that the messages suggest: each variable in turn takes its best value given the
  * earlier ones. May be forbidden, may not fit. */

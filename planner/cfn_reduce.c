@@ -293,7 +293,7 @@ static void free_graph(ap_cfn_reduction_t *self)
     self->work = NULL;
 }
 
-xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, ap_cfn_reduction_t **reduction)
+xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, ap_cfn_reduction_t **reduction)
 {
     ap_cfn_reduction_t *self = calloc(1, sizeof(*self));
     xm_status_t status;
@@ -302,6 +302,7 @@ xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, ap_cfn_reduction_t **reduction)
         return no_memory(cfn);
     }
     self->cfn = cfn;
+    self->deadline = deadline;
     status = make_nodes(self);
     if (status == XM_OK) {
         status = make_edges(self);
@@ -360,6 +361,19 @@ void ap_cfn_restore(const ap_cfn_reduction_t *reduction, const int *value, int *
         strategy[step->node] = step->value[at];
     }
     memcpy(choice, strategy, reduction->cfn->nodes * sizeof(*choice));
+}
+
+void ap_cfn_adopt(const ap_cfn_reduction_t *reduction, const int *choice, int *value)
+{
+    for (int v = 0; v < reduction->core->variables; ++v) {
+        int root = reduction->root[v];
+        const ap_reduce_node_t *node = &reduction->node[root];
+
+        value[v] = 0; /* also of nodes made of edges, which the search puts right */
+        for (int x = 0; x < node->size && (size_t)root < reduction->cfn->nodes; ++x) {
+            value[v] = node->origin[x] == choice[root] ? x : value[v];
+        }
+    }
 }
 
 void ap_cfn_reduction_destroy(ap_cfn_reduction_t *reduction)

@@ -23,13 +23,18 @@
 typedef struct ap_cfn_reduction ap_cfn_reduction_t;
 
 /* XM_ERR_NO_SOLUTION when no choice of finite cost exists, or none can fit into memory; the
- * sentence says which node has nothing left. The problem is borrowed. */
-xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, ap_cfn_reduction_t **reduction);
+ * sentence says which node has nothing left. The problem is borrowed. After `deadline` (monotonic
+ * nanoseconds) only what must be done is; the core is larger then. */
+xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, ap_cfn_reduction_t **reduction);
 
 const ap_cfn_core_t *ap_cfn_reduction_core(const ap_cfn_reduction_t *reduction);
 
 /* The strategies of all nodes, given the values of the core's variables. */
 void ap_cfn_restore(const ap_cfn_reduction_t *reduction, const int *value, int *choice);
+
+/* The core's values in a choice of strategies. A strategy that is not there any more is replaced by
+ * another one. */
+void ap_cfn_adopt(const ap_cfn_reduction_t *reduction, const int *choice, int *value);
 
 void ap_cfn_reduction_destroy(ap_cfn_reduction_t *reduction);
 

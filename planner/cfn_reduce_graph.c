@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "planner/cfn_reduce_private.h"
+#include "planner/cfn_shared.h"
 
 static xm_status_t no_memory(void)
 {
@@ -354,7 +355,7 @@ xm_status_t ap_reduce_propagate(ap_cfn_reduction_t *self)
     if (keep == NULL || f == NULL) {
         status = no_memory();
     }
-    while (status == XM_OK && self->work_count > 0) {
+    while (status == XM_OK && self->work_count > 0 && ap_cfn_now() < self->deadline) {
         int edge = self->work[--self->work_count];
 
         self->edge[edge].queued = false;

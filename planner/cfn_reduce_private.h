@@ -44,7 +44,8 @@ typedef struct ap_reduce_step {
 
 struct ap_cfn_reduction {
     const ap_cfn_t *cfn;
-    int nodes; /* those of the problem, then one per edge of three nodes */
+    int64_t deadline; /* for what need not be done */
+    int nodes;        /* those of the problem, then one per edge of three nodes */
     int *strategies;
     ap_reduce_node_t *node;
     int edges, edge_capacity;

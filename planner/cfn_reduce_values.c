@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "planner/cfn_reduce_private.h"
+#include "planner/cfn_shared.h"
 
 /* Comparing all pairs of values of larger nodes takes longer than it saves. */
 enum { DOMINANCE_SIZE = 256 };
@@ -156,9 +157,9 @@ xm_status_t ap_reduce_values(ap_cfn_reduction_t *self)
     xm_status_t status = XM_OK;
     bool changed = true;
 
-    while (status == XM_OK && changed) {
+    while (status == XM_OK && changed && ap_cfn_now() < self->deadline) {
         changed = false;
-        for (int n = 0; status == XM_OK && n < self->nodes; ++n) {
+        for (int n = 0; status == XM_OK && n < self->nodes && ap_cfn_now() < self->deadline; ++n) {
             if (self->node[n].gone) {
                 continue;
             }

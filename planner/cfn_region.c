@@ -189,7 +189,7 @@ static bool search(ap_cfn_region_t *self, const ap_cfn_state_t *state,
     bool found = false;
     int stale = 0;
 
-    for (int step = 0; step < params->steps; ++step) {
+    for (int step = 0; step < params->steps && !ap_cfn_shared_is_over(params->shared); ++step) {
         double bound, new_excess, new_cost;
 
         ap_region_price(self);

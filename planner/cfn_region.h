@@ -11,6 +11,7 @@
 
 #include <stdint.h>
 
+#include "planner/cfn_shared.h"
 #include "planner/cfn_state.h"
 
 typedef struct ap_cfn_region ap_cfn_region_t;
@@ -27,6 +28,7 @@ typedef struct ap_cfn_region_params {
     double worth;             /* usage costs so much of its price, even where there is room */
     double noise;             /* most that a value's cost is raised by, at random */
     uint64_t *random;         /* state of the generator of the noise */
+    ap_cfn_shared_t *shared;  /* when it is over, what was found until then counts */
 } ap_cfn_region_params_t;
 
 /*

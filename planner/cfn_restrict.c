@@ -262,6 +262,13 @@ xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap
         goto done;
     }
     copy_dual(&r, *restricted);
+    if (dual->exact != NULL) {
+        status = ap_cfn_dual_eliminate(*restricted, 2.0 * ap_cfn_exact_work(dual->exact));
+        if (status != XM_OK) {
+            ap_cfn_dual_destroy(*restricted);
+            ap_cfn_core_destroy(*core);
+        }
+    }
 done:
     free(r.capacity);
     free(r.time);

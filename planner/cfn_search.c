@@ -221,7 +221,8 @@ static double heat(const ap_cfn_search_t *self, int64_t now)
 static xm_status_t step(ap_cfn_search_t *self)
 {
     static const double factors[] = {1.0, 1.0, 1.0, 0.9, 1.1, 0.5, 2.0};
-    ap_cfn_region_params_t params = {.price_sums = self->sums, .steps = STEPS, .cells = CELLS};
+    ap_cfn_region_params_t params = {
+        .price_sums = self->sums, .steps = STEPS, .cells = CELLS, .shared = self->shared};
     int arm = choose_arm(self);
     double cost = self->state.cost;
     int64_t begin = ap_cfn_now();
@@ -250,12 +251,14 @@ static xm_status_t step(ap_cfn_search_t *self)
     return status;
 }
 
-/* The length of a cycle: short at first, so that a short search has several. */
+/* The length of a cycle: short at first and near the end, so that a short search has several. */
 static int64_t span(const ap_cfn_search_t *self)
 {
-    int64_t length = CYCLE_LEAST + (ap_cfn_now() - self->created) / 10;
+    int64_t now = ap_cfn_now(), length = CYCLE_LEAST + (now - self->created) / 10;
+    int64_t part = (self->shared->deadline - now) / 2;
 
-    return length < CYCLE_MOST ? length : CYCLE_MOST;
+    length = length < CYCLE_MOST ? length : CYCLE_MOST;
+    return length < part ? length : part;
 }
 
 static void begin_cycle(ap_cfn_search_t *self, double worth, double noise)
@@ -316,7 +319,7 @@ static xm_status_t maybe_start(ap_cfn_search_t *self)
     (void)pthread_mutex_unlock(&self->shared->mutex);
     gap = fmin(cost - bound, plausible_gap * fabs(bound));
     if (!self->started || bound - self->bound > restart * gap) {
-        return start(self, false);
+        return start(self, !self->started && self->shared->warm);
     }
     if (!(cost < HUGE_VAL) || ap_cfn_now() - self->improved <= span(self) / 2) {
         return XM_OK;
@@ -344,7 +347,9 @@ xm_status_t ap_cfn_search_run(ap_cfn_search_t *self, int64_t until)
     while (status == XM_OK && !ap_cfn_shared_is_over(self->shared) && ap_cfn_now() < until) {
         (void)ap_cfn_shared_prices(self->shared, self->sums, &self->seen);
         status = maybe_start(self);
-        for (int k = 0; status == XM_OK && k < 16 && ap_cfn_now() < until; ++k) {
+        for (int k = 0; status == XM_OK && k < 16 && ap_cfn_now() < until &&
+                        !ap_cfn_shared_is_over(self->shared);
+             ++k) {
             status = step(self);
         }
     }

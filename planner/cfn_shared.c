@@ -38,10 +38,12 @@ xm_status_t ap_cfn_shared_create(const ap_cfn_core_t *core, int64_t deadline,
     return XM_OK;
 }
 
-/* Whether no solution can be cheaper; costs are integers. Called with the mutex held. */
+/* Whether no solution can be cheaper, or there is none; costs are integers. Called with the mutex
+ * held. */
 static bool is_proved(const ap_cfn_shared_t *shared)
 {
-    return shared->bound > shared->cost - 1.0 + ap_cfn_rounding(shared->cost);
+    return !(shared->bound < HUGE_VAL) ||
+           shared->bound > shared->cost - 1.0 + ap_cfn_rounding(shared->cost);
 }
 
 bool ap_cfn_shared_is_over(ap_cfn_shared_t *shared)
@@ -50,6 +52,16 @@ bool ap_cfn_shared_is_over(ap_cfn_shared_t *shared)
         atomic_store(&shared->stop, true);
     }
     return atomic_load(&shared->stop);
+}
+
+bool ap_cfn_shared_is_proved(ap_cfn_shared_t *shared)
+{
+    bool proved;
+
+    (void)pthread_mutex_lock(&shared->mutex);
+    proved = is_proved(shared);
+    (void)pthread_mutex_unlock(&shared->mutex);
+    return proved;
 }
 
 double ap_cfn_shared_cost(ap_cfn_shared_t *shared)

@@ -18,6 +18,7 @@ typedef struct ap_cfn_shared {
     double cost;      /* of `best`; HUGE_VAL: none yet */
     double bound;     /* on every solution's cost */
     int *start;       /* an assignment to search from, whatever it is worth */
+    bool warm;        /* `best` was there at the beginning: searches begin with it */
     double *sums;     /* per time: prices of the times before it */
     int prices;       /* counts their changes; 0: there are none yet */
     int64_t deadline; /* monotonic nanoseconds */
@@ -32,6 +33,9 @@ int64_t ap_cfn_now(void); /* monotonic nanoseconds */
 /* True when the time is up, or the best solution's cost has been proved least. */
 bool ap_cfn_shared_is_over(ap_cfn_shared_t *shared);
 
+/* Whether the best solution's cost has been proved least, or that there is none. */
+bool ap_cfn_shared_is_proved(ap_cfn_shared_t *shared);
+
 double ap_cfn_shared_cost(ap_cfn_shared_t *shared);
 
 /* Takes a solution that is cheaper than the best, or copies the best (if there is one and it is
@@ -45,7 +49,8 @@ void ap_cfn_shared_publish(ap_cfn_shared_t *shared, const double *price, const i
 /* Copies published prices' sums to `sums` (times + 1) when they changed since *seen. */
 bool ap_cfn_shared_prices(ap_cfn_shared_t *shared, double *sums, int *seen);
 
-/* Raises the bound. Stops everything when that proves the best solution optimal. */
+/* Raises the bound; HUGE_VAL: there is no solution. Stops everything when nothing better is left.
+ */
 void ap_cfn_shared_raise(ap_cfn_shared_t *shared, double bound);
 
 /* How much a bound may be off by rounding. */

@@ -12,22 +12,36 @@
 #include "planner/cfn_reduce.h"
 #include "planner/cfn_search.h"
 
-enum { THREADS_MAX = 64, PUBLISH_EVERY = 10, CONVERGED_STEPS = 150 };
+enum { THREADS_MAX = 64, PUBLISH_EVERY = 10 };
 
-/* The dual has converged when this part of the gap was not closed in the last CONVERGED_STEPS. */
+/* The dual has converged when this part of the gap was not closed in the last so many steps. */
 static const double worthwhile = 0.01;
+enum { CONVERGED_STEPS = 150, CONVERGED_EXACT = 40 };
+/* Cells of a pass of elimination, at most: it takes some hundredths of a second. */
+static const double elimination_cells = 1e7;
+enum { SCALINGS = 12, SWEEPS_OF_NODE = 30 };
+/* What may go into finding the same optimum again: cells looked at, and nodes of branch and bound.
+ */
+static const double settling_cells = 4e9, settling_nodes = 2000;
+/* The part of the time that goes to what of the presolve need not be done, at most. */
+static const double presolve_part = 0.4;
 /* Branch and bound is tried when the gap is at most this part of the cost. */
 static const double provable = 0.03;
 enum { PROVABLE_VARIABLES = 1500, DIVES = 4 };
 /* Nanoseconds of a search after a dive: at most, and per variable. */
 #define SEARCH_TIME      INT64_C(200000000)
 #define SEARCH_TIME_EACH INT64_C(400000)
+/* A search for a first solution: so many nanoseconds, and this part of the time until now. */
+#define FIRST_TIME INT64_C(1000000)
+enum { FIRST_PART = 4 };
 
 typedef struct solve {
     ap_cfn_shared_t shared;
+    const ap_cfn_t *cfn;
     const ap_cfn_options_t *options;
     int64_t begin;
     int64_t nodes; /* written by the bounding thread */
+    bool settled;  /* the solution depends on the problem alone */
     atomic_int failed;
     char sentence[256];
     pthread_t thread[THREADS_MAX];
@@ -54,32 +68,108 @@ static void note_failure(solve_t *solve, xm_status_t status)
 }
 
 /* What the dual aims at: the best solution, or a guess above the bound. */
-static double aim(solve_t *solve, double bound)
+static double aim(ap_cfn_shared_t *shared, double bound)
 {
-    double cost = ap_cfn_shared_cost(&solve->shared), guess = bound + 0.05 * fabs(bound) + 1.0;
+    double cost = ap_cfn_shared_cost(shared), guess = bound + 0.05 * fabs(bound) + 1.0;
 
     return cost < guess ? cost : guess;
 }
 
-static void raise_bound(solve_t *solve, ap_cfn_dual_t *dual, int *value)
+/* Offers an assignment if it is a solution. */
+static void try(solve_t *solve, ap_cfn_shared_t *shared, const int *value, double *load)
 {
-    double before = -HUGE_VAL;
+    const ap_cfn_core_t *core = solve->shared.core;
 
-    for (int step = 0; !ap_cfn_shared_is_over(&solve->shared); ++step) {
-        (void)ap_cfn_dual_sweep(dual);
-        ap_cfn_shared_raise(&solve->shared, dual->best);
-        if (step % PUBLISH_EVERY == 0) {
-            ap_cfn_dual_decode(dual, value);
-            ap_cfn_shared_publish(&solve->shared, dual->best_price, value);
+    if (ap_cfn_core_fits(core, value, load)) {
+        double cost = core->constant + ap_cfn_core_cost(core, value);
+
+        if (cost < HUGE_VAL) {
+            (void)ap_cfn_shared_offer(shared, value, cost);
         }
-        if (step % CONVERGED_STEPS == CONVERGED_STEPS - 1) {
-            if (dual->best - before < worthwhile * (aim(solve, dual->best) - dual->best)) {
+    }
+}
+
+/*
+ * Raises the bound until that is no longer worth its time. As long as there is no solution, a part
+ * of the time goes to a search for one; `search` is NULL where none is wanted.
+ */
+static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_dual_t *dual,
+                               ap_cfn_search_t *search)
+{
+    size_t variables = (size_t)dual->core->variables + 1, times = (size_t)dual->core->times + 1;
+    int every = dual->exact != NULL ? 1 : PUBLISH_EVERY;
+    int look = dual->exact != NULL ? CONVERGED_EXACT : CONVERGED_STEPS;
+    int *value = malloc(variables * sizeof(*value));
+    double *load = malloc(times * sizeof(*load)), before = -HUGE_VAL;
+    int64_t begin = ap_cfn_now();
+    xm_status_t status = value == NULL || load == NULL
+                             ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution")
+                             : XM_OK;
+
+    for (int step = 0; status == XM_OK && !ap_cfn_shared_is_over(shared); ++step) {
+        (void)ap_cfn_dual_sweep(dual);
+        ap_cfn_shared_raise(shared, dual->best);
+        if (step % every == 0) {
+            ap_cfn_dual_decode(dual, value);
+            ap_cfn_shared_publish(shared, dual->best_price, value);
+            try(solve, shared, value, load);
+        }
+        if (search != NULL && step % PUBLISH_EVERY == 0 &&
+            !(ap_cfn_shared_cost(shared) < HUGE_VAL)) {
+            int64_t now = ap_cfn_now();
+
+            status = ap_cfn_search_run(search, now + (now - begin) / FIRST_PART + FIRST_TIME);
+        }
+        if (step % look == look - 1) {
+            if (dual->best - before < worthwhile * (aim(shared, dual->best) - dual->best)) {
                 break;
             }
             before = dual->best;
         }
-        ap_cfn_dual_move_prices(dual, aim(solve, dual->best));
+        ap_cfn_dual_move_prices(dual, aim(shared, dual->best));
     }
+    if (status == XM_OK) {
+        memcpy(dual->price, dual->best_price, (times - 1) * sizeof(double));
+        ap_cfn_dual_prices_changed(dual);
+    }
+    free(value);
+    free(load);
+    return status;
+}
+
+/*
+ * Where every step finds the best assignment at its prices: at multiples of the best prices, raised
+ * until it fits and narrowed down then. The prices are as before afterwards.
+ */
+static xm_status_t scale_prices(solve_t *solve, ap_cfn_dual_t *dual)
+{
+    size_t times = (size_t)dual->core->times + 1;
+    double *base = malloc(2 * times * sizeof(*base)), low = 1.0, high = HUGE_VAL;
+
+    if (base == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for prices");
+    }
+    memcpy(base, dual->price, (times - 1) * sizeof(double));
+    for (int k = 0; k < SCALINGS && !ap_cfn_shared_is_over(&solve->shared); ++k) {
+        double factor = high < HUGE_VAL ? sqrt(low * high) : 1.0 + 4.0 * (low - 0.99);
+
+        for (size_t t = 0; t + 1 < times; ++t) {
+            dual->price[t] = factor * base[t];
+        }
+        ap_cfn_dual_prices_changed(dual);
+        (void)ap_cfn_dual_sweep(dual);
+        ap_cfn_shared_raise(&solve->shared, dual->best);
+        try(solve, &solve->shared, dual->choice, base + times);
+        if (ap_cfn_dual_choice_fits(dual)) {
+            high = factor;
+        } else {
+            low = factor;
+        }
+    }
+    memcpy(dual->price, base, (times - 1) * sizeof(double));
+    ap_cfn_dual_prices_changed(dual);
+    free(base);
+    return XM_OK;
 }
 
 /*
@@ -104,8 +194,28 @@ static xm_status_t dive_and_prove(solve_t *solve, const ap_cfn_dual_t *dual,
         cost = ap_cfn_shared_cost(shared);
         if (status == XM_OK && dual->core->variables <= PROVABLE_VARIABLES &&
             (cost - dual->best <= provable * fabs(cost) || dive + 1 >= DIVES)) {
-            return ap_cfn_branch(dual, shared, &solve->nodes);
+            return ap_cfn_branch(dual, shared, AP_CFN_BRANCH_ALL, &solve->nodes);
         }
+    }
+    return status;
+}
+
+/* A dual whose bound has been raised. */
+static xm_status_t make_dual(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_search_t *search,
+                             ap_cfn_dual_t **dual)
+{
+    xm_status_t status = ap_cfn_dual_create(solve->shared.core, dual);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    status = ap_cfn_dual_eliminate(*dual, solve->options->cells > 0 ? (double)solve->options->cells
+                                                                    : elimination_cells);
+    if (status == XM_OK) {
+        status = raise_bound(solve, shared, *dual, search);
+    }
+    if (status != XM_OK) {
+        ap_cfn_dual_destroy(*dual);
     }
     return status;
 }
@@ -113,21 +223,61 @@ static xm_status_t dive_and_prove(solve_t *solve, const ap_cfn_dual_t *dual,
 static xm_status_t bound_and_prove(solve_t *solve, ap_cfn_search_t *search)
 {
     ap_cfn_dual_t *dual;
-    int *value = malloc(((size_t)solve->shared.core->variables + 1) * sizeof(*value));
-    xm_status_t status;
+    xm_status_t status = make_dual(solve, &solve->shared, search, &dual);
 
-    if (value == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution");
-    }
-    status = ap_cfn_dual_create(solve->shared.core, &dual);
     if (status == XM_OK) {
-        raise_bound(solve, dual, value);
-        memcpy(dual->price, dual->best_price, (size_t)dual->core->times * sizeof(double));
-        ap_cfn_dual_prices_changed(dual);
-        status = dive_and_prove(solve, dual, search);
+        status = dual->exact != NULL ? scale_prices(solve, dual) : XM_OK;
+        if (status == XM_OK) {
+            status = dive_and_prove(solve, dual, search);
+        }
         ap_cfn_dual_destroy(dual);
     }
-    free(value);
+    return status;
+}
+
+/* Nodes of branch and bound that look at so many cells as may be. */
+static int64_t nodes_to_settle(const ap_cfn_dual_t *dual)
+{
+    double cells = 1.0;
+
+    for (int k = 0; k < dual->core->links; ++k) {
+        const ap_cfn_link_t *link = &dual->core->link[k];
+
+        cells += (double)dual->core->variable[link->a].size * dual->core->variable[link->b].size;
+    }
+    cells = dual->exact != NULL ? ap_cfn_exact_work(dual->exact) : cells;
+    return (int64_t)fmin(settling_nodes, 1.0 + settling_cells / (SWEEPS_OF_NODE * cells));
+}
+
+/*
+ * The optimum is known; which of those that cost the same was found depends on what the threads did
+ * when. Branch and bound that knows nothing but the cost finds the same one every time.
+ */
+static xm_status_t settle(solve_t *solve)
+{
+    const ap_cfn_core_t *core = solve->shared.core;
+    ap_cfn_shared_t alone;
+    ap_cfn_dual_t *dual;
+    int64_t nodes = 0;
+    xm_status_t status = ap_cfn_shared_create(core, solve->shared.deadline, &alone);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    alone.bound = solve->shared.cost; /* the first solution of that cost ends it */
+    alone.cost = solve->shared.cost + 1.0;
+    status = make_dual(solve, &alone, NULL, &dual);
+    if (status == XM_OK) {
+        if (alone.cost > solve->shared.cost) {
+            status = ap_cfn_branch(dual, &alone, nodes_to_settle(dual), &nodes);
+        }
+        ap_cfn_dual_destroy(dual);
+    }
+    if (status == XM_OK && alone.cost <= solve->shared.cost) {
+        memcpy(solve->shared.best, alone.best, (size_t)core->variables * sizeof(int));
+        solve->settled = true;
+    }
+    ap_cfn_shared_destroy(&alone);
     return status;
 }
 
@@ -201,6 +351,27 @@ static xm_status_t run_threads(solve_t *solve, int count)
     return XM_OK;
 }
 
+/* Begins with a given choice, if that is a solution of what is left after the presolve. */
+static xm_status_t begin_with(solve_t *solve, const ap_cfn_reduction_t *reduction,
+                              const int *choice)
+{
+    const ap_cfn_core_t *core = solve->shared.core;
+    int *value = malloc(((size_t)core->variables + 1) * sizeof(*value));
+    double *load = malloc(((size_t)core->times + 1) * sizeof(*load));
+    xm_status_t status = value == NULL || load == NULL
+                             ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution")
+                             : XM_OK;
+
+    if (status == XM_OK) {
+        ap_cfn_adopt(reduction, choice, value);
+        try(solve, &solve->shared, value, load);
+        solve->shared.warm = solve->shared.cost < HUGE_VAL;
+    }
+    free(value);
+    free(load);
+    return status;
+}
+
 static xm_status_t solve_core(solve_t *solve, int threads)
 {
     const ap_cfn_core_t *core = solve->shared.core;
@@ -209,13 +380,30 @@ static xm_status_t solve_core(solve_t *solve, int threads)
     if (core->variables == 0) {
         (void)ap_cfn_shared_offer(&solve->shared, solve->shared.best, core->constant);
         ap_cfn_shared_raise(&solve->shared, core->constant);
+        solve->settled = true;
         return XM_OK;
     }
     status = run_threads(solve, threads);
-    if (status == XM_OK && !(solve->shared.cost < HUGE_VAL)) {
-        return xm_error_set(XM_ERR_TIMEOUT, "no choice within the limit was found in time");
+    if (status == XM_OK && !(solve->shared.cost < HUGE_VAL) &&
+        ap_cfn_shared_is_proved(&solve->shared)) {
+        return xm_error_set(XM_ERR_NO_SOLUTION, "no choice of finite cost fits%s",
+                            core->times > 0 ? " the usage limit: all were ruled out" : "");
     }
-    return status;
+    if (status == XM_OK && !(solve->shared.cost < HUGE_VAL)) {
+        return core->times > 0
+                   ? xm_error_set(
+                         XM_ERR_TIMEOUT,
+                         "no choice within the usage limit %lld was found in %.3g s, at %d "
+                         "times it could be exceeded",
+                         (long long)solve->cfn->limit, 1e-9 * (double)(ap_cfn_now() - solve->begin),
+                         core->times)
+                   : xm_error_set(XM_ERR_TIMEOUT,
+                                  "no choice without a forbidden cost was found in %.3g s",
+                                  1e-9 * (double)(ap_cfn_now() - solve->begin));
+    }
+    return status == XM_OK && !solve->options->any && ap_cfn_shared_is_proved(&solve->shared)
+               ? settle(solve)
+               : status;
 }
 
 xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, int *choice,
@@ -229,15 +417,20 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
     if (solve == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution");
     }
+    solve->cfn = cfn;
     solve->options = options;
     solve->begin = ap_cfn_now();
-    status = ap_cfn_reduce(cfn, &reduction);
+    status =
+        ap_cfn_reduce(cfn, solve->begin + (int64_t)(1e9 * presolve_part * seconds), &reduction);
     if (status != XM_OK) {
         free(solve);
         return status;
     }
     status = ap_cfn_shared_create(ap_cfn_reduction_core(reduction),
                                   solve->begin + (int64_t)(1e9 * seconds), &solve->shared);
+    if (status == XM_OK && options->start != NULL) {
+        status = begin_with(solve, reduction, options->start);
+    }
     if (status == XM_OK) {
         status = solve_core(solve, options->threads > 0 && options->threads <= THREADS_MAX
                                        ? options->threads
@@ -258,6 +451,7 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
         result->optimal = result->bound > (double)result->value.cost - 1.0 +
                                               ap_cfn_rounding((double)result->value.cost);
         result->bound = result->optimal ? (double)result->value.cost : result->bound;
+        result->repeatable = result->optimal && solve->settled;
         result->seconds = 1e-9 * (double)(ap_cfn_now() - solve->begin);
     }
     ap_cfn_shared_destroy(&solve->shared);

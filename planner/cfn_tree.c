@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS_LOOK = 5 };
+#include "planner/cfn_sums.h"
+
+enum { ROUNDS_LOOK = 5, SUMS_WORK = 200000 };
 /* A node goes on improving its bound while that closes this part of the gap per look. */
 static const double worthwhile = 0.05;
 
@@ -72,6 +74,13 @@ xm_status_t ap_cfn_node_narrow(ap_cfn_tree_t *tree, const ap_cfn_node_t *from, a
         }
     }
     free(number);
+    if (status == XM_OK) {
+        status = ap_cfn_lower_capacities(to->core, to->dual->at, to->keep, to->dual->price,
+                                         SUMS_WORK, ap_cfn_core_capacity(to->core));
+        if (status != XM_OK) {
+            ap_cfn_node_destroy(to);
+        }
+    }
     return status;
 }
 
@@ -134,10 +143,28 @@ double ap_cfn_tree_goal(ap_cfn_tree_t *tree)
     return cost - 1.0 + ap_cfn_rounding(cost);
 }
 
+/* Offers what an elimination has found, if it fits. */
+static void offer_choice(ap_cfn_tree_t *tree, const ap_cfn_node_t *node)
+{
+    ap_cfn_dual_t *dual = node->dual;
+    double cost;
+
+    if (dual->exact == NULL || !(dual->bound < HUGE_VAL) || !ap_cfn_dual_choice_fits(dual)) {
+        return;
+    }
+    cost = dual->core->constant + ap_cfn_core_cost(dual->core, dual->choice);
+    if (cost < ap_cfn_shared_cost(tree->shared)) {
+        for (int v = 0; v < dual->core->variables; ++v) {
+            tree->value[node->root[v]] = node->root_value[dual->at[v] + (size_t)dual->choice[v]];
+        }
+        (void)ap_cfn_shared_offer(tree->shared, tree->value, cost);
+    }
+}
+
 bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, size_t *dropped)
 {
     ap_cfn_dual_t *dual = node->dual;
-    double last = -HUGE_VAL, goal = ap_cfn_tree_goal(tree);
+    double last = -HUGE_VAL;
     int misfits = drop_misfits(node);
 
     *dropped = misfits > 0 ? (size_t)misfits : 0;
@@ -147,7 +174,10 @@ bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, s
     dual->best = -HUGE_VAL;
     dual->factor = 0.5;
     for (int round = 0; round < rounds; ++round) {
+        double goal = ap_cfn_tree_goal(tree);
+
         *dropped += (size_t)ap_cfn_dual_fix(dual, goal, node->keep);
+        offer_choice(tree, node);
         if (dual->bound >= goal) {
             return true;
         }

@@ -18,8 +18,14 @@ enum { LAYERS_MATTER = 256, LAYERS_MATTER_LIMITED = 1024 };
 enum { QUICK_SECONDS = 1, PATIENT_SECONDS = 60 };
 /* The part of the time in which a plan is sought without the limit. */
 static const double unlimited_part = 0.3;
+/* The part of the rest for like layers alike, where they may differ. */
+static const double alike_part = 0.35;
 /* The part of the rest in which plans are made by prices on memory. */
-static const double priced_part = 0.5;
+static const double priced_part = 0.6;
+/* Where there is less time, it all goes to a plan within the limit. */
+static const double brief = 0.5;
+/* The part of its time after which the solver is to return. */
+static const double returning = 0.96;
 /* A plan this near to its bound, relatively, counts as proved. */
 static const double proved = 1e-6;
 
@@ -135,15 +141,23 @@ static double find_peak(const ap_shard_memory_t *memory, int ops, int *op)
     return peak;
 }
 
+/* Time until `end`, less what the solver may take to return; some where it was not given but has
+ * passed. */
+static double left(const ap_shard_options_t *options, double end)
+{
+    return fmax(returning * (end - now()), options->seconds > 0 ? 0.001 : 0.1 * QUICK_SECONDS);
+}
+
 /* By the network's own solver, for a part of the time after plans were looked for by prices if
  * there is a limit; the better one. */
 static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_options_t *options,
-                             double seconds, int *choice, ap_cfn_result_t *result)
+                             double end, ap_shard_prices_t *prices, int *choice,
+                             ap_cfn_result_t *result)
 {
     const ap_cfn_t *cfn = network->cfn;
     ap_cfn_options_t cfn_options = AP_CFN_OPTIONS_INIT;
     ap_cfn_result_t priced = {.bound = 0};
-    double bound = 0, begin = now();
+    double bound = 0;
     int *other = malloc((cfn->nodes + 1) * sizeof(*other));
     xm_status_t status =
         other == NULL ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan") : XM_ERR_TIMEOUT;
@@ -152,14 +166,14 @@ static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_o
         return status;
     }
     if (cfn->limited) {
-        status =
-            ap_shard_price_solve(network, options, priced_part * seconds, other, &priced, &bound);
-        seconds = fmax(seconds - (now() - begin), (1 - priced_part) * seconds);
+        status = ap_shard_price_solve(network, options, priced_part * left(options, end), prices,
+                                      other, &priced, &bound);
     }
-    cfn_options.seconds = seconds;
+    cfn_options.seconds = left(options, end);
     cfn_options.threads = options->threads;
     cfn_options.seed = options->seed;
     if (status == XM_OK) {
+        cfn_options.start = other;
         if (ap_cfn_solve(cfn, &cfn_options, choice, result) != XM_OK ||
             result->value.cost > priced.value.cost) {
             bound = fmax(bound, result->bound);
@@ -179,8 +193,8 @@ static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_o
 }
 
 static xm_status_t solve_network(const ap_shard_network_t *network,
-                                 const ap_shard_options_t *options, double seconds, int *choice,
-                                 ap_cfn_result_t *result)
+                                 const ap_shard_options_t *options, double end,
+                                 ap_shard_prices_t *prices, int *choice, ap_cfn_result_t *result)
 {
     if (options->solver == AP_SHARD_DP) {
         return solve_dp(network->cfn, choice, result);
@@ -188,7 +202,26 @@ static xm_status_t solve_network(const ap_shard_network_t *network,
     if (options->solver == AP_SHARD_CBC) {
         return ap_cfn_cbc_solve(network->cfn, options->seconds, choice, result);
     }
-    return solve_cfn(network, options, seconds, choice, result);
+    return solve_cfn(network, options, end, prices, choice, result);
+}
+
+/* Whether what every plan needs is within the limit. */
+static xm_status_t check_least(const ap_shard_network_t *network, double limit)
+{
+    char wanted[32], given[32];
+    double least;
+    int op;
+    xm_status_t status = ap_shard_network_least(network, &least, &op);
+
+    if (status != XM_OK || least <= limit) {
+        return status;
+    }
+    (void)xm_text_format_bytes((uint64_t)limit, given, sizeof(given));
+    (void)xm_text_format_bytes((uint64_t)least, wanted, sizeof(wanted));
+    return xm_error_set(XM_ERR_NO_SOLUTION,
+                        "no plan fits %s of memory per device: %s are live when '%s' runs, "
+                        "however they are sharded",
+                        given, wanted, ap_graph_op(network->problem->params.graph, op)->name);
 }
 
 /* Why nothing was found under a limit, in a sentence of its own. */
@@ -205,12 +238,6 @@ static xm_status_t explain_failure(const ap_shard_network_t *network, double lim
     }
     (void)xm_text_format_bytes((uint64_t)limit, given, sizeof(given));
     (void)xm_text_format_bytes((uint64_t)least, wanted, sizeof(wanted));
-    if (least > limit) {
-        return xm_error_set(XM_ERR_NO_SOLUTION,
-                            "no plan fits %s of memory per device: %s are live when '%s' runs, "
-                            "however they are sharded",
-                            given, wanted, ap_graph_op(network->problem->params.graph, op)->name);
-    }
     return status == XM_ERR_TIMEOUT
                ? xm_error_set(status,
                               "no plan within %s of memory per device was found in time; every "
@@ -249,6 +276,7 @@ static xm_status_t read_choice(ap_shard_plan_t *plan, const ap_shard_network_t *
     result->bound = fmin(found->bound / network->scale, result->objective);
     result->optimal =
         found->optimal || result->objective - result->bound <= proved * fabs(result->objective);
+    result->repeatable = plan->result.solver == AP_SHARD_CFN ? found->repeatable : result->optimal;
     result->variables = network->alike.classes;
     result->alike = network->alike.repeats;
     return XM_OK;
@@ -256,7 +284,8 @@ static xm_status_t read_choice(ap_shard_plan_t *plan, const ap_shard_network_t *
 
 /* Solves one network into a plan. */
 static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
-                              bool limited, double seconds, ap_shard_plan_t **plan)
+                              bool limited, double end, ap_shard_prices_t *prices,
+                              ap_shard_plan_t **plan)
 {
     ap_shard_network_t *network;
     ap_shard_plan_t *made;
@@ -264,8 +293,19 @@ static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_
     int *choice;
     xm_status_t status = ap_shard_network_create(problem, options, limited, &network);
 
+    if (status == XM_OK && limited) {
+        status = check_least(network, options->memory_limit);
+        if (status != XM_OK) {
+            ap_shard_network_destroy(network);
+        }
+    }
     if (status != XM_OK) {
         return status;
+    }
+    if (options->seconds > 0 && now() > end) {
+        ap_shard_network_destroy(network);
+        return xm_error_set(XM_ERR_TIMEOUT, "%g s were over before the %d nodes were set up",
+                            options->seconds, problem->nodes);
     }
     made = calloc(1, sizeof(*made));
     choice = calloc(network->cfn->nodes + 1, sizeof(*choice));
@@ -277,7 +317,7 @@ static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_
     made->problem = problem;
     made->result.solver = options->solver;
     status = explain_failure(network, limited ? options->memory_limit : 0,
-                             solve_network(network, options, seconds, choice, &found));
+                             solve_network(network, options, end, prices, choice, &found));
     if (status == XM_OK) {
         status = read_choice(made, network, choice, &found);
     }
@@ -293,18 +333,61 @@ release:
     return status;
 }
 
+/* Leaves the cheaper of two plans, either of which may not be there, in *plan. */
+static void take_cheaper(ap_shard_plan_t **plan, ap_shard_plan_t **other)
+{
+    if (*plan == NULL ||
+        (*other != NULL && (*other)->result.objective < (*plan)->result.objective)) {
+        ap_shard_plan_t *less = *plan;
+
+        *plan = *other;
+        *other = less;
+    }
+    ap_shard_plan_destroy(*other);
+    *other = NULL;
+}
+
+/* A plan with like layers alike for a problem where they may differ; *plan may stay NULL. */
+static xm_status_t solve_alike(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
+                               double end, ap_shard_prices_t *prices, ap_shard_plan_t **plan)
+{
+    ap_shard_options_t tied = *options;
+    xm_status_t status;
+
+    tied.every_layer = false;
+    status = solve_once(problem, &tied, true, end, prices, plan);
+    if (status == XM_ERR_TIMEOUT || status == XM_ERR_NO_SOLUTION) {
+        return XM_OK;
+    }
+    if (status == XM_OK) { /* what is proved of it is so among such plans only */
+        ap_shard_result_t *result = &(*plan)->result;
+
+        result->bound = 0;
+        result->optimal = result->repeatable = false;
+        result->variables += result->alike;
+        result->alike = 0;
+    }
+    return status;
+}
+
 /*
  * First without the limit, which is easy: what is found may fit, and its bound holds anyway. Then
- * with it, in the time that is left.
+ * with it, in the time that is left. A large graph whose layers are free is first solved with like
+ * layers alike: a plan that holds for free layers too, and prices that are nearly right for them.
  */
 static xm_status_t solve_limited(const ap_shard_problem_t *problem,
-                                 const ap_shard_options_t *options, double seconds,
+                                 const ap_shard_options_t *options, double begin, double end,
                                  ap_shard_plan_t **plan)
 {
-    ap_shard_plan_t *unlimited = NULL, *limited = NULL;
-    double begin = now(), bound = 0;
-    xm_status_t status = solve_once(problem, options, false, unlimited_part * seconds, &unlimited);
+    ap_shard_plan_t *unlimited = NULL, *limited = NULL, *alike = NULL;
+    ap_shard_prices_t prices = {.moments = 0};
+    double bound = 0;
+    xm_status_t status = XM_OK;
 
+    if (end - begin >= brief) {
+        status = solve_once(problem, options, false, begin + unlimited_part * (end - begin),
+                            &prices, &unlimited);
+    }
     if (status != XM_OK && status != XM_ERR_TIMEOUT) {
         return status;
     }
@@ -318,8 +401,16 @@ static xm_status_t solve_limited(const ap_shard_problem_t *problem,
             return XM_OK;
         }
     }
-    seconds = fmax(seconds - (now() - begin), (1 - unlimited_part) * seconds);
-    status = solve_once(problem, options, true, seconds, &limited);
+    if (options->every_layer && end - begin >= brief &&
+        ap_graph_ops(problem->params.graph) >= LAYERS_MATTER_LIMITED) {
+        status = solve_alike(problem, options, now() + alike_part * (end - now()), &prices, &alike);
+        if (status != XM_OK) {
+            ap_shard_plan_destroy(unlimited);
+            return status;
+        }
+    }
+    status = solve_once(problem, options, true, end, &prices, &limited);
+    take_cheaper(&unlimited, &alike);
     if (unlimited != NULL &&
         (status != XM_OK || limited->result.objective > unlimited->result.objective)) {
         bound = status == XM_OK ? fmax(bound, limited->result.bound) : bound;
@@ -341,6 +432,7 @@ xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_opt
 {
     ap_shard_options_t used = *options;
     double begin = now(), seconds = options->seconds > 0 ? options->seconds : QUICK_SECONDS;
+    ap_shard_prices_t prices = {.moments = 0};
     xm_status_t status;
 
     if (options->solver == AP_SHARD_DP && options->memory_limit > 0) {
@@ -350,9 +442,10 @@ xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_opt
     used.every_layer = options->every_layer ||
                        ap_graph_ops(problem->params.graph) <
                            (options->memory_limit > 0 ? LAYERS_MATTER_LIMITED : LAYERS_MATTER);
-    status = options->solver == AP_SHARD_CFN && options->memory_limit > 0
-                 ? solve_limited(problem, &used, seconds, plan)
-                 : solve_once(problem, &used, options->memory_limit > 0, seconds, plan);
+    status =
+        options->solver == AP_SHARD_CFN && options->memory_limit > 0
+            ? solve_limited(problem, &used, begin, begin + seconds, plan)
+            : solve_once(problem, &used, options->memory_limit > 0, begin + seconds, &prices, plan);
     if (status == XM_OK) {
         (*plan)->result.seconds = now() - begin;
     }

@@ -41,7 +41,7 @@ XM_API const char *ap_shard_solver_name(ap_shard_solver_t solver);
 typedef struct ap_shard_options {
     size_t struct_size;
     ap_shard_solver_t solver;
-    double seconds; /**< for the solver; 0 = 1, or up to 60 until there is a plan */
+    double seconds; /**< for the solver, kept to; 0 = 1, or up to 60 until there is a plan */
     int threads;    /**< 0 = one per core */
     uint64_t seed;
     double memory_limit; /**< bytes per device; 0 = none */
@@ -80,6 +80,7 @@ typedef struct ap_shard_result {
     double objective; /**< in the unit of the cost model */
     double bound;     /**< no plan within the limit is below */
     bool optimal;     /**< proved, up to a millionth */
+    bool repeatable;  /**< any run returns this plan; false where the time ended it */
     double peak;      /**< bytes */
     int peak_op;      /**< the operator that runs then */
     int variables;    /**< choices to make: nodes that are not alike */

@@ -5,29 +5,41 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOMENTS = 16, ROUNDS = 40 };
+#include "planner/cut_model.h"
+
+enum { ROUNDS = AP_CUT_PLANES };
+_Static_assert((int)AP_SHARD_MOMENTS <= (int)AP_CUT_PRICES, "the model has a price per moment");
 
 /* First price, as a part of what would make the limit cost as much as the plan; its growth. */
 static const double first_part = 0.05, growth = 4;
-/* A plan that uses this part of the limit or more is not improved by lower prices. */
-static const double filled = 0.995;
+/* Where the next prices are: between those of the best bound (0) and those that the plans so far
+ * speak for (1), which jump about. */
+static const double boldness = 0.7;
+/* The prices are the best ones when the plans so far let the bound rise by no more than this part.
+ */
+static const double settled = 1e-4;
+/* They are then raised by this part, and ever more, until a plan fits. */
+static const double first_raise = 0.03;
+
+/* The part of the time for that; the rest is for combining the plans. */
+static const double priced_part = 0.75;
 
 /* What a tensor's memory costs at most: more than any plan, and far from what is forbidden. */
 static const double dearest = 1e14;
-
-typedef struct moment {
-    int op;
-    double low, high, price; /* per byte: too low, enough (HUGE_VAL: not known), now */
-} moment_t;
 
 typedef struct pricing {
     const ap_shard_network_t *network;
     ap_cfn_t priced; /* the network without limit, with costs of its own */
     int moments;
-    moment_t moment[MOMENTS];
+    ap_shard_moment_t moment[AP_SHARD_MOMENTS];
+    ap_cut_model_t model; /* what the plans so far cost at other prices */
+    int ops;
+    bool *met;    /* per value: some plan has it */
+    float *curve; /* [plan][operator]: memory in parts of the limit */
     ap_shard_memory_t *memory;
     int *trial;
     double limit;
+    double factor; /* that all prices are multiplied by, once they are the best ones */
 } pricing_t;
 
 static double now(void)
@@ -85,40 +97,77 @@ static int find_moment(const pricing_t *p, int op)
     return -1;
 }
 
-/* After a plan that did not fit: the prices were too low, above all at its peak. */
-static bool raise_prices(pricing_t *p, int op, double first)
+/* What a plan uses more than the limit at a moment. */
+static double excess_of(const pricing_t *p, int plan, int moment)
 {
-    int at = find_moment(p, op);
-
-    if (at < 0 && p->moments == MOMENTS) {
-        return false;
-    }
-    if (at < 0) {
-        at = p->moments++;
-        p->moment[at] = (moment_t){.op = op, .high = HUGE_VAL};
-    }
-    for (int m = 0; m < p->moments; ++m) {
-        moment_t *of = &p->moment[m];
-
-        of->low = of->price;
-        of->price = of->high < HUGE_VAL ? (of->low + of->high) / 2 : of->price;
-    }
-    if (!(p->moment[at].high < HUGE_VAL)) {
-        p->moment[at].price = fmax(growth * p->moment[at].low, first);
-    } else if (p->moment[at].price <= p->moment[at].low * (1 + 1e-9)) {
-        p->moment[at].high = HUGE_VAL; /* it was enough only together with others */
-        p->moment[at].price = growth * p->moment[at].low;
-    }
-    return true;
+    return p->limit *
+           ((double)p->curve[(size_t)plan * (size_t)p->ops + (size_t)p->moment[moment].op] - 1.0);
 }
 
-/* After a plan that fits: the prices were enough. */
-static void lower_prices(pricing_t *p)
+static void add_moment(pricing_t *p, int op, double ceiling)
+{
+    int m = p->moments;
+
+    if (m == AP_SHARD_MOMENTS) {
+        return;
+    }
+    p->moments = p->model.prices = m + 1;
+    p->moment[m] = (ap_shard_moment_t){.op = op, .ceiling = ceiling};
+    for (int plan = 0; plan < p->model.planes; ++plan) {
+        p->model.slope[plan][m] = excess_of(p, plan, m);
+    }
+}
+
+/* The plan just made: what it would cost at other prices. */
+static void add_plan(pricing_t *p, double cost)
+{
+    int plan = p->model.planes++;
+
+    for (int o = 0; o < p->ops; ++o) {
+        p->curve[(size_t)plan * (size_t)p->ops + (size_t)o] =
+            (float)(ap_shard_memory_sum(&p->memory[o]) / p->limit);
+    }
+    for (size_t n = 0; n < p->priced.nodes; ++n) {
+        p->met[p->priced.node_at[n] + (size_t)p->trial[n]] = true;
+    }
+    p->model.constant[plan] = cost;
+    for (int m = 0; m < p->moments; ++m) {
+        p->model.slope[plan][m] = excess_of(p, plan, m);
+    }
+}
+
+/* Lets prices rise further that are near their ceilings and did not keep the last plan within the
+ * limit. */
+static void raise_ceilings(pricing_t *p)
 {
     for (int m = 0; m < p->moments; ++m) {
-        p->moment[m].high = p->moment[m].price;
-        p->moment[m].price = (p->moment[m].low + p->moment[m].high) / 2;
+        ap_shard_moment_t *of = &p->moment[m];
+
+        if (of->price > of->ceiling / 2 && excess_of(p, p->model.planes - 1, m) > 0) {
+            of->ceiling *= growth;
+        }
     }
+}
+
+/* The next prices. False when the bound cannot rise by much. */
+static bool move_prices(pricing_t *p, double bound)
+{
+    double ceiling[AP_CUT_PRICES], price[AP_CUT_PRICES], most;
+    bool free = true, moved = false;
+
+    for (int m = 0; m < p->moments; ++m) {
+        ceiling[m] = p->moment[m].ceiling;
+    }
+    most = ap_cut_model_maximise(&p->model, ceiling, price);
+    for (int m = 0; m < p->moments; ++m) {
+        ap_shard_moment_t *of = &p->moment[m];
+
+        free = free && price[m] < 0.99 * ceiling[m];
+        price[m] = of->best + boldness * (price[m] - of->best);
+        moved = moved || fabs(price[m] - of->price) > 1e-6 * of->ceiling;
+        of->price = price[m];
+    }
+    return moved && (!free || most - bound > settled * fabs(most));
 }
 
 /* The operator with the most memory. */
@@ -139,77 +188,173 @@ static int peak_of(const pricing_t *p, double *peak)
     return at;
 }
 
-static xm_status_t search(pricing_t *p, const ap_shard_options_t *options, double end, int *choice,
-                          ap_cfn_result_t *result, double *bound)
+/* One plan at the present prices; raises the bound. */
+static xm_status_t make_plan(pricing_t *p, const ap_shard_options_t *options, double seconds,
+                             ap_cfn_result_t *found, double *bound)
+{
+    ap_cfn_options_t cfn_options = AP_CFN_OPTIONS_INIT;
+    xm_status_t status;
+
+    set_prices(p);
+    cfn_options.seconds = seconds;
+    cfn_options.any = true;
+    cfn_options.threads = options->threads;
+    cfn_options.seed = options->seed;
+    status = ap_cfn_solve(&p->priced, &cfn_options, p->trial, found);
+    if (status == XM_OK) {
+        double dual = found->bound - paid(p);
+
+        if (dual > *bound) {
+            *bound = dual;
+            for (int m = 0; m < p->moments; ++m) {
+                p->moment[m].best = p->moment[m].price;
+            }
+        }
+        status = ap_cfn_evaluate(p->network->cfn, p->trial, &found->value);
+    }
+    return status;
+}
+
+/* Prices of another network, per unit of the model's cost. */
+static void take_prices(pricing_t *p, const ap_shard_prices_t *prices)
+{
+    for (int m = 0; m < prices->moments; ++m) {
+        ap_shard_moment_t *of = &p->moment[m];
+
+        *of = prices->moment[m];
+        of->best *= p->network->scale;
+        of->price = of->best;
+        of->ceiling *= p->network->scale;
+    }
+    p->moments = p->model.prices = prices->moments;
+}
+
+/* The prices of the best bound, the same way. */
+static void give_prices(const pricing_t *p, ap_shard_prices_t *prices)
+{
+    for (int m = 0; m < p->moments; ++m) {
+        prices->moment[m] = p->moment[m];
+        prices->moment[m].best /= p->network->scale;
+        prices->moment[m].ceiling /= p->network->scale;
+    }
+    prices->moments = p->moments;
+}
+
+/* Until `end`, or `last` while no plan fits. */
+static xm_status_t search(pricing_t *p, const ap_shard_options_t *options, double end, double last,
+                          int *choice, ap_cfn_result_t *result, double *bound)
 {
     const ap_cfn_t *cfn = p->network->cfn;
     bool any = false;
 
-    for (int round = 0; round < ROUNDS && now() < end; ++round) {
-        ap_cfn_options_t cfn_options = AP_CFN_OPTIONS_INIT;
+    for (int round = 0; round < ROUNDS && now() < (any ? end : last); ++round) {
         ap_cfn_result_t found;
-        ap_cfn_value_t value;
-        double peak;
+        double peak, cost;
         int op;
-        xm_status_t status;
+        xm_status_t status = make_plan(p, options, fmax(0.001, (last - now()) / 3), &found, bound);
 
-        set_prices(p);
-        cfn_options.seconds = fmax(0.02, (end - now()) / 3);
-        cfn_options.threads = options->threads;
-        cfn_options.seed = options->seed;
-        status = ap_cfn_solve(&p->priced, &cfn_options, p->trial, &found);
-        if (status == XM_OK) {
-            status = ap_cfn_evaluate(cfn, p->trial, &value);
-        }
         if (status != XM_OK) {
             return any ? XM_OK : status;
         }
-        *bound = fmax(*bound, found.bound - paid(p));
         op = peak_of(p, &peak);
-        if (peak > p->limit) {
-            double first = first_part * (double)value.cost / p->limit;
-
-            if (!raise_prices(p, op, first)) {
-                break;
-            }
-            continue;
-        }
-        if (!any || value.cost < result->value.cost) {
+        cost = (double)found.value.cost;
+        if (peak <= p->limit && (!any || found.value.cost < result->value.cost)) {
             memcpy(choice, p->trial, cfn->nodes * sizeof(*choice));
             *result = found;
-            result->value = value;
             any = true;
         }
-        if (p->moments == 0 || peak >= filled * p->limit) {
+        add_plan(p, cost);
+        if (peak > p->limit && find_moment(p, op) < 0) {
+            add_moment(p, op, first_part * cost / p->limit);
+            p->factor = 1;
+        }
+        if (p->moments == 0 || (p->factor > 1 && any)) {
             break;
         }
-        lower_prices(p);
+        raise_ceilings(p);
+        if (p->factor > 1 || !move_prices(p, *bound)) {
+            if (any) {
+                break;
+            }
+            p->factor = 1 + 2 * (p->factor - 1) + first_raise;
+            for (int m = 0; m < p->moments; ++m) {
+                p->moment[m].price = p->factor * p->moment[m].best;
+            }
+        }
     }
     return any ? XM_OK : xm_error_set(XM_ERR_TIMEOUT, "no plan within the limit was found in time");
 }
 
-xm_status_t ap_shard_price_solve(const ap_shard_network_t *network,
-                                 const ap_shard_options_t *options, double seconds, int *choice,
-                                 ap_cfn_result_t *result, double *bound)
+/*
+ * The best plan within the limit that takes every choice as one of the plans so far did: they are
+ * good ones for more and for less memory, and so is what they differ in.
+ */
+static xm_status_t combine(pricing_t *p, const ap_shard_options_t *options, double seconds,
+                           bool any, int *choice, ap_cfn_result_t *result)
 {
-    const ap_cfn_t *cfn = network->cfn;
-    pricing_t p = {.network = network, .priced = *cfn, .limit = options->memory_limit};
-    double end = now() + seconds;
+    const ap_cfn_t *cfn = p->network->cfn;
+    ap_cfn_options_t cfn_options = AP_CFN_OPTIONS_INIT;
+    ap_cfn_result_t found;
     xm_status_t status;
 
+    for (size_t k = 0; k < cfn->node_at[cfn->nodes]; ++k) {
+        p->priced.costs[k] = p->met[k] ? cfn->costs[k] : AP_CFN_INFINITE;
+    }
+    p->priced.limited = true;
+    cfn_options.seconds = seconds;
+    cfn_options.any = true;
+    cfn_options.start = any ? choice : NULL;
+    cfn_options.threads = options->threads;
+    cfn_options.seed = options->seed;
+    status = ap_cfn_solve(&p->priced, &cfn_options, p->trial, &found);
+    p->priced.limited = false;
+    if (status == XM_OK && (!any || found.value.cost < result->value.cost)) {
+        memcpy(choice, p->trial, cfn->nodes * sizeof(*choice));
+        *result = found;
+    }
+    return any ? XM_OK : status;
+}
+
+xm_status_t ap_shard_price_solve(const ap_shard_network_t *network,
+                                 const ap_shard_options_t *options, double seconds,
+                                 ap_shard_prices_t *prices, int *choice, ap_cfn_result_t *result,
+                                 double *bound)
+{
+    const ap_cfn_t *cfn = network->cfn;
+    int ops = ap_graph_ops(network->problem->params.graph);
+    pricing_t p = {.network = network,
+                   .priced = *cfn,
+                   .ops = ops,
+                   .limit = options->memory_limit,
+                   .factor = 1};
+    double begin = now();
+    xm_status_t status;
+
+    take_prices(&p, prices);
     p.priced.limited = false;
     p.priced.costs = malloc((cfn->node_at[cfn->nodes] + 1) * sizeof(int64_t));
     p.trial = malloc((cfn->nodes + 1) * sizeof(*p.trial));
-    p.memory = calloc((size_t)ap_graph_ops(network->problem->params.graph) + 1, sizeof(*p.memory));
-    status = p.priced.costs == NULL || p.trial == NULL || p.memory == NULL
+    p.memory = calloc((size_t)ops + 1, sizeof(*p.memory));
+    p.met = calloc(cfn->node_at[cfn->nodes] + 1, sizeof(*p.met));
+    p.curve = malloc(((size_t)ops * ROUNDS + 1) * sizeof(*p.curve));
+    status = p.priced.costs == NULL || p.trial == NULL || p.memory == NULL || p.met == NULL ||
+                     p.curve == NULL
                  ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for prices")
-                 : search(&p, options, end, choice, result, bound);
+                 : search(&p, options, begin + priced_part * seconds, begin + seconds, choice,
+                          result, bound);
+    if (p.model.planes > 0 && (status == XM_OK || status == XM_ERR_TIMEOUT)) {
+        status = combine(&p, options, fmax(0.001, begin + seconds - now()), status == XM_OK, choice,
+                         result);
+    }
+    give_prices(&p, prices);
     if (status == XM_OK) {
         result->bound = *bound;
-        result->optimal = false;
+        result->optimal = result->repeatable = false;
     }
     free(p.priced.costs);
     free(p.trial);
     free(p.memory);
+    free(p.met);
+    free(p.curve);
     return status;
 }

@@ -77,7 +77,10 @@ static void print_result(const ap_cfn_t *cfn, const ap_cfn_result_t *result, con
                  cfn->name[0] != '\0' ? cfn->name : "problem", cfn->nodes, cfn->edges,
                  result->variables, result->links, result->times);
     (void)printf("# cost %s, bound %.0f%s, peak usage %s", ap_cfn_format(result->value.cost, cost),
-                 result->bound, result->optimal ? " (proved optimal)" : "",
+                 result->bound,
+                 !result->optimal     ? " (ended by time: another run may choose otherwise)"
+                 : result->repeatable ? " (proved optimal)"
+                                      : " (proved optimal; another run may choose its equal)",
                  ap_cfn_format(result->value.peak, peak));
     if (cfn->limited) {
         (void)printf(" of %lld", (long long)cfn->limit);
@@ -97,13 +100,12 @@ static double now(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* The given time is for everything: reading, and at the end checking and printing. */
+/* The given time is for everything: also for checking and printing at the end. */
 static double time_left(double seconds, double used)
 {
-    double end = 0.3 + 0.015 * seconds, least = 0.1 * seconds;
-    double left = seconds - used - (end < 0.2 * seconds ? end : 0.2 * seconds);
+    double end = 0.3 + 0.015 * seconds;
 
-    return left > least ? left : least;
+    return seconds - used - (end < 0.2 * seconds ? end : 0.2 * seconds);
 }
 
 static xm_status_t run(const char *path, const char *limit, const solve_options_t *o)
@@ -116,11 +118,17 @@ static xm_status_t run(const char *path, const char *limit, const solve_options_
     xm_status_t status = xm_text_parse_double("SECONDS", limit, 0.01, 1e6, &seconds);
 
     if (status == XM_OK) {
-        status = ap_cfn_read(path, &cfn);
+        status = ap_cfn_read(path, time_left(seconds, 0.0), &cfn);
+    }
+    if (status == XM_OK) {
+        options.seconds = time_left(seconds, now() - begin);
+        if (!(options.seconds > 0.0)) {
+            status = xm_error_set(XM_ERR_TIMEOUT, "no time is left of %g s: reading %s took %.2f s",
+                                  seconds, path, now() - begin);
+        }
     }
     if (status == XM_OK) {
         choice = calloc(cfn->nodes + 1, sizeof(*choice));
-        options.seconds = time_left(seconds, now() - begin);
         options.threads = o->threads;
         options.seed = (uint64_t)o->seed;
         options.progress = o->quiet ? NULL : show;

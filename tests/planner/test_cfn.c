@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "planner/cfn_read.h"
 #include "planner/cfn_solve.h"
@@ -136,6 +137,7 @@ static void compare_with_brute_force(bool limited)
         state = (uint64_t)(2 * k + limited) * 7919 + 1;
         cfn = random_problem(limited);
         exists = brute_force(cfn, &best);
+        options.cells = k % 2 == 0 ? 0 : 1; /* bounds by elimination, and by messages */
         status = ap_cfn_solve(cfn, &options, choice, &result);
         if (exists) {
             ck_assert_msg(status == XM_OK, "problem %d: %s", k, xm_last_error());
@@ -162,6 +164,117 @@ END_TEST
 START_TEST(equals_brute_force_with_limit)
 {
     compare_with_brute_force(true);
+}
+END_TEST
+
+/* A grid of nodes with few different costs, so that many choices cost the same. */
+static ap_cfn_t *grid_problem(int side, int strategies, int costs)
+{
+    ap_cfn_t *cfn = array(1, sizeof(*cfn));
+    size_t nodes = (size_t)(side * side), each = (size_t)strategies;
+
+    cfn->nodes = nodes;
+    cfn->node_at = array(nodes + 1, sizeof(size_t));
+    cfn->interval = array(2 * nodes, sizeof(int64_t));
+    cfn->costs = array(nodes * each, sizeof(int64_t));
+    cfn->usages = array(nodes * each, sizeof(int64_t));
+    cfn->scope_at = array(2 * nodes + 1, sizeof(size_t));
+    cfn->cell_at = array(2 * nodes + 1, sizeof(size_t));
+    cfn->scope = array(4 * nodes, sizeof(int));
+    cfn->cells = array(2 * nodes * each * each, sizeof(int64_t));
+    for (size_t n = 0; n < nodes; ++n) {
+        cfn->node_at[n + 1] = cfn->node_at[n] + each;
+        cfn->interval[2 * n] = (int64_t)(n / 4);
+        cfn->interval[2 * n + 1] = (int64_t)(n / 4 + 3);
+        for (size_t x = 0; x < each; ++x) {
+            cfn->costs[n * each + x] = below(costs);
+            cfn->usages[n * each + x] = 10 * below(4);
+        }
+        for (int right = 0; right < 2; ++right) {
+            size_t other = right ? n + 1 : n + (size_t)side, e = cfn->edges;
+
+            if (right ? other % (size_t)side == 0 : other >= nodes) {
+                continue;
+            }
+            cfn->scope[2 * e] = (int)n;
+            cfn->scope[2 * e + 1] = (int)other;
+            cfn->scope_at[e + 1] = 2 * e + 2;
+            cfn->cell_at[e + 1] = cfn->cell_at[e] + each * each;
+            for (size_t c = cfn->cell_at[e]; c < cfn->cell_at[e + 1]; ++c) {
+                cfn->cells[c] = below(costs);
+            }
+            ++cfn->edges;
+        }
+    }
+    cfn->limited = true;
+    cfn->limit = 120;
+    ck_assert_int_eq(ap_cfn_check(cfn), XM_OK);
+    return cfn;
+}
+
+/* One of many optima, whatever the seed and the threads. */
+START_TEST(a_proved_choice_is_the_same_in_every_run)
+{
+    enum { SIDE = 5, RUNS = 4 };
+    ap_cfn_options_t options = AP_CFN_OPTIONS_INIT;
+    int compared = 0;
+
+    options.seconds = 30.0;
+    for (int k = 0; k < 12; ++k) {
+        int choice[RUNS][SIDE * SIDE];
+        ap_cfn_t *cfn;
+
+        state = (uint64_t)k * 31 + 5;
+        cfn = grid_problem(SIDE, 4, 3);
+        for (int run = 0; run < RUNS; ++run) {
+            ap_cfn_result_t result;
+
+            options.threads = 1 + run % 3;
+            options.seed = (uint64_t)(1 + 17 * run);
+            ck_assert_xm_ok(ap_cfn_solve(cfn, &options, choice[run], &result));
+            ck_assert(result.value.feasible);
+            if (result.repeatable && run > 0) {
+                ck_assert_mem_eq(choice[run], choice[0], sizeof(choice[0]));
+                ++compared;
+            }
+        }
+        ap_cfn_destroy(cfn);
+    }
+    ck_assert_int_gt(compared, 24);
+}
+END_TEST
+
+/* What a large problem takes of the processor is no more than the time that it was given. */
+START_TEST(the_time_is_kept)
+{
+    enum { SIDE = 40 };
+    const double given[] = {0.05, 0.2}, slack = getenv("TEST_FEW") != NULL ? 1.0 : 0.03;
+    ap_cfn_options_t options = AP_CFN_OPTIONS_INIT;
+    int *choice = array(SIDE * SIDE, sizeof(int));
+    ap_cfn_t *cfn;
+
+    state = 99;
+    cfn = grid_problem(SIDE, 12, 1000);
+    options.threads = 1;
+    for (int k = 0; k < 2; ++k) {
+        clock_t begin = clock();
+        ap_cfn_result_t result;
+        xm_status_t status;
+        double used;
+
+        options.seconds = given[k];
+        status = ap_cfn_solve(cfn, &options, choice, &result);
+        used = (double)(clock() - begin) / CLOCKS_PER_SEC;
+        ck_assert_msg(used <= given[k] + slack, "%g s of %g s", used, given[k]);
+        if (status == XM_OK) {
+            ck_assert(result.value.feasible && !result.optimal && !result.repeatable);
+        } else { /* of a busy processor the time may have been almost nothing */
+            ck_assert_int_eq(status, XM_ERR_TIMEOUT);
+            ck_assert_ptr_nonnull(strstr(xm_last_error(), "the usage limit 120"));
+        }
+    }
+    ap_cfn_destroy(cfn);
+    free(choice);
 }
 END_TEST
 
@@ -225,6 +338,8 @@ int main(void)
     tcase_set_timeout(search, 300);
     tcase_add_test(search, equals_brute_force_without_limit);
     tcase_add_test(search, equals_brute_force_with_limit);
+    tcase_add_test(search, a_proved_choice_is_the_same_in_every_run);
+    tcase_add_test(search, the_time_is_kept);
     tcase_add_test(reader, reads_the_format);
     tcase_add_test(reader, refuses_bad_text);
     suite_add_tcase(suite, search);
