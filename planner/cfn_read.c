@@ -512,7 +512,16 @@ xm_status_t ap_cfn_read(const char *path, ap_cfn_t **cfn)
         int code;
         const char *message = gzerror(file, &code);
 
-        status = xm_error_set(XM_ERR_IO, "%s", code == Z_ERRNO ? strerror(errno) : message);
+        if (code == Z_ERRNO) {
+            status = xm_error_set(errno == EISDIR ? XM_ERR_INVALID_ARGUMENT : XM_ERR_IO, "%s",
+                                  strerror(errno));
+        } else { /* its own sentence names the file, too */
+            bool named = strncmp(message, path, strlen(path)) == 0;
+
+            status = xm_error_set(code == Z_MEM_ERROR ? XM_ERR_NO_MEMORY : XM_ERR_PARSE,
+                                  "line %zu, column %zu: the compressed data is damaged%s",
+                                  reader.line, reader.column, named ? message + strlen(path) : "");
+        }
     }
     status = close_reader(&reader, parser, status, cfn);
     if (status != XM_OK) {

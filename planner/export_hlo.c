@@ -109,8 +109,10 @@ static int rank_of(const exporter_t *e, int tensor)
 static bool common_spec(const exporter_t *e, const place_t *place, ap_spec_t *spec)
 {
     for (int i = 0; i < place->count; ++i) {
-        int tensor = e->source->sites[place->sites[i]].tensor;
-        ap_spec_t made = tensor < 0 ? AP_SPEC_REPLICATED : e->solution->made[tensor];
+        const hlo_site_t *site = &e->source->sites[place->sites[i]];
+        ap_spec_t made = site->tensor < 0 ? AP_SPEC_REPLICATED
+                                          : ap_export_site_found(e->solution, e->source,
+                                                                 site->context, site->tensor);
 
         if (i > 0 && made != *spec) {
             return false;
@@ -207,15 +209,16 @@ static hlo_slice_t type_text(const exporter_t *e, const hlo_instruction_t *of)
 
 /* Puts the steps of a resharding between an instruction and its operand, as the annotations that
  * XLA keeps: custom calls to Sharding. */
-static xm_status_t add_steps(exporter_t *e, const place_t *place, int operand, int tensor,
+static xm_status_t add_steps(exporter_t *e, const place_t *place, int operand, ap_spec_t found,
                              ap_spec_t used, hlo_slice_t name)
 {
+    const int tensor = e->source->sites[place->sites[0]].operands[operand];
     const hlo_instruction_t *of = &place->in->instructions[place->of->operands[operand]];
     const hlo_text_t *text = &e->module->text;
     const hlo_slice_t type = type_text(e, of), own = place->of->name;
     const char *percent = name.at[0] == '%' ? "%" : "";
     ap_spec_t path[AP_MAX_RESHARD_STEPS + 1];
-    int count = ap_export_site_path(e->solution, tensor, used, path);
+    int count = ap_export_site_path(e->solution, tensor, found, used, path);
     char *previous = print("%.*s", (int)name.length, name.at);
     xm_status_t status = XM_OK;
 
@@ -262,19 +265,24 @@ static xm_status_t add_reshardings(exporter_t *e, const place_t *place)
     xm_status_t status = names == NULL ? no_memory() : operand_names(e, place->of, names);
 
     for (int o = 0; o < place->of->operand_count && status == XM_OK; ++o) {
-        ap_spec_t spec = 0, other = 0;
+        ap_spec_t used = 0, found = 0;
         bool agree = place->count > 0;
 
         for (int i = 0; i < place->count && agree; ++i) {
             const hlo_site_t *site = &e->source->sites[place->sites[i]];
+            ap_spec_t to, from;
 
-            agree = ap_export_site_used(e->solution, site, o, &other) &&
-                    other != e->solution->made[site->operands[o]] && (i == 0 || other == spec);
-            spec = other;
+            agree = ap_export_site_used(e->solution, site, o, &to);
+            if (agree) {
+                from =
+                    ap_export_site_found(e->solution, e->source, site->context, site->operands[o]);
+                agree = from != to && (i == 0 || (to == used && from == found));
+                used = to;
+                found = from;
+            }
         }
         if (agree) {
-            status = add_steps(e, place, o, e->source->sites[place->sites[0]].operands[o], spec,
-                               names[o]);
+            status = add_steps(e, place, o, found, used, names[o]);
         }
     }
     free(names);
@@ -308,6 +316,116 @@ static xm_status_t annotate_root(exporter_t *e, const hlo_instruction_t *root)
     return status;
 }
 
+/* Whether two loops carry the same arrays in the same specs. */
+static bool same_state(const exporter_t *e, const hlo_loop_t *a, const hlo_loop_t *b)
+{
+    if (a->count != b->count) {
+        return false;
+    }
+    for (int i = 0; i < a->count; ++i) {
+        if (ap_export_site_carried(e->solution, a, i) !=
+            ap_export_site_carried(e->solution, b, i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The loop of an instruction, when all that are built from its text carry their state alike. */
+static const hlo_loop_t *loop_at(const exporter_t *e, size_t at)
+{
+    const hlo_loop_t *loop = NULL;
+
+    for (int l = 0; l < e->source->loop_count && loop == NULL; ++l) {
+        loop = e->source->loops[l].at == at ? &e->source->loops[l] : NULL;
+    }
+    for (int l = 0; l < e->source->loop_count && loop != NULL; ++l) {
+        const hlo_loop_t *other = &e->source->loops[l];
+        bool related = other->at == at || other->body_computation == loop->body_computation ||
+                       other->condition_computation == loop->condition_computation;
+
+        if (related && !same_state(e, loop, other)) {
+            return NULL;
+        }
+    }
+    return loop;
+}
+
+/* Whether a loop is the first of those that share a computation with it. */
+static bool is_first(const exporter_t *e, const hlo_loop_t *loop, int computation)
+{
+    for (const hlo_loop_t *other = e->source->loops; other < loop; ++other) {
+        if (other->body_computation == computation || other->condition_computation == computation) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static char *state_sharding(const exporter_t *e, const hlo_loop_t *loop)
+{
+    char *text = NULL, one[AP_HLO_SHARDING_TEXT];
+    size_t size;
+    FILE *stream = open_memstream(&text, &size);
+
+    if (stream == NULL) {
+        return NULL;
+    }
+    for (int i = 0; i < loop->count; ++i) {
+        (void)fprintf(stream, "%s%s", i == 0 ? "{" : ", ",
+                      ap_export_hlo_sharding(&e->mesh, ap_export_site_carried(e->solution, loop, i),
+                                             loop->state[i].shape.rank, one, sizeof(one)));
+    }
+    (void)fputc('}', stream);
+    if (fclose(stream) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+/* The parameter of a computation of the loop, and what it returns if that is put together there. */
+static xm_status_t annotate_state(exporter_t *e, const hlo_loop_t *loop, int computation,
+                                  const char *sharding)
+{
+    const hlo_computation_t *in = &e->module->computations[computation];
+    const hlo_instruction_t *root = &in->instructions[in->root];
+    xm_status_t status = XM_OK;
+
+    if (!is_first(e, loop, computation) || in->parameter_count != 1) {
+        return XM_OK;
+    }
+    status = annotate(e, &in->instructions[in->parameters[0]], sharding);
+    if (status == XM_OK && computation == loop->body_computation &&
+        hlo_slice_is(root->opcode, "tuple")) {
+        status = annotate(e, root, sharding);
+    }
+    return status;
+}
+
+/* What a loop carries has one sharding all the way: where it goes in, in the body, and where it
+ * comes out. */
+static xm_status_t annotate_loop(exporter_t *e, const hlo_instruction_t *of)
+{
+    const hlo_loop_t *loop = of->type->tuple ? loop_at(e, of->at) : NULL;
+    char *sharding;
+    xm_status_t status;
+
+    if (loop == NULL) {
+        return XM_OK;
+    }
+    sharding = state_sharding(e, loop);
+    status = sharding == NULL ? no_memory() : annotate(e, of, sharding);
+    if (status == XM_OK) {
+        status = annotate_state(e, loop, loop->body_computation, sharding);
+    }
+    if (status == XM_OK) {
+        status = annotate_state(e, loop, loop->condition_computation, sharding);
+    }
+    free(sharding);
+    return status;
+}
+
 static xm_status_t edit_instruction(exporter_t *e, const hlo_computation_t *in,
                                     const hlo_instruction_t *of)
 {
@@ -326,6 +444,9 @@ static xm_status_t edit_instruction(exporter_t *e, const hlo_computation_t *in,
     }
     if (root) {
         return annotate_root(e, of);
+    }
+    if (hlo_slice_is(of->opcode, "while")) {
+        return annotate_loop(e, of);
     }
     if (of->type->tuple || of->type->empty || !common_spec(e, &place, &spec)) {
         return XM_OK;

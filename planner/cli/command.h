@@ -24,6 +24,12 @@ int ap_command_export(int argc, char *const *argv);
 xm_status_t ap_command_load_cluster(const char *path, int hosts, int devices,
                                     xm_cluster_profile_t **profile);
 
+/** Value of an --overlap that was not given. */
+#define AP_COMMAND_NO_OVERLAP (-1.0)
+
+/** Replaces @p profile by one with the overlap of an option, unless that was not given. */
+xm_status_t ap_command_set_overlap(double overlap, xm_cluster_profile_t **profile);
+
 /** Parses "8,16,32" into at most @p capacity positive integers. */
 xm_status_t ap_command_parse_list(const char *what, const char *text, int64_t *values,
                                   size_t capacity, size_t *count);

@@ -8,8 +8,8 @@
 set -eu
 build=$1 corpora=$2
 shift 2
-total=${EXECUTIONS:-10000000} slice=${SLICE:-60} rounds=${ROUNDS:-20}
-work=$build/long
+total=${EXECUTIONS:-${DEFAULT:-10000000}} slice=${SLICE:-60} rounds=${ROUNDS:-20}
+work=${WORK:-$build/long}
 mkdir -p "$work"
 export LSAN_OPTIONS="suppressions=$corpora/../fuzz.supp:print_suppressions=0"
 for target in "$@"; do
