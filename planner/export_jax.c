@@ -82,6 +82,16 @@ static void put_ports(const exporter_t *e, const hlo_port_t *ports, int count)
     }
 }
 
+/* Shardings one after the other, as a tuple. */
+static void put_way(const exporter_t *e, const ap_spec_t *path, int count, int rank)
+{
+    (void)putc('(', e->stream);
+    for (int s = 0; s < count; ++s) {
+        ap_export_put_partition_spec(e->stream, &e->mesh, path[s], rank);
+        (void)fputs(s + 1 < count ? ", " : s == 0 ? ",)" : ")", e->stream);
+    }
+}
+
 /* The way of an operand from the sharding it is made in to the one it is used in. */
 static void put_path(const exporter_t *e, const hlo_site_t *site, int operand, ap_spec_t used)
 {
@@ -91,12 +101,8 @@ static void put_path(const exporter_t *e, const hlo_site_t *site, int operand, a
         e->solution, tensor, ap_export_site_found(e->solution, e->source, site->context, tensor),
         used, path);
 
-    (void)fprintf(e->stream, "%d: (", operand);
-    for (int s = 0; s < count; ++s) {
-        ap_export_put_partition_spec(e->stream, &e->mesh, path[s],
-                                     ap_graph_tensor(e->solution->graph, tensor)->shape.rank);
-        (void)fputs(s + 1 < count ? ", " : s == 0 ? ",)" : ")", e->stream);
-    }
+    (void)fprintf(e->stream, "%d: ", operand);
+    put_way(e, path, count, ap_graph_tensor(e->solution->graph, tensor)->shape.rank);
 }
 
 /* Opcode, operands, shape of the result, the result, its sharding, the ways of the operands. */
@@ -206,11 +212,14 @@ static void put_number(const exporter_t *e, int tensor)
     (void)fprintf(e->stream, tensor >= 0 ? "%d, " : "None, ", tensor);
 }
 
-/* What a loop carries: shape, numbers outside, in the body and after the loop, sharding. */
+/* What a loop carries: shape, numbers outside, in the body and after the loop, its ways into the
+ * sharding that it is carried in: from outside, and from the end of the body. */
 static void put_state(const exporter_t *e, const hlo_loop_t *loop, int indent)
 {
     for (int i = 0; i < loop->count; ++i) {
         const hlo_carried_t *of = &loop->state[i];
+        ap_spec_t path[AP_MAX_RESHARD_STEPS + 1];
+        int count;
 
         (void)fprintf(e->stream, "%*s(", indent, "");
         put_shape(e, &of->shape);
@@ -218,8 +227,11 @@ static void put_state(const exporter_t *e, const hlo_loop_t *loop, int indent)
         put_number(e, of->outside);
         put_number(e, of->inside);
         put_number(e, of->after);
-        ap_export_put_partition_spec(e->stream, &e->mesh,
-                                     ap_export_site_carried(e->solution, loop, i), of->shape.rank);
+        count = ap_export_site_way(e->solution, e->source, loop, i, false, path);
+        put_way(e, path, count, of->shape.rank);
+        (void)fputs(", ", e->stream);
+        count = ap_export_site_way(e->solution, e->source, loop, i, true, path);
+        put_way(e, path, count, of->shape.rank);
         (void)fputs("),\n", e->stream);
     }
 }
@@ -321,7 +333,8 @@ xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_frontend
     status = put_operators(&e, NULL, 4);
     (void)fputs(
         ")\n\n# Each loop: the arrays that it carries (shape, number outside, in the body and "
-        "after it, sharding), the operators\n# and the loops of its body.\nLOOPS = (\n",
+        "after it, the ways into\n# its sharding: from outside, and from the end of the body), the "
+        "operators and the loops of its body.\nLOOPS = (\n",
         stream);
     if (status == XM_OK) {
         status = put_loops(&e, NULL, 4);

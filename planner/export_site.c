@@ -79,6 +79,23 @@ ap_spec_t ap_export_site_found(const ap_shard_solution_t *solution, const hlo_so
     return solution->made[tensor];
 }
 
+int ap_export_site_way(const ap_shard_solution_t *solution, const hlo_source_t *source,
+                       const hlo_loop_t *loop, int array, bool round, ap_spec_t *path)
+{
+    const hlo_carried_t *of = &loop->state[array];
+    const int tensor = round ? of->returned : of->outside;
+    const ap_spec_t carried = ap_export_site_carried(solution, loop, array);
+
+    if (tensor < 0) {
+        path[0] = carried;
+        return 1;
+    }
+    return ap_export_site_path(
+        solution, tensor,
+        ap_export_site_found(solution, source, round ? loop->body : loop->context, tensor), carried,
+        path);
+}
+
 int ap_export_site_path(const ap_shard_solution_t *solution, int tensor, ap_spec_t found,
                         ap_spec_t used, ap_spec_t *path)
 {

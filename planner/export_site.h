@@ -17,6 +17,13 @@ bool ap_export_site_used(const ap_shard_solution_t *solution, const hlo_site_t *
 ap_spec_t ap_export_site_carried(const ap_shard_solution_t *solution, const hlo_loop_t *loop,
                                  int array);
 
+/*
+ * The way of an array into a loop's state, from the spec it is found in to the one it is carried
+ * in: on the way in, or with `round` from the end of the body to its beginning. As below.
+ */
+int ap_export_site_way(const ap_shard_solution_t *solution, const hlo_source_t *source,
+                       const hlo_loop_t *loop, int array, bool round, ap_spec_t *path);
+
 /* The spec in which the instructions of a context find a tensor: as it is made, or as the loop that
  * they stand in carries it. */
 ap_spec_t ap_export_site_found(const ap_shard_solution_t *solution, const hlo_source_t *source,

@@ -325,14 +325,18 @@ static xm_status_t note_loop(hlo_build_t *b, const loop_t *loop, const int *outs
     return hlo_source_add_loop(b->source, loop->of, &noted, number);
 }
 
-static void note_results(hlo_build_t *b, const loop_t *loop, int number, int end_op)
+/* Notes what the body returns, or with `after` what is left after the loop. */
+static void note_results(hlo_build_t *b, const loop_t *loop, int number, bool after)
 {
-    hlo_loop_t *noted = &b->source->loops[number];
+    for (int i = 0; i < loop->count && !b->dry; ++i) {
+        hlo_loop_t *noted = &b->source->loops[number];
+        int tensor = loop->out[i]->kind == HLO_VALUE_TENSOR ? loop->out[i]->tensor : HLO_SITE_NONE;
 
-    noted->end_op = end_op;
-    for (int i = 0; i < loop->count; ++i) {
-        noted->state[i].after =
-            loop->out[i]->kind == HLO_VALUE_TENSOR ? loop->out[i]->tensor : HLO_SITE_NONE;
+        if (after) {
+            noted->state[i].after = tensor;
+        } else {
+            noted->state[i].returned = tensor;
+        }
     }
 }
 
@@ -362,6 +366,7 @@ static xm_status_t build_loop(hlo_build_t *b, loop_t *loop, double trips, hlo_va
         status = run_body(b, loop, result);
     }
     if (status == XM_OK) {
+        note_results(b, loop, number, false);
         status = close_loop(b, loop, result);
     }
     b->repeat = repeat;
@@ -370,7 +375,8 @@ static xm_status_t build_loop(hlo_build_t *b, loop_t *loop, double trips, hlo_va
         status = leave(b, loop, *result);
     }
     if (status == XM_OK && !b->dry) {
-        note_results(b, loop, number, end_op);
+        note_results(b, loop, number, true);
+        b->source->loops[number].end_op = end_op;
     }
     return status;
 }

@@ -39,9 +39,10 @@ typedef struct hlo_context {
 /** An array of a loop's state; HLO_SITE_NONE for tensors that need no data. */
 typedef struct hlo_carried {
     ap_shape_t shape;
-    int outside; /**< tensor that goes in */
-    int inside;  /**< what the body reads: `outside` where the body passes it on unchanged */
-    int after;   /**< what is left of it after the loop */
+    int outside;  /**< tensor that goes in */
+    int inside;   /**< what the body reads: `outside` where the body passes it on unchanged */
+    int returned; /**< by the body, for the next round */
+    int after;    /**< what is left of it after the loop */
 } hlo_carried_t;
 
 /** A loop, each time that it is looked at. */

@@ -331,8 +331,13 @@ START_TEST(loops_keep_what_they_carry)
         ck_assert_msg(at != NULL, "the state is not told %d times in:\n%s", i + 1, text);
         ++at;
     }
-    contains(text, "  w.16 = f32[4,16,16] get-tuple-element(s.11), index=2, "
-                   "sharding={replicated}\n");
+    contains(text, "  w.16.carried = f32[4,16,16] get-tuple-element(s.11), index=2, "
+                   "sharding={replicated}\n  w.16 = f32[4,16,16] custom-call(w.16.carried), "
+                   "custom_call_target=\"Sharding\", sharding={replicated}\n");
+    contains(text, "  init.5.carried2.step1 = f32[4,16,16] custom-call(w.3), "
+                   "custom_call_target=\"Sharding\", sharding={replicated}\n"
+                   "  init.5 = (s32[], f32[8,16], f32[4,16,16]) tuple(zero.4, "
+                   "init.5.carried1.step0, init.5.carried2.step1)");
     ck_assert_ptr_null(strstr(text, "part.18.operand"));
     contains(text, "dot.20.operand0.step1 = f32[8,16] custom-call(x.15)");
     ck_assert_xm_ok(ap_hlo_from_text(text, strlen(text), "again", &graph, NULL));
@@ -344,9 +349,10 @@ START_TEST(loops_keep_what_they_carry)
     ck_assert_int_eq(fclose(stream), 0);
     contains(text, "LOOPS = (\n"
                    "    ((\n"
-                   "        ((), None, None, None, P()),\n"
-                   "        ((8, 16), 0, 2, 8, P(\"x\", None)),\n"
-                   "        ((4, 16, 16), 1, 1, 1, P(None, None, None)),\n"
+                   "        ((), None, None, None, (P(),), (P(),)),\n"
+                   "        ((8, 16), 0, 2, 8, (P(\"x\", None),), (P(\"x\", None),)),\n"
+                   "        ((4, 16, 16), 1, 1, 1, (P(None, \"y\", None), P(None, None, None)), "
+                   "(P(None, None, None),)),\n"
                    "    ), (\n");
     contains(text, "        (\"dot\", (2, 4,), (8, 16), 5, P(None, None), {0: (P(\"x\", None), "
                    "P(None, None)), 1: (P(None, None),)}),\n");
