@@ -159,8 +159,8 @@ END
 good "shard --json" '"strategy": "S0R,RR->S0R {b:0}"' "$AUTOPAR" shard mlp2 --mesh 4x1 --json
 
 # What hides behind the backward pass, by option and by profile; measured operators in place of the roofline.
-sed 's/"version": 1,/"version": 2, "gradient_overlap": 0.75, "op_times": [{"op": "einsum", "flops": 1e9, "bytes": 1,
-  "seconds": 0.001}],/' "$cluster" >"$work/measured.json"
+entry='{"op": "einsum", "flops": 1e9, "bytes": 1, "seconds": 0.001}'
+sed 's/"version": 1,/"version": 2, "gradient_overlap": 0.75, "op_times": ['"$entry"'],/' "$cluster" >"$work/measured.json"
 for overlap in 0 0.75; do
     good "shard --overlap" '"axes": [' "$AUTOPAR" shard mlp2 --mesh 2x4 --cluster "$cluster" --batch 10000000 \
         --hidden 7 --overlap $overlap --json
@@ -180,7 +180,7 @@ END
 good "plan --overlap" '"sync"' "$AUTOPAR" plan --model gpt-125m --cluster "$cluster" --global-batch 32 \
     --micro-batches 4 --stages 1 --overlap 1 --json
 python3 -c 'import json, sys
-assert all(stage["sync"] == 0 for stage in json.load(open(sys.argv[1]))["stages"])' "$work/out" ||
+assert all(stage["seconds"]["sync"] == 0 for stage in json.load(open(sys.argv[1]))["stages"])' "$work/out" ||
     fail "plan --overlap 1: gradients are still waited for"
 bad "shard: overlap without profile" "--overlap is for --cost-model profile" "$AUTOPAR" shard mlp2 --mesh 2 --overlap 0.5
 bad "shard: too much overlap" "--overlap: 1.5 is outside" "$AUTOPAR" shard mlp2 --mesh 2 --overlap 1.5
