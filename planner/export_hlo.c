@@ -326,7 +326,7 @@ static xm_status_t edit_instruction(ap_hlo_exporter_t *e, const hlo_computation_
     status = ap_hlo_annotate(
         e, of,
         ap_export_hlo_sharding(&e->mesh, spec, of->type->shape.rank, sharding, sizeof(sharding)));
-    return status == XM_OK ? ap_hlo_pin_carried(e, in, of) : status;
+    return status == XM_OK ? ap_hlo_pin_carried(e, in, of, spec) : status;
 }
 
 static int by_place(const void *left, const void *right)

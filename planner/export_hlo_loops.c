@@ -194,8 +194,21 @@ static const hlo_loop_t *taken_from(const ap_hlo_exporter_t *e, const hlo_comput
                : NULL;
 }
 
+/* Whether an instruction takes a value through an optimisation barrier. */
+static bool passes_barrier(const hlo_computation_t *in, const hlo_instruction_t *of)
+{
+    const hlo_instruction_t *from;
+
+    if (!of->needed || of->operand_count != 1 || !hlo_slice_is(of->opcode, "get-tuple-element")) {
+        return false;
+    }
+    from = &in->instructions[of->operands[0]];
+    return hlo_slice_is(from->opcode, "opt-barrier") ||
+           hlo_slice_is(from->opcode, "optimization-barrier");
+}
+
 xm_status_t ap_hlo_pin_carried(ap_hlo_exporter_t *e, const hlo_computation_t *in,
-                               const hlo_instruction_t *of)
+                               const hlo_instruction_t *of, ap_spec_t spec)
 {
     const hlo_text_t *text = &e->module->text;
     int64_t array = -1;
@@ -206,11 +219,12 @@ xm_status_t ap_hlo_pin_carried(ap_hlo_exporter_t *e, const hlo_computation_t *in
     char sharding[AP_HLO_SHARDING_TEXT];
     xm_status_t status;
 
-    if (loop == NULL || of->type->shape.rank == 0 || of == &in->instructions[in->root]) {
+    if ((loop == NULL && !passes_barrier(in, of)) || of->type->shape.rank == 0 ||
+        of == &in->instructions[in->root]) {
         return XM_OK;
     }
-    (void)ap_export_hlo_sharding(&e->mesh, ap_export_site_carried(e->solution, loop, (int)array),
-                                 of->type->shape.rank, sharding, sizeof(sharding));
+    spec = loop != NULL ? ap_export_site_carried(e->solution, loop, (int)array) : spec;
+    (void)ap_export_hlo_sharding(&e->mesh, spec, of->type->shape.rank, sharding, sizeof(sharding));
     status = ap_hlo_edit(e, name + of->name.length, 0, ap_hlo_print(".carried"));
     return status != XM_OK
                ? status

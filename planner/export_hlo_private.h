@@ -48,9 +48,8 @@ xm_status_t ap_hlo_annotate_loop(ap_hlo_exporter_t *e, const hlo_computation_t *
                                  const hlo_instruction_t *of);
 
 /* Pins an array that is taken out of a loop's state or result to the sharding that it is carried
- * in.
- */
+ * in, and what comes through an optimisation barrier to `spec`. */
 xm_status_t ap_hlo_pin_carried(ap_hlo_exporter_t *e, const hlo_computation_t *in,
-                               const hlo_instruction_t *of);
+                               const hlo_instruction_t *of, ap_spec_t spec);
 
 #endif

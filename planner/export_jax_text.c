@@ -172,7 +172,7 @@ const char ap_export_jax_text[] =
     "            if eqn.primitive.name in _CALLS:\n"
     "                inner = eqn.params[_CALLS[eqn.primitive.name]]\n"
     "                made, called = self.run(inner.jaxpr, inner.consts, given, operands)\n"
-    "            elif eqn.primitive.name == \"checkpoint\":\n"
+    "            elif eqn.primitive.name in (\"checkpoint\", \"remat2\"):\n"
     "                made, called = self.checkpoint(eqn, given, operands)\n"
     "            elif eqn.primitive.name == \"scan\":\n"
     "                made, called = self.scan(eqn, given, operands)\n"
