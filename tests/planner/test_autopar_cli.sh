@@ -158,6 +158,18 @@ assert [of["count"] for of in made["collectives"]] == [2], "gradients are summed
 END
 good "shard --json" '"strategy": "S0R,RR->S0R {b:0}"' "$AUTOPAR" shard mlp2 --mesh 4x1 --json
 
+# Experts lie on the devices of an axis, and tokens go to them and back.
+good "shard: experts" '"axes": [' "$AUTOPAR" shard moe-380m --mesh 2x4 --cluster "$cluster" --batch 16 --json
+python3 - "$work/out" <<'END' || fail "shard: no expert parallelism"
+import json, sys
+made = json.load(open(sys.argv[1]))
+experts = [of["strategy"] for of in made["nodes"] if of["node"].startswith("block") and
+           of["node"].endswith((".expert.up.w", ".expert.down.w"))]
+assert len(experts) == 8 and set(experts) == {"S1RR"}, experts
+sent = [of for of in made["collectives"] if of["kind"] == "all-to-all" and of["axes"] == [1]]
+assert sent and sent[0]["count"] >= 8, made["collectives"]
+END
+
 # What hides behind the backward pass, by option and by profile; measured operators in place of the roofline.
 entry='{"op": "einsum", "flops": 1e9, "bytes": 1, "seconds": 0.001}'
 sed 's/"version": 1,/"version": 2, "gradient_overlap": 0.75, "op_times": ['"$entry"'],/' "$cluster" >"$work/measured.json"
