@@ -248,7 +248,7 @@ double hlo_rule_points(const hlo_rule_text_t *text)
 static void write_touched(const hlo_rule_t *rule, const int *at, hlo_rule_text_t *text)
 {
     for (int t = 0; t < rule->operands + rule->results; ++t) {
-        int touched = rule->touched[t];
+        int touched = (int)rule->touched[t];
 
         if (at[t] < 0 || touched == AP_TOUCHES_ALL) {
             continue;
