@@ -268,7 +268,7 @@ const char ap_export_jax_text[] =
     "taken)]\n"
     "            made, called = plan.run(body.jaxpr, body.consts,\n"
     "                                    [*given[:consts], *values[:carried], *parts], names)\n"
-    "            if any(plan.anchors.values()):\n"
+    "            if any(left for o, left in plan.anchors.items() if o != \"reduce\"):\n"
     "                raise ValueError(\"this function is not the one that was sharded: a loop of "
     "the plan has \"\n"
     "                                 \"more operators\")\n"
