@@ -240,6 +240,20 @@ def scan(layers, batch, hidden):
     return sgd(scan_loss), (struct(layers, hidden, hidden), x, x)
 
 
+# Transformer blocks as a loop over stacked weights, each computed again in the backward pass.
+
+def scan_blocks_loss(weights, x, y):
+    x, _ = jax.lax.scan(jax.checkpoint(lambda x, p: (gpt_block(p, x), None)), x, weights)
+    return squared_error(x, y)
+
+
+def scan_blocks(layers, batch, sequence, hidden, heads):
+    x = struct(batch, sequence, hidden)
+    weights = jax.tree_util.tree_map(lambda w: struct(layers, *w.shape),
+                                     gpt_block_weights(hidden, heads))
+    return sgd(scan_blocks_loss), (weights, x, x)
+
+
 MODELS = {
     "mlp-wide": lambda: mlp(4, 64, 512),
     "mlp-deep-batch": lambda: mlp(4, 4096, 128),
@@ -250,6 +264,7 @@ MODELS = {
     "experts": lambda: experts(16, 32, 64, 8),
     "convnet": lambda: convnet(64, 32),
     "scan": lambda: scan(12, 64, 256),
+    "scan-blocks": lambda: scan_blocks(3, 16, 32, 128, 8),
     # For timing the planner only: nothing of this size is run.
     "gpt-32-layers": lambda: gpt(32, 8, 1024, 2560, 32, 51200),
     "decoder-8b": lambda: decoder(32, 8, 2048, 4096, 32, 8, 14336, 128256),

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* RESIZED_SIZE: room for what a resize adds to the provenance. */
-enum { MAX_DEVICES = 1 << 24, MAX_COLLECTIVES = 4096, RESIZED_SIZE = 96 };
+enum { MAX_DEVICES = 1 << 24, MAX_COLLECTIVES = 4096, MAX_OP_TIMES = 65536, RESIZED_SIZE = 96 };
 
 struct xm_cluster_profile {
     char *name, *provenance;
@@ -22,6 +22,9 @@ struct xm_cluster_profile {
     size_t curve_points[XM_LINK_CLASS_COUNT];
     xm_collective_curve_t *collectives;
     size_t collective_count;
+    xm_op_time_t *op_times;
+    size_t op_time_count;
+    double gradient_overlap;
 };
 
 static const char *const link_names[XM_LINK_CLASS_COUNT] = {"self", "intra_host", "inter_host"};
@@ -120,6 +123,27 @@ static xm_status_t check_collectives(const xm_cluster_profile_params_t *params)
     return XM_OK;
 }
 
+static xm_status_t check_computation(const xm_cluster_profile_params_t *params)
+{
+    xm_status_t status = XM_OK;
+
+    if (!(params->gradient_overlap >= 0) || params->gradient_overlap > 1) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "gradient_overlap is %g; it must be 0 to 1",
+                            params->gradient_overlap);
+    }
+    if (params->op_time_count > MAX_OP_TIMES) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%zu op_times; a profile has at most %d",
+                            params->op_time_count, MAX_OP_TIMES);
+    }
+    for (size_t i = 0; status == XM_OK && i < params->op_time_count; ++i) {
+        char name[40];
+
+        (void)snprintf(name, sizeof(name), "op_times[%zu]", i);
+        status = xm_op_time_check(name, &params->op_times[i]);
+    }
+    return status;
+}
+
 static xm_status_t check_curves(const xm_cluster_profile_params_t *params)
 {
     xm_status_t status = XM_OK;
@@ -165,6 +189,9 @@ static xm_status_t check(const xm_cluster_profile_params_t *params)
         status = check_network(params);
     }
     if (status == XM_OK) {
+        status = check_computation(params);
+    }
+    if (status == XM_OK) {
         status = check_curves(params);
     }
     return status == XM_OK ? check_collectives(params) : status;
@@ -202,6 +229,12 @@ static bool copy_curves(const xm_cluster_profile_params_t *params, xm_cluster_pr
         ++made->collective_count;
     }
     return true;
+}
+
+static xm_roofline_t roofline_of(const xm_cluster_profile_t *profile)
+{
+    return (xm_roofline_t){.flops = profile->device_flops,
+                           .bandwidth = profile->device_memory_bandwidth};
 }
 
 xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *params,
@@ -244,9 +277,13 @@ xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *params,
     made->nic_spread = xm_curve_rounded(params->nic_spread);
     made->nic_both_ways = xm_curve_rounded(params->nic_both_ways);
     made->host_fabric = xm_curve_rounded(params->host_fabric);
-    if (!copy_curves(params, made)) {
+    made->gradient_overlap = xm_curve_rounded(params->gradient_overlap);
+    if (!copy_curves(params, made) ||
+        xm_op_times_copy(params->op_times, params->op_time_count, roofline_of(made),
+                         &made->op_times) != XM_OK) {
         goto destroy_made;
     }
+    made->op_time_count = params->op_time_count;
     *profile = made;
     return XM_OK;
 
@@ -281,6 +318,9 @@ static xm_cluster_profile_params_t params_of(const xm_cluster_profile_t *profile
     }
     params.collectives = profile->collectives;
     params.collective_count = profile->collective_count;
+    params.op_times = profile->op_times;
+    params.op_time_count = profile->op_time_count;
+    params.gradient_overlap = profile->gradient_overlap;
     return params;
 }
 
@@ -362,6 +402,33 @@ free_all:
     free(all);
     free(provenance);
     return status;
+}
+
+xm_status_t xm_cluster_profile_set_gradient_overlap(const xm_cluster_profile_t *profile,
+                                                    double overlap, xm_cluster_profile_t **changed)
+{
+    xm_cluster_profile_params_t params = params_of(profile);
+
+    params.gradient_overlap = overlap;
+    return xm_cluster_profile_create(&params, changed);
+}
+
+double xm_cluster_profile_gradient_overlap(const xm_cluster_profile_t *profile)
+{
+    return profile->gradient_overlap;
+}
+
+double xm_cluster_profile_op_seconds(const xm_cluster_profile_t *profile, const char *op,
+                                     double flops, double bytes)
+{
+    return xm_op_times_seconds(profile->op_times, profile->op_time_count, roofline_of(profile), op,
+                               flops, bytes);
+}
+
+const xm_op_time_t *xm_cluster_profile_op_times(const xm_cluster_profile_t *profile, size_t *count)
+{
+    *count = profile->op_time_count;
+    return profile->op_times;
 }
 
 const char *xm_cluster_profile_name(const xm_cluster_profile_t *profile)
@@ -512,6 +579,7 @@ void xm_cluster_profile_destroy(xm_cluster_profile_t *profile)
         free(profile->curve_spread[link]);
     }
     xm_collective_curves_free(profile->collectives, profile->collective_count);
+    xm_op_times_free(profile->op_times, profile->op_time_count);
     free(profile->host_nic_bandwidth);
     free(profile->provenance);
     free(profile->name);

@@ -19,6 +19,7 @@
 
 #include "comm/collective_curve.h"
 #include "comm/curve.h"
+#include "comm/op_times.h"
 #include "comm/status.h"
 
 typedef struct xm_cluster_profile xm_cluster_profile_t;
@@ -60,6 +61,10 @@ typedef struct xm_cluster_profile_params {
     const double *curve_spread[XM_LINK_CLASS_COUNT]; /**< of each point (curve.h), or NULL */
     const xm_collective_curve_t *collectives; /**< measured collectives, each once; may be NULL */
     size_t collective_count;
+    const xm_op_time_t *op_times; /**< measured operators; may be NULL */
+    size_t op_time_count;
+    double gradient_overlap; /**< part of the time of gradients' collectives that hides behind the
+                                  backward pass, 0 … 1 */
 } xm_cluster_profile_params_t;
 
 #define XM_CLUSTER_PROFILE_PARAMS_INIT                                                             \
@@ -142,6 +147,20 @@ XM_API xm_status_t xm_cluster_profile_add_collectives(const xm_cluster_profile_t
                                                       const xm_collective_curve_t *added,
                                                       size_t count, const char *note,
                                                       xm_cluster_profile_t **extended);
+
+/** Seconds of an operator of a kind on one device: measured (op_times.h), or its roofline. */
+XM_API double xm_cluster_profile_op_seconds(const xm_cluster_profile_t *profile, const char *op,
+                                            double flops, double bytes);
+/** The measured operators, by kind and roofline (owned by the profile), and their number. */
+XM_API const xm_op_time_t *xm_cluster_profile_op_times(const xm_cluster_profile_t *profile,
+                                                       size_t *count);
+
+/** Part of the time of gradients' collectives that hides behind the backward pass; 0: none. */
+XM_API double xm_cluster_profile_gradient_overlap(const xm_cluster_profile_t *profile);
+/** A copy of @p profile with another such part. */
+XM_API xm_status_t xm_cluster_profile_set_gradient_overlap(const xm_cluster_profile_t *profile,
+                                                           double overlap,
+                                                           xm_cluster_profile_t **changed);
 
 /** Seconds a one-way message takes (xm_curve_seconds()). */
 XM_API double xm_cluster_profile_seconds(const xm_cluster_profile_t *profile, xm_link_class_t link,

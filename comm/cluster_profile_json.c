@@ -29,9 +29,10 @@ static xm_status_t check_version(const json_t *root)
 /* Everything but the curves. Strings stay the document's. */
 static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *params)
 {
-    static const char *const root_keys[] = {"version",          "name",   "provenance", "hosts",
-                                            "devices_per_host", "device", "nic",        "fabric",
-                                            "uplink",           "curves", "collectives"};
+    static const char *const root_keys[] = {"version",          "name",   "provenance",  "hosts",
+                                            "devices_per_host", "device", "nic",         "fabric",
+                                            "uplink",           "curves", "collectives", "op_times",
+                                            "gradient_overlap"};
     static const char *const device_keys[] = {"flop_per_s", "memory_bytes", "memory_bytes_per_s"};
     static const char *const nic_keys[] = {"bytes_per_s", "hosts", "spread",
                                            "both_ways_bytes_per_s"};
@@ -42,7 +43,10 @@ static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *pa
         return xm_json_wrong_type("the document", "an object", root);
     }
     if ((status = check_version(root)) < 0 ||
-        (status = xm_json_check_keys(root, "", root_keys, 11)) < 0 ||
+        (status = xm_json_check_keys(root, "", root_keys,
+                                     sizeof(root_keys) / sizeof(root_keys[0]))) < 0 ||
+        (status = xm_json_optional_number(root, "gradient_overlap", &params->gradient_overlap)) <
+            0 ||
         (status = xm_json_string(root, "name", &params->name)) < 0 ||
         (status = xm_json_string(root, "provenance", &params->provenance)) < 0 ||
         (status = xm_json_int(root, "hosts", &params->hosts)) < 0 ||
@@ -134,6 +138,49 @@ static xm_status_t read_fabric(const json_t *root, xm_cluster_profile_params_t *
     return xm_json_number(fabric, "fabric.bytes_per_s", &params->host_fabric);
 }
 
+/* op_times, which may be missing. Names stay the document's, the array is the caller's to free. */
+static xm_status_t read_op_times(const json_t *root, xm_op_time_t **entries, size_t *count)
+{
+    static const char *const keys[] = {"op", "flops", "bytes", "seconds"};
+    const json_t *array = json_object_get(root, "op_times");
+    size_t size = json_array_size(array);
+    xm_status_t status = XM_OK;
+
+    if (array == NULL) {
+        return XM_OK;
+    }
+    if (!json_is_array(array)) {
+        return xm_json_wrong_type("op_times", "an array of objects", array);
+    }
+    *entries = calloc(size + 1, sizeof(**entries));
+    if (*entries == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "op_times: no memory for %zu entries", size);
+    }
+    for (size_t i = 0; status == XM_OK && i < size; ++i) {
+        const json_t *entry = json_array_get(array, i);
+        xm_op_time_t *into = &(*entries)[i];
+        char place[PATH_SIZE], path[PATH_SIZE + 8];
+
+        (void)snprintf(place, sizeof(place), "op_times[%zu]", i);
+        if (!json_is_object(entry)) {
+            return xm_json_wrong_type(place, "an object", entry);
+        }
+        (void)strcat(place, ".");
+        status = xm_json_check_keys(entry, place, keys, 4);
+        if (status == XM_OK) {
+            status = xm_json_string(entry, "op", &into->op);
+        }
+        for (int k = 1; status == XM_OK && k < 4; ++k) {
+            double *const numbers[] = {NULL, &into->flops, &into->bytes, &into->seconds};
+
+            (void)snprintf(path, sizeof(path), "%s%s", place, keys[k]);
+            status = xm_json_number(entry, path, numbers[k]);
+        }
+    }
+    *count = size;
+    return status;
+}
+
 static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
 {
     xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
@@ -141,6 +188,7 @@ static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
     double *spread[XM_LINK_CLASS_COUNT] = {NULL};
     const char *names[XM_LINK_CLASS_COUNT];
     xm_collective_curve_t *collectives = NULL;
+    xm_op_time_t *op_times = NULL;
     const json_t *curves = NULL;
     double *rates = NULL;
     xm_status_t status = read_head(root, &params);
@@ -169,6 +217,10 @@ static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
         params.collectives = collectives;
     }
     if (status == XM_OK) {
+        status = read_op_times(root, &op_times, &params.op_time_count);
+        params.op_times = op_times;
+    }
+    if (status == XM_OK) {
         status = read_host_rates(root, params.hosts, &rates);
         params.host_nic_bandwidth = rates;
     }
@@ -176,6 +228,7 @@ static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
         status = xm_cluster_profile_create(&params, profile);
     }
     free(rates);
+    free(op_times);
     xm_collective_curves_free(collectives, params.collective_count);
     for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
         free(spread[link]);
@@ -231,6 +284,9 @@ static void add_positive(json_t *object, const char *key, double value)
 /* The parts that a profile may leave out. */
 static void add_optional(const xm_cluster_profile_t *profile, json_t *root)
 {
+    size_t count;
+    const xm_op_time_t *op_times = xm_cluster_profile_op_times(profile, &count);
+
     if (xm_cluster_profile_hosts_differ(profile)) {
         json_t *rates = json_array();
 
@@ -257,6 +313,18 @@ static void add_optional(const xm_cluster_profile_t *profile, json_t *root)
         }
         (void)json_object_set_new(root, "collectives", collectives);
     }
+    if (count > 0) {
+        json_t *list = json_array();
+
+        for (size_t i = 0; i < count; ++i) {
+            (void)json_array_append_new(list, json_pack("{s:s,s:f,s:f,s:f}", "op", op_times[i].op,
+                                                        "flops", op_times[i].flops, "bytes",
+                                                        op_times[i].bytes, "seconds",
+                                                        op_times[i].seconds));
+        }
+        (void)json_object_set_new(root, "op_times", list);
+    }
+    add_positive(root, "gradient_overlap", xm_cluster_profile_gradient_overlap(profile));
     if (xm_cluster_profile_hosts_per_rack(profile) > 0) {
         (void)json_object_set_new(
             root, "uplink",

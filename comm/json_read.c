@@ -80,9 +80,16 @@ xm_status_t xm_json_int(const json_t *parent, const char *key, int *number)
     return XM_OK;
 }
 
+static const char *key_of(const char *path)
+{
+    const char *point = strrchr(path, '.');
+
+    return point != NULL ? point + 1 : path;
+}
+
 xm_status_t xm_json_number(const json_t *parent, const char *path, double *number)
 {
-    const json_t *value = json_object_get(parent, strrchr(path, '.') + 1);
+    const json_t *value = json_object_get(parent, key_of(path));
 
     if (!json_is_number(value)) {
         return xm_json_wrong_type(path, "a number", value);
@@ -93,7 +100,6 @@ xm_status_t xm_json_number(const json_t *parent, const char *path, double *numbe
 
 xm_status_t xm_json_optional_number(const json_t *parent, const char *path, double *number)
 {
-    return json_object_get(parent, strrchr(path, '.') + 1) == NULL
-               ? XM_OK
-               : xm_json_number(parent, path, number);
+    return json_object_get(parent, key_of(path)) == NULL ? XM_OK
+                                                         : xm_json_number(parent, path, number);
 }

@@ -23,7 +23,7 @@ xm_status_t xm_json_object(const json_t *parent, const char *key, const json_t *
 xm_status_t xm_json_string(const json_t *parent, const char *key, const char **text);
 /** 0 … INT_MAX. */
 xm_status_t xm_json_int(const json_t *parent, const char *key, int *number);
-/** @p path is "parent.key"; the key is what follows the last point. */
+/** @p path is "parent.key" or "key"; the key is what follows the last point. */
 xm_status_t xm_json_number(const json_t *parent, const char *path, double *number);
 
 /** Like xm_json_number(), for a key that may be missing: *number is then left as it is. */

@@ -191,3 +191,100 @@ char *xm_text_format_seconds(double seconds, char *buffer, size_t size)
     }
     return buffer;
 }
+
+/* Smallest character that needs so many bytes. */
+static const unsigned smallest[] = {0, 0, 0x80, 0x800, 0x10000};
+
+size_t xm_text_character(const char *text)
+{
+    const unsigned char *at = (const unsigned char *)text;
+    size_t length = *at < 0x80             ? 1
+                    : (*at & 0xe0) == 0xc0 ? 2
+                    : (*at & 0xf0) == 0xe0 ? 3
+                    : (*at & 0xf8) == 0xf0 ? 4
+                                           : 0;
+    unsigned character;
+
+    if (*at == 0 || length <= 1) {
+        return *at == 0 ? 0 : length;
+    }
+    character = *at & (0x7fU >> length);
+    for (size_t i = 1; i < length; ++i) {
+        if ((at[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+        character = character << 6 | (at[i] & 0x3fU);
+    }
+    return character < smallest[length] || character > 0x10ffff ||
+                   (character >= 0xd800 && character < 0xe000)
+               ? 0
+               : length;
+}
+
+/* Whether a text ends in the middle of the character that it begins with. */
+static bool is_unfinished(const char *text)
+{
+    size_t length = strlen(text);
+    unsigned char first = (unsigned char)*text;
+
+    for (size_t i = 1; i < length; ++i) {
+        if (((unsigned char)text[i] & 0xc0) != 0x80) {
+            return false;
+        }
+    }
+    return first >= 0xc2 && first <= 0xf4 &&
+           length < (first >= 0xf0   ? 4U
+                     : first >= 0xe0 ? 3U
+                                     : 2U);
+}
+
+char *xm_text_copy(const char *text, char *buffer, size_t size)
+{
+    size_t used = 0;
+
+    while (*text != '\0') {
+        size_t length = xm_text_character(text), needed = length > 0 ? length : 1;
+
+        if (used + needed >= size || (length == 0 && is_unfinished(text))) {
+            break;
+        }
+        if (length > 0) {
+            memcpy(buffer + used, text, length);
+        } else {
+            buffer[used] = '?';
+        }
+        used += needed;
+        text += needed;
+    }
+    buffer[used] = '\0';
+    return buffer;
+}
+
+char *xm_text_printable(const char *text, char *buffer, size_t size)
+{
+    size_t used = 0;
+
+    while (*text != '\0') {
+        size_t length = xm_text_character(text);
+        unsigned char c = (unsigned char)*text;
+        char shown[8];
+
+        if (length == 0) {
+            (void)snprintf(shown, sizeof(shown), "?");
+        } else if (c == '\n' || c == '\t' || c == '\r') {
+            (void)snprintf(shown, sizeof(shown), "\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : 'r');
+        } else if (c < ' ' || c == 0x7f) {
+            (void)snprintf(shown, sizeof(shown), "\\x%02x", c);
+        } else {
+            (void)snprintf(shown, sizeof(shown), "%.*s", (int)length, text);
+        }
+        if (used + strlen(shown) >= size) {
+            break;
+        }
+        memcpy(buffer + used, shown, strlen(shown));
+        used += strlen(shown);
+        text += length > 0 ? length : 1;
+    }
+    buffer[used] = '\0';
+    return buffer;
+}

@@ -51,4 +51,17 @@ XM_API char *xm_text_format_bytes(uint64_t bytes, char *buffer, size_t size);
  */
 XM_API char *xm_text_format_seconds(double seconds, char *buffer, size_t size);
 
+/** Bytes of the UTF-8 character that @p text begins with, 1 to 4; 0 at its end, and where there is
+ * none. */
+XM_API size_t xm_text_character(const char *text);
+
+/**
+ * Copies as many whole characters of @p text as fit into @p size bytes, and returns @p buffer.
+ * Bytes that are no UTF-8 become '?'; a character that ends unfinished with the text is left out.
+ */
+XM_API char *xm_text_copy(const char *text, char *buffer, size_t size);
+
+/** The same for a line on a terminal: control characters become \n, \t, \x1b and so on. */
+XM_API char *xm_text_printable(const char *text, char *buffer, size_t size);
+
 #endif

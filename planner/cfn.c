@@ -5,6 +5,14 @@
 
 xm_status_t ap_cfn_check(const ap_cfn_t *cfn)
 {
+    ap_cfn_fault_t fault;
+
+    return ap_cfn_check_at(cfn, &fault);
+}
+
+xm_status_t ap_cfn_check_at(const ap_cfn_t *cfn, ap_cfn_fault_t *fault)
+{
+    *fault = (ap_cfn_fault_t){.part = AP_CFN_WHOLE};
     if (cfn->nodes > INT32_MAX / 2 || cfn->edges > INT32_MAX / 2) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%zu nodes and %zu edges are too many",
                             cfn->nodes, cfn->edges);
@@ -16,6 +24,7 @@ xm_status_t ap_cfn_check(const ap_cfn_t *cfn)
     for (size_t node = 0; node < cfn->nodes; ++node) {
         size_t count = ap_cfn_strategies(cfn, node);
 
+        *fault = (ap_cfn_fault_t){.part = AP_CFN_NODE, .index = node};
         if (count == 0 || count > AP_CFN_STRATEGIES) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT, "node %zu has %zu strategies (1 … %d)",
                                 node, count, (int)AP_CFN_STRATEGIES);
@@ -42,6 +51,7 @@ xm_status_t ap_cfn_check(const ap_cfn_t *cfn)
         const int *scope = cfn->scope + cfn->scope_at[edge];
         size_t cells = 1;
 
+        *fault = (ap_cfn_fault_t){.part = AP_CFN_SCOPE, .index = edge};
         if (arity < 1 || arity > AP_CFN_ARITY) {
             return xm_error_set(XM_ERR_UNSUPPORTED, "edge %zu joins %zu nodes (1 … %d)", edge,
                                 arity, (int)AP_CFN_ARITY);
@@ -61,6 +71,7 @@ xm_status_t ap_cfn_check(const ap_cfn_t *cfn)
             /* Below 2^45 with three nodes of 2^15 strategies. */
             cells *= ap_cfn_strategies(cfn, (size_t)scope[k]);
         }
+        fault->part = AP_CFN_CELLS;
         if (cells != cfn->cell_at[edge + 1] - cfn->cell_at[edge]) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                                 "edge %zu has %zu costs, its nodes' strategies make %zu", edge,

@@ -59,6 +59,22 @@ static inline size_t ap_cfn_strategies(const ap_cfn_t *cfn, size_t node)
  */
 XM_API xm_status_t ap_cfn_check(const ap_cfn_t *cfn);
 
+/** Which part of a problem a check refuses. */
+typedef enum ap_cfn_part {
+    AP_CFN_WHOLE, /**< no part in particular */
+    AP_CFN_NODE,
+    AP_CFN_SCOPE, /**< the nodes of an edge */
+    AP_CFN_CELLS  /**< the costs of an edge */
+} ap_cfn_part_t;
+
+typedef struct ap_cfn_fault {
+    ap_cfn_part_t part;
+    size_t index; /**< of the node or edge */
+} ap_cfn_fault_t;
+
+/** The same; tells where when it refuses. */
+XM_API xm_status_t ap_cfn_check_at(const ap_cfn_t *cfn, ap_cfn_fault_t *fault);
+
 typedef struct ap_cfn_value {
     ap_cfn_total_t cost;
     int64_t infinite;    /**< costs of AP_CFN_INFINITE or more among them */

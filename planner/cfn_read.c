@@ -45,7 +45,11 @@ typedef struct reader {
     char name[256];
     bool out_of_memory;
     char complaint[256];
-    size_t line, column; /* of the piece's first byte, from 1 */
+    size_t line, column;  /* of the piece's first byte, from 1 */
+    ap_cfn_fault_t fault; /* what was refused once all was read */
+    place_t wanted;       /* in a second reading: the list to stop at, `found` the sentence */
+    int64_t wanted_index;
+    char found[256];
 } reader_t;
 
 static int complain(reader_t *reader, const char *sentence)
@@ -237,6 +241,10 @@ static int on_open(reader_t *reader, bool object)
                                        : "a list where a number is expected");
     }
     if (++reader->list == 2) {
+        if (reader->place == reader->wanted &&
+            (int64_t)reader->begins[reader->place].count == reader->wanted_index) {
+            return complain(reader, reader->found);
+        }
         return append(reader, &reader->begins[reader->place],
                       (int64_t)reader->values[reader->place].count);
     }
@@ -356,7 +364,7 @@ static size_t *take_begins(reader_t *reader, place_t place)
     return at;
 }
 
-static xm_status_t check_shape(const reader_t *reader)
+static xm_status_t check_shape(reader_t *reader)
 {
     static const char *const names[PLACE_COUNT] = {[PLACE_INTERVALS] = "nodes.intervals",
                                                    [PLACE_COSTS] = "nodes.costs",
@@ -383,6 +391,7 @@ static xm_status_t check_shape(const reader_t *reader)
         size_t next = node + 1;
         size_t ends[3];
 
+        reader->fault = (ap_cfn_fault_t){.part = AP_CFN_NODE, .index = node};
         for (int k = 0; k < 3; ++k) {
             const numbers_t *list = &begins[PLACE_INTERVALS + k];
 
@@ -399,6 +408,7 @@ static xm_status_t check_shape(const reader_t *reader)
                                 ends[1], ends[2]);
         }
     }
+    reader->fault.part = AP_CFN_WHOLE;
     return XM_OK;
 }
 
@@ -437,7 +447,7 @@ static xm_status_t finish(reader_t *reader, ap_cfn_t **cfn)
         made->scope[k] = scopes->at[k] <= INT32_MAX ? (int)scopes->at[k] : -1;
     }
     if (status == XM_OK) {
-        status = ap_cfn_check(made);
+        status = ap_cfn_check_at(made, &reader->fault);
     }
     if (status != XM_OK) {
         ap_cfn_destroy(made);
@@ -474,9 +484,33 @@ static xm_status_t close_reader(reader_t *reader, yajl_handle parser, xm_status_
     return status;
 }
 
+/* Whether what was refused has a place in the document. Then a second reading, into `again`, finds
+ * it: numbers are not kept with their places, for there are many, and hardly ever is one wrong. */
+static bool read_again(const reader_t *reader, xm_status_t status, reader_t *again,
+                       yajl_handle *parser)
+{
+    static const place_t places[] = {[AP_CFN_WHOLE] = PLACE_OTHER,
+                                     [AP_CFN_NODE] = PLACE_COSTS,
+                                     [AP_CFN_SCOPE] = PLACE_SCOPES,
+                                     [AP_CFN_CELLS] = PLACE_CELLS};
+    char sentence[sizeof(again->found)];
+
+    if (!xm_status_is_caller(status) || reader->fault.part == AP_CFN_WHOLE) {
+        return false;
+    }
+    (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+    if (open_reader(again, parser) != XM_OK) {
+        return false;
+    }
+    again->wanted = places[reader->fault.part];
+    again->wanted_index = (int64_t)reader->fault.index;
+    memcpy(again->found, sentence, sizeof(sentence));
+    return true;
+}
+
 xm_status_t ap_cfn_read_text(const char *text, size_t length, ap_cfn_t **cfn)
 {
-    reader_t reader;
+    reader_t reader, again;
     yajl_handle parser;
     xm_status_t status = open_reader(&reader, &parser);
 
@@ -484,7 +518,12 @@ xm_status_t ap_cfn_read_text(const char *text, size_t length, ap_cfn_t **cfn)
         return status;
     }
     status = feed(&reader, parser, (const unsigned char *)text, length);
-    return close_reader(&reader, parser, status, cfn);
+    status = close_reader(&reader, parser, status, cfn);
+    if (read_again(&reader, status, &again, &parser)) {
+        status = feed(&again, parser, (const unsigned char *)text, length);
+        status = close_reader(&again, parser, status, cfn);
+    }
+    return status;
 }
 
 static double now(void)
@@ -500,7 +539,7 @@ xm_status_t ap_cfn_read(const char *path, double seconds, ap_cfn_t **cfn)
     double end = seconds > 0.0 ? now() + seconds : HUGE_VAL;
     gzFile file = gzopen(path, "rb"); /* reads plain text as well */
     unsigned char *piece = malloc(PIECE);
-    reader_t reader;
+    reader_t reader, again;
     yajl_handle parser = NULL;
     xm_status_t status;
     int length = 0;
@@ -526,9 +565,25 @@ xm_status_t ap_cfn_read(const char *path, double seconds, ap_cfn_t **cfn)
         int code;
         const char *message = gzerror(file, &code);
 
-        status = xm_error_set(XM_ERR_IO, "%s", code == Z_ERRNO ? strerror(errno) : message);
+        if (code == Z_ERRNO) {
+            status = xm_error_set(errno == EISDIR ? XM_ERR_INVALID_ARGUMENT : XM_ERR_IO, "%s",
+                                  strerror(errno));
+        } else { /* its own sentence names the file, too */
+            bool named = strncmp(message, path, strlen(path)) == 0;
+
+            status = xm_error_set(code == Z_MEM_ERROR ? XM_ERR_NO_MEMORY : XM_ERR_PARSE,
+                                  "line %zu, column %zu: the compressed data is damaged%s",
+                                  reader.line, reader.column, named ? message + strlen(path) : "");
+        }
     }
     status = close_reader(&reader, parser, status, cfn);
+    if (read_again(&reader, status, &again, &parser)) {
+        status = gzrewind(file) == 0 ? XM_OK : XM_ERR_IO;
+        while (status == XM_OK && (length = gzread(file, piece, PIECE)) > 0) {
+            status = feed(&again, parser, piece, (size_t)length);
+        }
+        status = close_reader(&again, parser, status, cfn);
+    }
     if (status != XM_OK) {
         status = xm_error_prefix(status, "%s", path);
     }

@@ -358,6 +358,22 @@ double ap_cost_compute(const ap_cost_mesh_t *mesh, double flops, double bytes)
                 bytes / xm_cluster_profile_device_memory_bandwidth(profile));
 }
 
+double ap_cost_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, double flops, double bytes)
+{
+    const xm_cluster_profile_t *profile = mesh->model->profile;
+
+    return profile == NULL
+               ? 0
+               : xm_cluster_profile_op_seconds(profile, ap_op_kind_name(kind), flops, bytes);
+}
+
+double ap_cost_gradient_share(const ap_cost_mesh_t *mesh)
+{
+    const xm_cluster_profile_t *profile = mesh->model->profile;
+
+    return profile == NULL ? 1 : 1 - xm_cluster_profile_gradient_overlap(profile);
+}
+
 double ap_cost_replicated(const ap_cost_mesh_t *mesh)
 {
     return mesh->model->profile == NULL ? mesh->model->alpa.replicated_penalty : 0;
@@ -380,26 +396,32 @@ char *ap_cost_explain_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_
     return buffer;
 }
 
-char *ap_cost_explain_compute(const ap_cost_mesh_t *mesh, double flops, double bytes, char *buffer,
-                              size_t size)
+char *ap_cost_explain_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, double flops, double bytes,
+                         char *buffer, size_t size)
 {
     const xm_cluster_profile_t *profile = mesh->model->profile;
-    char seconds[32], moved[32];
-    double by_flops;
+    double seconds = ap_cost_op(mesh, kind, flops, bytes), best;
+    char text[32], moved[32];
+    int length;
 
     if (profile == NULL) {
         (void)snprintf(buffer, size, "compute is free in the alpa model");
         return buffer;
     }
-    by_flops = flops / xm_cluster_profile_device_flops(profile);
-    (void)xm_text_format_seconds(ap_cost_compute(mesh, flops, bytes), seconds, sizeof(seconds));
-    if (by_flops >= bytes / xm_cluster_profile_device_memory_bandwidth(profile)) {
-        (void)snprintf(buffer, size, "%s: %.3g FLOP at %.3g FLOP/s", seconds, flops,
-                       xm_cluster_profile_device_flops(profile));
+    best = ap_cost_compute(mesh, flops, bytes);
+    (void)xm_text_format_seconds(seconds, text, sizeof(text));
+    if (flops / xm_cluster_profile_device_flops(profile) >=
+        bytes / xm_cluster_profile_device_memory_bandwidth(profile)) {
+        length = snprintf(buffer, size, "%s: %.3g FLOP at %.3g FLOP/s", text, flops,
+                          xm_cluster_profile_device_flops(profile));
     } else {
-        (void)snprintf(buffer, size, "%s: %s at %.3g B/s of memory bandwidth", seconds,
-                       xm_text_format_bytes((uint64_t)bytes, moved, sizeof(moved)),
-                       xm_cluster_profile_device_memory_bandwidth(profile));
+        length = snprintf(buffer, size, "%s: %s at %.3g B/s of memory bandwidth", text,
+                          xm_text_format_bytes((uint64_t)bytes, moved, sizeof(moved)),
+                          xm_cluster_profile_device_memory_bandwidth(profile));
+    }
+    if (length > 0 && (size_t)length < size && fabs(seconds - best) > 1e-9 * best) {
+        (void)snprintf(buffer + length, size - (size_t)length, ", times %.3g as %s was measured",
+                       seconds / best, ap_op_kind_name(kind));
     }
     return buffer;
 }

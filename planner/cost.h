@@ -3,7 +3,9 @@
  * What compute and communication cost on a logical mesh: two models behind one interface.
  *
  *  - *profile*: seconds, from a measured cluster profile. Compute is a roofline (FLOPs over
- *    device_flops, bytes over device_memory_bandwidth). A collective over one mesh axis costs what
+ *    device_flops, bytes over device_memory_bandwidth), corrected by what the profile has measured
+ *    of such operators. Of a gradient's collectives only the part counts that does not hide behind
+ *    the backward pass, as the profile says. A collective over one mesh axis costs what
  *    the profile has measured of it, on groups that lie on the hosts as the axis' groups do
  *    (collective_curve.h). What was not measured counts as a ring whose steps come from the
  *    measured point-to-point curves; an axis inside a host uses the
@@ -28,6 +30,7 @@
 
 #include "comm/cluster_profile.h"
 #include "comm/status.h"
+#include "planner/graph.h"
 #include "planner/sharding_rule.h"
 #include "planner/spec.h"
 
@@ -122,8 +125,17 @@ XM_API double ap_cost_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_
 XM_API double ap_cost_collective_over(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,
                                       unsigned axes, double bytes);
 
-/** Cost of one device's share of an operator: FLOPs, and bytes read plus written. */
+/** Cost of one device's share of an operator, by the device's peak rates: FLOPs, and bytes read
+ * plus written. */
 XM_API double ap_cost_compute(const ap_cost_mesh_t *mesh, double flops, double bytes);
+
+/** The same from what the profile has measured of operators of that kind (comm/op_times.h), where
+ * it has; else ap_cost_compute(). */
+XM_API double ap_cost_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, double flops, double bytes);
+
+/** Part of the time of a gradient's collective that counts: what does not hide behind the backward
+ * pass. 1 for the alpa model. */
+XM_API double ap_cost_gradient_share(const ap_cost_mesh_t *mesh);
 
 /** Penalty of a parameter or input that no axis cuts (alpa model only, else 0). */
 XM_API double ap_cost_replicated(const ap_cost_mesh_t *mesh);
@@ -160,8 +172,9 @@ XM_API void ap_cost_reshard_many(const ap_cost_mesh_t *mesh, const ap_shape_t *s
 XM_API char *ap_cost_explain_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,
                                         int axis, double bytes, char *buffer, size_t size);
 
-/** One sentence on a compute cost: which of FLOPs and memory bandwidth bounds it. */
-XM_API char *ap_cost_explain_compute(const ap_cost_mesh_t *mesh, double flops, double bytes,
-                                     char *buffer, size_t size);
+/** One sentence on a compute cost: which of FLOPs and memory bandwidth bounds it, and what was
+ * measured of such operators. */
+XM_API char *ap_cost_explain_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, double flops,
+                                double bytes, char *buffer, size_t size);
 
 #endif

@@ -4,27 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "planner/export_hlo_private.h"
 #include "planner/export_site.h"
-#include "planner/export_spec.h"
-#include "planner/hlo_build.h"
 #include "planner/hlo_file.h"
-
-/* Replaces `length` bytes at `at` by a text. */
-typedef struct edit {
-    size_t at, length;
-    int number; /* edits at one place stay in the order they were made in */
-    char *text;
-} edit_t;
-
-typedef struct exporter {
-    const ap_shard_solution_t *solution;
-    const hlo_source_t *source;
-    ap_export_mesh_t mesh;
-    const hlo_module_t *module;
-    int *sites; /* indices, by place in the text */
-    edit_t *edits;
-    int edit_count, edit_room;
-} exporter_t;
 
 /* One instruction and the sites that look at it. */
 typedef struct place {
@@ -40,14 +22,14 @@ static xm_status_t no_memory(void)
 }
 
 /* Takes over `text`, also when it fails. */
-static xm_status_t add_edit(exporter_t *e, size_t at, size_t length, char *text)
+xm_status_t ap_hlo_edit(ap_hlo_exporter_t *e, size_t at, size_t length, char *text)
 {
     if (text == NULL) {
         return no_memory();
     }
     if (e->edit_count == e->edit_room) {
         int room = e->edit_room == 0 ? 256 : 2 * e->edit_room;
-        edit_t *grown = realloc(e->edits, (size_t)room * sizeof(*grown));
+        ap_hlo_edit_t *grown = realloc(e->edits, (size_t)room * sizeof(*grown));
 
         if (grown == NULL) {
             free(text);
@@ -57,15 +39,13 @@ static xm_status_t add_edit(exporter_t *e, size_t at, size_t length, char *text)
         e->edit_room = room;
     }
     e->edits[e->edit_count] =
-        (edit_t){.at = at, .length = length, .number = e->edit_count, .text = text};
+        (ap_hlo_edit_t){.at = at, .length = length, .number = e->edit_count, .text = text};
     ++e->edit_count;
     return XM_OK;
 }
 
 /* Text that is made to measure; NULL without memory. */
-static char *print(const char *format, ...) XM_PRINTF(1, 2);
-
-static char *print(const char *format, ...)
+char *ap_hlo_print(const char *format, ...)
 {
     va_list args, again;
     char *text = NULL;
@@ -86,31 +66,33 @@ static char *print(const char *format, ...)
 }
 
 /* Writes or replaces the annotation of an instruction. */
-static xm_status_t annotate(exporter_t *e, const hlo_instruction_t *of, const char *sharding)
+xm_status_t ap_hlo_annotate(ap_hlo_exporter_t *e, const hlo_instruction_t *of, const char *sharding)
 {
     for (int a = 0; a < of->attribute_count; ++a) {
         const hlo_attribute_t *attribute = &of->attributes[a];
 
         if (hlo_slice_is(attribute->key, "sharding")) {
-            return add_edit(e, (size_t)(attribute->value.at - e->module->text.bytes),
-                            attribute->value.length, print("%s", sharding));
+            return ap_hlo_edit(e, (size_t)(attribute->value.at - e->module->text.bytes),
+                               attribute->value.length, ap_hlo_print("%s", sharding));
         }
     }
-    return add_edit(e, of->end, 0, print(", sharding=%s", sharding));
+    return ap_hlo_edit(e, of->end, 0, ap_hlo_print(", sharding=%s", sharding));
 }
 
-static int rank_of(const exporter_t *e, int tensor)
+static int rank_of(const ap_hlo_exporter_t *e, int tensor)
 {
     return ap_graph_tensor(e->solution->graph, tensor)->shape.rank;
 }
 
 /* The sharding that all sites of an instruction agree on. What needs no data is whole everywhere:
  * every user takes its part without asking another device. */
-static bool common_spec(const exporter_t *e, const place_t *place, ap_spec_t *spec)
+static bool common_spec(const ap_hlo_exporter_t *e, const place_t *place, ap_spec_t *spec)
 {
     for (int i = 0; i < place->count; ++i) {
-        int tensor = e->source->sites[place->sites[i]].tensor;
-        ap_spec_t made = tensor < 0 ? AP_SPEC_REPLICATED : e->solution->made[tensor];
+        const hlo_site_t *site = &e->source->sites[place->sites[i]];
+        ap_spec_t made = site->tensor < 0 ? AP_SPEC_REPLICATED
+                                          : ap_export_site_found(e->solution, e->source,
+                                                                 site->context, site->tensor);
 
         if (i > 0 && made != *spec) {
             return false;
@@ -121,7 +103,7 @@ static bool common_spec(const exporter_t *e, const place_t *place, ap_spec_t *sp
 }
 
 /* The sites of an instruction: one slice of the sorted list. */
-static void find_sites(const exporter_t *e, place_t *place)
+static void find_sites(const ap_hlo_exporter_t *e, place_t *place)
 {
     int low = 0, high = e->source->site_count;
 
@@ -143,7 +125,7 @@ static void find_sites(const exporter_t *e, place_t *place)
 }
 
 /* The names of an instruction's operands as they stand in the text. */
-static xm_status_t operand_names(const exporter_t *e, const hlo_instruction_t *of,
+xm_status_t ap_hlo_operand_names(const ap_hlo_exporter_t *e, const hlo_instruction_t *of,
                                  hlo_slice_t *names)
 {
     const hlo_text_t *text = &e->module->text;
@@ -175,7 +157,7 @@ static xm_status_t operand_names(const exporter_t *e, const hlo_instruction_t *o
 }
 
 /* Where an instruction begins, with the word ROOT in front of its name. */
-static size_t start_of(const hlo_text_t *text, size_t at)
+size_t ap_hlo_start(const hlo_text_t *text, size_t at)
 {
     static const char root[] = "ROOT";
     const size_t length = sizeof(root) - 1;
@@ -189,7 +171,7 @@ static size_t start_of(const hlo_text_t *text, size_t at)
 }
 
 /* The type of an instruction as it stands in the text. */
-static hlo_slice_t type_text(const exporter_t *e, const hlo_instruction_t *of)
+hlo_slice_t ap_hlo_type_text(const ap_hlo_exporter_t *e, const hlo_instruction_t *of)
 {
     const char *end = e->module->text.bytes + e->module->text.size;
     const char *type = memchr(of->name.at, '=', (size_t)(end - of->name.at));
@@ -207,28 +189,31 @@ static hlo_slice_t type_text(const exporter_t *e, const hlo_instruction_t *of)
 
 /* Puts the steps of a resharding between an instruction and its operand, as the annotations that
  * XLA keeps: custom calls to Sharding. */
-static xm_status_t add_steps(exporter_t *e, const place_t *place, int operand, int tensor,
-                             ap_spec_t used, hlo_slice_t name)
+static xm_status_t add_steps(ap_hlo_exporter_t *e, const place_t *place, int operand,
+                             ap_spec_t found, ap_spec_t used, hlo_slice_t name)
 {
+    const int tensor = e->source->sites[place->sites[0]].operands[operand];
     const hlo_instruction_t *of = &place->in->instructions[place->of->operands[operand]];
     const hlo_text_t *text = &e->module->text;
-    const hlo_slice_t type = type_text(e, of), own = place->of->name;
+    const hlo_slice_t type = ap_hlo_type_text(e, of), own = place->of->name;
     const char *percent = name.at[0] == '%' ? "%" : "";
     ap_spec_t path[AP_MAX_RESHARD_STEPS + 1];
-    int count = ap_export_site_path(e->solution, tensor, used, path);
-    char *previous = print("%.*s", (int)name.length, name.at);
+    int count = ap_export_site_path(e->solution, tensor, found, used, path);
+    char *previous = ap_hlo_print("%.*s", (int)name.length, name.at);
     xm_status_t status = XM_OK;
 
     for (int s = 1; s < count && previous != NULL && status == XM_OK; ++s) {
         char sharding[AP_HLO_SHARDING_TEXT];
-        char *next = print("%s%.*s.operand%d.step%d", percent, (int)own.length, own.at, operand, s);
+        char *next =
+            ap_hlo_print("%s%.*s.operand%d.step%d", percent, (int)own.length, own.at, operand, s);
 
-        status = add_edit(e, start_of(text, place->of->at), 0,
-                          print("%s = %.*s custom-call(%s), custom_call_target=\"Sharding\", "
-                                "sharding=%s\n  ",
-                                next, (int)type.length, type.at, previous,
-                                ap_export_hlo_sharding(&e->mesh, path[s], rank_of(e, tensor),
-                                                       sharding, sizeof(sharding))));
+        status =
+            ap_hlo_edit(e, ap_hlo_start(text, place->of->at), 0,
+                        ap_hlo_print("%s = %.*s custom-call(%s), custom_call_target=\"Sharding\", "
+                                     "sharding=%s\n  ",
+                                     next, (int)type.length, type.at, previous,
+                                     ap_export_hlo_sharding(&e->mesh, path[s], rank_of(e, tensor),
+                                                            sharding, sizeof(sharding))));
         free(previous);
         previous = next;
     }
@@ -239,7 +224,7 @@ static xm_status_t add_steps(exporter_t *e, const place_t *place, int operand, i
         free(previous);
         return status;
     }
-    return add_edit(e, (size_t)(name.at - text->bytes), name.length, previous);
+    return ap_hlo_edit(e, (size_t)(name.at - text->bytes), name.length, previous);
 }
 
 /* Instructions whose operators are not their own. */
@@ -256,25 +241,30 @@ static bool has_own_operators(const hlo_instruction_t *of)
 }
 
 /* The reshardings on the way into an instruction, where all of its sites agree. */
-static xm_status_t add_reshardings(exporter_t *e, const place_t *place)
+static xm_status_t add_reshardings(ap_hlo_exporter_t *e, const place_t *place)
 {
     hlo_slice_t *names = calloc((size_t)place->of->operand_count + 1, sizeof(*names));
-    xm_status_t status = names == NULL ? no_memory() : operand_names(e, place->of, names);
+    xm_status_t status = names == NULL ? no_memory() : ap_hlo_operand_names(e, place->of, names);
 
     for (int o = 0; o < place->of->operand_count && status == XM_OK; ++o) {
-        ap_spec_t spec = 0, other = 0;
+        ap_spec_t used = 0, found = 0;
         bool agree = place->count > 0;
 
         for (int i = 0; i < place->count && agree; ++i) {
             const hlo_site_t *site = &e->source->sites[place->sites[i]];
+            ap_spec_t to, from;
 
-            agree = ap_export_site_used(e->solution, site, o, &other) &&
-                    other != e->solution->made[site->operands[o]] && (i == 0 || other == spec);
-            spec = other;
+            agree = ap_export_site_used(e->solution, site, o, &to);
+            if (agree) {
+                from =
+                    ap_export_site_found(e->solution, e->source, site->context, site->operands[o]);
+                agree = from != to && (i == 0 || (to == used && from == found));
+                used = to;
+                found = from;
+            }
         }
         if (agree) {
-            status = add_steps(e, place, o, e->source->sites[place->sites[0]].operands[o], spec,
-                               names[o]);
+            status = add_steps(e, place, o, found, used, names[o]);
         }
     }
     free(names);
@@ -282,7 +272,7 @@ static xm_status_t add_reshardings(exporter_t *e, const place_t *place)
 }
 
 /* The sharding of the entry's result: one for each of its leaves. */
-static xm_status_t annotate_root(exporter_t *e, const hlo_instruction_t *root)
+static xm_status_t annotate_root(ap_hlo_exporter_t *e, const hlo_instruction_t *root)
 {
     size_t size;
     char *text = NULL, one[AP_HLO_SHARDING_TEXT];
@@ -303,12 +293,12 @@ static xm_status_t annotate_root(exporter_t *e, const hlo_instruction_t *root)
                                              sizeof(one)));
     }
     (void)fputs(root->type->tuple ? "}" : "", stream);
-    status = fclose(stream) == 0 ? annotate(e, root, text) : no_memory();
+    status = fclose(stream) == 0 ? ap_hlo_annotate(e, root, text) : no_memory();
     free(text);
     return status;
 }
 
-static xm_status_t edit_instruction(exporter_t *e, const hlo_computation_t *in,
+static xm_status_t edit_instruction(ap_hlo_exporter_t *e, const hlo_computation_t *in,
                                     const hlo_instruction_t *of)
 {
     place_t place = {.in = in, .of = of};
@@ -327,17 +317,21 @@ static xm_status_t edit_instruction(exporter_t *e, const hlo_computation_t *in,
     if (root) {
         return annotate_root(e, of);
     }
+    if (hlo_slice_is(of->opcode, "while")) {
+        return ap_hlo_annotate_loop(e, in, of);
+    }
     if (of->type->tuple || of->type->empty || !common_spec(e, &place, &spec)) {
         return XM_OK;
     }
-    return annotate(
+    status = ap_hlo_annotate(
         e, of,
         ap_export_hlo_sharding(&e->mesh, spec, of->type->shape.rank, sharding, sizeof(sharding)));
+    return status == XM_OK ? ap_hlo_pin_carried(e, in, of, spec) : status;
 }
 
 static int by_place(const void *left, const void *right)
 {
-    const edit_t *a = left, *b = right;
+    const ap_hlo_edit_t *a = left, *b = right;
 
     if (a->at != b->at) {
         return a->at < b->at ? -1 : 1;
@@ -360,7 +354,7 @@ static int by_site(const void *left, const void *right)
     return a->site < b->site ? -1 : a->site > b->site;
 }
 
-static xm_status_t sort_sites(exporter_t *e)
+static xm_status_t sort_sites(ap_hlo_exporter_t *e)
 {
     size_t count = (size_t)e->source->site_count;
     site_key_t *keys = calloc(count + 1, sizeof(*keys));
@@ -381,13 +375,13 @@ static xm_status_t sort_sites(exporter_t *e)
     return XM_OK;
 }
 
-static void write_edited(const exporter_t *e, FILE *stream)
+static void write_edited(const ap_hlo_exporter_t *e, FILE *stream)
 {
     const hlo_text_t *text = &e->module->text;
     size_t at = 0;
 
     for (int i = 0; i < e->edit_count; ++i) {
-        const edit_t *edit = &e->edits[i];
+        const ap_hlo_edit_t *edit = &e->edits[i];
 
         (void)fwrite(text->bytes + at, 1, edit->at - at, stream);
         (void)fputs(edit->text, stream);
@@ -400,9 +394,9 @@ xm_status_t ap_export_hlo(const ap_shard_solution_t *solution, const ap_frontend
                           const char *text, size_t size, const char *name, FILE *stream)
 {
     const hlo_text_t source = {.name = name, .bytes = text, .size = size};
-    exporter_t e = {.solution = solution,
-                    .source = ap_frontend_notes_source(notes),
-                    .mesh = ap_export_mesh_of(solution->mesh)};
+    ap_hlo_exporter_t e = {.solution = solution,
+                           .source = ap_frontend_notes_source(notes),
+                           .mesh = ap_export_mesh_of(solution->mesh)};
     hlo_module_t *module;
     xm_status_t status = hlo_module_parse(&source, &module);
 

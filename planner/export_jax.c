@@ -16,10 +16,9 @@ typedef struct exporter {
     FILE *stream;
 } exporter_t;
 
-static const char head[] =
-    "from jax.sharding import Mesh, NamedSharding, PartitionSpec as P\n"
-    "\n"
-    "# Name and size of each axis of the mesh; device k is number k in row-major order.\n";
+static const char head[] = "from jax.sharding import Mesh, NamedSharding, PartitionSpec as P\n"
+                           "\n"
+                           "MODEL = ";
 
 static void put_shape(const exporter_t *e, const ap_shape_t *shape)
 {
@@ -83,29 +82,37 @@ static void put_ports(const exporter_t *e, const hlo_port_t *ports, int count)
     }
 }
 
+/* Shardings one after the other, as a tuple. */
+static void put_way(const exporter_t *e, const ap_spec_t *path, int count, int rank)
+{
+    (void)putc('(', e->stream);
+    for (int s = 0; s < count; ++s) {
+        ap_export_put_partition_spec(e->stream, &e->mesh, path[s], rank);
+        (void)fputs(s + 1 < count ? ", " : s == 0 ? ",)" : ")", e->stream);
+    }
+}
+
 /* The way of an operand from the sharding it is made in to the one it is used in. */
 static void put_path(const exporter_t *e, const hlo_site_t *site, int operand, ap_spec_t used)
 {
     const int tensor = site->operands[operand];
     ap_spec_t path[AP_MAX_RESHARD_STEPS + 1];
-    int count = ap_export_site_path(e->solution, tensor, used, path);
+    int count = ap_export_site_path(
+        e->solution, tensor, ap_export_site_found(e->solution, e->source, site->context, tensor),
+        used, path);
 
-    (void)fprintf(e->stream, "%d: (", operand);
-    for (int s = 0; s < count; ++s) {
-        ap_export_put_partition_spec(e->stream, &e->mesh, path[s],
-                                     ap_graph_tensor(e->solution->graph, tensor)->shape.rank);
-        (void)fputs(s + 1 < count ? ", " : s == 0 ? ",)" : ")", e->stream);
-    }
+    (void)fprintf(e->stream, "%d: ", operand);
+    put_way(e, path, count, ap_graph_tensor(e->solution->graph, tensor)->shape.rank);
 }
 
 /* Opcode, operands, shape of the result, the result, its sharding, the ways of the operands. */
-static void put_operator(const exporter_t *e, const hlo_site_t *site)
+static void put_operator(const exporter_t *e, const hlo_site_t *site, int indent)
 {
     const ap_graph_t *graph = e->solution->graph;
     int operands = HLO_SITE_OPERANDS;
     bool first = true;
 
-    (void)fputs("    (", e->stream);
+    (void)fprintf(e->stream, "%*s(", indent, "");
     ap_export_put_string(e->stream, site->opcode);
     (void)fputs(", (", e->stream);
     while (operands > 0 && site->operands[operands - 1] < 0) {
@@ -139,18 +146,26 @@ static void put_operator(const exporter_t *e, const hlo_site_t *site)
     (void)fputs("}),\n", e->stream);
 }
 
-/* Whether a site says something about how its operator is sharded. */
-static bool is_told(const exporter_t *e, const hlo_site_t *site)
+/* Whether a context belongs to the body of a loop, or with NULL to none, by calls alone. */
+static bool stands_in(const exporter_t *e, int context, const hlo_loop_t *loop)
+{
+    return loop == NULL ? !e->source->contexts[context].loop
+                        : hlo_source_loop_of(e->source, context) == loop;
+}
+
+/* Whether a site of a loop's body, or with NULL of none, says something about how its operator is
+ * sharded. */
+static bool is_told(const exporter_t *e, const hlo_site_t *site, const hlo_loop_t *loop)
 {
     static const char *const anchors[] = {"dot", "convolution", "gather", "scatter", "reduce"};
 
     for (size_t a = 0; a < sizeof(anchors) / sizeof(anchors[0]); ++a) {
         if (strcmp(site->opcode, anchors[a]) == 0) {
-            return !e->source->contexts[site->context].loop;
+            return stands_in(e, site->context, loop);
         }
     }
-    return site->tensor >= 0 && !e->source->contexts[site->context].loop &&
-           strcmp(site->opcode, "parameter") != 0;
+    return site->tensor >= 0 && strcmp(site->opcode, "parameter") != 0 &&
+           stands_in(e, site->context, loop);
 }
 
 /* Sites in the order of the program, for qsort(). */
@@ -169,7 +184,7 @@ static int by_order(const void *left, const void *right)
     return hlo_source_before(a->source, a->site, b->site) ? -1 : 1;
 }
 
-static xm_status_t put_operators(const exporter_t *e)
+static xm_status_t put_operators(const exporter_t *e, const hlo_loop_t *loop, int indent)
 {
     const hlo_source_t *source = e->source;
     ordered_t *list = calloc((size_t)source->site_count + 1, sizeof(*list));
@@ -179,16 +194,94 @@ static xm_status_t put_operators(const exporter_t *e)
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", source->site_count);
     }
     for (int s = 0; s < source->site_count; ++s) {
-        if (is_told(e, &source->sites[s])) {
+        if (is_told(e, &source->sites[s], loop)) {
             list[count++] = (ordered_t){.source = source, .site = &source->sites[s]};
         }
     }
     qsort(list, (size_t)count, sizeof(*list), by_order);
     for (int i = 0; i < count; ++i) {
-        put_operator(e, list[i].site);
+        put_operator(e, list[i].site, indent);
     }
     free(list);
     return XM_OK;
+}
+
+/* A tensor by its number, or None; with a comma. */
+static void put_number(const exporter_t *e, int tensor)
+{
+    (void)fprintf(e->stream, tensor >= 0 ? "%d, " : "None, ", tensor);
+}
+
+/* What a loop carries: shape, numbers outside, in the body and after the loop, its ways into the
+ * sharding that it is carried in: from outside, and from the end of the body. */
+static void put_state(const exporter_t *e, const hlo_loop_t *loop, int indent)
+{
+    for (int i = 0; i < loop->count; ++i) {
+        const hlo_carried_t *of = &loop->state[i];
+        ap_spec_t path[AP_MAX_RESHARD_STEPS + 1];
+        int count;
+
+        (void)fprintf(e->stream, "%*s(", indent, "");
+        put_shape(e, &of->shape);
+        (void)fputs(", ", e->stream);
+        put_number(e, of->outside);
+        put_number(e, of->inside);
+        put_number(e, of->after);
+        count = ap_export_site_way(e->solution, e->source, loop, i, false, path);
+        put_way(e, path, count, of->shape.rank);
+        (void)fputs(", ", e->stream);
+        count = ap_export_site_way(e->solution, e->source, loop, i, true, path);
+        put_way(e, path, count, of->shape.rank);
+        (void)fputs("),\n", e->stream);
+    }
+}
+
+typedef struct ordered_loop {
+    const hlo_source_t *source;
+    const hlo_loop_t *loop;
+} ordered_loop_t;
+
+static int by_loop_order(const void *left, const void *right)
+{
+    const ordered_loop_t *a = left, *b = right;
+
+    if (hlo_source_loop_before(a->source, a->loop, b->loop)) {
+        return -1;
+    }
+    return hlo_source_loop_before(a->source, b->loop, a->loop) ? 1 : a->loop > b->loop;
+}
+
+/* The loops in the body of `outer`, or with NULL those in none, with all that is in them: as deep
+ * as calls nest. NOLINTNEXTLINE(misc-no-recursion) */
+static xm_status_t put_loops(const exporter_t *e, const hlo_loop_t *outer, int indent)
+{
+    const hlo_source_t *source = e->source;
+    ordered_loop_t *list = calloc((size_t)source->loop_count + 1, sizeof(*list));
+    xm_status_t status = XM_OK;
+    int count = 0;
+
+    if (list == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d loops", source->loop_count);
+    }
+    for (int l = 0; l < source->loop_count; ++l) {
+        if (stands_in(e, source->loops[l].context, outer)) {
+            list[count++] = (ordered_loop_t){.source = source, .loop = &source->loops[l]};
+        }
+    }
+    qsort(list, (size_t)count, sizeof(*list), by_loop_order);
+    for (int i = 0; i < count && status == XM_OK; ++i) {
+        (void)fprintf(e->stream, "%*s((\n", indent, "");
+        put_state(e, list[i].loop, indent + 4);
+        (void)fprintf(e->stream, "%*s), (\n", indent, "");
+        status = put_operators(e, list[i].loop, indent + 4);
+        (void)fprintf(e->stream, "%*s), (\n", indent, "");
+        if (status == XM_OK) {
+            status = put_loops(e, list[i].loop, indent + 4);
+        }
+        (void)fprintf(e->stream, "%*s)),\n", indent, "");
+    }
+    free(list);
+    return status;
 }
 
 xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_frontend_notes_t *notes,
@@ -200,18 +293,17 @@ xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_frontend
                           .stream = stream};
     xm_status_t status;
 
-    (void)fputs("\"\"\"Shardings of ", stream);
-    for (const char *c = ap_graph_name(solution->graph); *c != '\0'; ++c) {
-        (void)putc(*c == '"' || *c == '\\' || (unsigned char)*c < ' ' ? '?' : *c, stream);
-    }
-    (void)fputs(", found and written by autopar.\"\"\"\n", stream);
+    (void)fputs("\"\"\"Shardings found and written by autopar.\"\"\"\n", stream);
     if (e.source != NULL) {
         (void)fputs("import itertools\nimport math\n\nimport jax\nimport numpy as np\n"
                     "from jax.interpreters import partial_eval\n",
                     stream);
     }
     (void)fputs(head, stream);
-    (void)fputs("MESH = ", stream);
+    ap_export_put_string(stream, ap_graph_name(solution->graph));
+    (void)fputs("\n# Name and size of each axis of the mesh; device k is number k in row-major "
+                "order.\nMESH = ",
+                stream);
     ap_export_put_mesh(stream, &e.mesh);
     (void)putc('\n', stream);
     (void)fputs(
@@ -238,7 +330,15 @@ xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_frontend
         "result, the result,\n# its sharding, and the way of each operand to the one it "
         "is used in; in the order of the program.\nOPERATORS = (\n",
         stream);
-    status = put_operators(&e);
+    status = put_operators(&e, NULL, 4);
+    (void)fputs(
+        ")\n\n# Each loop: the arrays that it carries (shape, number outside, in the body and "
+        "after it, the ways into\n# its sharding: from outside, and from the end of the body), the "
+        "operators and the loops of its body.\nLOOPS = (\n",
+        stream);
+    if (status == XM_OK) {
+        status = put_loops(&e, NULL, 4);
+    }
     (void)fputs(")\n", stream);
     (void)fputs(ap_export_jax_text, stream);
     return status;

@@ -10,8 +10,9 @@
  * is missing or has another shape; the others by what they are applied to, and where that is not
  * known XLA decides.
  *
- * Operators in the bodies of loops and conditionals get no constraint: XLA derives their shardings
- * from what goes in.
+ * The body of a `scan` is treated likewise, and what it carries, stacks and takes apart keeps the
+ * plan's sharding from round to round. Operators in the bodies of `while_loop` and `cond` get no
+ * constraint: XLA derives their shardings from what goes in.
  */
 #ifndef AP_PLANNER_EXPORT_JAX_H
 #define AP_PLANNER_EXPORT_JAX_H

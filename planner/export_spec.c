@@ -2,6 +2,8 @@
 
 #include <stdarg.h>
 
+#include "comm/text.h"
+
 ap_export_mesh_t ap_export_mesh_of(const ap_cost_mesh_t *mesh)
 {
     ap_export_mesh_t made = {.rank = ap_cost_mesh_rank(mesh)};
@@ -73,15 +75,17 @@ void ap_export_put_partition_spec(FILE *stream, const ap_export_mesh_t *mesh, ap
 void ap_export_put_string(FILE *stream, const char *text)
 {
     (void)putc('"', stream);
-    for (const char *c = text; *c != '\0'; ++c) {
-        if (*c == '"' || *c == '\\') {
-            (void)putc('\\', stream);
-            (void)putc(*c, stream);
-        } else if ((unsigned char)*c < ' ' || (unsigned char)*c > '~') {
-            (void)fprintf(stream, "\\x%02x", (unsigned char)*c);
+    while (*text != '\0') {
+        size_t length = xm_text_character(text);
+
+        if (*text == '"' || *text == '\\') {
+            (void)fprintf(stream, "\\%c", *text);
+        } else if (length == 0 || (unsigned char)*text < ' ' || *text == 0x7f) {
+            (void)fprintf(stream, "\\x%02x", (unsigned char)*text);
         } else {
-            (void)putc(*c, stream);
+            (void)fwrite(text, 1, length, stream);
         }
+        text += length > 0 ? length : 1;
     }
     (void)putc('"', stream);
 }

@@ -31,7 +31,7 @@ XM_API void ap_export_put_mesh(FILE *stream, const ap_export_mesh_t *mesh);
 XM_API void ap_export_put_partition_spec(FILE *stream, const ap_export_mesh_t *mesh, ap_spec_t spec,
                                          int rank);
 
-/** Writes a Python string. */
+/** Writes a Python string: UTF-8 as it is, control characters escaped. */
 XM_API void ap_export_put_string(FILE *stream, const char *text);
 
 /**

@@ -4,8 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/text.h"
 #include "planner/hlo_build.h"
 #include "planner/hlo_file.h"
+
+enum { NAME_LENGTH = 100 };
 
 /* One entry of input_output_alias or buffer_donor. */
 typedef struct donation {
@@ -141,21 +144,48 @@ static bool is_donated(const donations_t *donations, int64_t parameter, const hl
     return false;
 }
 
+/* One character of a quoted text, with its escapes as XLA writes them undone; moves *at on. */
+static char unescaped(hlo_slice_t text, size_t *at)
+{
+    static const char letters[] = "ntr", meant[] = "\n\t\r";
+    char c = text.at[(*at)++];
+    const char *letter;
+    int code = 0, digits = 0;
+
+    if (c != '\\' || *at == text.length) {
+        return c;
+    }
+    while (digits < 3 && *at < text.length && text.at[*at] >= '0' && text.at[*at] <= '7') {
+        code = 8 * code + (text.at[(*at)++] - '0');
+        ++digits;
+    }
+    if (digits > 0) {
+        return (char)(unsigned char)code;
+    }
+    c = text.at[(*at)++];
+    letter = strchr(letters, c);
+    return c != '\0' && letter != NULL ? meant[letter - letters] : c;
+}
+
 /* Name for people: what JAX calls the argument, else the instruction's name; leaves of a tuple are
  * numbered. */
 static void name_of(const hlo_module_t *module, const hlo_instruction_t *of, const hlo_list_t *path,
                     char *name, size_t size)
 {
     hlo_slice_t text = hlo_metadata(module, of, "op_name");
+    char raw[NAME_LENGTH + 4];
     size_t length = 0;
 
     text = text.length == 0 ? of->name : text;
-    for (size_t i = 0; i < text.length && length + 1 < size && length < 100; ++i) {
-        if (text.at[i] != '\\') {
-            name[length++] = text.at[i];
+    for (size_t i = 0; i < text.length && length < NAME_LENGTH;) {
+        char c = unescaped(text, &i);
+
+        if (c != '\0') {
+            raw[length++] = c;
         }
     }
-    name[length] = '\0';
+    raw[length] = '\0';
+    (void)xm_text_copy(raw, name, size);
     for (int i = 0; i < path->count; ++i) {
         length = strlen(name);
         (void)snprintf(name + length, size - length, ".%d", (int)path->values[i]);
@@ -253,10 +283,11 @@ static xm_status_t add_aliases(hlo_build_t *b, const hlo_computation_t *entry,
         tensor = output->tensor;
         made = ap_graph_tensor(b->graph, tensor);
         if (made->producer < 0 || made->alias_of >= 0 ||
-            ap_graph_op(b->graph, made->producer)->kind != AP_OP_ELEMENTWISE) {
+            ap_graph_op(b->graph, made->producer)->kind != AP_OP_ELEMENTWISE ||
+            ap_op_passes_on(ap_graph_op(b->graph, made->producer))) {
             /* The copy can have any sharding, whatever the operator behind it can do. */
             status = hlo_emit_alike(b, &entry->instructions[entry->root], output->type,
-                                    &output->tensor, 1, &tensor);
+                                    &output->tensor, 1, false, &tensor);
             if (status != XM_OK) {
                 return status;
             }

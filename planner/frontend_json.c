@@ -219,6 +219,22 @@ static xm_status_t read_flops(json_reader_t *r, const json_t *object, ap_op_para
     return status;
 }
 
+/* Per term, the term that it is touched like: itself, -1 for not at all, another for its rows. */
+static xm_status_t read_touched(json_reader_t *r, const json_t *object, ap_op_params_t *params)
+{
+    int64_t like[AP_MAX_TERMS];
+    int count = 0;
+    xm_status_t status =
+        json_get_ints(r, object, "touched", -1, AP_MAX_TERMS - 1, AP_MAX_TERMS, like, &count);
+
+    for (int t = 0; t < count && status == XM_OK; ++t) {
+        params->touched[t] = like[t] == t  ? AP_TOUCHES_ALL
+                             : like[t] < 0 ? AP_TOUCHES_NONE
+                                           : (int8_t)(like[t] + 1);
+    }
+    return status;
+}
+
 static xm_status_t add_by_rule(json_reader_t *r, const json_t *object, const json_op_t *op,
                                int *results, int *made)
 {
@@ -261,6 +277,9 @@ static xm_status_t add_by_rule(json_reader_t *r, const json_t *object, const jso
         status = json_get_bool(r, object, "linear", &params.linear);
     }
     if (status == XM_OK) {
+        status = read_touched(r, object, &params);
+    }
+    if (status == XM_OK) {
         status = read_forward(r, object, &params);
     }
     if (status == XM_OK) {
@@ -290,12 +309,37 @@ static xm_status_t define_results(json_reader_t *r, const char *name, const int 
 
 static xm_status_t read_op(json_reader_t *r, const json_t *ops, size_t position)
 {
-    static const char *const keys[] = {
-        "name",   "kind",   "operands",       "phase",    "layer",   "label",
-        "repeat", "flops",  "dtype",          "rule",     "whole",   "permuted",
-        "sizes",  "linear", "forward",        "equation", "dim",     "dims",
-        "keep",   "groups", "differentiates", "parts",    "shape",   "order",
-        "window", "stride", "padding",        "dilation", "results", "flops_per_element"};
+    static const char *const keys[] = {"name",
+                                       "kind",
+                                       "operands",
+                                       "phase",
+                                       "layer",
+                                       "label",
+                                       "repeat",
+                                       "flops",
+                                       "dtype",
+                                       "rule",
+                                       "whole",
+                                       "permuted",
+                                       "sizes",
+                                       "linear",
+                                       "touched",
+                                       "forward",
+                                       "equation",
+                                       "dim",
+                                       "dims",
+                                       "keep",
+                                       "groups",
+                                       "differentiates",
+                                       "parts",
+                                       "shape",
+                                       "order",
+                                       "window",
+                                       "stride",
+                                       "padding",
+                                       "dilation",
+                                       "results",
+                                       "flops_per_element"};
     static const char *const phases[] = {"forward", "backward", "update"};
     const json_t *object = json_array_get(ops, position);
     json_op_t op = {.count = 0, .repeat = 1};

@@ -1,8 +1,9 @@
 #include "planner/frontend_notes.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "comm/text.h"
 
 enum { NOTE_TEXT = 80 };
 
@@ -38,7 +39,7 @@ xm_status_t ap_frontend_notes_add(ap_frontend_notes_t *notes, const char *name)
 {
     char text[NOTE_TEXT];
 
-    (void)snprintf(text, sizeof(text), "%s", name);
+    (void)xm_text_copy(name, text, sizeof(text));
     for (int i = 0; i < notes->count; ++i) {
         if (strcmp(notes->list[i].name, text) == 0) {
             ++notes->list[i].count;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/text.h"
+
 const char *ap_dtype_name(ap_dtype_t dtype)
 {
     static const char *const names[AP_DTYPE_COUNT] = {"float16", "bfloat16", "float32",
@@ -29,11 +31,20 @@ const char *ap_op_kind_name(ap_op_kind_t kind)
     return names[kind];
 }
 
+/* A name as a graph keeps it: always UTF-8. NULL without memory. */
+static char *copy_name(const char *name)
+{
+    size_t size = strlen(name) + 1;
+    char *copy = malloc(size);
+
+    return copy != NULL ? xm_text_copy(name, copy, size) : NULL;
+}
+
 xm_status_t ap_graph_create(const char *name, ap_graph_t **graph)
 {
     ap_graph_t *made = calloc(1, sizeof(*made));
 
-    if (made == NULL || (made->name = strdup(name)) == NULL) {
+    if (made == NULL || (made->name = copy_name(name)) == NULL) {
         free(made);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the graph '%s'", name);
     }
@@ -106,7 +117,7 @@ xm_status_t ap_graph_append_tensor(ap_graph_t *graph, const ap_tensor_t *tensor,
     if (status != XM_OK) {
         return status;
     }
-    copy = strdup(name);
+    copy = copy_name(name);
     if (copy == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the tensor '%s'", name);
     }
@@ -130,6 +141,7 @@ xm_status_t ap_graph_add_tensor(ap_graph_t *graph, const char *name, ap_tensor_k
                         .producer = -1,
                         .layer = -1,
                         .alias_of = -1,
+                        .taken_by = -1,
                         .gradient_of = -1};
     xm_status_t status = check_open(graph);
 
@@ -162,6 +174,7 @@ static xm_status_t append_results(ap_graph_t *graph, ap_op_t *op, int id,
                             .producer = id,
                             .layer = op->layer,
                             .alias_of = -1,
+                            .taken_by = -1,
                             .gradient_of = -1};
         char name[256];
         xm_status_t status;
@@ -198,6 +211,27 @@ static xm_status_t make_rule(const ap_graph_t *graph, const ap_op_params_t *para
     return status == XM_OK ? XM_OK : xm_error_prefix(status, "operator '%s'", params->name);
 }
 
+/* What of each term an operator touches: of a look-up the rows that it returns. */
+static xm_status_t set_touched(const ap_op_params_t *params, ap_op_t *op)
+{
+    const int terms = op->rule.operands + op->rule.results;
+    bool told = false;
+
+    for (int t = 0; t < terms; ++t) {
+        if (params->touched[t] < AP_TOUCHES_NONE || params->touched[t] > terms) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "operator '%s' touches term %d like term %d, of %d", params->name,
+                                t, params->touched[t] - 1, terms);
+        }
+        op->touched[t] = params->touched[t];
+        told = told || params->touched[t] != AP_TOUCHES_ALL;
+    }
+    if (params->kind == AP_OP_EMBEDDING && op->rule.operands == 2 && !told) {
+        op->touched[1] = 2 + 1;
+    }
+    return XM_OK;
+}
+
 xm_status_t ap_graph_add_op(ap_graph_t *graph, const ap_op_params_t *params, int *results)
 {
     ap_op_t op = {.kind = params->kind,
@@ -213,6 +247,9 @@ xm_status_t ap_graph_add_op(ap_graph_t *graph, const ap_op_params_t *params, int
         status = make_rule(graph, params, &op.rule);
     }
     if (status == XM_OK) {
+        status = set_touched(params, &op);
+    }
+    if (status == XM_OK) {
         status = ap_graph_reserve_op(graph);
     }
     if (status != XM_OK) {
@@ -221,8 +258,8 @@ xm_status_t ap_graph_add_op(ap_graph_t *graph, const ap_op_params_t *params, int
     memcpy(op.differentiates, params->differentiates, sizeof(op.differentiates));
     op.repeat = params->repeat > 0 ? params->repeat : 1;
     op.flops = op.repeat * params->flops_per_point * ap_sharding_rule_points(&op.rule);
-    op.name = strdup(params->name);
-    op.label = params->label != NULL ? strdup(params->label) : NULL;
+    op.name = copy_name(params->name);
+    op.label = params->label != NULL ? copy_name(params->label) : NULL;
     if (op.name == NULL || (params->label != NULL && op.label == NULL)) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operator '%s'", params->name);
     }
@@ -296,6 +333,7 @@ xm_status_t ap_graph_set_alias(ap_graph_t *graph, int tensor, int old)
 
     if (status == XM_OK) {
         graph->tensors[tensor].alias_of = old;
+        graph->tensors[old].taken_by = tensor;
     }
     return status;
 }
@@ -404,4 +442,23 @@ void ap_graph_print(const ap_graph_t *graph, FILE *stream)
         }
         (void)fprintf(stream, ") %.6g FLOP\n", op->flops);
     }
+}
+
+double ap_graph_tensor_turns(const ap_graph_t *graph, int tensor)
+{
+    const ap_tensor_t *of = &graph->tensors[tensor];
+    int next = of->taken_by >= 0 ? graph->tensors[of->taken_by].producer : -1;
+    double made = of->producer >= 0 ? graph->ops[of->producer].repeat : 1;
+
+    return next >= 0 && graph->ops[next].repeat > made ? graph->ops[next].repeat : made;
+}
+
+bool ap_op_passes_on(const ap_op_t *op)
+{
+    for (int t = 0; t < op->operand_count + op->result_count; ++t) {
+        if (op->touched[t] != AP_TOUCHES_NONE) {
+            return false;
+        }
+    }
+    return true;
 }

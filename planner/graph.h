@@ -12,6 +12,8 @@
  *
  * Ownership: names are copied. Threads: a finished graph is immutable and shared freely.
  *
+ * Names may be any text; what is no UTF-8 in them becomes '?'.
+ *
  * @code
  *     ap_graph_create("mlp", &graph);
  *     x = ap_graph_add_tensor(…); w = ap_graph_add_tensor(…);
@@ -90,6 +92,7 @@ typedef struct ap_tensor {
     int producer;    /**< operator, -1 for inputs and parameters */
     int layer;       /**< of its producer; of its first user for inputs and parameters */
     int alias_of;    /**< tensor whose storage this one takes over (new_w of w), or -1 */
+    int taken_by;    /**< tensor that takes over this one's storage, or -1 */
     int gradient_of; /**< tensor this is the gradient of, or -1 */
 } ap_tensor_t;
 
@@ -109,7 +112,12 @@ typedef struct ap_op {
     int forward;   /**< forward operator this one is the backward of, or -1 */
     /** backward: the operand of `forward` that each result is the gradient of */
     int differentiates[AP_MAX_RESULTS];
+    /** per term of the rule: how much of it a run reads or writes, see ap_op_params_t */
+    int8_t touched[AP_MAX_TERMS];
 } ap_op_t;
+
+/** How much of a term an operator touches; t + 1: no more bytes than term t has. */
+enum { AP_TOUCHES_ALL = 0, AP_TOUCHES_NONE = -1 };
 
 /** One operator to add. The result shapes follow from the rule. */
 typedef struct ap_op_params {
@@ -128,6 +136,12 @@ typedef struct ap_op_params {
     bool linear;
     int forward;
     int differentiates[AP_MAX_RESULTS]; /**< see ap_op_t */
+    /**
+     * Per term, operands first: AP_TOUCHES_ALL, AP_TOUCHES_NONE (the result takes its place), or
+     * t + 1 for what is read or written in rows, as a table that is looked up. An embedding of two
+     * operands that says nothing reads as much of the second as it returns.
+     */
+    int8_t touched[AP_MAX_TERMS];
 } ap_op_params_t;
 
 #define AP_OP_PARAMS_INIT                                                                          \
@@ -177,6 +191,13 @@ XM_API const ap_tensor_t *ap_graph_tensor(const ap_graph_t *graph, int tensor);
 XM_API const ap_op_t *ap_graph_op(const ap_graph_t *graph, int op);
 /** Loss tensor or -1, and whether it is its own gradient seed. */
 XM_API int ap_graph_loss(const ap_graph_t *graph, bool *is_gradient);
+/**
+ * How often in a micro-batch a tensor gets a new value: as often as its producer runs, or, of what
+ * a loop carries, as often as the loop does.
+ */
+XM_API double ap_graph_tensor_turns(const ap_graph_t *graph, int tensor);
+/** Whether an operator touches nothing: it gives another name to what is there. */
+XM_API bool ap_op_passes_on(const ap_op_t *op);
 /** Bytes of a whole tensor. */
 XM_API double ap_graph_tensor_bytes(const ap_graph_t *graph, int tensor);
 /** The activation that passes from @p layer to layer + 1; -1 for the last layer. */

@@ -344,7 +344,7 @@ static xm_status_t build_instruction(hlo_build_t *b, const hlo_computation_t *in
     }
     if (hlo_slice_is(of->opcode, "while")) {
         return of->operand_count == 1
-                   ? hlo_build_while(b, of, operands[0], result)
+                   ? hlo_build_while(b, in, of, operands[0], result)
                    : hlo_error(&b->module->text, of->at, "while: one operand is needed");
     }
     if (is_source(of)) {

@@ -45,9 +45,9 @@ typedef struct hlo_build {
 xm_status_t hlo_build_computation(hlo_build_t *b, int computation, hlo_value_t *const *arguments,
                                   int count, size_t at, hlo_value_t **result);
 
-/** A loop and a conditional; @p operands are the instruction's. */
-xm_status_t hlo_build_while(hlo_build_t *b, const hlo_instruction_t *of, hlo_value_t *init,
-                            hlo_value_t **result);
+/** A loop and a conditional; @p operands are the instruction's, which stands in @p in. */
+xm_status_t hlo_build_while(hlo_build_t *b, const hlo_computation_t *in,
+                            const hlo_instruction_t *of, hlo_value_t *init, hlo_value_t **result);
 xm_status_t hlo_build_conditional(hlo_build_t *b, const hlo_instruction_t *of,
                                   hlo_value_t *const *operands, hlo_value_t **result);
 
@@ -66,9 +66,10 @@ xm_status_t hlo_emit(hlo_build_t *b, hlo_rule_t *rule, const int *tensors, int *
 xm_status_t hlo_emit_opaque(hlo_build_t *b, const hlo_instruction_t *of, const hlo_type_t **types,
                             const int *tensors, int operands, const hlo_type_t **made, int results,
                             int *ids);
-/** An elementwise operator over one or two tensors of one type: a copy, a choice. */
+/** An elementwise operator over one or two tensors of one type: a copy, a choice; @p passes_on: it
+ * moves nothing, as the state of a loop. */
 xm_status_t hlo_emit_alike(hlo_build_t *b, const hlo_instruction_t *of, const hlo_type_t *type,
-                           const int *tensors, int operands, int *result);
+                           const int *tensors, int operands, bool passes_on, int *result);
 
 xm_status_t hlo_no_memory(void);
 

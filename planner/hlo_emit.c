@@ -58,6 +58,7 @@ static xm_status_t add(hlo_build_t *b, const hlo_rule_t *rule, const hlo_rule_te
     params.sizes = text->sizes[0] != '\0' ? text->sizes : NULL;
     params.operand_count = text->operand_count;
     memcpy(params.operands, text->operands, sizeof(params.operands));
+    memcpy(params.touched, text->touched, sizeof(params.touched));
     params.result_dtype = rule->type[rule->operands]->dtype;
     for (int r = 1; r < rule->results; ++r) {
         ap_dtype_t other = rule->type[rule->operands + r]->dtype;
@@ -213,7 +214,7 @@ xm_status_t hlo_emit_opaque(hlo_build_t *b, const hlo_instruction_t *of, const h
 }
 
 xm_status_t hlo_emit_alike(hlo_build_t *b, const hlo_instruction_t *of, const hlo_type_t *type,
-                           const int *tensors, int operands, int *result)
+                           const int *tensors, int operands, bool passes_on, int *result)
 {
     hlo_rule_t rule = {.module = b->module,
                        .of = of,
@@ -224,6 +225,7 @@ xm_status_t hlo_emit_alike(hlo_build_t *b, const hlo_instruction_t *of, const hl
 
     for (int t = 0; t <= operands; ++t) {
         rule.type[t] = type;
+        rule.touched[t] = passes_on ? AP_TOUCHES_NONE : AP_TOUCHES_ALL;
     }
     for (int d = 0; d < type->shape.rank; ++d) {
         int factor = hlo_rule_open(&rule, 0, d);

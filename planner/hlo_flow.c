@@ -141,7 +141,8 @@ static hlo_value_t *copy_state(hlo_build_t *b, const hlo_value_t *value)
 /* The leaves of a loop's state, going in and coming out of the body. */
 typedef struct loop {
     const hlo_instruction_t *of;
-    int body, count;
+    const hlo_computation_t *stands_in;
+    int body, condition, count; /* computations, leaves */
     hlo_value_t *state, **in, **out;
 } loop_t;
 
@@ -202,7 +203,7 @@ static xm_status_t enter(hlo_build_t *b, loop_t *loop, const bool *becomes)
             status = ap_graph_add_tensor(b->graph, name, AP_TENSOR_INPUT, &in->type->shape,
                                          in->type->dtype, &in->tensor);
         } else if (loop->out[i] != in) {
-            status = hlo_emit_alike(b, loop->of, in->type, &in->tensor, 1, &in->tensor);
+            status = hlo_emit_alike(b, loop->of, in->type, &in->tensor, 1, true, &in->tensor);
         }
         if (status != XM_OK) {
             return status;
@@ -211,60 +212,181 @@ static xm_status_t enter(hlo_build_t *b, loop_t *loop, const bool *becomes)
     return XM_OK;
 }
 
-/* What comes out of the body goes in again: both have one sharding. */
-static xm_status_t close_loop(hlo_build_t *b, const loop_t *loop)
+static bool is_replaced(const hlo_value_t *in, const hlo_value_t *out)
 {
-    for (int i = 0; i < loop->count; ++i) {
+    return in->kind == HLO_VALUE_TENSOR && out->kind == HLO_VALUE_TENSOR &&
+           in->tensor != out->tensor;
+}
+
+/* What comes out of the body goes in again: both have one sharding. The leaves in `out` become
+ * those of *result, a value of its own. */
+static xm_status_t close_loop(hlo_build_t *b, loop_t *loop, hlo_value_t **result)
+{
+    *result = copy_state(b, *result);
+    if (*result == NULL) {
+        return hlo_no_memory();
+    }
+    (void)hlo_value_leaves(*result, loop->out, loop->count);
+    for (int i = 0; i < loop->count && !b->dry; ++i) {
         hlo_value_t *in = loop->in[i], *out = loop->out[i];
-        int again;
         xm_status_t status;
 
-        if (b->dry || in->kind != HLO_VALUE_TENSOR || out->kind != HLO_VALUE_TENSOR ||
-            in->tensor == out->tensor) {
+        if (!is_replaced(in, out)) {
             continue;
         }
-        status = hlo_emit_alike(b, loop->of, in->type, &out->tensor, 1, &again);
+        status = hlo_emit_alike(b, loop->of, in->type, &out->tensor, 1, true, &out->tensor);
         if (status == XM_OK) {
-            status = ap_graph_set_alias(b->graph, again, in->tensor);
+            status = ap_graph_set_alias(b->graph, out->tensor, in->tensor);
         }
         if (status != XM_OK) {
             return status;
         }
     }
     return XM_OK;
+}
+
+/* Whether an instruction reads element `element` of a loop's result, or all of it. */
+static bool reads_element(const hlo_build_t *b, const loop_t *loop, const hlo_instruction_t *user,
+                          int element)
+{
+    int64_t index = element;
+
+    for (int o = 0; o < user->operand_count; ++o) {
+        if (operand_of(loop->stands_in, user, o) == loop->of) {
+            return !hlo_slice_is(user->opcode, "get-tuple-element") ||
+                   hlo_attribute_number(b->module, user, "index", -1, &index) != XM_OK ||
+                   index == element;
+        }
+    }
+    return false;
+}
+
+/* Whether something behind a loop asks for an element of its result. */
+static bool is_asked_for(const hlo_build_t *b, const loop_t *loop, int element)
+{
+    const hlo_computation_t *in = loop->stands_in;
+
+    for (int n = 0; n < in->count; ++n) {
+        if (in->instructions[n].needed && reads_element(b, loop, &in->instructions[n], element)) {
+            return true;
+        }
+    }
+    return root_of(in) == loop->of;
+}
+
+/* What is left after the last run, as the operators behind the loop find it. */
+static xm_status_t leave(hlo_build_t *b, const loop_t *loop, const hlo_value_t *result)
+{
+    const bool tuple = result->kind == HLO_VALUE_TUPLE;
+    int leaf = 0;
+
+    for (int e = 0; e < (tuple ? result->count : 1); ++e) {
+        int end = tuple ? leaf + hlo_value_leaves(result->elements[e], NULL, 0) : 1;
+        bool wanted = !tuple || is_asked_for(b, loop, e);
+
+        for (; leaf < end; ++leaf) {
+            hlo_value_t *out = loop->out[leaf];
+
+            if (wanted && is_replaced(loop->in[leaf], out)) {
+                xm_status_t status =
+                    hlo_emit_alike(b, loop->of, out->type, &out->tensor, 1, true, &out->tensor);
+
+                if (status != XM_OK) {
+                    return status;
+                }
+            }
+        }
+    }
+    return XM_OK;
+}
+
+/* Notes what the loop carries, for the way back into the runtime; `outside` goes in. */
+static xm_status_t note_loop(hlo_build_t *b, const loop_t *loop, const int *outside, int *number)
+{
+    hlo_loop_t noted = {.context = b->context,
+                        .body = b->source->context_count,
+                        .body_computation = loop->body,
+                        .condition_computation = loop->condition,
+                        .first_op = ap_graph_ops(b->graph),
+                        .count = loop->count};
+
+    noted.state = hlo_arena_get(&b->module->arena, (size_t)loop->count, sizeof(*noted.state));
+    if (noted.state == NULL) {
+        return hlo_no_memory();
+    }
+    for (int i = 0; i < loop->count; ++i) {
+        const hlo_value_t *in = loop->in[i];
+
+        noted.state[i] =
+            (hlo_carried_t){.shape = in->type->shape,
+                            .outside = outside[i],
+                            .inside = in->kind == HLO_VALUE_TENSOR ? in->tensor : HLO_SITE_NONE};
+    }
+    return hlo_source_add_loop(b->source, loop->of, &noted, number);
+}
+
+/* Notes what the body returns, or with `after` what is left after the loop. */
+static void note_results(hlo_build_t *b, const loop_t *loop, int number, bool after)
+{
+    for (int i = 0; i < loop->count && !b->dry; ++i) {
+        hlo_loop_t *noted = &b->source->loops[number];
+        int tensor = loop->out[i]->kind == HLO_VALUE_TENSOR ? loop->out[i]->tensor : HLO_SITE_NONE;
+
+        if (after) {
+            noted->state[i].after = tensor;
+        } else {
+            noted->state[i].returned = tensor;
+        }
+    }
 }
 
 static xm_status_t build_loop(hlo_build_t *b, loop_t *loop, double trips, hlo_value_t **result)
 {
     bool *becomes = hlo_arena_get(&b->module->arena, (size_t)loop->count, sizeof(bool));
+    int *outside = hlo_arena_get(&b->module->arena, (size_t)loop->count, sizeof(int));
     const double repeat = b->repeat;
+    int number = -1, end_op;
     xm_status_t status;
 
-    if (becomes == NULL) {
+    if (becomes == NULL || outside == NULL) {
         return hlo_no_memory();
+    }
+    for (int i = 0; i < loop->count; ++i) {
+        outside[i] = loop->in[i]->kind == HLO_VALUE_TENSOR ? loop->in[i]->tensor : HLO_SITE_NONE;
     }
     status = find_data(b, loop, becomes);
     if (status == XM_OK) {
         status = enter(b, loop, becomes);
+    }
+    if (status == XM_OK && !b->dry) {
+        status = note_loop(b, loop, outside, &number);
     }
     if (status == XM_OK) {
         b->repeat = repeat * trips;
         status = run_body(b, loop, result);
     }
     if (status == XM_OK) {
-        status = close_loop(b, loop);
+        note_results(b, loop, number, false);
+        status = close_loop(b, loop, result);
     }
     b->repeat = repeat;
+    end_op = ap_graph_ops(b->graph);
+    if (status == XM_OK && !b->dry) {
+        status = leave(b, loop, *result);
+    }
+    if (status == XM_OK && !b->dry) {
+        note_results(b, loop, number, true);
+        b->source->loops[number].end_op = end_op;
+    }
     return status;
 }
 
-xm_status_t hlo_build_while(hlo_build_t *b, const hlo_instruction_t *of, hlo_value_t *init,
-                            hlo_value_t **result)
+xm_status_t hlo_build_while(hlo_build_t *b, const hlo_computation_t *in,
+                            const hlo_instruction_t *of, hlo_value_t *init, hlo_value_t **result)
 {
-    loop_t loop = {.of = of};
+    loop_t loop = {.of = of, .stands_in = in};
     double trips = 1;
-    int condition;
-    xm_status_t status = hlo_attribute_computation(b->module, of, "condition", &condition);
+    xm_status_t status = hlo_attribute_computation(b->module, of, "condition", &loop.condition);
 
     if (status == XM_OK) {
         status = hlo_attribute_computation(b->module, of, "body", &loop.body);
@@ -275,8 +397,8 @@ xm_status_t hlo_build_while(hlo_build_t *b, const hlo_instruction_t *of, hlo_val
     if (!hlo_type_same(of->type, init->type)) {
         return hlo_error(&b->module->text, of->at, "while: the operand is of another type");
     }
-    if (!trip_count(b, &b->module->computations[condition], &b->module->computations[loop.body],
-                    init, &trips)) {
+    if (!trip_count(b, &b->module->computations[loop.condition],
+                    &b->module->computations[loop.body], init, &trips)) {
         status = hlo_build_note(b, "while of unknown length",
                                 (hlo_slice_t){.at = of->name.at, .length = 0});
     }
@@ -321,7 +443,7 @@ static xm_status_t either(hlo_build_t *b, const hlo_instruction_t *of, hlo_value
         *result = copy_state(b, left->kind == HLO_VALUE_FREE ? right : left);
         return *result == NULL ? hlo_no_memory() : XM_OK;
     }
-    status = hlo_emit_alike(b, of, left->type, tensors, 2, &made);
+    status = hlo_emit_alike(b, of, left->type, tensors, 2, false, &made);
     if (status != XM_OK) {
         return status;
     }

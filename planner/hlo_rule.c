@@ -138,6 +138,7 @@ void hlo_rule_close(hlo_rule_t *rule)
 void hlo_rule_make_opaque(hlo_rule_t *rule)
 {
     memset(rule->dim, 0, sizeof(rule->dim));
+    memset(rule->touched, 0, sizeof(rule->touched));
     rule->factors = 0;
     rule->opaque = false;
     rule->linear = false;
@@ -243,14 +244,37 @@ double hlo_rule_points(const hlo_rule_text_t *text)
     return points;
 }
 
+/* What of each written term is touched; `at` has the terms' numbers as written, -1: left out. */
+static void write_touched(const hlo_rule_t *rule, const int *at, hlo_rule_text_t *text)
+{
+    for (int t = 0; t < rule->operands + rule->results; ++t) {
+        int touched = (int)rule->touched[t];
+
+        if (at[t] < 0 || touched == AP_TOUCHES_ALL) {
+            continue;
+        }
+        if (t >= rule->operands && rule->in_place && at[0] < 0) {
+            continue; /* there was nothing: all of the result is written */
+        }
+        if (touched > 0) {
+            touched = at[touched - 1] < 0 ? AP_TOUCHES_ALL : at[touched - 1] + 1;
+        }
+        text->touched[at[t]] = (int8_t)touched;
+    }
+}
+
 bool hlo_rule_write(const hlo_rule_t *rule, const int *tensors, hlo_rule_text_t *text)
 {
     writer_t w = {.rule = rule, .text = text, .fits = !rule->opaque};
+    int at[HLO_MAX_TERMS];
     size_t length = 0;
 
     memset(text, 0, sizeof(*text));
     for (int f = 0; f < HLO_MAX_FACTORS; ++f) {
         w.letter[f] = -1;
+    }
+    for (int t = 0; t < HLO_MAX_TERMS; ++t) {
+        at[t] = -1;
     }
     w.fits = w.fits && rule->results <= AP_MAX_RESULTS;
     for (int o = 0; o < rule->operands && w.fits; ++o) {
@@ -263,6 +287,7 @@ bool hlo_rule_write(const hlo_rule_t *rule, const int *tensors, hlo_rule_text_t 
         if (text->operand_count > 0) {
             put(&w, ',');
         }
+        at[o] = text->operand_count;
         text->operands[text->operand_count++] = tensors[o];
         write_term(&w, o);
     }
@@ -272,7 +297,11 @@ bool hlo_rule_write(const hlo_rule_t *rule, const int *tensors, hlo_rule_text_t 
         if (r > 0) {
             put(&w, ',');
         }
+        at[rule->operands + r] = text->operand_count + r;
         write_term(&w, rule->operands + r);
+    }
+    if (w.fits) {
+        write_touched(rule, at, text);
     }
     for (int l = 0; l < w.count && w.fits; ++l) {
         length += (size_t)snprintf(text->sizes + length, sizeof(text->sizes) - length,

@@ -40,7 +40,9 @@ typedef struct hlo_rule {
     int operands, results;
     const hlo_type_t *type[HLO_MAX_TERMS]; /**< operands, then results */
     hlo_rule_dim_t dim[HLO_MAX_TERMS][AP_MAX_RANK];
-    bool ignored[HLO_MAX_TERMS]; /**< operands that are scalars beside the point */
+    bool ignored[HLO_MAX_TERMS];   /**< operands that are scalars beside the point */
+    int8_t touched[HLO_MAX_TERMS]; /**< as ap_op_params_t has it */
+    bool in_place; /**< the result is written where operand 0 is, if that has data */
     int factors;
     hlo_factor_t factor[HLO_MAX_FACTORS];
     bool opaque;        /**< too large to write down: everything whole */
@@ -53,6 +55,7 @@ typedef struct hlo_rule_text {
     char sizes[AP_MAX_FACTORS * 24];
     int operands[AP_MAX_OPERANDS]; /**< tensors */
     int operand_count;
+    int8_t touched[AP_MAX_TERMS]; /**< per written term */
 } hlo_rule_text_t;
 
 /** A new factor. */

@@ -183,6 +183,7 @@ static void slice(hlo_rule_t *rule)
         }
     }
     rule->kind = AP_OP_RESHAPE;
+    rule->touched[0] = 1 + 1;
     same_where_equal(rule, 0, 1, none);
 }
 
@@ -248,6 +249,7 @@ static void dynamic_slice(hlo_rule_t *rule)
 
     ignore_from(rule, 1);
     rule->kind = AP_OP_RESHAPE;
+    rule->touched[0] = (int8_t)(out + 1);
     same_where_equal(rule, 0, out, none);
 }
 
@@ -262,6 +264,9 @@ static void dynamic_update_slice(hlo_rule_t *rule)
     }
     ignore_from(rule, 2);
     rule->kind = AP_OP_RESHAPE;
+    rule->in_place = true;
+    rule->touched[0] = AP_TOUCHES_NONE;
+    rule->touched[out] = 1 + 1;
     for (int d = 0; hlo_rule_rank(rule, 1, rank_of(rule, 0)) && d < rank_of(rule, 0); ++d) {
         touched[d] = extent_of(rule, 0, d) != extent_of(rule, 1, d);
     }

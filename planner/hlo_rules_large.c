@@ -209,6 +209,7 @@ void hlo_rules_gather(hlo_rule_t *rule)
         hlo_rule_fail(rule, "the dimension numbers do not go with the shapes");
     }
     rule->kind = AP_OP_EMBEDDING;
+    rule->touched[0] = (int8_t)(out + 1);
     for (int i = 0; i < indices && rule->status == XM_OK; ++i) {
         hlo_rule_put(rule, out, other_dim(rule, out, &offset, i), hlo_rule_open(rule, 1, index[i]));
     }
@@ -247,7 +248,8 @@ void hlo_rules_scatter(hlo_rule_t *rule)
     hlo_list_t batching = hlo_rules_dims(rule, "input_batching_dims", rank);
     hlo_list_t index_batching =
         hlo_rules_dims(rule, "scatter_indices_batching_dims", rank_of(rule, 1));
-    bool sums = hlo_slice_is(hlo_rules_combiner(rule), "add");
+    hlo_slice_t combiner = hlo_rules_combiner(rule);
+    bool sums = hlo_slice_is(combiner, "add");
     int indices = index_dims(rule, 1, index);
 
     if (rule->operands != 3) { /* several arrays at once */
@@ -260,6 +262,10 @@ void hlo_rules_scatter(hlo_rule_t *rule)
         hlo_rule_fail(rule, "the dimension numbers do not go with the shapes");
     }
     rule->flops = hlo_type_elements(rule->type[2]);
+    rule->in_place = true;
+    /* What is combined is read first, what is replaced is not. */
+    rule->touched[0] = hlo_slice_is(combiner, "parameter") ? AP_TOUCHES_NONE : 2 + 1;
+    rule->touched[out] = 2 + 1;
     for (int i = 0; i < indices && rule->status == XM_OK; ++i) {
         /* Updates can be summed in parts; anything else must see them in order. */
         int at = other_dim(rule, 2, &windows, i);

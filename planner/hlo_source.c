@@ -62,7 +62,8 @@ xm_status_t hlo_source_enter(hlo_source_t *source, int parent, const hlo_instruc
         return no_memory();
     }
     made = &source->contexts[source->context_count];
-    *made = (hlo_context_t){.parent = parent, .loop = !looks_through(of)};
+    *made =
+        (hlo_context_t){.parent = parent, .called = looks_through(of), .loop = !looks_through(of)};
     if (of != NULL) {
         made->order = order_of(of->name);
         made->at = of->at;
@@ -90,6 +91,43 @@ xm_status_t hlo_source_add(hlo_source_t *source, const hlo_instruction_t *of,
         (int)(of->opcode.length < HLO_SITE_OPCODE ? of->opcode.length : HLO_SITE_OPCODE - 1),
         of->opcode.at);
     return XM_OK;
+}
+
+xm_status_t hlo_source_add_loop(hlo_source_t *source, const hlo_instruction_t *of,
+                                const hlo_loop_t *loop, int *number)
+{
+    size_t bytes = ((size_t)loop->count + 1) * sizeof(*loop->state);
+    hlo_carried_t *state = malloc(bytes);
+    hlo_loop_t *made;
+
+    if (state == NULL || !make_room((void **)&source->loops, source->loop_count, &source->loop_room,
+                                    sizeof(*source->loops))) {
+        free(state);
+        return no_memory();
+    }
+    memcpy(state, loop->state, (size_t)loop->count * sizeof(*state));
+    made = &source->loops[source->loop_count];
+    *made = *loop;
+    made->at = of->at;
+    made->order = order_of(of->name);
+    made->state = state;
+    *number = source->loop_count++;
+    return XM_OK;
+}
+
+const hlo_loop_t *hlo_source_loop_of(const hlo_source_t *source, int context)
+{
+    for (; context >= 0; context = source->contexts[context].parent) {
+        for (int l = 0; l < source->loop_count; ++l) {
+            if (source->loops[l].body == context) {
+                return &source->loops[l];
+            }
+        }
+        if (!source->contexts[context].called) {
+            break; /* a branch, or the condition of a loop */
+        }
+    }
+    return NULL;
 }
 
 xm_status_t hlo_source_add_port(hlo_source_t *source, const char *name, const hlo_type_t *type,
@@ -141,11 +179,9 @@ static step_t caller_of(const hlo_source_t *source, step_t step)
     return (step_t){.order = in->order, .at = in->at, .context = in->parent};
 }
 
-bool hlo_source_before(const hlo_source_t *source, const hlo_site_t *a, const hlo_site_t *b)
+static bool is_before(const hlo_source_t *source, step_t left, step_t right)
 {
-    step_t left = {.order = a->order, .at = a->at, .context = a->context};
-    step_t right = {.order = b->order, .at = b->at, .context = b->context};
-    int depth[2] = {depth_of(source, a->context), depth_of(source, b->context)};
+    int depth[2] = {depth_of(source, left.context), depth_of(source, right.context)};
 
     for (; depth[0] > depth[1]; --depth[0]) {
         left = caller_of(source, left);
@@ -160,6 +196,18 @@ bool hlo_source_before(const hlo_source_t *source, const hlo_site_t *a, const hl
     return left.order != right.order ? left.order < right.order : left.at < right.at;
 }
 
+bool hlo_source_before(const hlo_source_t *source, const hlo_site_t *a, const hlo_site_t *b)
+{
+    return is_before(source, (step_t){.order = a->order, .at = a->at, .context = a->context},
+                     (step_t){.order = b->order, .at = b->at, .context = b->context});
+}
+
+bool hlo_source_loop_before(const hlo_source_t *source, const hlo_loop_t *a, const hlo_loop_t *b)
+{
+    return is_before(source, (step_t){.order = a->order, .at = a->at, .context = a->context},
+                     (step_t){.order = b->order, .at = b->at, .context = b->context});
+}
+
 void hlo_source_destroy(void *of)
 {
     hlo_source_t *source = of;
@@ -167,6 +215,10 @@ void hlo_source_destroy(void *of)
     for (int p = 0; p < source->parameter_count; ++p) {
         free(source->parameters[p].name);
     }
+    for (int l = 0; l < source->loop_count; ++l) {
+        free(source->loops[l].state);
+    }
+    free(source->loops);
     free(source->sites);
     free(source->contexts);
     free(source->parameters);

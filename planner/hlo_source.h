@@ -32,8 +32,30 @@ typedef struct hlo_context {
     int parent;    /**< context of the caller; HLO_SITE_NONE for the entry */
     int64_t order; /**< of the calling instruction */
     size_t at;     /**< the calling instruction */
+    bool called;   /**< by a call or a fusion, or the entry */
     bool loop;     /**< called, directly or not, by a loop or a conditional */
 } hlo_context_t;
+
+/** An array of a loop's state; HLO_SITE_NONE for tensors that need no data. */
+typedef struct hlo_carried {
+    ap_shape_t shape;
+    int outside;  /**< tensor that goes in */
+    int inside;   /**< what the body reads: `outside` where the body passes it on unchanged */
+    int returned; /**< by the body, for the next round */
+    int after;    /**< what is left of it after the loop */
+} hlo_carried_t;
+
+/** A loop, each time that it is looked at. */
+typedef struct hlo_loop {
+    size_t at; /**< the instruction */
+    int64_t order;
+    int context;                                 /**< that it stands in */
+    int body;                                    /**< context of its body's instructions */
+    int body_computation, condition_computation; /**< in the module */
+    int first_op, end_op;                        /**< operators of the graph made for its body */
+    int count;
+    hlo_carried_t *state; /**< array leaves, in order */
+} hlo_loop_t;
 
 /** A parameter of the entry, or a leaf of its result. */
 typedef struct hlo_port {
@@ -48,6 +70,8 @@ typedef struct hlo_source {
     hlo_site_t *sites;
     int context_count, context_room;
     hlo_context_t *contexts;
+    int loop_count, loop_room;
+    hlo_loop_t *loops; /**< outer before inner */
     int parameter_count, parameter_room;
     hlo_port_t *parameters; /**< array leaves, in order */
     int result_count, result_room;
@@ -62,12 +86,23 @@ xm_status_t hlo_source_enter(hlo_source_t *source, int parent, const hlo_instruc
 xm_status_t hlo_source_add(hlo_source_t *source, const hlo_instruction_t *of,
                            const hlo_site_t *site);
 
+/** Adds a loop, whose order is filled in and whose state is copied here; writes its number. */
+xm_status_t hlo_source_add_loop(hlo_source_t *source, const hlo_instruction_t *of,
+                                const hlo_loop_t *loop, int *number);
+
 /** Adds a parameter (with a name) or a leaf of the result (without). */
 xm_status_t hlo_source_add_port(hlo_source_t *source, const char *name, const hlo_type_t *type,
                                 int tensor);
 
 /** Whether site @p a runs before site @p b in the order in which the program was written. */
 bool hlo_source_before(const hlo_source_t *source, const hlo_site_t *a, const hlo_site_t *b);
+
+/** The innermost loop whose body a context belongs to by calls alone; NULL outside of loops, and in
+ * branches of conditionals. */
+const hlo_loop_t *hlo_source_loop_of(const hlo_source_t *source, int context);
+
+/** The same for two loops; an outer one is before those inside. */
+bool hlo_source_loop_before(const hlo_source_t *source, const hlo_loop_t *a, const hlo_loop_t *b);
 
 /** @p source is an hlo_source_t of malloc(); see ap_frontend_notes_keep(). */
 void hlo_source_destroy(void *source);

@@ -7,9 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/text.h"
 #include "planner/frontend_json.h"
 
-enum { NAME_TEXT = 300 };
+enum { LONGEST_NAME = 180, NAME_TEXT = 300 };
 
 typedef struct json_writer {
     const ap_graph_t *graph;
@@ -32,23 +33,6 @@ static void set(json_writer_t *w, json_t *object, const char *key, json_t *value
     }
 }
 
-/* Text that is no UTF-8 cannot stand in JSON. */
-static json_t *text_json(const char *text)
-{
-    json_t *made = json_string(text);
-    char cleaned[NAME_TEXT];
-    size_t length = 0;
-
-    if (made != NULL) {
-        return made;
-    }
-    for (; text[length] != '\0' && length + 1 < sizeof(cleaned); ++length) {
-        cleaned[length] = (signed char)text[length] < 0 ? '?' : text[length];
-    }
-    cleaned[length] = '\0';
-    return json_string(cleaned);
-}
-
 /* Whether a name, and with `results` results those that follow from it, are all free. */
 static bool is_free(const json_writer_t *w, const char *name, int results)
 {
@@ -66,23 +50,16 @@ static bool is_free(const json_writer_t *w, const char *name, int results)
 /* Takes the name, or where it is taken the name with a number behind it; returns the copy. */
 static const char *take_name(json_writer_t *w, const char *wanted, int results)
 {
-    json_t *clean = text_json(wanted);
-    char name[NAME_TEXT], base[NAME_TEXT], text[NAME_TEXT + 16];
+    char name[NAME_TEXT], base[LONGEST_NAME + 1], text[NAME_TEXT + 16];
     json_int_t count;
     void *iterator;
 
-    if (clean == NULL) {
-        w->failed = true;
-        return "";
-    }
-    (void)snprintf(name, sizeof(name), "%.180s", json_string_value(clean));
-    (void)snprintf(base, sizeof(base), "%s", name);
+    (void)xm_text_copy(wanted, base, sizeof(base)); /* cut between characters */
+    (void)snprintf(name, sizeof(name), "%s", base);
     count = json_integer_value(json_object_get(w->taken, base));
     while (!is_free(w, name, results)) {
-        (void)snprintf(name, sizeof(name), "%.180s~%" JSON_INTEGER_FORMAT, json_string_value(clean),
-                       ++count);
+        (void)snprintf(name, sizeof(name), "%s~%" JSON_INTEGER_FORMAT, base, ++count);
     }
-    json_decref(clean);
     for (int r = results - 1; r >= 0; --r) {
         (void)snprintf(text, sizeof(text), r == 0 ? "%s" : "%s.%d", name, r);
         set(w, w->taken, text, json_integer(1));
@@ -181,6 +158,26 @@ static void set_backward(json_writer_t *w, json_t *object, const ap_op_t *op)
     set(w, object, "differentiates", list);
 }
 
+/* Which term each term is touched like, where one is not touched whole. */
+static void set_touched(json_writer_t *w, json_t *object, const ap_op_t *op)
+{
+    json_t *list = json_array();
+    bool whole = true;
+
+    for (int t = 0; t < op->operand_count + op->result_count; ++t) {
+        append(w, list,
+               json_integer(op->touched[t] == AP_TOUCHES_ALL ? t
+                            : op->touched[t] < 0             ? -1
+                                                             : op->touched[t] - 1));
+        whole = whole && op->touched[t] == AP_TOUCHES_ALL;
+    }
+    if (whole) {
+        json_decref(list);
+    } else {
+        set(w, object, "touched", list);
+    }
+}
+
 static json_t *op_json(json_writer_t *w, const names_t *names, int o)
 {
     static const char *const phases[] = {"forward", "backward", "update"};
@@ -202,6 +199,7 @@ static json_t *op_json(json_writer_t *w, const names_t *names, int o)
             json_string(ap_dtype_name(ap_graph_tensor(w->graph, op->results[0])->dtype)));
     }
     set(w, object, "flops", json_real(op->flops / op->repeat));
+    set_touched(w, object, op);
     if (op->repeat != 1) {
         set(w, object, "repeat", json_real(op->repeat));
     }
@@ -213,7 +211,7 @@ static json_t *op_json(json_writer_t *w, const names_t *names, int o)
     }
     set(w, object, "layer", json_integer(op->layer));
     if (op->label != NULL) {
-        set(w, object, "label", text_json(op->label));
+        set(w, object, "label", json_string(op->label));
     }
     if (op->forward >= 0) {
         set_backward(w, object, op);
@@ -252,7 +250,7 @@ static json_t *document_json(json_writer_t *w, const names_t *names)
 
     set(w, document, "format", json_string("autopar-graph"));
     set(w, document, "version", json_integer(AP_GRAPH_JSON_VERSION));
-    set(w, document, "name", text_json(ap_graph_name(w->graph)));
+    set(w, document, "name", json_string(ap_graph_name(w->graph)));
     set(w, document, "tensors", tensors_json(w, names));
     for (int o = 0; o < ap_graph_ops(w->graph); ++o) {
         append(w, ops, op_json(w, names, o));

@@ -36,6 +36,7 @@ static priced_op_t priced_op(const ap_graph_t *graph, const ap_cost_mesh_t *mesh
 
     made.site.rule = &made.op->rule;
     made.site.mesh = mesh;
+    made.site.touched = made.op->touched;
     for (int o = 0; o < made.op->operand_count; ++o) {
         made.site.element_bytes[o] =
             ap_dtype_bytes(ap_graph_tensor(graph, made.op->operands[o])->dtype);
@@ -47,27 +48,13 @@ static priced_op_t priced_op(const ap_graph_t *graph, const ap_cost_mesh_t *mesh
     return made;
 }
 
-/* Local bytes that an operator reads and writes. */
-static double moved_bytes(const priced_op_t *op, const ap_strategy_t *strategy)
-{
-    double bytes = 0;
-
-    for (int t = 0; t < op->op->operand_count + op->op->result_count; ++t) {
-        /* A look-up reads the rows it returns, not the table. */
-        int counted = op->op->kind == AP_OP_EMBEDDING && t == 1 ? 2 : t;
-
-        bytes += ap_strategy_local_bytes(&op->site, counted, strategy->spec[counted]);
-    }
-    return bytes;
-}
-
 static void price_forward(const priced_op_t *op, const ap_strategy_t *strategy, ap_parts_t *parts,
                           double *compute)
 {
     const ap_cost_mesh_t *mesh = op->site.mesh;
-    double bytes = moved_bytes(op, strategy);
+    double bytes = ap_strategy_moved_bytes(&op->site, strategy->spec);
 
-    *compute = ap_cost_compute(mesh, op->op->flops / strategy->devices, bytes);
+    *compute = ap_cost_op(mesh, op->op->kind, op->op->flops / strategy->devices, bytes);
     parts->forward += *compute;
     parts->mem_work = fmax(parts->mem_work, bytes);
     for (int c = 0; c < strategy->collective_count; ++c) {
@@ -108,22 +95,22 @@ static void price_parameter(const priced_op_t *op, const ap_tensor_t *tensor, in
     double state = elements * ap_training_state_bytes(optimizer, tensor->dtype);
     double moved = elements * ap_training_update_bytes(optimizer, tensor->dtype);
     double shards = ap_cost_mesh_devices(mesh, partial);
-    double reduce = 0, scatter = 0, gather = 0;
+    double reduce = 0, scatter = 0, gather = 0, share = ap_cost_gradient_share(mesh);
 
     memset(modes, 0, AP_PARAMETER_MODES * sizeof(*modes));
     for (int a = 0; a < ap_cost_mesh_rank(mesh); ++a) {
         if ((partial >> a & 1U) != 0) {
-            reduce += ap_cost_collective(mesh, AP_ALL_REDUCE, a, weight);
-            scatter += ap_cost_collective(mesh, AP_REDUCE_SCATTER, a, weight);
+            reduce += share * ap_cost_collective(mesh, AP_ALL_REDUCE, a, weight);
+            scatter += share * ap_cost_collective(mesh, AP_REDUCE_SCATTER, a, weight);
             gather += ap_cost_collective(mesh, AP_ALL_GATHER, a, weight);
         }
     }
     modes[AP_PARAMETER_REPLICATED].sync = reduce;
-    modes[AP_PARAMETER_REPLICATED].update = ap_cost_compute(mesh, 12 * elements, moved);
+    modes[AP_PARAMETER_REPLICATED].update = ap_cost_op(mesh, AP_OP_UPDATE, 12 * elements, moved);
     modes[AP_PARAMETER_REPLICATED].mem_stage = 2 * weight + state;
     modes[AP_PARAMETER_STATE_SHARDED].sync = scatter + gather;
     modes[AP_PARAMETER_STATE_SHARDED].update =
-        ap_cost_compute(mesh, 12 * elements / shards, moved / shards);
+        ap_cost_op(mesh, AP_OP_UPDATE, 12 * elements / shards, moved / shards);
     modes[AP_PARAMETER_STATE_SHARDED].mem_stage = 2 * weight + state / shards;
     modes[AP_PARAMETER_SHARDED].sync = scatter;
     modes[AP_PARAMETER_SHARDED].update = modes[AP_PARAMETER_STATE_SHARDED].update;
@@ -210,9 +197,9 @@ static void price_backward(const node_facts_t *facts, ap_layer_node_t *node, int
             parts->backward += AP_COST_INFINITE;
             continue;
         }
-        bytes = moved_bytes(backward, &carried);
-        seconds =
-            ap_cost_compute(backward->site.mesh, backward->op->flops / carried.devices, bytes);
+        bytes = ap_strategy_moved_bytes(&backward->site, carried.spec);
+        seconds = ap_cost_op(backward->site.mesh, backward->op->kind,
+                             backward->op->flops / carried.devices, bytes);
         parts->backward += seconds;
         node->compute[s] += seconds;
         parts->mem_work = fmax(parts->mem_work, bytes);
@@ -224,9 +211,8 @@ static void price_backward(const node_facts_t *facts, ap_layer_node_t *node, int
         int term = facts->forward.op->operand_count + r;
         double bytes = ap_strategy_local_bytes(&facts->forward.site, term, strategy->spec[term]);
         double seconds =
-            facts->sums[r] * ap_cost_compute(facts->forward.site.mesh,
-                                             bytes / facts->forward.site.element_bytes[term],
-                                             3 * bytes);
+            facts->sums[r] * ap_cost_op(facts->forward.site.mesh, AP_OP_ELEMENTWISE,
+                                        bytes / facts->forward.site.element_bytes[term], 3 * bytes);
 
         parts->backward += seconds;
         node->compute[s] += seconds;

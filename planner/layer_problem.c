@@ -288,7 +288,7 @@ static xm_status_t price_input(const ap_graph_t *training, const ap_layer_ops_t 
         double elements = bytes / ap_dtype_bytes(ap_graph_tensor(training, tensor)->dtype);
 
         problem->in_parts[s].backward = ap_layer_gradient_sums(training, ops, tensor) *
-                                        ap_cost_compute(mesh, elements, 3 * bytes);
+                                        ap_cost_op(mesh, AP_OP_ELEMENTWISE, elements, 3 * bytes);
         problem->in_parts[s].mem_act = rematerialize ? bytes : 0;
     }
     return XM_OK;

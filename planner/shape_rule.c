@@ -376,6 +376,7 @@ void shape_rule_window_of(shape_rule_t *op, const ap_shape_t *to)
     }
     shape_rule_result(op, 0, op->rule.type[0]->dtype, to);
     op->rule.kind = AP_OP_RESHAPE;
+    op->rule.touched[0] = (int8_t)(op->rule.operands + 1);
     for (int t = 1; t < op->rule.operands; ++t) {
         op->rule.ignored[t] = true;
     }
@@ -487,6 +488,7 @@ void shape_rule_gather(shape_rule_t *op, int dim)
                      factor);
     }
     (void)hlo_rule_open(&op->rule, 1, dim); /* each part looks up what it has */
+    op->rule.touched[1] = 2 + 1;
     hlo_rule_close(&op->rule);
 }
 

@@ -21,6 +21,7 @@ static xm_status_t add(const hlo_rule_t *rule, const hlo_rule_text_t *text, ap_g
     params.sizes = text->sizes[0] != '\0' ? text->sizes : NULL;
     params.operand_count = text->operand_count;
     memcpy(params.operands, text->operands, sizeof(params.operands));
+    memcpy(params.touched, text->touched, sizeof(params.touched));
     params.result_dtype = rule->type[rule->operands]->dtype;
     params.flops_per_point = rule->flops / hlo_rule_points(text);
     params.repeat = emission->repeat;

@@ -242,7 +242,7 @@ static xm_status_t find_candidates(maker_t *m, double least_bytes)
     for (int o = 0; o < m->lives->turn; ++o) {
         const ap_op_t *op = ap_graph_op(graph, o);
 
-        m->lives->again[o] = op->result_count == 1 &&
+        m->lives->again[o] = op->result_count == 1 && !ap_op_passes_on(op) &&
                              ap_graph_tensor(graph, op->results[0])->alias_of < 0 &&
                              bytes[m->alike->class_of[m->p->op_node[o]]] >= least_bytes;
     }

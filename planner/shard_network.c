@@ -86,7 +86,7 @@ static double early_extra(const ap_shard_problem_t *p, const ap_op_t *op,
 
         if (on->kind == AP_REDUCE_SCATTER &&
             ap_shard_is_parameter_gradient(p->params.graph, op, on->term)) {
-            extra += (1 - ap_shard_rare(p)) * op->repeat *
+            extra += (1 - ap_shard_rare(p)) * ap_cost_gradient_share(p->params.mesh) * op->repeat *
                      ap_cost_collective(p->params.mesh, on->kind, on->axis, on->bytes);
         }
     }

@@ -148,6 +148,31 @@ static double left(const ap_shard_options_t *options, double end)
     return fmax(returning * (end - now()), options->seconds > 0 ? 0.001 : 0.1 * QUICK_SECONDS);
 }
 
+/* One run of the network's solver, for the caller's progress line. */
+typedef struct watch {
+    const ap_shard_options_t *options;
+    const ap_shard_network_t *network;
+    double seconds;
+} watch_t;
+
+static void report_progress(void *context, const ap_cfn_progress_t *progress)
+{
+    const watch_t *watch = context;
+    char what[96];
+
+    if (progress->cost < HUGE_VAL) {
+        (void)snprintf(what, sizeof(what), "cost %.6g, bound %.6g, gap %.2f %%",
+                       progress->cost / watch->network->scale,
+                       progress->bound / watch->network->scale,
+                       100 * (progress->cost - progress->bound) / fmax(progress->cost, 1));
+    } else {
+        (void)snprintf(what, sizeof(what), "no plan yet, bound %.6g",
+                       progress->bound / watch->network->scale);
+    }
+    watch->options->progress(watch->options->progress_arg,
+                             fmin(progress->seconds / watch->seconds, 1), what);
+}
+
 /* By the network's own solver, for a part of the time after plans were looked for by prices if
  * there is a limit; the better one. */
 static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_options_t *options,
@@ -157,6 +182,7 @@ static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_o
     const ap_cfn_t *cfn = network->cfn;
     ap_cfn_options_t cfn_options = AP_CFN_OPTIONS_INIT;
     ap_cfn_result_t priced = {.bound = 0};
+    watch_t watch = {.options = options, .network = network};
     double bound = 0;
     int *other = malloc((cfn->nodes + 1) * sizeof(*other));
     xm_status_t status =
@@ -169,9 +195,11 @@ static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_o
         status = ap_shard_price_solve(network, options, priced_part * left(options, end), prices,
                                       other, &priced, &bound);
     }
-    cfn_options.seconds = left(options, end);
+    cfn_options.seconds = watch.seconds = left(options, end);
     cfn_options.threads = options->threads;
     cfn_options.seed = options->seed;
+    cfn_options.progress = options->progress != NULL ? report_progress : NULL;
+    cfn_options.context = &watch;
     if (status == XM_OK) {
         cfn_options.start = other;
         if (ap_cfn_solve(cfn, &cfn_options, choice, result) != XM_OK ||
@@ -184,7 +212,7 @@ static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_o
     } else {
         status = ap_cfn_solve(cfn, &cfn_options, choice, result);
         if (status == XM_ERR_TIMEOUT && !(options->seconds > 0)) {
-            cfn_options.seconds = PATIENT_SECONDS;
+            cfn_options.seconds = watch.seconds = PATIENT_SECONDS;
             status = ap_cfn_solve(cfn, &cfn_options, choice, result);
         }
     }

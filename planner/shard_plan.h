@@ -47,6 +47,9 @@ typedef struct ap_shard_options {
     double memory_limit; /**< bytes per device; 0 = none */
     bool recompute;      /**< tensors of the forward pass may be computed a second time */
     bool every_layer;    /**< layers of one structure may get different plans */
+    /** Called about once a second while the cfn solver runs; may be NULL. */
+    void (*progress)(void *arg, double fraction, const char *what);
+    void *progress_arg;
 } ap_shard_options_t;
 
 #define AP_SHARD_OPTIONS_INIT                                                                      \

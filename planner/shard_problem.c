@@ -165,11 +165,11 @@ static int maker(const ap_shard_problem_t *p, int tensor, int *term)
 
 /* How often a tensor is resharded in a micro-batch: in a loop in each run, unless it comes from
  * outside; for an update once per iteration. */
-static double runs_of(const ap_shard_problem_t *p, int from, int to)
+static double runs_of(const ap_shard_problem_t *p, int tensor, int to)
 {
     const ap_graph_t *graph = p->params.graph;
     const ap_op_t *user = ap_graph_op(graph, p->node[to].op);
-    double made = p->node[from].op < 0 ? 1 : ap_graph_op(graph, p->node[from].op)->repeat;
+    double made = ap_graph_tensor_turns(graph, tensor);
 
     return (made < user->repeat ? made : user->repeat) *
            (user->phase == AP_PHASE_UPDATE ? ap_shard_rare(p) : 1);
@@ -184,7 +184,7 @@ static void add_wire(ap_shard_problem_t *p, int tensor, int to, int to_term, boo
     wire->to = to;
     wire->to_term = to_term;
     wire->alias = alias;
-    wire->weight = runs_of(p, wire->from, to);
+    wire->weight = runs_of(p, tensor, to);
 }
 
 static xm_status_t add_nodes(ap_shard_problem_t *p)

@@ -24,14 +24,6 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the report of a sharding");
 }
 
-static double local_bytes(const builder_t *b, int tensor, ap_spec_t spec)
-{
-    const ap_graph_t *graph = b->solution->graph;
-
-    return ap_cost_mesh_local_bytes(b->solution->mesh, &ap_graph_tensor(graph, tensor)->shape,
-                                    ap_graph_tensor_bytes(graph, tensor), spec);
-}
-
 static xm_status_t add_transfer(builder_t *b, ap_shard_transfer_t transfer)
 {
     ap_shard_report_t *report = b->report;
@@ -51,8 +43,9 @@ static xm_status_t add_transfer(builder_t *b, ap_shard_transfer_t transfer)
         report->transfers = grown;
         b->room = room;
     }
-    transfer.cost = transfer.runs * ap_cost_collective_over(b->solution->mesh, transfer.kind,
-                                                            transfer.axes, transfer.bytes);
+    transfer.cost =
+        (transfer.gradient ? ap_cost_gradient_share(b->solution->mesh) : 1) * transfer.runs *
+        ap_cost_collective_over(b->solution->mesh, transfer.kind, transfer.axes, transfer.bytes);
     total = &report->total[transfer.kind][transfer.axes];
     total->count += transfer.runs;
     total->bytes += transfer.runs * transfer.bytes;
@@ -68,21 +61,12 @@ static xm_status_t add_op(builder_t *b, int o)
     const ap_op_t *op = ap_graph_op(graph, o);
     const ap_strategy_t *strategy = &b->solution->ops[o];
     const double times = ap_shard_solution_times(b->solution, o);
-    double bytes = 0;
+    const ap_strategy_site_t site = ap_shard_site(graph, b->solution->mesh, op);
+    double bytes = ap_shard_moved_bytes(&site, graph, op, strategy, b->solution->state_bytes);
 
-    for (int t = 0; t < op->operand_count + op->result_count; ++t) {
-        int tensor = t < op->operand_count ? op->operands[t] : op->results[t - op->operand_count];
-
-        bytes += local_bytes(b, tensor, strategy->spec[t]);
-    }
-    if (ap_shard_updates_parameter(graph, op)) { /* reads and writes the optimizer's state */
-        bytes += 2 * b->solution->state_bytes /
-                 ap_dtype_bytes(ap_graph_tensor(graph, op->results[0])->dtype) *
-                 local_bytes(b, op->results[0], strategy->spec[op->operand_count]);
-    }
     b->report->compute +=
         times * op->repeat *
-        ap_cost_compute(b->solution->mesh, op->flops / op->repeat / strategy->devices, bytes);
+        ap_cost_op(b->solution->mesh, op->kind, op->flops / op->repeat / strategy->devices, bytes);
     for (int c = 0; c < strategy->collective_count; ++c) {
         const ap_collective_t *on = &strategy->collective[c];
         int tensor = on->term < op->operand_count ? op->operands[on->term]
@@ -94,6 +78,7 @@ static xm_status_t add_op(builder_t *b, int o)
                                                   .axes = on->axes,
                                                   .op = o,
                                                   .tensor = tensor,
+                                                  .gradient = once,
                                                   .bytes = on->bytes,
                                                   .runs = (once ? 1 : times) * op->repeat});
 

@@ -28,7 +28,8 @@ typedef struct ap_shard_transfer {
     int tensor;    /**< that moves */
     double bytes;  /**< of one run, as cost.h defines them for the kind */
     double runs;   /**< in one step */
-    double cost;   /**< of all runs */
+    bool gradient; /**< of a parameter: a part may hide behind the backward pass (cost.h) */
+    double cost;   /**< of all runs, less what hides */
 } ap_shard_transfer_t;
 
 enum { AP_AXIS_SETS = 1 << AP_MAX_MESH_RANK };

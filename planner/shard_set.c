@@ -60,6 +60,9 @@ static uint64_t hash_op(const ap_graph_t *graph, const ap_op_t *op)
     for (int t = 0; t < op->operand_count + op->result_count; ++t) {
         hash = mix(hash, (uint64_t)ap_graph_tensor(graph, tensor_of(op, t))->dtype);
     }
+    for (int t = 0; t < AP_MAX_TERMS; ++t) {
+        hash = mix(hash, (uint64_t)op->touched[t]);
+    }
     return mix(hash, (uint64_t)op->repeat);
 }
 
@@ -72,6 +75,7 @@ static bool same_op(const ap_graph_t *graph, const ap_op_t *a, const ap_op_t *b)
 {
     if (a->kind != b->kind || a->phase != b->phase || !same_number(a->flops, b->flops) ||
         !same_number(a->repeat, b->repeat) || strcmp(a->rule.text, b->rule.text) != 0 ||
+        memcmp(a->touched, b->touched, sizeof(a->touched)) != 0 ||
         ap_shard_updates_parameter(graph, a) != ap_shard_updates_parameter(graph, b)) {
         return false;
     }
@@ -139,29 +143,48 @@ static xm_status_t fill_tensor(const ap_shard_problem_t *p, ap_shard_set_t *set)
     return XM_OK;
 }
 
+double ap_shard_moved_bytes(const ap_strategy_site_t *site, const ap_graph_t *graph,
+                            const ap_op_t *op, const ap_strategy_t *strategy, double state_bytes)
+{
+    double bytes = ap_strategy_moved_bytes(site, strategy->spec);
+
+    if (ap_shard_updates_parameter(graph, op)) { /* reads and writes the optimizer's state */
+        bytes +=
+            2 * state_bytes / site->element_bytes[op->operand_count] *
+            ap_strategy_local_bytes(site, op->operand_count, strategy->spec[op->operand_count]);
+    }
+    return bytes;
+}
+
+ap_strategy_site_t ap_shard_site(const ap_graph_t *graph, const ap_cost_mesh_t *mesh,
+                                 const ap_op_t *op)
+{
+    ap_strategy_site_t site = {.rule = &op->rule, .mesh = mesh, .touched = op->touched};
+
+    for (int t = 0; t < op->operand_count + op->result_count; ++t) {
+        site.element_bytes[t] = ap_dtype_bytes(ap_graph_tensor(graph, tensor_of(op, t))->dtype);
+    }
+    return site;
+}
+
 static void price_op(const ap_shard_problem_t *p, ap_shard_set_t *set,
                      const ap_strategy_site_t *site, int s)
 {
     const ap_graph_t *graph = p->params.graph;
     const ap_op_t *op = ap_graph_op(graph, set->op);
     const ap_strategy_t *strategy = &set->strategies.items[s];
-    double rare = ap_shard_rare(p), bytes = 0;
+    double rare = ap_shard_rare(p);
+    double bytes = ap_shard_moved_bytes(site, graph, op, strategy, p->params.state_bytes);
 
-    for (int t = 0; t < op->operand_count + op->result_count; ++t) {
-        bytes += ap_strategy_local_bytes(site, t, strategy->spec[t]);
-    }
-    if (ap_shard_updates_parameter(graph, op)) { /* reads and writes the optimizer's state */
-        bytes +=
-            2 * p->params.state_bytes / site->element_bytes[op->operand_count] *
-            ap_strategy_local_bytes(site, op->operand_count, strategy->spec[op->operand_count]);
-    }
     set->costs[s] =
         (op->phase == AP_PHASE_UPDATE ? rare : 1) * op->repeat *
-        ap_cost_compute(p->params.mesh, op->flops / op->repeat / strategy->devices, bytes);
+        ap_cost_op(p->params.mesh, op->kind, op->flops / op->repeat / strategy->devices, bytes);
     for (int c = 0; c < strategy->collective_count; ++c) {
         const ap_collective_t *on = &strategy->collective[c];
 
-        set->costs[s] += (ap_shard_is_parameter_gradient(graph, op, on->term) ? rare : 1) *
+        set->costs[s] += (ap_shard_is_parameter_gradient(graph, op, on->term)
+                              ? rare * ap_cost_gradient_share(p->params.mesh)
+                              : 1) *
                          op->repeat *
                          ap_cost_collective_over(p->params.mesh, on->kind, on->axes, on->bytes);
     }
@@ -174,13 +197,9 @@ static xm_status_t fill_op(const ap_shard_problem_t *p, ap_shard_set_t *set)
     bool alpa = ap_cost_model_is_alpa(ap_cost_mesh_model(p->params.mesh));
     ap_strategy_options_t options = {
         .scatter = !alpa, .all_axes = alpa && op->kind == AP_OP_EINSUM, .axis_sets = !alpa};
-    ap_strategy_site_t site = {.rule = &op->rule, .mesh = p->params.mesh};
-    xm_status_t status;
+    ap_strategy_site_t site = ap_shard_site(graph, p->params.mesh, op);
+    xm_status_t status = ap_strategy_enumerate(&site, &options, &set->strategies);
 
-    for (int t = 0; t < op->operand_count + op->result_count; ++t) {
-        site.element_bytes[t] = ap_dtype_bytes(ap_graph_tensor(graph, tensor_of(op, t))->dtype);
-    }
-    status = ap_strategy_enumerate(&site, &options, &set->strategies);
     if (status == XM_OK && set->strategies.count == 0 && options.all_axes) {
         /* Too small or too odd to occupy every axis: some must repeat the work. */
         options.all_axes = false;
@@ -289,7 +308,9 @@ static double wire_cost(const ap_shard_problem_t *p, const ap_shard_wire_t *wire
     if (made == used) {
         return 0;
     }
-    if (wire->alias && ap_cost_model_is_alpa(ap_cost_mesh_model(p->params.mesh))) {
+    /* What a loop carries has one sharding, and so has everything in the alpa model. */
+    if (wire->alias && (ap_cost_model_is_alpa(ap_cost_mesh_model(p->params.mesh)) ||
+                        ap_op_passes_on(ap_graph_op(p->params.graph, p->node[wire->to].op)))) {
         return AP_COST_INFINITE;
     }
     /* The new value of what was updated goes back to where the old one is kept. */

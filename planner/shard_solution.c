@@ -48,8 +48,7 @@ double ap_shard_solution_times(const ap_shard_solution_t *solution, int op)
 
 double ap_shard_solution_runs(const ap_shard_solution_t *solution, int tensor, int op)
 {
-    int producer = ap_graph_tensor(solution->graph, tensor)->producer;
-    double made = producer < 0 ? 1 : ap_graph_op(solution->graph, producer)->repeat;
+    double made = ap_graph_tensor_turns(solution->graph, tensor);
     double used = ap_graph_op(solution->graph, op)->repeat;
 
     return ap_shard_solution_times(solution, op) * (made < used ? made : used);

@@ -1,5 +1,6 @@
 #include "planner/strategy.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,22 @@ double ap_strategy_local_bytes(const ap_strategy_site_t *site, int term, ap_spec
         bytes *= (double)ap_cost_mesh_share(site->mesh, shape.dims[d], ap_spec_axes(spec, d));
     }
     return bytes;
+}
+
+double ap_strategy_moved_bytes(const ap_strategy_site_t *site, const ap_spec_t *spec)
+{
+    double sum = 0;
+
+    for (int t = 0; t < site->rule->operands + site->rule->results; ++t) {
+        int touched = site->touched != NULL ? site->touched[t] : 0;
+        double bytes = touched < 0 ? 0 : ap_strategy_local_bytes(site, t, spec[t]);
+
+        if (touched > 0) {
+            bytes = fmin(bytes, ap_strategy_local_bytes(site, touched - 1, spec[touched - 1]));
+        }
+        sum += bytes;
+    }
+    return sum;
 }
 
 /* Whether a factor is the major one of a dimension of several: its parts must be equal then. */
@@ -36,8 +53,9 @@ static bool can_cut(const ap_strategy_site_t *site, int factor, unsigned axes)
     if (of->kind == AP_FACTOR_NEED_REPLICATION || !ap_cost_mesh_cuts(site->mesh, of->size, axes)) {
         return false;
     }
+    /* Unequal shards cannot be exchanged one for one. */
     return of->size % ap_cost_mesh_devices(site->mesh, axes) == 0 ||
-           !is_compound(site->rule, factor);
+           (of->kind != AP_FACTOR_PERMUTATION && !is_compound(site->rule, factor));
 }
 
 /* Spec of one term; false when an axis comes twice or a minor factor is cut. */

@@ -11,9 +11,9 @@
  *  - pass-through factors cost nothing, need-replication factors are never cut.
  *
  * A factor is cut only if its size divides, or if the mesh allows uneven cuts (cost.h) and the
- * factor is alone in its dimensions. The order of axes within a dimension is ascending.
- * Works for a mesh of any rank up to AP_MAX_MESH_RANK. Source: Alpa (OSDI'22) table 3 lists the
- * strategies of a batched matrix product; this is the general rule behind it.
+ * factor is alone in its dimensions and no permutation. The order of axes within a dimension is
+ * ascending. Works for a mesh of any rank up to AP_MAX_MESH_RANK. Source: Alpa (OSDI'22) table 3
+ * lists the strategies of a batched matrix product; this is the general rule behind it.
  *
  * Threads: lists are immutable.
  */
@@ -50,6 +50,7 @@ typedef struct ap_strategy_site {
     const ap_sharding_rule_t *rule;
     const ap_cost_mesh_t *mesh;
     double element_bytes[AP_MAX_TERMS]; /**< per term of the rule */
+    const int8_t *touched;              /**< per term, as ap_op_t has it; NULL: all of each */
 } ap_strategy_site_t;
 
 /** What to enumerate. */
@@ -82,6 +83,12 @@ XM_API xm_status_t ap_strategy_enumerate(const ap_strategy_site_t *site,
 
 /** Local bytes of a term under a spec. */
 XM_API double ap_strategy_local_bytes(const ap_strategy_site_t *site, int term, ap_spec_t spec);
+
+/**
+ * Bytes that one device reads and writes under a spec per term: all of its share of each, of a
+ * table that is looked up only the rows (see ap_op_params_t).
+ */
+XM_API double ap_strategy_moved_bytes(const ap_strategy_site_t *site, const ap_spec_t *spec);
 
 /** "S0RR,RS1->S0RS1 {b:0,f:1}": the specs and the assignment. Returns @p buffer. */
 XM_API char *ap_strategy_format(const ap_sharding_rule_t *rule, const ap_strategy_t *strategy,

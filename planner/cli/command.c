@@ -33,6 +33,22 @@ xm_status_t ap_command_load_cluster(const char *path, int hosts, int devices,
     return status;
 }
 
+xm_status_t ap_command_set_overlap(double overlap, xm_cluster_profile_t **profile)
+{
+    xm_cluster_profile_t *changed;
+    xm_status_t status;
+
+    if (overlap < 0) {
+        return XM_OK;
+    }
+    status = xm_cluster_profile_set_gradient_overlap(*profile, overlap, &changed);
+    if (status == XM_OK) {
+        xm_cluster_profile_destroy(*profile);
+        *profile = changed;
+    }
+    return status;
+}
+
 xm_status_t ap_command_parse_list(const char *what, const char *text, int64_t *values,
                                   size_t capacity, size_t *count)
 {

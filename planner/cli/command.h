@@ -28,6 +28,12 @@ xm_status_t ap_command_load_cluster(const char *path, int hosts, int devices,
 /** Parses the number of stages of --stages: "3" or "2-4". */
 xm_status_t ap_command_parse_stages(const char *text, int *minimum, int *maximum);
 
+/** Value of an --overlap that was not given. */
+#define AP_COMMAND_NO_OVERLAP (-1.0)
+
+/** Replaces @p profile by one with the overlap of an option, unless that was not given. */
+xm_status_t ap_command_set_overlap(double overlap, xm_cluster_profile_t **profile);
+
 /** Parses "8,16,32" into at most @p capacity positive integers. */
 xm_status_t ap_command_parse_list(const char *what, const char *text, int64_t *values,
                                   size_t capacity, size_t *count);

@@ -13,6 +13,7 @@ static const char program[] = "autopar explain";
 
 typedef struct explain_options {
     const char *cluster;
+    double overlap;
     int operators;
     bool json;
 } explain_options_t;
@@ -25,6 +26,14 @@ static xm_status_t parse_options(int argc, char *const *argv, explain_options_t 
          .target = &o->cluster,
          .argument = "FILE",
          .help = "Cluster profile that the plan was made with; resized to the plan's hosts."},
+        {.name = "overlap",
+         .kind = XM_CLI_DOUBLE,
+         .target = &o->overlap,
+         .argument = "PART",
+         .minimum = 0,
+         .maximum = 1,
+         .help = "Part of the gradients' collectives that hides behind the backward pass, 0 to 1\n"
+                 "(default: the profile's); as the plan was made with."},
         {.name = "operators",
          .kind = XM_CLI_INT,
          .target = &o->operators,
@@ -85,6 +94,9 @@ static xm_status_t run(const char *path, const explain_options_t *o)
     status = ap_command_load_cluster(o->cluster, ap_plan_info(plan)->hosts,
                                      ap_plan_info(plan)->devices_per_host, &profile);
     if (status == XM_OK) {
+        status = ap_command_set_overlap(o->overlap, &profile);
+    }
+    if (status == XM_OK) {
         status = ap_explanation_create(plan, profile, o->operators, &explanation);
     }
     if (status == XM_OK) {
@@ -98,7 +110,7 @@ static xm_status_t run(const char *path, const explain_options_t *o)
 
 int ap_command_explain(int argc, char *const *argv)
 {
-    explain_options_t options = {.operators = DEFAULT_OPERATORS};
+    explain_options_t options = {.operators = DEFAULT_OPERATORS, .overlap = AP_COMMAND_NO_OVERLAP};
     xm_cli_t *cli = NULL;
     xm_status_t status = parse_options(argc, argv, &options, &cli);
 

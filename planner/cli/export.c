@@ -1,5 +1,7 @@
 /* autopar export: a plan in the words of another runtime. */
+#include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "cli_support/options.h"
 #include "planner/cli/command.h"
@@ -13,6 +15,7 @@ static const char program[] = "autopar export";
 typedef struct export_options {
     const char *output;
     int form;
+    bool json;
 } export_options_t;
 
 static xm_status_t parse_options(int argc, char *const *argv, export_options_t *o, xm_cli_t **cli)
@@ -29,6 +32,10 @@ static xm_status_t parse_options(int argc, char *const *argv, export_options_t *
          .target = &o->output,
          .argument = "FILE",
          .help = "Write to a file (default: standard output)."},
+        {.name = "json",
+         .kind = XM_CLI_FLAG,
+         .target = &o->json,
+         .help = "With --output: print as JSON what was written."},
     };
     xm_cli_command_t command = XM_CLI_COMMAND_INIT;
 
@@ -67,11 +74,32 @@ static xm_status_t write_plan(const export_job_t *job, const char *output)
     return status == XM_OK ? xm_cli_flush() : status;
 }
 
+static xm_status_t print_written(const ap_plan_t *plan, const export_options_t *o)
+{
+    static const char *const forms[] = {"jax", "hlo", "torch"};
+    json_t *document =
+        json_pack("{s:i, s:s, s:s, s:s, s:i}", "version", 1, "model", ap_plan_info(plan)->model,
+                  "to", forms[o->form], "output", o->output, "stages", ap_plan_stages(plan));
+    char *text = document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL;
+
+    json_decref(document);
+    if (text == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for JSON");
+    }
+    (void)puts(text);
+    free(text);
+    return xm_cli_flush();
+}
+
 static xm_status_t run(const char *path, const export_options_t *o)
 {
     ap_plan_t *plan;
     xm_status_t status;
 
+    if (o->json && o->output == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--json needs --output: standard output gets the export");
+    }
     if (o->form == FORM_NOT_GIVEN) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--to is needed: jax, hlo or torch");
     }
@@ -81,6 +109,9 @@ static xm_status_t run(const char *path, const export_options_t *o)
     }
     status =
         write_plan(&(export_job_t){.plan = plan, .form = (ap_export_form_t)o->form}, o->output);
+    if (status == XM_OK && o->json) {
+        status = print_written(plan, o);
+    }
     ap_plan_destroy(plan);
     return status;
 }

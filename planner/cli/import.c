@@ -1,7 +1,10 @@
 /* autopar import: any model into our JSON operator graph. */
+#include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "cli_support/options.h"
+#include "comm/text.h"
 #include "planner/cli/command.h"
 #include "planner/frontend.h"
 #include "planner/frontend_json.h"
@@ -14,7 +17,7 @@ typedef struct import_options {
     const char *output;
     xm_cli_list_t dims;
     int batch, hidden, layers, sequence, training;
-    bool list;
+    bool list, json;
 } import_options_t;
 
 static xm_status_t parse_options(int argc, char *const *argv, import_options_t *o, xm_cli_t **cli)
@@ -68,6 +71,10 @@ static xm_status_t parse_options(int argc, char *const *argv, import_options_t *
          .kind = XM_CLI_FLAG,
          .target = &o->list,
          .help = "List the built-in models with their parameters."},
+        {.name = "json",
+         .kind = XM_CLI_FLAG,
+         .target = &o->json,
+         .help = "Print JSON instead of text."},
     };
     xm_cli_command_t command = XM_CLI_COMMAND_INIT;
 
@@ -82,54 +89,122 @@ static xm_status_t parse_options(int argc, char *const *argv, import_options_t *
     return xm_cli_parse(&command, argc, argv, cli);
 }
 
-static xm_status_t list_models(void)
+static xm_status_t print_document(json_t *document)
 {
+    char *text = document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL;
+
+    json_decref(document);
+    if (text == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for JSON");
+    }
+    (void)puts(text);
+    free(text);
+    return xm_cli_flush();
+}
+
+static xm_status_t list_models(bool json)
+{
+    json_t *models = json_array();
     const char *name;
 
-    (void)printf("# %-18s %14s %7s\n", "model", "parameters", "layers");
+    if (!json) {
+        (void)printf("# %-18s %14s %7s\n", "model", "parameters", "layers");
+    }
     for (size_t i = 0; (name = ap_zoo_name(i)) != NULL; ++i) {
         ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
         ap_graph_t *graph;
         xm_status_t status = ap_zoo_create(name, &zoo, &graph);
 
         if (status != XM_OK) {
+            json_decref(models);
             return status;
         }
-        (void)printf("  %-18s %14.0f %7d\n", name, ap_graph_parameters(graph),
-                     ap_graph_layers(graph));
+        if (json) {
+            (void)json_array_append_new(models, json_pack("{s:s, s:f, s:i}", "name", name,
+                                                          "parameters", ap_graph_parameters(graph),
+                                                          "layers", ap_graph_layers(graph)));
+        } else {
+            (void)printf("  %-18s %14.0f %7d\n", name, ap_graph_parameters(graph),
+                         ap_graph_layers(graph));
+        }
         ap_graph_destroy(graph);
     }
+    if (json) {
+        return print_document(json_pack("{s:i, s:o}", "version", 1, "models", models));
+    }
+    json_decref(models);
     (void)printf("  %-18s (N square weights; see --hidden)\n", "mlpN");
     return xm_cli_flush();
 }
 
-static xm_status_t print_graph(const ap_graph_t *graph, const ap_frontend_notes_t *notes)
+static const char *const phase_names[] = {"forward", "backward", "update"};
+
+/* What a graph holds. */
+typedef struct contents {
+    int ops[3], inputs, parameters;
+    double flops[3];
+} contents_t;
+
+static contents_t count_contents(const ap_graph_t *graph)
 {
-    static const char *const phases[] = {"forward", "backward", "update"};
-    int ops[3] = {0}, inputs = 0, parameters = 0;
-    double flops[3] = {0};
+    contents_t c = {.inputs = 0};
 
     for (int o = 0; o < ap_graph_ops(graph); ++o) {
-        ++ops[ap_graph_op(graph, o)->phase];
-        flops[ap_graph_op(graph, o)->phase] += ap_graph_op(graph, o)->flops;
+        ++c.ops[ap_graph_op(graph, o)->phase];
+        c.flops[ap_graph_op(graph, o)->phase] += ap_graph_op(graph, o)->flops;
     }
     for (int t = 0; t < ap_graph_tensors(graph); ++t) {
-        inputs += ap_graph_tensor(graph, t)->kind == AP_TENSOR_INPUT;
-        parameters += ap_graph_tensor(graph, t)->kind == AP_TENSOR_PARAMETER;
+        c.inputs += ap_graph_tensor(graph, t)->kind == AP_TENSOR_INPUT;
+        c.parameters += ap_graph_tensor(graph, t)->kind == AP_TENSOR_PARAMETER;
     }
-    (void)printf("graph %s: %d inputs, %d parameters (%.0f numbers), %d layers\n",
-                 ap_graph_name(graph), inputs, parameters, ap_graph_parameters(graph),
-                 ap_graph_layers(graph));
+    return c;
+}
+
+static xm_status_t print_graph_json(const ap_graph_t *graph, const ap_frontend_notes_t *notes)
+{
+    const contents_t c = count_contents(graph);
+    json_t *phases = json_object(), *unknown = json_array();
+
     for (int p = 0; p < 3; ++p) {
-        if (ops[p] > 0) {
-            (void)printf("  %-9s %7d operators %12.6g FLOP\n", phases[p], ops[p], flops[p]);
+        if (c.ops[p] > 0) {
+            (void)json_object_set_new(
+                phases, phase_names[p],
+                json_pack("{s:i, s:f}", "operators", c.ops[p], "flops", c.flops[p]));
         }
     }
     for (int i = 0; i < ap_frontend_notes_count(notes); ++i) {
         int count;
         const char *name = ap_frontend_notes_get(notes, i, &count);
 
-        (void)printf("  without a rule, kept whole: %s x%d\n", name, count);
+        (void)json_array_append_new(unknown, json_pack("{s:s, s:i}", "name", name, "count", count));
+    }
+    return print_document(json_pack("{s:i, s:s, s:i, s:i, s:f, s:i, s:o, s:o}", "version", 1,
+                                    "name", ap_graph_name(graph), "inputs", c.inputs, "parameters",
+                                    c.parameters, "parameter_elements", ap_graph_parameters(graph),
+                                    "layers", ap_graph_layers(graph), "phases", phases,
+                                    "unknown_operators", unknown));
+}
+
+static xm_status_t print_graph(const ap_graph_t *graph, const ap_frontend_notes_t *notes)
+{
+    const contents_t c = count_contents(graph);
+    char shown[1024];
+
+    (void)printf("graph %s: %d inputs, %d parameters (%.0f numbers), %d layers\n",
+                 xm_text_printable(ap_graph_name(graph), shown, sizeof(shown)), c.inputs,
+                 c.parameters, ap_graph_parameters(graph), ap_graph_layers(graph));
+    for (int p = 0; p < 3; ++p) {
+        if (c.ops[p] > 0) {
+            (void)printf("  %-9s %7d operators %12.6g FLOP\n", phase_names[p], c.ops[p],
+                         c.flops[p]);
+        }
+    }
+    for (int i = 0; i < ap_frontend_notes_count(notes); ++i) {
+        int count;
+        const char *name = ap_frontend_notes_get(notes, i, &count);
+
+        (void)printf("  without a rule, kept whole: %s x%d\n",
+                     xm_text_printable(name, shown, sizeof(shown)), count);
     }
     return xm_cli_flush();
 }
@@ -159,7 +234,7 @@ static xm_status_t run(const char *model, const import_options_t *o)
         status = ap_json_save(graph, o->output);
     }
     if (status == XM_OK) {
-        status = print_graph(graph, notes);
+        status = o->json ? print_graph_json(graph, notes) : print_graph(graph, notes);
     }
     ap_frontend_notes_destroy(notes);
     ap_graph_destroy(graph);
@@ -177,7 +252,7 @@ int ap_command_import(int argc, char *const *argv)
         const char *const *arguments = xm_cli_arguments(cli, &count);
 
         if (options.list) {
-            status = list_models();
+            status = list_models(options.json);
         } else if (count == 0) {
             status = xm_error_set(XM_ERR_INVALID_ARGUMENT,
                                   "a model or file is needed (--list-models names the models)");

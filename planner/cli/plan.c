@@ -25,6 +25,7 @@ typedef struct plan_options {
     xm_cli_list_t dims;
     int hosts, devices_per_host, global_batch, recompute, devices;
     uint64_t memory_limit, bandwidth;
+    double overlap;
     bool json;
 } plan_options_t;
 
@@ -101,6 +102,14 @@ static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o,
          .target = &o->recompute,
          .argument = "auto|off|on",
          .help = "Run the forward pass of layers again in the backward pass (default auto)."},
+        {.name = "overlap",
+         .kind = XM_CLI_DOUBLE,
+         .target = &o->overlap,
+         .argument = "PART",
+         .minimum = 0,
+         .maximum = 1,
+         .help = "Part of the gradients' collectives that hides behind the backward pass, 0 to 1\n"
+                 "(default: the profile's)."},
         {.name = "schedule",
          .kind = XM_CLI_STRING,
          .target = &o->schedule,
@@ -333,6 +342,9 @@ static xm_status_t run(const plan_options_t *o)
         status = ap_command_load_cluster(o->cluster, o->hosts, o->devices_per_host, &profile);
     }
     if (status == XM_OK) {
+        status = ap_command_set_overlap(o->overlap, &profile);
+    }
+    if (status == XM_OK) {
         params.profile = profile;
         status = plan_and_write(o, &params);
     }
@@ -345,8 +357,8 @@ static xm_status_t run(const plan_options_t *o)
 static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
 {
     static const char *const ours[] = {
-        "model",     "cluster", "hosts",  "devices-per-host", "global-batch", "stages", "schedule",
-        "recompute", "plot",    "layers", "layer-pattern",    "dim",          "planner"};
+        "model",     "cluster", "hosts",  "devices-per-host", "global-batch", "stages",  "schedule",
+        "recompute", "plot",    "layers", "layer-pattern",    "dim",          "planner", "overlap"};
     ap_plan_like_t like = {.planner = o->like, .devices = o->devices, .json = o->json};
     int64_t micro_batches[1];
     size_t count;
@@ -401,7 +413,7 @@ static xm_status_t run_own(const xm_cli_t *cli, const plan_options_t *o)
 
 int ap_command_plan(int argc, char *const *argv)
 {
-    plan_options_t options = {.memory_limit = not_given};
+    plan_options_t options = {.memory_limit = not_given, .overlap = AP_COMMAND_NO_OVERLAP};
     xm_cli_t *cli = NULL;
     xm_status_t status = parse_options(argc, argv, &options, &cli);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli_support/options.h"
+#include "cli_support/progress.h"
 #include "comm/text.h"
 #include "planner/cli/command.h"
 #include "planner/cli/shard_output.h"
@@ -21,7 +22,7 @@ static const uint64_t not_given = UINT64_MAX;
 typedef struct shard_options {
     const char *mesh, *alpha, *beta, *cluster;
     int cost_model, batch, hidden, hosts, micro_batches, optimizer, solver, threads, seed;
-    double time_limit;
+    double time_limit, overlap;
     uint64_t memory_limit;
     xm_cli_list_t dims;
     bool force_data_parallel, even, every_layer, no_recompute, json;
@@ -71,6 +72,14 @@ static xm_status_t parse_options(int argc, char *const *argv, shard_options_t *o
          .target = &o->cluster,
          .argument = "FILE",
          .help = "Cluster profile; implies --cost-model profile."},
+        {.name = "overlap",
+         .kind = XM_CLI_DOUBLE,
+         .target = &o->overlap,
+         .argument = "PART",
+         .minimum = 0,
+         .maximum = 1,
+         .help = "Part of the gradients' collectives that hides behind the backward pass, 0 to 1\n"
+                 "(default: the profile's)."},
         {.name = "batch",
          .kind = XM_CLI_INT,
          .target = &o->batch,
@@ -268,7 +277,14 @@ static xm_status_t make_cost_model(const shard_options_t *o, const shard_mesh_t 
                                 "alpa");
         }
         status = ap_command_load_cluster(o->cluster, mesh->hosts, mesh->devices, profile);
+        if (status == XM_OK) {
+            status = ap_command_set_overlap(o->overlap, profile);
+        }
         return status == XM_OK ? ap_cost_model_create_profile(*profile, model) : status;
+    }
+    if (o->overlap >= 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--overlap is for --cost-model profile; the alpa model knows none");
     }
     alpa.force_data_parallel = o->force_data_parallel;
     if (o->alpha != NULL) {
@@ -324,6 +340,7 @@ static xm_status_t solve(const shard_options_t *o, const char *name, const ap_gr
     ap_shard_options_t options = AP_SHARD_OPTIONS_INIT;
     ap_shard_problem_t *problem;
     ap_shard_plan_t *plan = NULL;
+    xm_cli_progress_t *progress;
     xm_status_t status;
 
     params.graph = graph;
@@ -345,7 +362,11 @@ static xm_status_t solve(const shard_options_t *o, const char *name, const ap_gr
     if (status != XM_OK) {
         return status;
     }
+    progress = xm_cli_progress_create(program);
+    options.progress = xm_cli_progress_update;
+    options.progress_arg = progress;
     status = ap_shard_solve(problem, &options, &plan);
+    xm_cli_progress_destroy(progress);
     if (status == XM_OK) {
         status = put_out(o, name, graph, problem, plan, notes, seconds);
     }
@@ -442,7 +463,10 @@ static xm_status_t run(const char *name, const shard_options_t *o)
 
 int ap_command_shard(int argc, char *const *argv)
 {
-    shard_options_t options = {.cost_model = MODEL_ALPA, .memory_limit = not_given, .seed = 1};
+    shard_options_t options = {.cost_model = MODEL_ALPA,
+                               .memory_limit = not_given,
+                               .seed = 1,
+                               .overlap = AP_COMMAND_NO_OVERLAP};
     xm_cli_t *cli = NULL;
     xm_status_t status = parse_options(argc, argv, &options, &cli);
 

@@ -7,18 +7,18 @@
 
 #include "comm/text.h"
 
-enum { STRATEGY_TEXT = 256, BYTES_TEXT = 32 };
+enum { STRATEGY_TEXT = 256, BYTES_TEXT = 32, NAME_TEXT = 1024 };
 
 /* Where the most memory is used, and for what. */
 static void print_memory(const ap_graph_t *graph, const ap_shard_plan_t *plan)
 {
     const ap_shard_result_t *result = ap_shard_plan_result(plan);
     const ap_shard_memory_t *peak = ap_shard_plan_memory(plan, result->peak_op);
-    char bytes[BYTES_TEXT];
+    char bytes[BYTES_TEXT], name[NAME_TEXT];
 
     (void)printf("memory %s at most, in %s:",
                  xm_text_format_bytes((uint64_t)result->peak, bytes, sizeof(bytes)),
-                 ap_graph_op(graph, result->peak_op)->name);
+                 xm_text_printable(ap_graph_op(graph, result->peak_op)->name, name, sizeof(name)));
     for (int part = 0, parts = 0; part < AP_SHARD_PARTS; ++part) {
         if (peak->part[part] >= 1) {
             (void)printf("%s %s %s", parts++ > 0 ? "," : "",
@@ -69,10 +69,11 @@ void ap_shard_print(const ap_graph_t *graph, const ap_shard_problem_t *problem,
     (void)printf("# %-28s %s\n", "node", "strategy: operands -> results {factor: axes}");
     for (int node = 0; node < ap_shard_problem_nodes(problem); ++node) {
         int op = ap_shard_problem_node_op(problem, node);
-        char strategy[STRATEGY_TEXT];
+        char strategy[STRATEGY_TEXT], name[NAME_TEXT];
 
         (void)printf(
-            "  %-28s %s%s\n", ap_shard_problem_node_name(problem, node),
+            "  %-28s %s%s\n",
+            xm_text_printable(ap_shard_problem_node_name(problem, node), name, sizeof(name)),
             ap_shard_problem_strategy(problem, node, choice[node], strategy, sizeof(strategy)),
             op >= 0 && ap_shard_plan_recomputes(plan, op) ? " twice" : "");
     }

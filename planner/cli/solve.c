@@ -1,4 +1,5 @@
 /* autopar solve: a cost function network in the format of the ASPLOS'25 contest. */
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@ static const char program[] = "autopar solve";
 
 typedef struct solve_options {
     int threads, seed;
-    bool quiet;
+    bool quiet, json;
 } solve_options_t;
 
 static xm_status_t parse_options(int argc, char *const *argv, solve_options_t *o, xm_cli_t **cli)
@@ -39,6 +40,10 @@ static xm_status_t parse_options(int argc, char *const *argv, solve_options_t *o
          .kind = XM_CLI_FLAG,
          .target = &o->quiet,
          .help = "No progress on standard error."},
+        {.name = "json",
+         .kind = XM_CLI_FLAG,
+         .target = &o->json,
+         .help = "Print JSON instead of the contest's lines."},
     };
     xm_cli_command_t command = XM_CLI_COMMAND_INIT;
 
@@ -92,6 +97,40 @@ static void print_result(const ap_cfn_t *cfn, const ap_cfn_result_t *result, con
     (void)printf("]\n");
 }
 
+/* A cost or usage: an integer, or above 2^63 a real. */
+static json_t *total_json(ap_cfn_total_t total)
+{
+    return total <= INT64_MAX ? json_integer((json_int_t)total) : json_real((double)total);
+}
+
+static xm_status_t print_json(const ap_cfn_t *cfn, const ap_cfn_result_t *result, const int *choice)
+{
+    json_t *list = json_array(), *document;
+    char name[sizeof(cfn->name)], *text;
+
+    for (size_t node = 0; node < cfn->nodes; ++node) {
+        (void)json_array_append_new(list, json_integer(choice[node]));
+    }
+    document = json_pack("{s:i, s:s, s:I, s:I, s:i, s:i, s:i, s:o, s:f, s:b, s:o, s:f, s:o}",
+                         "version", 1, "name", xm_text_copy(cfn->name, name, sizeof(name)), "nodes",
+                         (json_int_t)cfn->nodes, "edges", (json_int_t)cfn->edges, "variables",
+                         result->variables, "links", result->links, "times", result->times, "cost",
+                         total_json(result->value.cost), "bound", result->bound, "optimal",
+                         result->optimal, "peak_usage", total_json(result->value.peak), "solver_s",
+                         result->seconds, "choice", list);
+    if (document != NULL && cfn->limited) {
+        (void)json_object_set_new(document, "usage_limit", json_integer(cfn->limit));
+    }
+    text = document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL;
+    json_decref(document);
+    if (text == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu strategies", cfn->nodes);
+    }
+    (void)puts(text);
+    free(text);
+    return XM_OK;
+}
+
 static double now(void)
 {
     struct timespec time;
@@ -137,8 +176,12 @@ static xm_status_t run(const char *path, const char *limit, const solve_options_
                      : ap_cfn_solve(cfn, &options, choice, &result);
     }
     if (status == XM_OK) {
-        print_result(cfn, &result, choice);
-        status = xm_cli_flush();
+        if (o->json) {
+            status = print_json(cfn, &result, choice);
+        } else {
+            print_result(cfn, &result, choice);
+        }
+        status = status == XM_OK ? xm_cli_flush() : status;
     }
     free(choice);
     ap_cfn_destroy(cfn);

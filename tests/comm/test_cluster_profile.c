@@ -179,6 +179,22 @@ static const struct {
     {"[1000, 2e-5]", "[1000, 0]", "curves.inter_host[1]: 0 seconds", XM_ERR_INVALID_ARGUMENT},
     {"[1024, 2e-6]", "[1024, 1e-6]", "curves.intra_host: the last two times are equal",
      XM_ERR_INVALID_ARGUMENT},
+    {" \"nic\"", " \"gradient_overlap\": 1.5, \"nic\"",
+     "gradient_overlap is 1.5; it must be 0 to 1", XM_ERR_INVALID_ARGUMENT},
+    {" \"nic\"", " \"op_times\": {}, \"nic\"",
+     "op_times is an object; it must be an array of objects", XM_ERR_PARSE},
+    {" \"nic\"", " \"op_times\": [7], \"nic\"", "op_times[0] is an integer; it must be an object",
+     XM_ERR_PARSE},
+    {" \"nic\"", " \"op_times\": [{\"op\": \"einsum\", \"flop\": 1}], \"nic\"",
+     "unknown key 'op_times[0].flop'; did you mean 'op_times[0].flops'?", XM_ERR_PARSE},
+    {" \"nic\"", " \"op_times\": [{\"op\": \"einsum\", \"flops\": 1, \"bytes\": 1}], \"nic\"",
+     "key 'op_times[0].seconds' is missing", XM_ERR_PARSE},
+    {" \"nic\"",
+     " \"op_times\": [{\"op\": \"einsum\", \"flops\": 1, \"bytes\": 1, \"seconds\": 0}], \"nic\"",
+     "op_times[0].seconds is 0; it must be positive", XM_ERR_INVALID_ARGUMENT},
+    {" \"nic\"",
+     " \"op_times\": [{\"op\": \"\", \"flops\": 1, \"bytes\": 1, \"seconds\": 1}], \"nic\"",
+     "op_times[0].op must name a kind of operator", XM_ERR_INVALID_ARGUMENT},
     {"\"lab\"", "\"\"", "name is empty", XM_ERR_INVALID_ARGUMENT},
     {"\"assumed\"", "\"\"", "provenance is empty", XM_ERR_INVALID_ARGUMENT},
 };
@@ -288,6 +304,51 @@ START_TEST(what_version_2_added_arrives)
     ck_assert_str_eq(xm_cluster_profile_provenance(extended), "assumed; collectives from x");
     ck_assert_double_eq(xm_cluster_profile_host_fabric(extended), 7e9);
     xm_cluster_profile_destroy(extended);
+    xm_cluster_profile_destroy(again);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+/* Measured operators come back by kind and work, and a copy of another size has them too. */
+START_TEST(measured_operators_arrive)
+{
+    xm_cluster_profile_t *profile, *again, *larger, *hidden;
+    const xm_op_time_t *times;
+    double seconds;
+    size_t count;
+    char *text;
+
+    ck_assert_xm_ok(parse(
+        edited(" \"nic\"",
+               " \"gradient_overlap\": 0.25, \"op_times\": [\n"
+               "{\"op\": \"softmax\", \"flops\": 5, \"bytes\": 8000, \"seconds\": 2e-6},\n"
+               "{\"op\": \"einsum\", \"flops\": 1e12, \"bytes\": 1, \"seconds\": 3},\n"
+               "{\"op\": \"einsum\", \"flops\": 1e9, \"bytes\": 1, \"seconds\": 0.5}], \"nic\""),
+        &profile));
+    ck_assert_xm_ok(xm_cluster_profile_to_text(profile, &text));
+    ck_assert_xm_ok(parse(text, &again));
+    free(text);
+    ck_assert_xm_ok(xm_cluster_profile_resize(again, 3, 5, &larger));
+    times = xm_cluster_profile_op_times(larger, &count);
+    ck_assert_uint_eq(count, 3);
+    ck_assert_str_eq(times[0].op, "einsum");
+    ck_assert_double_eq(times[0].flops, 1e9);
+    ck_assert_double_eq(times[1].seconds, 3);
+    ck_assert_str_eq(times[2].op, "softmax");
+    ck_assert_double_eq(times[2].bytes, 8000);
+    ck_assert_double_eq_tol(xm_cluster_profile_op_seconds(larger, "einsum", 1e12, 1), 3, 1e-9);
+    ck_assert_double_eq_tol(xm_cluster_profile_op_seconds(larger, "einsum", 2e12, 1), 6, 1e-9);
+    seconds = xm_cluster_profile_op_seconds(larger, "reduce", 1e12, 1);
+    ck_assert_double_eq_tol(seconds, 1e12 / xm_cluster_profile_device_flops(larger), 1e-9);
+    ck_assert_double_eq(xm_cluster_profile_gradient_overlap(larger), 0.25);
+    ck_assert_xm_ok(xm_cluster_profile_set_gradient_overlap(larger, 0.5, &hidden));
+    ck_assert_double_eq(xm_cluster_profile_gradient_overlap(hidden), 0.5);
+    ck_assert_int_eq(xm_cluster_profile_hosts(hidden), 3);
+    (void)xm_cluster_profile_op_times(hidden, &count);
+    ck_assert_uint_eq(count, 3);
+    ck_assert_int_lt(xm_cluster_profile_set_gradient_overlap(larger, -1, &hidden), 0);
+    xm_cluster_profile_destroy(hidden);
+    xm_cluster_profile_destroy(larger);
     xm_cluster_profile_destroy(again);
     xm_cluster_profile_destroy(profile);
 }
@@ -522,6 +583,7 @@ int main(void)
     tcase_add_loop_test(tcase, bad_documents_name_the_place, 0,
                         (int)(sizeof(refused) / sizeof(refused[0])));
     tcase_add_test(tcase, what_version_2_added_arrives);
+    tcase_add_test(tcase, measured_operators_arrive);
     tcase_add_test(tcase, bad_collectives_name_the_entry);
     tcase_add_test(tcase, other_documents_are_refused);
     tcase_add_test(tcase, hosts_may_differ_and_share_uplinks);

@@ -80,6 +80,30 @@ START_TEST(quantities_carry_units)
 }
 END_TEST
 
+START_TEST(characters_stay_whole)
+{
+    static const char all[] = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z"; /* 1, 2, 3, 4 bytes and 1 */
+    static const size_t whole[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 11};
+    char buffer[32];
+
+    for (size_t room = 0; room < 12; ++room) {
+        (void)xm_text_copy(all, buffer, room + 1);
+        ck_assert_uint_eq(strlen(buffer), whole[room]);
+        ck_assert_int_eq(memcmp(buffer, all, whole[room]), 0);
+    }
+    /* Stray, overlong, surrogate, too large, cut off in the middle and at the end. */
+    ck_assert_str_eq(xm_text_copy("a\x80z", buffer, sizeof(buffer)), "a?z");
+    ck_assert_str_eq(xm_text_copy("\xc0\xafz", buffer, sizeof(buffer)), "??z");
+    ck_assert_str_eq(xm_text_copy("\xed\xa0\x80", buffer, sizeof(buffer)), "???");
+    ck_assert_str_eq(xm_text_copy("\xf4\x90\x80\x80", buffer, sizeof(buffer)), "????");
+    ck_assert_str_eq(xm_text_copy("\xe2\x82z", buffer, sizeof(buffer)), "??z");
+    ck_assert_str_eq(xm_text_copy("z\xe2\x82", buffer, sizeof(buffer)), "z");
+    ck_assert_str_eq(xm_text_printable("\xc3\xa9\n\t\x1b[2J\x7f\xff", buffer, sizeof(buffer)),
+                     "\xc3\xa9\\n\\t\\x1b[2J\\x7f?");
+    ck_assert_str_eq(xm_text_printable("ab\n", buffer, 4), "ab");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("text");
@@ -90,6 +114,7 @@ int main(void)
     tcase_add_test(tcase, integers_are_parsed_strictly);
     tcase_add_test(tcase, numbers_and_byte_counts);
     tcase_add_test(tcase, quantities_carry_units);
+    tcase_add_test(tcase, characters_stay_whole);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }

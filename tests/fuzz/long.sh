@@ -8,9 +8,11 @@
 set -eu
 build=$1 corpora=$2
 shift 2
-total=${EXECUTIONS:-10000000} slice=${SLICE:-60} rounds=${ROUNDS:-20}
-work=$build/long
+total=${EXECUTIONS:-${DEFAULT:-10000000}} slice=${SLICE:-60} rounds=${ROUNDS:-20}
+work=${WORK:-$build/long}
 mkdir -p "$work"
+# What was found is run again with full reports; until then short stacks and little quarantine are thrice as fast.
+export ASAN_OPTIONS="${ASAN_OPTIONS:-malloc_context_size=1:quarantine_size_mb=8}"
 export LSAN_OPTIONS="suppressions=$corpora/../fuzz.supp:print_suppressions=0"
 for target in "$@"; do
     : >"$work/$target.executions"

@@ -187,6 +187,61 @@ assert [of["count"] for of in made["collectives"]] == [2], "gradients are summed
 END
 good "shard --json" '"strategy": "S0R,RR->S0R {b:0}"' "$AUTOPAR" shard mlp2 --mesh 4x1 --json
 
+# Experts lie on the devices of an axis, and tokens go to them and back.
+good "shard: experts" '"axes": [' "$AUTOPAR" shard moe-380m --mesh 2x4 --cluster "$cluster" --batch 16 --json
+python3 - "$work/out" <<'END' || fail "shard: no expert parallelism"
+import json, sys
+made = json.load(open(sys.argv[1]))
+experts = [of["strategy"] for of in made["nodes"] if of["node"].startswith("block") and
+           of["node"].endswith((".expert.up.w", ".expert.down.w"))]
+assert len(experts) == 8 and set(experts) == {"S1RR"}, experts
+sent = [of for of in made["collectives"] if of["kind"] == "all-to-all" and of["axes"] == [1]]
+assert sent and sent[0]["count"] >= 8, made["collectives"]
+END
+
+# What hides behind the backward pass, by option and by profile; measured operators in place of the roofline.
+entry='{"op": "einsum", "flops": 1e9, "bytes": 1, "seconds": 0.001}'
+sed 's/"version": 1,/"version": 2, "gradient_overlap": 0.75, "op_times": ['"$entry"'],/' "$cluster" >"$work/measured.json"
+for overlap in 0 0.75; do
+    good "shard --overlap" '"axes": [' "$AUTOPAR" shard mlp2 --mesh 2x4 --cluster "$cluster" --batch 10000000 \
+        --hidden 7 --overlap $overlap --json
+    cp "$work/out" "$work/overlap-$overlap.json"
+done
+good "shard: measured" '"axes": [' "$AUTOPAR" shard mlp2 --mesh 2x4 --cluster "$work/measured.json" --batch 10000000 \
+    --hidden 7 --json
+python3 - "$work" <<'END' || fail "shard: overlap or measured operators do not count as they should"
+import json, sys
+none, hidden, measured = (json.load(open(f"{sys.argv[1]}/{name}")) for name in
+                          ("overlap-0.json", "overlap-0.75.json", "out"))
+cost = lambda made: sum(of["cost"] for of in made["collectives"])
+assert abs(cost(hidden) - 0.25 * cost(none)) < 1e-9 * cost(none), (cost(hidden), cost(none))
+assert abs(cost(measured) - cost(hidden)) < 1e-9 * cost(none), (cost(measured), cost(hidden))
+assert hidden["compute"] == none["compute"] < 0.5 * measured["compute"], (none["compute"], measured["compute"])
+END
+good "plan --overlap" '"sync"' "$AUTOPAR" plan --model gpt-125m --cluster "$cluster" --global-batch 32 \
+    --micro-batches 4 --stages 1 --overlap 1 --json
+python3 -c 'import json, sys
+assert all(stage["seconds"]["sync"] == 0 for stage in json.load(open(sys.argv[1]))["stages"])' "$work/out" ||
+    fail "plan --overlap 1: gradients are still waited for"
+bad "shard: overlap without profile" "--overlap is for --cost-model profile" "$AUTOPAR" shard mlp2 --mesh 2 --overlap 0.5
+bad "shard: too much overlap" "--overlap: 1.5 is outside" "$AUTOPAR" shard mlp2 --mesh 2 --overlap 1.5
+sed 's/"version": 1,/"version": 2, "op_times": [{"op": "einsum", "flops": 0, "bytes": 0, "seconds": 1}],/' "$cluster" \
+    >"$work/measured.json"
+bad "shard: a measured nothing" "op_times[0] has neither FLOPs nor bytes" "$AUTOPAR" shard mlp2 --mesh 2 \
+    --cluster "$work/measured.json"
+
+# Two nodes, two strategies each; the cheap pair does not fit.
+printf '%s' '{"problem": {"name": "two", "nodes": {"intervals": [[0, 2], [1, 3]], "costs": [[1, 5], [1, 5]],
+  "usages": [[8, 2], [8, 2]]}, "edges": {"nodes": [[0, 1]], "costs": [[0, 3, 3, 0]]}, "usage_limit": 10}}' >"$work/two.json"
+good "solve --json" '"choice"' "$AUTOPAR" solve "$work/two.json" 2 --quiet --json
+python3 -c 'import json, sys
+made = json.load(open(sys.argv[1]))
+assert made["cost"] == 9 and made["optimal"] and sorted(made["choice"]) == [0, 1], made
+assert made["peak_usage"] == 10 == made["usage_limit"] and made["nodes"] == 2, made' "$work/out" ||
+    fail "solve --json says $(cat "$work/out")"
+good "export --json" '"to": "torch"' "$AUTOPAR" export "$plan" --to torch -o "$work/export.json" --json
+bad "export --json alone" "--json needs --output" "$AUTOPAR" export "$plan" --to torch --json
+
 hlo=$SOURCE_DIR/tests/fixtures/hlo
 good "shard: HLO" "objective 196614.02" "$AUTOPAR" shard "$hlo/mlp2-b1024-h128.hlo" --mesh 4x1 \
     --beta 1,1

@@ -51,6 +51,53 @@ same "JSON by its bytes" 196614.02 "$work/graph.bin" 4x1
     >"$work/out" || fail "import with dimensions"
 grep -q 'forward *[0-9]* operators *2.607.*e+07 FLOP' "$work/out" || fail "FLOPs: $(cat "$work/out")"
 
+# Names in any script: from HLO (raw, and escaped as XLA writes them), JSON and back into every form.
+cat >"$work/noms.hlo" <<'HLO'
+HloModule jit_pas, input_output_alias={ {}: (1, {}, may-alias) }
+
+ENTRY main.1 {
+  x.2 = f32[8,16]{1,0} parameter(0), metadata={op_name="entr\303\251e[\'\316\261\']"}
+  w.3 = f32[8,16]{1,0} parameter(1), metadata={op_name="权重"}
+  ROOT add.4 = f32[8,16]{1,0} add(x.2, w.3)
+}
+HLO
+"$AUTOPAR" import "$work/noms.hlo" -o "$work/noms.json" >/dev/null || fail "import of names"
+sed 's/权重/w\\u001b[2J\\n/' "$work/noms.json" >"$work/control.json"
+"$AUTOPAR" shard "$work/noms.hlo" --mesh 2 --json --export-jax "$work/noms.py" --export-torch "$work/noms.torch" \
+    --plot "$work/noms.svg" >"$work/noms.out" || fail "names through shard"
+"$AUTOPAR" shard "$work/control.json" --mesh 2 >"$work/control.out" || fail "control characters through shard"
+grep -qF 'w\x1b[2J\n' "$work/control.out" || fail "control characters are not escaped: $(cat "$work/control.out")"
+python3 - "$work" <<'PY' || fail "a name is not what it was"
+import ast
+import json
+import sys
+import xml.dom.minidom
+
+def read(name):
+    with open(f"{sys.argv[1]}/{name}", encoding="utf-8") as file:
+        return file.read()
+
+names = ["entrée['α']", "权重"]
+assert [t["name"] for t in json.loads(read("noms.json"))["tensors"]] == names
+assert [n["node"] for n in json.loads(read("noms.out"))["nodes"]][:2] == names
+module = {node.targets[0].id: node.value for node in ast.parse(read("noms.py")).body
+          if isinstance(node, ast.Assign)}
+assert [row.elts[0].value for row in module["PARAMETERS"].elts] == names
+placements = json.dumps(json.loads(read("noms.torch")), ensure_ascii=False)
+assert all(name in placements for name in names)
+xml.dom.minidom.parseString(read("noms.svg"))
+PY
+
+# What import says, as JSON.
+"$AUTOPAR" import "$fixtures/graph/mlp2.json" --training sgd --json >"$work/out" || fail "import --json"
+python3 -c 'import json, sys
+said = json.load(open(sys.argv[1]))
+assert said["inputs"] == 2 and said["parameters"] == 2 and said["parameter_elements"] == 32768, said
+assert said["phases"]["update"]["operators"] == 2 and said["unknown_operators"] == [], said' "$work/out" ||
+    fail "import --json says $(cat "$work/out")"
+"$AUTOPAR" import --list-models --json | python3 -c 'import json, sys
+assert any(m["name"] == "llama3-8b" for m in json.load(sys.stdin)["models"])' || fail "list of models as JSON"
+
 # Every kind of graph keeps the schema.
 for model in gpt-125m moe-380m unet-470m; do
     "$AUTOPAR" import "$model" --layers 2 --training adam -o "$work/$model.json" >/dev/null || fail "import of $model"

@@ -325,6 +325,13 @@ START_TEST(refuses_bad_text)
            "names node 2");
     refuse("{\"problem\": {" NODES USAGES ", \"edges\": {\"nodes\": [[0, 1]], \"costs\": [[1]]}}}",
            "edge 0 has 1 costs, its nodes' strategies make 2");
+    /* The place of a part that is wrong only beside another. */
+    refuse("{\"problem\": {\n\"edges\": {\"nodes\":\n [[0, 1]], \"costs\": [[1]]},\n" NODES USAGES
+           "}}",
+           "line 3, column 23: edge 0 has 1 costs, its nodes' strategies make 2");
+    refuse("{\"problem\": {\n\"edges\": {\"nodes\":\n [[0, 7]], \"costs\": [[1]]},\n" NODES USAGES
+           "}}",
+           "line 3, column 4: edge 0 names node 7");
     refuse("{\"problem\": {" NODES USAGES ", " NODES USAGES "}}", "came before");
     refuse("{\"problem\": {" NODES USAGES, "premature EOF");
 }

@@ -313,13 +313,47 @@ START_TEST(compute_is_a_roofline_and_explains_itself)
     ck_assert_double_eq_tol(ap_cost_compute(mesh, 1e13, 1e3), 1, 1e-9);
     ck_assert_double_eq_tol(ap_cost_compute(mesh, 1e3, 5e11), 1, 1e-9);
     ck_assert_double_eq_tol(ap_cost_replicated(mesh), 0, 1e-15);
-    (void)ap_cost_explain_compute(mesh, 1e13, 1e3, text, sizeof(text));
+    (void)ap_cost_explain_op(mesh, AP_OP_EINSUM, 1e13, 1e3, text, sizeof(text));
     ck_assert_ptr_nonnull(strstr(text, "FLOP/s"));
-    (void)ap_cost_explain_compute(mesh, 1, 5e11, text, sizeof(text));
+    (void)ap_cost_explain_op(mesh, AP_OP_EINSUM, 1, 5e11, text, sizeof(text));
     ck_assert_ptr_nonnull(strstr(text, "memory bandwidth"));
     (void)ap_cost_explain_collective(mesh, AP_ALL_REDUCE, 1, 1 << 22, text, sizeof(text));
     ck_assert_ptr_nonnull(strstr(text, "all-reduce of 4.00 MiB over axis 1 (4 devices): 6 steps"));
     ck_assert_ptr_nonnull(strstr(text, "intra_host curve, the point at 1.00 MiB"));
+    ap_cost_mesh_destroy(mesh);
+    ap_cost_model_destroy(model);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+/* Measured operators correct the roofline of their kind, and of no other. */
+START_TEST(measured_operators_correct_the_roofline)
+{
+    static const xm_op_time_t measured[] = {{"einsum", 1e11, 1, 0.04}, {"einsum", 1e9, 1, 1e-3}};
+    xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
+    const int shape[] = {1, 4};
+    xm_cluster_profile_t *profile;
+    ap_cost_model_t *model;
+    ap_cost_mesh_t *mesh;
+    char text[512];
+
+    fixture_params(&params);
+    params.op_times = measured;
+    params.op_time_count = 2;
+    params.gradient_overlap = 0.75;
+    ck_assert_xm_ok(xm_cluster_profile_create(&params, &profile));
+    ck_assert_xm_ok(ap_cost_model_create_profile(profile, &model));
+    ck_assert_xm_ok(ap_cost_mesh_create(model, 1, 4, shape, 2, &mesh));
+    /* 10 and 4 times slower than 10 TFLOP/s at 1 and 100 GFLOP; half-way between, 7 times. */
+    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_EINSUM, 1e9, 1), 1e-3, 1e-9);
+    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_EINSUM, 1e10, 1), 7e-3, 1e-9);
+    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_EINSUM, 1e13, 1), 4, 1e-9);
+    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_EINSUM, 1e6, 1), 1e-6, 1e-12);
+    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_EINSUM, 0, 0), 0, 1e-12);
+    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_SOFTMAX, 1e9, 1), 1e-4, 1e-9);
+    (void)ap_cost_explain_op(mesh, AP_OP_EINSUM, 1e10, 1, text, sizeof(text));
+    ck_assert_ptr_nonnull(strstr(text, "times 7 as einsum was measured"));
+    ck_assert_double_eq_tol(ap_cost_gradient_share(mesh), 0.25, 1e-12);
     ap_cost_mesh_destroy(mesh);
     ap_cost_model_destroy(model);
     xm_cluster_profile_destroy(profile);
@@ -448,6 +482,7 @@ int main(void)
     tcase_add_test(tcase, measured_collectives_say_so);
     tcase_add_test(tcase, devices_of_a_host_share_its_fabric);
     tcase_add_test(tcase, compute_is_a_roofline_and_explains_itself);
+    tcase_add_test(tcase, measured_operators_correct_the_roofline);
     tcase_add_test(tcase, links_are_counted_as_if_one_by_one);
     tcase_add_test(tcase, large_meshes_are_made_at_once);
     tcase_add_test(tcase, bad_meshes_are_refused);

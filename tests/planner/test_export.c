@@ -233,6 +233,151 @@ START_TEST(jax_gets_specs_and_operators_in_order)
 }
 END_TEST
 
+/* Four rounds of x = x w[i], in which the product's sharding is pinned down. */
+static const char loop_text[] =
+    "HloModule jit_rounds\n"
+    "\n"
+    "body.10 {\n"
+    "  s.11 = (s32[], f32[8,16], f32[4,16,16]) parameter(0)\n"
+    "  i.12 = s32[] get-tuple-element(s.11), index=0\n"
+    "  one.13 = s32[] constant(1)\n"
+    "  next.14 = s32[] add(i.12, one.13)\n"
+    "  x.15 = f32[8,16] get-tuple-element(s.11), index=1\n"
+    "  w.16 = f32[4,16,16] get-tuple-element(s.11), index=2\n"
+    "  zero.17 = s32[] constant(0)\n"
+    "  part.18 = f32[1,16,16] dynamic-slice(w.16, i.12, zero.17, zero.17), "
+    "dynamic_slice_sizes={1,16,16}\n"
+    "  flat.19 = f32[16,16] reshape(part.18)\n"
+    "  dot.20 = f32[8,16] dot(x.15, flat.19), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    "  pin.21 = f32[8,16] custom-call(dot.20), custom_call_target=\"Sharding\", "
+    "sharding={devices=[8,1]<=[8]}\n"
+    "  ROOT out.22 = (s32[], f32[8,16], f32[4,16,16]) tuple(next.14, pin.21, w.16)\n"
+    "}\n"
+    "\n"
+    "cond.30 {\n"
+    "  s.31 = (s32[], f32[8,16], f32[4,16,16]) parameter(0)\n"
+    "  i.32 = s32[] get-tuple-element(s.31), index=0\n"
+    "  four.33 = s32[] constant(4)\n"
+    "  ROOT less.34 = pred[] compare(i.32, four.33), direction=LT\n"
+    "}\n"
+    "\n"
+    "ENTRY main.1 {\n"
+    "  x.2 = f32[8,16] parameter(0)\n"
+    "  w.3 = f32[4,16,16] parameter(1)\n"
+    "  zero.4 = s32[] constant(0)\n"
+    "  init.5 = (s32[], f32[8,16], f32[4,16,16]) tuple(zero.4, x.2, w.3)\n"
+    "  while.6 = (s32[], f32[8,16], f32[4,16,16]) while(init.5), condition=cond.30, body=body.10\n"
+    "  ROOT x.7 = f32[8,16] get-tuple-element(while.6), index=1\n"
+    "}\n";
+
+/* The loop's tensors and operators, in order. */
+enum { L_X, L_W, L_IN, L_PART, L_FLAT, L_DOT, L_PIN, L_AGAIN, L_AFTER, L_TENSORS };
+
+/* x is cut by rows inside and outside; the stack is made cut and wanted whole: it is gathered once,
+ * before the loop. The product wants all of x: gathered in every round. */
+START_TEST(loops_keep_what_they_carry)
+{
+    static const char state[] = "sharding={{replicated}, {devices=[2,1,4]<=[8] "
+                                "last_tile_dim_replicate}, {replicated}}";
+    ap_spec_t made[L_TENSORS] = {0}, rows = ap_spec_with(0, 0, 1);
+    ap_strategy_t ops[L_TENSORS];
+    ap_shard_report_t *report;
+    ap_graph_t *graph;
+    size_t size;
+    char *text = NULL;
+    const char *at;
+    FILE *stream;
+    fixture_t f;
+
+    set_up(&f);
+    graph = f.graph;
+    ap_frontend_notes_destroy(f.notes);
+    ck_assert_xm_ok(ap_hlo_from_text(loop_text, strlen(loop_text), "test", &f.graph, &f.notes));
+    ap_graph_destroy(graph);
+    ck_assert_int_eq(ap_graph_tensors(f.graph), L_TENSORS);
+    ck_assert_int_eq(ap_graph_ops(f.graph), L_TENSORS - L_IN);
+    f.solution = (ap_shard_solution_t){.graph = f.graph, .mesh = f.mesh, .made = made, .ops = ops};
+    memset(ops, 0, sizeof(ops));
+    for (int o = 0; o < ap_graph_ops(f.graph); ++o) {
+        const ap_op_t *op = ap_graph_op(f.graph, o);
+
+        ops[o].devices = 1;
+        if (o + L_IN == L_IN || o + L_IN >= L_PIN) { /* what x passes through */
+            ops[o].spec[0] = ops[o].spec[1] = made[op->results[0]] = rows;
+        }
+        ck_assert((o + L_IN == L_IN || o + L_IN >= L_AGAIN) == ap_op_passes_on(op));
+    }
+    made[L_X] = rows;
+    made[L_W] = ap_spec_with(0, 1, 2);
+    ck_assert_double_eq(ap_graph_tensor_turns(f.graph, L_IN), 4);
+    ck_assert_double_eq(ap_graph_tensor_turns(f.graph, L_W), 1);
+    ck_assert_int_eq(ap_graph_tensor(f.graph, L_AGAIN)->alias_of, L_IN);
+
+    ck_assert_xm_ok(ap_shard_report_create(&f.solution, &report));
+    ck_assert_double_eq(report->total[AP_ALL_GATHER][1].count, 4);
+    ck_assert_double_eq(report->total[AP_ALL_GATHER][2].count, 1);
+    ck_assert_double_eq(report->total[AP_ALL_GATHER][2].bytes, 4 * 16 * 16 * 4);
+    ap_shard_report_destroy(report);
+
+    stream = open_memstream(&text, &size);
+    ck_assert_xm_ok(
+        ap_export_hlo(&f.solution, f.notes, loop_text, strlen(loop_text), "test", stream));
+    ck_assert_int_eq(fclose(stream), 0);
+    contains(text, "  w.3 = f32[4,16,16] parameter(1), sharding={devices=[1,4,1,2]<=[2,4]T(1,0) "
+                   "last_tile_dim_replicate}\n");
+    at = text;
+    for (int i = 0; i < 4; ++i) { /* parameter and root of the body, of the condition, the loop */
+        at = strstr(at, state);
+        ck_assert_msg(at != NULL, "the state is not told %d times in:\n%s", i + 1, text);
+        ++at;
+    }
+    contains(text, "  w.16.carried = f32[4,16,16] get-tuple-element(s.11), index=2, "
+                   "sharding={replicated}\n  w.16 = f32[4,16,16] custom-call(w.16.carried), "
+                   "custom_call_target=\"Sharding\", sharding={replicated}\n");
+    contains(text, "  init.5.carried2.step1 = f32[4,16,16] custom-call(w.3), "
+                   "custom_call_target=\"Sharding\", sharding={replicated}\n"
+                   "  init.5 = (s32[], f32[8,16], f32[4,16,16]) tuple(zero.4, "
+                   "init.5.carried1.step0, init.5.carried2.step1)");
+    ck_assert_ptr_null(strstr(text, "part.18.operand"));
+    contains(text, "dot.20.operand0.step1 = f32[8,16] custom-call(x.15)");
+    ck_assert_xm_ok(ap_hlo_from_text(text, strlen(text), "again", &graph, NULL));
+    ap_graph_destroy(graph);
+    free(text);
+
+    stream = open_memstream(&text, &size);
+    ck_assert_xm_ok(ap_export_jax(&f.solution, f.notes, stream));
+    ck_assert_int_eq(fclose(stream), 0);
+    contains(text, "LOOPS = (\n"
+                   "    ((\n"
+                   "        ((), None, None, None, (P(),), (P(),)),\n"
+                   "        ((8, 16), 0, 2, 8, (P(\"x\", None),), (P(\"x\", None),)),\n"
+                   "        ((4, 16, 16), 1, 1, 1, (P(None, \"y\", None), P(None, None, None)), "
+                   "(P(None, None, None),)),\n"
+                   "    ), (\n");
+    contains(text, "        (\"dot\", (2, 4,), (8, 16), 5, P(None, None), {0: (P(\"x\", None), "
+                   "P(None, None)), 1: (P(None, None),)}),\n");
+    free(text);
+    tear_down(&f);
+}
+END_TEST
+
+/* A constraint in the body of a loop keeps whole what it leaves whole. */
+START_TEST(constraints_in_loops_are_kept)
+{
+    ap_graph_t *graph;
+    const ap_op_t *pin;
+
+    ck_assert_xm_ok(ap_hlo_from_text(loop_text, strlen(loop_text), "test", &graph, NULL));
+    pin = ap_graph_op(graph, L_PIN - L_IN);
+    ck_assert_str_eq(pin->name, "pin.21");
+    ck_assert_str_eq(pin->rule.text, "ab->ab");
+    ck_assert_int_eq(pin->rule.factor[0].kind, AP_FACTOR_PASS_THROUGH);
+    ck_assert_int_eq(pin->rule.factor[1].kind, AP_FACTOR_NEED_REPLICATION);
+    ck_assert_double_eq(pin->repeat, 4);
+    ap_graph_destroy(graph);
+}
+END_TEST
+
 /* The exponential of 6 x 10 numbers: 6 does not divide by 4, 10 by 2 but not by 8. */
 START_TEST(jax_is_given_even_arguments)
 {
@@ -417,6 +562,8 @@ int main(void)
     tcase_add_test(tcase, specs_are_written_as_xla_reads_them);
     tcase_add_test(tcase, hlo_text_gets_its_shardings);
     tcase_add_test(tcase, jax_gets_specs_and_operators_in_order);
+    tcase_add_test(tcase, loops_keep_what_they_carry);
+    tcase_add_test(tcase, constraints_in_loops_are_kept);
     tcase_add_test(tcase, jax_is_given_even_arguments);
     tcase_add_test(tcase, torch_gets_placements_per_mesh_axis);
     tcase_add_test(tcase, reports_count_a_shared_resharding_once);

@@ -178,6 +178,56 @@ START_TEST(names_of_the_author_are_kept)
 }
 END_TEST
 
+/* Look-ups and updates of rows touch those rows; ones that make their array write all of it. */
+START_TEST(rows_are_told_from_tables)
+{
+    static const char sums[] = ", update_window_dims={2}, inserted_window_dims={0}, "
+                               "scatter_dims_to_operand_dims={0}, index_vector_dim=2, to_apply=";
+    static const struct {
+        const char *type, *line, *more;
+        int touched[4];
+    } lines[] = {
+        {"f32[4,6,10]",
+         "gather(w, i), offset_dims={2}, collapsed_slice_dims={0}, start_index_map={0}, "
+         "index_vector_dim=2, slice_sizes={1,10}",
+         "",
+         {3, 0, 0}},
+        {"f32[8,10]", "scatter(w, i, z)", "%add", {3, 0, 0, 3}},
+        {"f32[8,10]", "scatter(w, i, z)", "replace", {-1, 0, 0, 3}},
+        {"f32[8,10]", "scatter(none, i, z)", "%add", {0, 0, 0}}, /* the zeros are written, too */
+        {"f32[4,1,8]", "dynamic-slice(x, zero, zero, zero)", "", {2, 0}},
+        {"f32[4,3,8]", "slice(x), slice={[0:4], [1:4], [0:8]}", "", {2, 0}},
+        {"f32[4,6,8]", "dynamic-update-slice(x, u, zero, zero, zero)", "", {-1, 0, 2}},
+        {"f32[4,6,8]", "dynamic-update-slice(blank, u, zero, zero, zero)", "", {0, 0}},
+        {"f32[4,6,8]", "add(x, y)", "", {0, 0, 0}},
+    };
+
+    for (size_t n = 0; n < sizeof(lines) / sizeof(lines[0]); ++n) {
+        char text[2048];
+        ap_graph_t *graph;
+        const ap_op_t *op;
+
+        (void)snprintf(text, sizeof(text),
+                       "HloModule m\n\n%sreplace {\n  old = f32[] parameter(0)\n"
+                       "  ROOT new = f32[] parameter(1)\n}\nENTRY main {\n"
+                       "%s  u = f32[4,2,8] parameter(7)\n  z = f32[4,6,10] parameter(8)\n"
+                       "  none = f32[8,10] broadcast(one), dimensions={}\n"
+                       "  blank = f32[4,6,8] broadcast(one), dimensions={}\n"
+                       "  ROOT r = %s %s%s%s\n}\n",
+                       add_computation, inputs, lines[n].type, lines[n].line,
+                       lines[n].more[0] != '\0' ? sums : "", lines[n].more);
+        ck_assert_xm_ok(read_text(text, &graph, NULL));
+        ck_assert_int_eq(ap_graph_ops(graph), 1);
+        op = ap_graph_op(graph, 0);
+        for (int t = 0; t < op->operand_count + op->result_count; ++t) {
+            ck_assert_msg(op->touched[t] == lines[n].touched[t], "%s: term %d like %d, not %d",
+                          lines[n].line, t, op->touched[t], lines[n].touched[t]);
+        }
+        ap_graph_destroy(graph);
+    }
+}
+END_TEST
+
 START_TEST(flops_are_counted)
 {
     ap_graph_t *graph;
@@ -522,6 +572,7 @@ int main(void)
     tcase_add_loop_test(tcase, operators_have_their_rules, 0,
                         (int)(sizeof(rules) / sizeof(rules[0])));
     tcase_add_test(tcase, names_of_the_author_are_kept);
+    tcase_add_test(tcase, rows_are_told_from_tables);
     tcase_add_test(tcase, flops_are_counted);
     tcase_add_test(tcase, what_needs_no_data_vanishes);
     tcase_add_test(tcase, calls_tuples_and_branches_are_looked_through);

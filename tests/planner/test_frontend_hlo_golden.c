@@ -1,6 +1,7 @@
 /* Dumps of real training steps: Alpa's golden objectives, Megatron's pattern. */
 #include "planner/frontend_hlo.h"
 #include "planner/shard_plan.h"
+#include "planner/shard_report.h"
 #include "xm_test.h"
 
 static const int shape_4x1[] = {4, 1}, shape_1x4[] = {1, 4};
@@ -63,10 +64,21 @@ static const char *spec_of(const solved_t *s, const char *name, char *buffer)
     return "no such tensor";
 }
 
-/* All-reduce of Alpa's model over four devices, alpha = beta = 1. */
-static double all_reduce(double bytes)
+/* All-reduce of Alpa's model over some devices, alpha = beta = 1. */
+static double all_reduce(int devices, double bytes)
 {
-    return 1 + 2.0 * 3 / 4 * bytes + 0.01;
+    return 1 + 2.0 * (devices - 1) / devices * bytes + 0.01;
+}
+
+static ap_shard_report_t *report_of(const solved_t *s)
+{
+    ap_shard_solution_t *solution;
+    ap_shard_report_t *report;
+
+    ck_assert_xm_ok(ap_shard_solution_create(s->problem, s->choice, &solution));
+    ck_assert_xm_ok(ap_shard_report_create(solution, &report));
+    ap_shard_solution_destroy(solution);
+    return report;
 }
 
 /* What Alpa's ILP prints, and for the loop of twelve layers the same without the penalties for its
@@ -105,24 +117,54 @@ START_TEST(objectives_are_alpas)
 }
 END_TEST
 
-/* Attention: heads cut in the projection, rows of the output; MLP: columns, then rows. Four
- * all-reduces of the activation a block. */
+/* Attention: heads cut in the projection, rows of the output; MLP: columns, then rows. Each of the
+ * two reduces the activation once forward and once backward, and nothing else is said. */
 START_TEST(megatrons_pattern_is_found)
 {
-    const double replicated = 2;
+    static const int shape_1x8[] = {1, 8};
+    const double replicated = 2, activation = 4.0 * 8 * 8 * 128;
+    const int *const shapes[] = {shape_1x4, shape_1x8};
     char spec[AP_SPEC_TEXT];
+    ap_shard_report_t *report;
     solved_t s;
 
-    solve("transformer1.before_optimizations.txt", shape_1x4, false, &s);
-    ck_assert_str_eq(spec_of(&s, "weights[0]['qkv']", spec), "RS1R");
-    ck_assert_str_eq(spec_of(&s, "weights[0]['out']", spec), "S1RR");
-    ck_assert_str_eq(spec_of(&s, "weights[0]['up']", spec), "RS1");
-    ck_assert_str_eq(spec_of(&s, "weights[0]['down']", spec), "S1R");
-    ck_assert_str_eq(spec_of(&s, "weights[0]['norm1']", spec), "R");
-    ck_assert_double_eq_tol(s.objective, 4 * all_reduce(4.0 * 8 * 8 * 128) + 4 * replicated, 1);
-    release(&s);
+    for (int i = 0; i < 2; ++i) {
+        solve("transformer1.before_optimizations.txt", shapes[i], false, &s);
+        ck_assert_str_eq(spec_of(&s, "weights[0]['qkv']", spec), "RS1R");
+        ck_assert_str_eq(spec_of(&s, "weights[0]['out']", spec), "S1RR");
+        ck_assert_str_eq(spec_of(&s, "weights[0]['up']", spec), "RS1");
+        ck_assert_str_eq(spec_of(&s, "weights[0]['down']", spec), "S1R");
+        ck_assert_str_eq(spec_of(&s, "weights[0]['norm1']", spec), "R");
+        ck_assert_double_eq_tol(s.objective,
+                                4 * all_reduce(shapes[i][1], activation) + 4 * replicated, 1);
+        report = report_of(&s);
+        ck_assert_int_eq(report->transfer_count, 4);
+        ck_assert_double_eq(report->total[AP_ALL_REDUCE][2].count, 4);
+        ck_assert_double_eq(report->total[AP_ALL_REDUCE][2].bytes, 4 * activation);
+        ap_shard_report_destroy(report);
+        release(&s);
+    }
     solve("transformer2.hlo", shape_1x4, false, &s);
-    ck_assert_double_eq_tol(s.objective, 8 * all_reduce(4.0 * 8 * 8 * 128) + 6 * replicated, 1);
+    ck_assert_double_eq_tol(s.objective, 8 * all_reduce(4, activation) + 6 * replicated, 1);
+    release(&s);
+}
+END_TEST
+
+/* A small MLP and a large batch: every weight whole, the batch cut, gradients summed. */
+START_TEST(small_models_are_data_parallel)
+{
+    char spec[AP_SPEC_TEXT];
+    ap_shard_report_t *report;
+    solved_t s;
+
+    solve("mlp2-b1024-h128.before_optimizations.txt", shape_4x1, false, &s);
+    ck_assert_str_eq(spec_of(&s, "weights[0]", spec), "RR");
+    ck_assert_str_eq(spec_of(&s, "weights[1]", spec), "RR");
+    ck_assert_str_eq(spec_of(&s, "batch[0]", spec), "S0R");
+    report = report_of(&s);
+    ck_assert_int_eq(report->transfer_count, 2);
+    ck_assert_double_eq(report->total[AP_ALL_REDUCE][1].bytes, 2 * 4.0 * 128 * 128);
+    ap_shard_report_destroy(report);
     release(&s);
 }
 END_TEST
@@ -174,6 +216,7 @@ int main(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, objectives_are_alpas, 0, (int)(sizeof(golden) / sizeof(golden[0])));
     tcase_add_test(tcase, megatrons_pattern_is_found);
+    tcase_add_test(tcase, small_models_are_data_parallel);
     tcase_add_test(tcase, a_convnet_is_cut_by_samples);
     tcase_add_test(tcase, experts_are_spread);
     suite_add_tcase(suite, tcase);

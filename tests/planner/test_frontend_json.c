@@ -77,6 +77,7 @@ static void assert_same_op(const ap_op_t *a, const ap_op_t *b)
     ck_assert_double_eq_tol(a->flops, b->flops, 1e-9 * a->flops + 1e-9);
     ck_assert_double_eq(a->repeat, b->repeat);
     ck_assert_int_eq(a->linear, b->linear);
+    ck_assert_mem_eq(a->touched, b->touched, sizeof(a->touched));
     ck_assert_int_eq(a->forward, b->forward);
     ck_assert_str_eq(a->label != NULL ? a->label : "(none)",
                      b->label != NULL ? b->label : "(none)");
@@ -212,6 +213,54 @@ START_TEST(rules_follow_from_kinds)
 }
 END_TEST
 
+/* Names in any script, with control characters, and too long for the file: cut between characters,
+ * and told apart. */
+START_TEST(names_survive)
+{
+    static const ap_shape_t shape = {1, {8}};
+    static const char *const names[] = {"gewichte.gr\xc3\xb6\xc3\x9f"
+                                        "e",
+                                        "\xe6\x9d\x83\xe9\x87\x8d\xf0\x9f\x98\x80",
+                                        "line\nand\ttab \"quoted\" \\ \x01", "bad\xff\xc3("};
+    ap_graph_t *graph, *again;
+    char longest[402] = "x";
+    ap_op_params_t op = AP_OP_PARAMS_INIT;
+    int id, result;
+
+    for (int i = 0; i < 200; ++i) {
+        (void)strcat(longest, "\xc3\xa9");
+    }
+    ck_assert_xm_ok(ap_graph_create("mod\xc3\xa8le", &graph));
+    for (int i = 0; i < 4; ++i) {
+        ck_assert_xm_ok(
+            ap_graph_add_tensor(graph, names[i], AP_TENSOR_INPUT, &shape, AP_DTYPE_F32, &id));
+    }
+    for (int i = 0; i < 2; ++i) { /* the same twice */
+        ck_assert_xm_ok(
+            ap_graph_add_tensor(graph, longest, AP_TENSOR_INPUT, &shape, AP_DTYPE_F32, &id));
+    }
+    op.kind = AP_OP_ELEMENTWISE;
+    op.name = "\xce\xa3";
+    op.rule = "a->a";
+    op.operand_count = 1;
+    op.operands[0] = id;
+    ck_assert_xm_ok(ap_graph_add_op(graph, &op, &result));
+    ck_assert_xm_ok(ap_graph_finish(graph));
+    again = read_back(graph);
+    ck_assert_str_eq(ap_graph_name(again), "mod\xc3\xa8le");
+    for (int i = 0; i < 3; ++i) {
+        ck_assert_str_eq(ap_graph_tensor(again, i)->name, names[i]);
+    }
+    ck_assert_str_eq(ap_graph_tensor(again, 3)->name, "bad?\?(");
+    ck_assert_uint_eq(strlen(ap_graph_tensor(again, 4)->name), 179); /* x and 89 of them */
+    ck_assert_int_eq(memcmp(ap_graph_tensor(again, 4)->name, longest, 179), 0);
+    ck_assert_str_eq(ap_graph_tensor(again, 5)->name + 179, "~2");
+    ck_assert_str_eq(ap_graph_op(again, 0)->name, "\xce\xa3");
+    ap_graph_destroy(again);
+    ap_graph_destroy(graph);
+}
+END_TEST
+
 #define HEAD "{\"format\": \"autopar-graph\", \"version\": 1, \"name\": \"g\",\n"
 #define TENSORS                                                                                    \
     "\"tensors\": [{\"name\": \"x\", \"kind\": \"input\", \"shape\": [4, 8]},\n"                   \
@@ -313,6 +362,7 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, what_is_written_is_read_back);
     tcase_add_test(tcase, optimum_survives);
+    tcase_add_test(tcase, names_survive);
     tcase_add_test(tcase, rules_follow_from_kinds);
     tcase_add_loop_test(tcase, refusals_tell_the_place, 0,
                         (int)(sizeof(refused) / sizeof(refused[0])));

@@ -2,6 +2,7 @@
 
 #include "planner/frontend_zoo.h"
 #include "planner/shard_problem.h"
+#include "planner/shard_report.h"
 #include "planner/training.h"
 
 typedef struct fixture {
@@ -162,6 +163,52 @@ START_TEST(one_device_has_one_plan)
 }
 END_TEST
 
+/* A table of 2^20 rows of which 64 are looked up: what is paid for is 64 rows read and written and
+ * the indices, in the problem and in the report, however the table is cut. */
+START_TEST(a_look_up_costs_its_rows)
+{
+    static const ap_shape_t places = {1, {64}}, words = {2, {1 << 20, 256}};
+    const double bytes = 64 * 4 + 2 * 64 * 256 * 4, bandwidth = 5e11;
+    ap_op_params_t embedding = AP_OP_PARAMS_INIT;
+    ap_shard_solution_t *solution;
+    ap_shard_report_t *report;
+    ap_shard_problem_t *shard;
+    ap_intra_op_result_t result;
+    ap_graph_t *graph;
+    int indices, table, *choice, looked_up;
+    fixture_t f;
+
+    set_up(&f, "gpt-125m", 1, 1, 1);
+    ck_assert_xm_ok(ap_graph_create("table", &graph));
+    ck_assert_xm_ok(
+        ap_graph_add_tensor(graph, "indices", AP_TENSOR_INPUT, &places, AP_DTYPE_I32, &indices));
+    ck_assert_xm_ok(
+        ap_graph_add_tensor(graph, "table", AP_TENSOR_PARAMETER, &words, AP_DTYPE_F32, &table));
+    embedding.kind = AP_OP_EMBEDDING;
+    embedding.name = "rows";
+    embedding.rule = "b,vh->bh";
+    embedding.operand_count = 2;
+    embedding.operands[0] = indices;
+    embedding.operands[1] = table;
+    embedding.result_dtype = AP_DTYPE_F32;
+    ck_assert_xm_ok(ap_graph_add_op(graph, &embedding, &looked_up));
+    ck_assert_xm_ok(ap_graph_finish(graph));
+    f.params.graph = graph;
+    f.params.micro_batches = 1;
+    shard = solve(&f, &choice, &result);
+    ck_assert_double_eq_tol(result.objective, bytes / bandwidth, 1e-12);
+    ck_assert_xm_ok(ap_shard_solution_create(shard, choice, &solution));
+    ck_assert_xm_ok(ap_shard_report_create(solution, &report));
+    ck_assert_double_eq_tol(report->compute, bytes / bandwidth, 1e-12);
+    ap_shard_report_destroy(report);
+    ap_shard_solution_destroy(solution);
+    free(choice);
+    ap_shard_problem_destroy(shard);
+    ap_graph_destroy(graph);
+    tear_down(&f);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("shard_problem");
@@ -172,6 +219,7 @@ int main(void)
     tcase_add_test(tcase, new_weights_go_back_to_where_the_old_are);
     tcase_add_test(tcase, a_memory_limit_shards_parameters);
     tcase_add_test(tcase, one_device_has_one_plan);
+    tcase_add_test(tcase, a_look_up_costs_its_rows);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }
