@@ -26,8 +26,7 @@ static int launch(const rb_pipeline_options_t *options)
                                 ap_plan_info(plan)->devices_per_host, &cluster);
     ap_plan_destroy(plan);
     /* Emulated hosts share the cores of this one. */
-    status =
-        rb_compute_check((rb_compute_kind_t)options->compute, cluster.ranks, "this machine");
+    status = rb_compute_check((rb_compute_kind_t)options->compute, cluster.ranks, "this machine");
     if (status < 0) {
         return xm_cli_fail(program, status);
     }

@@ -2,7 +2,8 @@
  * @file muster.h
  * The ranks of a stage wait for each other when a message has come for it, as the collectives of
  * the pass that follows would make them. Each tells the first of them that its part is there, and
- * that one tells all when every part is: messages of one byte, which pass while ranks compute.
+ * that one tells all when every part is: messages of one byte, which pass while ranks compute. It
+ * tells the listeners, too: the ranks that the message comes from, whose next one may then leave.
  *
  * Messages are numbered by the caller and live in slots, so that several can be under way.
  *
@@ -29,19 +30,21 @@ typedef struct rb_muster rb_muster_t;
  * it apart, 0 … 65535. */
 typedef struct rb_muster_params {
     xm_transport_t *transport;
-    const int *ranks; /**< borrowed until the end of the object */
+    const int *ranks;
     int count;
+    const int *listeners; /**< none of `ranks`; NULL: none */
+    int listener_count;
     int slots;
     int channel, number;
 } rb_muster_params_t;
 
-/** For one of the ranks, which the transport's is. */
+/** For one of the ranks or listeners, which the transport's is. */
 xm_status_t rb_muster_create(const rb_muster_params_t *params, rb_muster_t **muster);
 
 /** Message @p message will come in this slot, which has to be idle. */
 xm_status_t rb_muster_expect(rb_muster_t *muster, int slot, int message);
 
-/** This rank's part is there. */
+/** This rank's part is there. Listeners have none. */
 xm_status_t rb_muster_arrive(rb_muster_t *muster, int slot);
 
 /** XM_OK when every rank's part is there, XM_IN_PROGRESS before, or what failed. */

@@ -26,7 +26,7 @@ struct rb_passage {
     int run;
     int offered, posted, ended, there, taken; /* messages so far */
     uint64_t wrong;
-    rb_muster_t *muster; /* of receivers */
+    rb_muster_t *muster;
     ap_pipeline_span_t *spans;
     slot_t slots[RB_PASSAGE_SLOTS];
 };
@@ -37,8 +37,8 @@ static xm_status_t create_slot(rb_passage_t *passage, int number)
     const rb_case_t tensor = {0};
     const rb_prepared_t prepared = {.one = &tensor, .plan = passage->way->plan};
     slot_t *slot = &passage->slots[number];
-    xm_status_t status = rb_tile_buffers_create(&prepared, xm_worker_rank(passage->worker), true,
-                                                &slot->buffers);
+    xm_status_t status =
+        rb_tile_buffers_create(&prepared, xm_worker_rank(passage->worker), true, &slot->buffers);
 
     if (status < 0) {
         return status;
@@ -76,10 +76,12 @@ xm_status_t rb_passage_create(xm_worker_t *worker, const rb_pipeline_t *pipeline
     for (int i = 0; i < RB_PASSAGE_SLOTS && status == XM_OK; ++i) {
         status = create_slot(passage, i);
     }
-    if (status == XM_OK && !passage->sends) {
+    if (status == XM_OK) {
         muster = (rb_muster_params_t){.transport = xm_worker_transport(worker),
                                       .ranks = passage->way->dst->devices,
                                       .count = passage->way->dst->device_count,
+                                      .listeners = passage->way->src->devices,
+                                      .listener_count = passage->way->src->device_count,
                                       .slots = RB_PASSAGE_SLOTS,
                                       .channel = MUSTERS,
                                       .number = index};
@@ -118,28 +120,27 @@ static uint64_t salt_of(const rb_passage_t *passage, int message)
 
 static bool may_post(const rb_passage_t *passage)
 {
-    if (passage->sends) {
-        return passage->posted < passage->offered && passage->posted == passage->ended;
+    if (!rb_muster_is_idle(passage->muster, passage->posted % RB_PASSAGE_SLOTS)) {
+        return false;
     }
-    return passage->posted < passage->way->messages &&
-           passage->posted - passage->ended < AHEAD &&
-           passage->posted - passage->taken < RB_PASSAGE_SLOTS &&
-           rb_muster_is_idle(passage->muster, passage->posted % RB_PASSAGE_SLOTS);
+    if (passage->sends) {
+        return passage->posted < passage->offered && passage->posted == passage->there;
+    }
+    return passage->posted < passage->way->messages && passage->posted - passage->ended < AHEAD &&
+           passage->posted - passage->taken < RB_PASSAGE_SLOTS;
 }
 
 static xm_status_t post(rb_passage_t *passage)
 {
     int message = passage->posted;
     slot_t *slot = slot_of(passage, message);
-    xm_status_t status = XM_OK;
+    xm_status_t status;
 
     slot->ended = slot->there = false;
     if (passage->checked) {
         rb_tile_buffers_fill(&slot->buffers, salt_of(passage, message));
     }
-    if (!passage->sends) {
-        status = rb_muster_expect(passage->muster, message % RB_PASSAGE_SLOTS, message);
-    }
+    status = rb_muster_expect(passage->muster, message % RB_PASSAGE_SLOTS, message);
     if (status == XM_OK) {
         status = xm_executor_post(slot->executor);
     }
@@ -170,7 +171,6 @@ static xm_status_t advance_posted(rb_passage_t *passage)
                                    xm_worker_deadline(passage->worker));
         }
         slot->ended = true;
-        passage->spans[m].end_ns = xm_worker_now(passage->worker);
         if (!passage->sends) {
             status = rb_muster_arrive(passage->muster, m % RB_PASSAGE_SLOTS);
             if (status < 0) {
@@ -184,7 +184,7 @@ static xm_status_t advance_posted(rb_passage_t *passage)
     return XM_OK;
 }
 
-/* Which messages are there for the whole stage. */
+/* Which messages are there for the whole stage that they go to. */
 static xm_status_t look_for_others(rb_passage_t *passage)
 {
     for (int m = passage->there; m < passage->posted; ++m) {
@@ -199,6 +199,7 @@ static xm_status_t look_for_others(rb_passage_t *passage)
         if (status == XM_OK) {
             slot->there = true;
             slot->when = xm_worker_now(passage->worker);
+            passage->spans[m].end_ns = slot->when;
         }
     }
     while (passage->there < passage->posted && slot_of(passage, passage->there)->there) {
@@ -219,7 +220,7 @@ xm_status_t rb_passage_advance(rb_passage_t *passage)
             }
         }
         status = advance_posted(passage);
-        if (status == XM_OK && !passage->sends) {
+        if (status == XM_OK) {
             status = look_for_others(passage);
         }
     } while (status == XM_OK && may_post(passage));
@@ -249,8 +250,8 @@ void rb_passage_take(rb_passage_t *passage)
     int message = passage->taken++;
 
     if (passage->checked) {
-        passage->wrong += rb_tile_buffers_check(&slot_of(passage, message)->buffers,
-                                                salt_of(passage, message));
+        passage->wrong +=
+            rb_tile_buffers_check(&slot_of(passage, message)->buffers, salt_of(passage, message));
     }
 }
 
@@ -258,10 +259,10 @@ bool rb_passage_is_done(const rb_passage_t *passage)
 {
     bool idle = true;
 
-    for (int i = 0; i < RB_PASSAGE_SLOTS && passage->muster != NULL; ++i) {
+    for (int i = 0; i < RB_PASSAGE_SLOTS; ++i) {
         idle = idle && rb_muster_is_idle(passage->muster, i);
     }
-    return idle && passage->ended == passage->way->messages;
+    return idle && passage->there == passage->way->messages;
 }
 
 ap_pipeline_span_t rb_passage_span(const rb_passage_t *passage, int message)

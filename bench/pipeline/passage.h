@@ -4,11 +4,11 @@
  * (activations, or gradients) pass one after the other, each by a resharding of its own, while the
  * rank computes.
  *
- * The sending ranks offer a message when the pass that made it has ended; it leaves when those
- * before it have left. The receiving ranks are ready for the next messages at any time, as long as
- * no more than RB_PASSAGE_SLOTS wait to be taken: each slot has an executor and buffers. A message
- * is there for a rank when it is there for all ranks of its stage (muster.h). Both sides number
- * messages from 0 in each run.
+ * The sending ranks offer a message when the pass that made it has ended; it leaves when the one
+ * before it has arrived, for what a rank has handed over may be on its way for long. The receiving
+ * ranks are ready for the next messages at any time, as long as no more than RB_PASSAGE_SLOTS wait
+ * to be taken: each slot has an executor and buffers. A message is there for a rank when it is
+ * there for all ranks of its stage (muster.h). Both sides number messages from 0 in each run.
  *
  * In checked runs every message's bytes depend on their place in the tensor, on the message, the
  * passage and the run, are written just before it leaves, and compared when it is taken.
@@ -64,7 +64,7 @@ void rb_passage_take(rb_passage_t *passage);
 /** True when every message of the run has passed. */
 bool rb_passage_is_done(const rb_passage_t *passage);
 
-/** When this rank's part of message @p message moved in the last run. */
+/** From when this rank began with message @p message of the last run until it was there. */
 ap_pipeline_span_t rb_passage_span(const rb_passage_t *passage, int message);
 
 /** Wrong bytes of the last run. */

@@ -209,8 +209,7 @@ static xm_status_t agree_on_plan(job_t *job, const rb_pipeline_t *pipeline)
     xm_status_t status = agree_on_text(job, "plans", ap_plan_digest(pipeline->plan));
 
     for (int w = 0; w < pipeline->way_count && status == XM_OK; ++w) {
-        status =
-            xm_reshard_agree(job->worker, pipeline->ways[w].plan, pipeline->ways[w].dtype);
+        status = xm_reshard_agree(job->worker, pipeline->ways[w].plan, pipeline->ways[w].dtype);
     }
     return status;
 }
@@ -272,7 +271,8 @@ static xm_status_t run_all(job_t *job, const rb_pipeline_t *pipeline, rb_stage_r
     return status;
 }
 
-/* Collective: rank 0 writes when the entries of the last run ran, each stage's on its first rank. */
+/* Collective: rank 0 writes when the entries of the last run ran, each stage's on its first rank.
+ */
 static xm_status_t write_timeline(job_t *job, const rb_pipeline_t *pipeline,
                                   const rb_stage_rank_t *rank, double step_s)
 {
@@ -322,8 +322,8 @@ static xm_status_t run_plan(job_t *job, size_t index)
         status = agree_on_plan(job, pipeline);
     }
     if (status == XM_OK) {
-        status = rb_share_status(
-            job->worker, rb_stage_rank_create(job->worker, pipeline, job->compute, &rank));
+        status = rb_share_status(job->worker,
+                                 rb_stage_rank_create(job->worker, pipeline, job->compute, &rank));
     }
     if (status == XM_OK) {
         result.pipeline = pipeline;
@@ -346,9 +346,8 @@ static xm_status_t run_plan(job_t *job, size_t index)
 static xm_status_t run_plans(job_t *job)
 {
     const rb_pipeline_options_t *o = job->options;
-    xm_status_t status =
-        rb_share_status(job->worker, rb_compute_create((rb_compute_kind_t)o->compute,
-                                                       &job->compute));
+    xm_status_t status = rb_share_status(
+        job->worker, rb_compute_create((rb_compute_kind_t)o->compute, &job->compute));
 
     if (status < 0) {
         return status;

@@ -16,9 +16,9 @@ typedef struct rb_pipeline_options {
     const char *const *plans; /**< paths */
     size_t plan_count;
     const char *profile, *schedule;
-    int micro_batches;          /**< 0: the plan's */
-    int compute;                /**< rb_compute_kind_t */
-    double nic_gbps;            /**< of a host's NIC in an emulated cluster; 0: none is emulated */
+    int micro_batches; /**< 0: the plan's */
+    int compute;       /**< rb_compute_kind_t */
+    double nic_gbps;   /**< of a host's NIC in an emulated cluster; 0: none is emulated */
     int checked, warmup, iterations;
     const char *json_path, *trace_path, *plot_path;
     bool json;

@@ -58,11 +58,11 @@ static void print_header(const rb_pipeline_job_info_t *job)
 static json_t *config_json(const rb_pipeline_job_info_t *job)
 {
     const rb_pipeline_options_t *o = job->options;
-    json_t *config = json_pack(
-        "{s:i, s:i, s:s, s:i, s:i, s:i, s:s, s:s}", "ranks", job->hosts->ranks, "hosts",
-        job->hosts->hosts, "compute", rb_compute_name((rb_compute_kind_t)o->compute), "checked",
-        o->checked, "warmup", o->warmup, "iterations", o->iterations, "start", job->start,
-        "reshardings", job->source);
+    json_t *config =
+        json_pack("{s:i, s:i, s:s, s:i, s:i, s:i, s:s, s:s}", "ranks", job->hosts->ranks, "hosts",
+                  job->hosts->hosts, "compute", rb_compute_name((rb_compute_kind_t)o->compute),
+                  "checked", o->checked, "warmup", o->warmup, "iterations", o->iterations, "start",
+                  job->start, "reshardings", job->source);
 
     if (config != NULL && o->nic_gbps > 0) {
         (void)json_object_set_new(config, "nic_gbps", json_real(o->nic_gbps));
@@ -136,20 +136,19 @@ static json_t *result_json(const rb_pipeline_result_t *result, const rb_times_t 
     for (int s = 0; s < ap_plan_stages(pipeline->plan); ++s) {
         const ap_plan_stage_t *stage = ap_plan_stage(pipeline->plan, s);
 
-        (void)json_array_append_new(
-            meshes, json_sprintf("%dx%d", stage->hosts, stage->devices_per_host));
+        (void)json_array_append_new(meshes,
+                                    json_sprintf("%dx%d", stage->hosts, stage->devices_per_host));
     }
-    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:o, s:I, s:i, s:f, s:f, s:f, s:{s:f, s:f, s:f, "
-                     "s:o}}",
-                     "plan", result->path, "digest", ap_plan_digest(pipeline->plan), "model",
-                     ap_plan_info(pipeline->plan)->model, "schedule",
-                     ap_schedule_name(pipeline->schedule->kind), "stages",
-                     pipeline->schedule->stages, "submeshes", meshes, "net_bytes",
-                     (json_int_t)rb_pipeline_net_bytes(pipeline), "micro_batches",
-                     pipeline->schedule->micro_batches, "predicted_s", predicted,
-                     "predicted_free_s", 1e-9 * (double)pipeline->free_ns, "error",
-                     predicted / times->median - 1, "step_s", "min", times->min, "median",
-                     times->median, "max", times->max, "all", all);
+    return json_pack(
+        "{s:s, s:s, s:s, s:s, s:i, s:o, s:I, s:i, s:f, s:f, s:f, s:{s:f, s:f, s:f, "
+        "s:o}}",
+        "plan", result->path, "digest", ap_plan_digest(pipeline->plan), "model",
+        ap_plan_info(pipeline->plan)->model, "schedule", ap_schedule_name(pipeline->schedule->kind),
+        "stages", pipeline->schedule->stages, "submeshes", meshes, "net_bytes",
+        (json_int_t)rb_pipeline_net_bytes(pipeline), "micro_batches",
+        pipeline->schedule->micro_batches, "predicted_s", predicted, "predicted_free_s",
+        1e-9 * (double)pipeline->free_ns, "error", predicted / times->median - 1, "step_s", "min",
+        times->min, "median", times->median, "max", times->max, "all", all);
 }
 
 xm_status_t rb_pipeline_report_add(rb_pipeline_report_t *report, const rb_pipeline_result_t *result)

@@ -191,8 +191,8 @@ static xm_status_t go_through(rb_stage_rank_t *rank, rb_stage_run_t *result)
         }
         if (ops[i].pass == AP_PASS_UPDATE) {
             result->last_update_ns = rank->clock - rank->start;
-            result->first_update_ns = result->first_update_ns > 0 ? result->first_update_ns
-                                                                  : result->last_update_ns;
+            result->first_update_ns =
+                result->first_update_ns > 0 ? result->first_update_ns : result->last_update_ns;
         }
     }
     result->ns = xm_worker_now(rank->worker) - rank->start;
@@ -240,8 +240,8 @@ xm_status_t rb_stage_rank_run(rb_stage_rank_t *rank, bool checked, int number,
         }
     }
     rank->start = rank->clock = xm_worker_now(rank->worker);
-    rank->deadline = rank->start + (int64_t)(patience * 1e9) +
-                     2 * rank->pipeline->predicted->makespan_ns;
+    rank->deadline =
+        rank->start + (int64_t)(patience * 1e9) + 2 * rank->pipeline->predicted->makespan_ns;
     status = go_through(rank, result);
     if (status < 0) {
         return status;

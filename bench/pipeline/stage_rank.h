@@ -9,8 +9,8 @@
  * collectives inside the stage included, as priced. All the while transfers go on.
  *
  * Where the device is elsewhere (compute.h, `wait`), it does what it is given one after the other,
- * as a GPU's queue does: a pass begins when the one before has ended and its input is there, and not
- * when this process, which shares its core with others, comes to notice.
+ * as a GPU's queue does: a pass begins when the one before has ended and its input is there, and
+ * not when this process, which shares its core with others, comes to notice.
  *
  * Threads: that of the worker.
  */

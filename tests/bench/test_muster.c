@@ -8,11 +8,12 @@ enum { RANKS = 5, SLOTS = 2, MEMBERS = 3, CHANNEL = 254 };
 
 /* Not the job's first ranks, and not in order. */
 static const int members[MEMBERS] = {4, 1, 2};
+static const int listener = 3;
 
 typedef struct {
     xm_sim_fabric_t *fabric;
     xm_transport_t *transport[RANKS];
-    rb_muster_t *muster[MEMBERS];
+    rb_muster_t *muster[MEMBERS + 1]; /* of the members, then of the listener */
 } fixture_t;
 
 static void open_fixture(fixture_t *fixture, int count)
@@ -26,10 +27,13 @@ static void open_fixture(fixture_t *fixture, int count)
     for (int r = 0; r < RANKS; ++r) {
         ck_assert_xm_ok(xm_transport_sim_create(fixture->fabric, r, &fixture->transport[r]));
     }
-    for (int i = 0; i < count; ++i) {
-        const rb_muster_params_t muster = {.transport = fixture->transport[members[i]],
+    for (int i = 0; i <= count; ++i) {
+        int rank = i < count ? members[i] : listener;
+        const rb_muster_params_t muster = {.transport = fixture->transport[rank],
                                            .ranks = members,
                                            .count = count,
+                                           .listeners = &listener,
+                                           .listener_count = 1,
                                            .slots = SLOTS,
                                            .channel = CHANNEL,
                                            .number = 3};
@@ -40,7 +44,7 @@ static void open_fixture(fixture_t *fixture, int count)
 
 static void close_fixture(fixture_t *fixture)
 {
-    for (int i = 0; i < MEMBERS; ++i) {
+    for (int i = 0; i <= MEMBERS; ++i) {
         rb_muster_destroy(fixture->muster[i]);
     }
     for (int r = 0; r < RANKS; ++r) {
@@ -58,7 +62,7 @@ static void settle(fixture_t *fixture, int count)
                 continue;
             }
         }
-        for (int i = 0; i < count; ++i) {
+        for (int i = 0; i <= count; ++i) {
             for (int s = 0; s < SLOTS; ++s) {
                 (void)rb_muster_state(fixture->muster[i], s);
             }
@@ -68,7 +72,7 @@ static void settle(fixture_t *fixture, int count)
 
 static void expect_state(fixture_t *fixture, int slot, xm_status_t expected)
 {
-    for (int i = 0; i < MEMBERS; ++i) {
+    for (int i = 0; i <= MEMBERS; ++i) {
         ck_assert_int_eq(rb_muster_state(fixture->muster[i], slot), expected);
     }
 }
@@ -80,7 +84,7 @@ START_TEST(all_wait_for_the_last)
 
     open_fixture(&fixture, MEMBERS);
     for (int last = 0; last < MEMBERS; ++last) {
-        for (int i = 0; i < MEMBERS; ++i) {
+        for (int i = 0; i <= MEMBERS; ++i) {
             ck_assert_xm_ok(rb_muster_expect(fixture.muster[i], 0, last));
             ck_assert_xm_ok(rb_muster_expect(fixture.muster[i], 1, 100 + last));
         }
@@ -101,7 +105,7 @@ START_TEST(all_wait_for_the_last)
         ck_assert_xm_ok(rb_muster_arrive(fixture.muster[last], 0));
         settle(&fixture, MEMBERS);
         expect_state(&fixture, 0, XM_OK);
-        for (int i = 0; i < MEMBERS; ++i) {
+        for (int i = 0; i <= MEMBERS; ++i) {
             ck_assert(rb_muster_is_idle(fixture.muster[i], 0));
             ck_assert(rb_muster_is_idle(fixture.muster[i], 1));
         }
@@ -115,10 +119,14 @@ START_TEST(one_rank_waits_for_nobody)
     fixture_t fixture;
 
     open_fixture(&fixture, 1);
-    ck_assert_xm_ok(rb_muster_expect(fixture.muster[0], 0, 0));
-    ck_assert_int_eq(rb_muster_state(fixture.muster[0], 0), XM_IN_PROGRESS);
+    for (int i = 0; i < 2; ++i) {
+        ck_assert_xm_ok(rb_muster_expect(fixture.muster[i], 0, 0));
+        ck_assert_int_eq(rb_muster_state(fixture.muster[i], 0), XM_IN_PROGRESS);
+    }
     ck_assert_xm_ok(rb_muster_arrive(fixture.muster[0], 0));
     ck_assert_int_eq(rb_muster_state(fixture.muster[0], 0), XM_OK);
+    settle(&fixture, 1);
+    ck_assert_int_eq(rb_muster_state(fixture.muster[1], 0), XM_OK);
     ck_assert(rb_muster_is_idle(fixture.muster[0], 0));
     close_fixture(&fixture);
 }

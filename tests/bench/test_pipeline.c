@@ -138,9 +138,8 @@ START_TEST(micro_batches_and_profile_are_taken)
     fixture.params.profile = fixture.profile; /* that the plan was made on */
     ck_assert_xm_ok(rb_pipeline_create(&fixture.params, &priced));
     ck_assert_int_eq(priced->predicted->step_ns, as_planned->predicted->step_ns);
-    ck_assert_uint_eq(rb_pipeline_net_bytes(priced),
-                      7 * (xm_plan_net_bytes(priced->ways[0].plan) +
-                           xm_plan_net_bytes(priced->ways[1].plan)));
+    ck_assert_uint_eq(rb_pipeline_net_bytes(priced), 7 * (xm_plan_net_bytes(priced->ways[0].plan) +
+                                                          xm_plan_net_bytes(priced->ways[1].plan)));
     rb_pipeline_destroy(priced);
     rb_pipeline_destroy(as_planned);
     close_fixture(&fixture);

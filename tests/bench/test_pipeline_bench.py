@@ -100,7 +100,7 @@ def every_schedule():
         # No rank may be faster than its passes; those of 2BW's steps overlap.
         if one["schedule"] != "pipedream-2bw":
             expect(one["step_s"]["min"] >= 0.999 * one["predicted_free_s"], one)
-        expect(one["predicted_free_s"] < one["predicted_s"], one)
+            expect(one["predicted_free_s"] < one["predicted_s"], one)
 
 
 def three_stages_within_a_host():
@@ -158,7 +158,7 @@ def bad_input_is_refused():
     refuse("--trace and --plot show one plan", two, path("gpipe.json"), "--trace", path("x"))
     refuse("does not keep one stage to a device", two, "--schedule", "interleaved")
     refuse("--compute", two, "--compute", "gpu")
-    refuse("profile", two, "--profile", path("nowhere.json"))
+    refuse("nowhere.json", two, "--profile", path("nowhere.json"))
     refuse("the job has 1 ranks", two, RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="29711")
 
 
