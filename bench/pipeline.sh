@@ -2,7 +2,7 @@
 # Predicted against measured step times of parallel plans on an emulated cluster: two models, different stages, schedules
 # and micro-batches. A table, and a verdict for each demand; ends with 1 where one is missed.
 #
-# Usage: bench/pipeline.sh BUILD [--quick] [--output DIRECTORY]
+# Usage: bench/pipeline.sh BUILD [--quick] [--runs N] [--output DIRECTORY] [--report]
 # Needs root or user namespaces, and an otherwise idle machine.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

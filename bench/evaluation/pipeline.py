@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Step times of parallel plans on an emulated cluster: as predicted, and as measured by pipeline-bench.
 
-    pipeline.py BUILD_DIRECTORY [--quick] [--output DIRECTORY]
+    pipeline.py BUILD_DIRECTORY [--quick] [--runs N] [--output DIRECTORY] [--report]
 
 The cluster has 4 hosts of 4 ranks and a NIC of 1 Gbit/s each; its network is probed, its devices are assumed.
 """
@@ -26,7 +26,7 @@ CHOICES = [(2, 4, "1f1b"), (2, 8, "gpipe"), (2, 8, "1f1b"), (2, 16, "eager-1f1b"
            (3, 4, "gpipe"), (3, 8, "1f1b"), (3, 8, "eager-1f1b"), (3, 16, "zb-h1"),
            (4, 4, "1f1b"), (4, 8, "gpipe"), (4, 8, "zb-h1"), (4, 16, "1f1b"), (4, 16, "eager-1f1b")]
 # Samples of a step, and the speed of a device, such that steps take about a second and transfers matter.
-MODELS = {"gpt-125m": {"batch": 32, "flop_per_s": 4e12}, "wresnet-250m": {"batch": 32, "flop_per_s": 4e12}}
+MODELS = {"gpt-125m": {"batch": 32, "flop_per_s": 2e12}, "wresnet-250m": {"batch": 32, "flop_per_s": 2.5e12}}
 DEVICE = {"memory_bytes": 16e9, "memory_bytes_per_s": 4e11}
 GOALS = {"error": 0.10, "spearman": 0.90, "pick": 1.03}
 
@@ -36,6 +36,7 @@ class Evaluation:
         self.build = os.path.abspath(arguments.build)
         self.output = os.path.abspath(arguments.output)
         self.choices = CHOICES[::3] if arguments.quick else CHOICES
+        self.runs = arguments.runs
         os.makedirs(self.output, exist_ok=True)
 
     def path(self, *names):
@@ -92,7 +93,8 @@ class Evaluation:
                 say(model)
                 files = self.plans(model)
                 cluster.job([cluster.program("bench/pipeline-bench"), *files, "--profile",
-                             self.path(model, "cluster.json"), "-J", self.path(model, "measured.json")])
+                             self.path(model, "cluster.json"), "-i", str(self.runs), "-J",
+                             self.path(model, "measured.json")])
         machine.record(self.output, "pipeline")
 
 
@@ -152,6 +154,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", help="build directory")
     parser.add_argument("--quick", action="store_true", help="a third of the plans")
+    parser.add_argument("--runs", type=int, default=5, help="timed runs of each plan (default 5)")
     parser.add_argument("--output", default="out/pipeline", help="for plans and documents (default: out/pipeline)")
     parser.add_argument("--report", action="store_true", help="only read the documents of the last time")
     arguments = parser.parse_args()
