@@ -14,7 +14,7 @@ MICRO_BATCHES = 4
 
 
 def plan(name):
-    """Two stages of two hosts; a message of 512 KiB takes 22 ms, passes next to nothing."""
+    """Two stages on two hosts; a message of 512 KiB takes 22 ms, passes next to nothing."""
     rate = GBPS * 1e9 / 8 * PAYLOAD
     profile = {
         "version": 1, "name": "shaped", "provenance": "assumed, for tests", "hosts": 2, "devices_per_host": 2,
@@ -38,7 +38,7 @@ def transfers_take_their_time():
     expect(one["wrong"] == 0 and one["submeshes"] == ["1x2", "1x2"], one)
     # The transfers that follow each other cannot be shorter than the NIC lets them, but for a burst that is free.
     expect(one["predicted_free_s"] < 0.5 * one["predicted_s"], one)
-    expect(one["step_s"]["min"] > 0.75 * one["predicted_s"], one)
+    expect(one["step_s"]["min"] > 0.6 * one["predicted_s"], one)
 
 
 def a_missing_right_is_said():
