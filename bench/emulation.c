@@ -1,5 +1,6 @@
 #include "bench/emulation.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -77,7 +78,7 @@ xm_status_t rb_emulation_launch(const rb_options_t *options, const xm_launch_par
     if (status < 0) {
         return status;
     }
-    rb_cluster_shape_warn(&shape, "reshard-bench");
+    rb_cluster_shape_warn(&shape, program_invocation_short_name);
     cluster_params.shape = &shape;
     status = rb_emulated_cluster_create(&cluster_params, &cluster);
     if (status < 0) {

@@ -1,7 +1,7 @@
 /**
  * @file emulation.h
- * Runs the ranks of reshard-bench in an emulated cluster, which --hosts with --nic-gbps (or
- * --uneven) describes.
+ * Runs the ranks of reshard-bench or pipeline-bench in an emulated cluster, which --hosts with
+ * --nic-gbps (or --uneven) describes.
  */
 #ifndef RB_EMULATION_H
 #define RB_EMULATION_H
