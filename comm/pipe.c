@@ -11,13 +11,15 @@
 
 #include "comm/config.h"
 #include "comm/little_endian.h"
+#include "comm/pipe_keeper.h"
 #include "comm/pipe_private.h"
 #include "comm/transport_ucx.h"
 
-/* How often the socket is looked at; how long the receiver waits for messages of a sender that has
- * closed; how long a sender that closes waits for the receiver to take what was sent. */
-static const int64_t look_ns = 10 * 1000000, patience_ns = 1000 * 1000000LL,
-                     linger_ns = 2000 * 1000000LL;
+/* How often the socket is looked at; how long an end waits for what is on its way when the other one
+ * has closed: messages of a sender, or a receiver's answers to them; how long a sender that closes
+ * waits for the receiver to take what was sent. */
+static const int64_t look_ns = 10 * 1000000, messages_ns = 1000 * 1000000LL,
+                     answers_ns = 100 * 1000000LL, linger_ns = 2000 * 1000000LL;
 
 static uint64_t tag_of(uint64_t kind, uint64_t number)
 {
@@ -283,7 +285,10 @@ xm_status_t xm_pipe_start(xm_pipe_t *pipe)
     pipe->ack_op.arg = pipe;
     pipe->ack_op.done = on_ack;
     status = pipe->sender ? wait_for_ack(pipe) : start_receiver(pipe);
-    return status < 0 ? status : XM_OK;
+    if (status < 0) {
+        return status;
+    }
+    return pipe->sender ? xm_pipe_keeper_add(pipe) : XM_OK;
 }
 
 /* The oldest slot that is free for a message with this tag. */
@@ -447,6 +452,13 @@ static void died(xm_pipe_t *pipe, const char *why)
                                        xm_pipe_peer(pipe, peer, sizeof(peer)), why));
 }
 
+/* Something is on its way from an end that has closed, unless it owes nothing. */
+static void be_patient(xm_pipe_t *pipe, int64_t now)
+{
+    pipe->patience_end =
+        now + (pipe->unfinished == 0 ? 0 : pipe->sender ? answers_ns : messages_ns);
+}
+
 static void hear(xm_pipe_t *pipe, uint8_t word, int64_t now)
 {
     char peer[XM_PIPE_NAME_SIZE + 32];
@@ -456,11 +468,9 @@ static void hear(xm_pipe_t *pipe, uint8_t word, int64_t now)
         xm_pipe_condemn(pipe, xm_error_set(XM_ERR_CORRUPT,
                                            "%s refuses a message that is longer than its receive",
                                            peer));
-    } else if (word == XM_PIPE_STOP && !pipe->sender) {
-        pipe->stopping = true;
-        pipe->patience_end = now + patience_ns;
     } else {
-        xm_pipe_condemn(pipe, xm_error_set(XM_ERR_CANCELED, "%s has closed the pipe", peer));
+        pipe->stopping = true;
+        be_patient(pipe, now);
     }
 }
 
@@ -477,9 +487,10 @@ static void look(xm_pipe_t *pipe)
     pipe->next_look = now + look_ns;
     if (pipe->stopping) {
         if (now > pipe->patience_end) {
-            xm_pipe_condemn(pipe, xm_error_set(XM_ERR_CANCELED,
-                                               "the sender of the pipe has closed it with messages "
-                                               "in flight"));
+            char peer[XM_PIPE_NAME_SIZE + 32];
+
+            xm_pipe_condemn(pipe, xm_error_set(XM_ERR_CANCELED, "%s has closed the pipe",
+                                               xm_pipe_peer(pipe, peer, sizeof(peer))));
         }
         return;
     }
@@ -493,10 +504,10 @@ static void look(xm_pipe_t *pipe)
     }
 }
 
-/* Moves whatever can be moved. */
-static void progress(xm_pipe_t *pipe)
+void xm_pipe_progress(xm_pipe_t *pipe)
 {
     uint64_t landed = pipe->landed;
+    int unfinished = pipe->unfinished;
     xm_status_t status = XM_OK;
 
     (void)xm_transport_progress(pipe->transport);
@@ -515,8 +526,8 @@ static void progress(xm_pipe_t *pipe)
     if (status < 0) {
         xm_pipe_condemn(pipe, status);
     }
-    if (pipe->stopping && pipe->landed > landed) {
-        pipe->patience_end = xm_transport_now(pipe->transport) + patience_ns;
+    if (pipe->stopping && (pipe->landed != landed || pipe->unfinished != unfinished)) {
+        be_patient(pipe, xm_transport_now(pipe->transport));
     }
     look(pipe);
     settle(pipe);
@@ -534,7 +545,7 @@ static xm_status_t enter(xm_pipe_t *pipe, bool sender)
     }
     if (pipe->verdict == XM_OK &&
         (pipe->free_requests == NULL || (sender && pipe->sent - pipe->acked >= XM_PIPE_WINDOW))) {
-        progress(pipe);
+        xm_pipe_progress(pipe);
     }
     if (pipe->verdict != XM_OK) {
         return verdict_of(pipe);
@@ -565,6 +576,9 @@ xm_status_t xm_pipe_send(xm_pipe_t *pipe, const void *buffer, size_t length, int
         }
     }
     (void)pthread_mutex_unlock(&pipe->lock);
+    if (*request != NULL) {
+        xm_pipe_keeper_wake();
+    }
     return status;
 }
 
@@ -600,7 +614,7 @@ xm_status_t xm_pipe_receive(xm_pipe_t *pipe, int count, void *const *buffers, co
         *pipe->last_posted = taken;
         pipe->last_posted = &taken->next;
         *request = taken;
-        progress(pipe);
+        xm_pipe_progress(pipe);
     }
     (void)pthread_mutex_unlock(&pipe->lock);
     return status;
@@ -613,7 +627,7 @@ xm_status_t xm_pipe_test(xm_pipe_request_t *request, size_t *lengths)
 
     (void)pthread_mutex_lock(&pipe->lock);
     if (request->open > 0 && pipe->verdict == XM_OK) {
-        progress(pipe);
+        xm_pipe_progress(pipe);
     }
     if (request->open == 0 && !request->failed) {
         for (int i = 0; i < request->count && lengths != NULL; ++i) {
@@ -733,40 +747,48 @@ static void linger(xm_pipe_t *pipe)
 
     while (pipe->verdict == XM_OK && pipe->unfinished == 0 && pipe->acked < pipe->sent &&
            xm_transport_now(pipe->transport) < end) {
-        progress(pipe);
+        xm_pipe_progress(pipe);
         (void)poll(NULL, 0, pipe->acked < pipe->sent);
     }
 }
 
-/* Says goodbye, and lets go of what is in flight. */
-static void leave(xm_pipe_t *pipe)
+/* Lets go of what is in flight. Returns what is to be said last; ' ': it has been. */
+static char leave(xm_pipe_t *pipe)
 {
-    bool owes;
-
     if (pipe->sender) {
         linger(pipe);
     } else if (pipe->verdict == XM_OK) {
         (void)acknowledge(pipe, true);
     }
-    owes = pipe->unfinished > 0 || (pipe->sender && pipe->acked < pipe->sent);
-    if (pipe->verdict == XM_OK) {
-        say_word(pipe, owes ? XM_PIPE_STOP : XM_PIPE_BYE);
+    if (pipe->verdict != XM_OK) {
+        return ' ';
     }
+    if (pipe->unfinished == 0 && (!pipe->sender || pipe->acked == pipe->sent)) {
+        return XM_PIPE_BYE; /* when the transport has sent off its last answers */
+    }
+    say_word(pipe, XM_PIPE_STOP);
     if (pipe->unfinished > 0) {
         xm_pipe_condemn(pipe, xm_error_set(XM_ERR_CANCELED, "this end has closed the pipe"));
         settle(pipe);
     }
+    return ' ';
 }
 
 void xm_pipe_destroy(xm_pipe_t *pipe)
 {
+    char word = ' ';
+
     if (pipe == NULL) {
         return;
     }
+    xm_pipe_keeper_remove(pipe);
     if (pipe->stage == XM_PIPE_STAGE_OPEN) {
-        leave(pipe);
+        word = leave(pipe);
     }
     xm_transport_destroy(pipe->transport);
+    if (word != ' ') {
+        say_word(pipe, (xm_pipe_word_t)word);
+    }
     xm_counters_destroy(pipe->counters);
     if (pipe->fd >= 0) {
         (void)close(pipe->fd);

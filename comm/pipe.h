@@ -33,6 +33,10 @@
  * Strangers. Who connects must prove that it has the handle, and the listener proves that it made
  * it; whoever cannot is turned away and logged, and the listener goes on.
  *
+ * A send that has ended may still have bytes in buffers of this process. A thread of the library's
+ * own sends them off when nobody uses the pipe any more (pipe_keeper.h); it exists while there are
+ * open sending ends.
+ *
  * Threads: a pipe may be used by several threads at once; each call takes its lock. A listener is
  * used by one thread at a time. Requests belong to the pipe.
  */

@@ -116,6 +116,8 @@ struct xm_pipe {
     xm_op_t ack_op;
     uint8_t ack[XM_PIPE_ACK_SIZE];
     xm_pipe_receiver_t *receiver;
+    bool kept; /**< in the care of the keeper (pipe_keeper.h), whose list is next */
+    xm_pipe_t *kept_next;
 };
 
 static inline int xm_pipe_other_rank(const xm_pipe_t *pipe)
@@ -135,6 +137,9 @@ xm_status_t xm_pipe_create(bool sender, const char *nics, double timeout, xm_pip
 
 /** Called when the transport is there: posts the receives that the pipe itself needs. */
 xm_status_t xm_pipe_start(xm_pipe_t *pipe);
+
+/** Moves whatever can be moved; the caller has the lock of an open pipe. */
+void xm_pipe_progress(xm_pipe_t *pipe);
 
 /** Notes that the pipe has failed; the sentence is the thread's last. The first one stays. */
 void xm_pipe_condemn(xm_pipe_t *pipe, xm_status_t status);
