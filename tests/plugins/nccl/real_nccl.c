@@ -12,8 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char known_build[] = "9fcf74d93a8c3605bf7718f594d0a24366e38536";
-
 /* A file in memory. */
 typedef struct {
     const uint8_t *bytes;
@@ -52,27 +50,6 @@ static const Elf64_Shdr *sections(const image_t *image, int *count)
     return (const Elf64_Shdr *)(image->bytes + header->e_shoff);
 }
 
-/* The build id in hexadecimal digits. */
-static void read_build_id(const image_t *image, char text[64])
-{
-    int count;
-    const Elf64_Shdr *section = sections(image, &count);
-
-    text[0] = '\0';
-    for (int i = 0; i < count; ++i) {
-        const Elf64_Nhdr *note = (const Elf64_Nhdr *)(image->bytes + section[i].sh_offset);
-
-        if (section[i].sh_type == SHT_NOTE && note->n_type == NT_GNU_BUILD_ID &&
-            note->n_descsz <= 31) {
-            const uint8_t *id = (const uint8_t *)(note + 1) + note->n_namesz;
-
-            for (unsigned k = 0; k < note->n_descsz; ++k) {
-                (void)snprintf(text + (size_t)2 * k, 3, "%02x", id[k]);
-            }
-        }
-    }
-}
-
 /* The address of a function whose mangled name holds `name`, relative to where the file is loaded. */
 static uintptr_t find_function(const image_t *image, const char *name)
 {
@@ -101,17 +78,24 @@ static uintptr_t find_function(const image_t *image, const char *name)
 
 bool real_nccl_is_known(const char *path)
 {
-    char build[64];
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    int (*get_version)(int *) = NULL;
+    int version = 0;
     image_t image;
+    bool found;
 
-    if (!map_file(path, &image)) {
-        (void)fprintf(stderr, "%s cannot be read\n", path);
+    if (library != NULL) {
+        *(void **)&get_version = dlsym(library, "ncclGetVersion");
+    }
+    if (get_version == NULL || get_version(&version) != 0 || !map_file(path, &image)) {
+        (void)fprintf(stderr, "%s is no NCCL that can be opened\n", path);
         return false;
     }
-    read_build_id(&image, build);
+    found = find_function(&image, "getNcclNet_v11") != 0;
     unmap(&image);
-    if (strcmp(build, known_build) != 0) {
-        (void)fprintf(stderr, "%s is build %s, not %s\n", path, build, known_build);
+    if (!found || version / 100 != REAL_NCCL_VERSION) {
+        (void)fprintf(stderr, "%s is version %d%s, not 2.28 with its symbols\n", path, version,
+                      found ? "" : " without symbols");
         return false;
     }
     return true;

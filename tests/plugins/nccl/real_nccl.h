@@ -1,8 +1,8 @@
 /**
  * @file real_nccl.h
  * NCCL's own functions that open a plugin. They are not exported, so they are looked up in the symbol
- * table of a libnccl.so.2 that was not stripped, of the one build whose structures are known: 2.28.9
- * for CUDA 12. None of them needs a GPU.
+ * table of a libnccl.so.2 that was not stripped, of the version whose tables are known: 2.28. None of
+ * them needs a GPU.
  */
 #ifndef REAL_NCCL_H
 #define REAL_NCCL_H
@@ -10,9 +10,9 @@
 #include <stdbool.h>
 
 /* The version of the tables that this NCCL works with, and gives for plugins of any version. */
-enum { REAL_NCCL_TABLE = 11 };
+enum { REAL_NCCL_TABLE = 11, REAL_NCCL_VERSION = 228 };
 
-/* True when the library is that build; otherwise says why not, on standard error. */
+/* True when the library is such a one; otherwise says why not, on standard error. */
 bool real_nccl_is_known(const char *path);
 
 /* What getNcclNet_vN() gives for an opened plugin; NULL: nothing. */
