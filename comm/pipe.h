@@ -73,8 +73,8 @@ typedef struct xm_pipe_params {
         .struct_size = sizeof(xm_pipe_params_t)                                                    \
     }
 
-/** Listens at XM_BIND if that is set, else at all addresses of this machine. Any number of pipes may
- * be accepted. */
+/** Listens at XM_BIND if that is set, else at all addresses of this machine. Any number of pipes
+ * may be accepted. */
 XM_API xm_status_t xm_pipe_listen(const xm_pipe_params_t *params,
                                   uint8_t handle[XM_PIPE_HANDLE_SIZE],
                                   xm_pipe_listener_t **listener);
@@ -97,8 +97,8 @@ XM_API xm_status_t xm_pipe_register(xm_pipe_t *pipe, void *address, size_t lengt
                                     xm_memory_t **memory);
 XM_API void xm_pipe_deregister(xm_pipe_t *pipe, xm_memory_t *memory);
 
-/** Starts to send. XM_OK: @p request is to be tested until it has ended. XM_IN_PROGRESS: there is no
- * room now, try again. */
+/** Starts to send. XM_OK: @p request is to be tested until it has ended. XM_IN_PROGRESS: there is
+ * no room now, try again. */
 XM_API xm_status_t xm_pipe_send(xm_pipe_t *pipe, const void *buffer, size_t length, int tag,
                                 xm_memory_t *memory, xm_pipe_request_t **request);
 
@@ -110,7 +110,8 @@ XM_API xm_status_t xm_pipe_receive(xm_pipe_t *pipe, int count, void *const *buff
 
 /**
  * Makes progress. XM_OK: the request has ended well, its messages had @p lengths (may be NULL, else
- * one for each slot), and is gone. XM_IN_PROGRESS: not yet. A failure: it has ended so, and is gone.
+ * one for each slot), and is gone. XM_IN_PROGRESS: not yet. A failure: it has ended so, and is
+ * gone.
  */
 XM_API xm_status_t xm_pipe_test(xm_pipe_request_t *request, size_t *lengths);
 
@@ -124,8 +125,8 @@ XM_API int xm_pipe_request_count(const xm_pipe_request_t *request);
 /** The pipe of a request. */
 XM_API xm_pipe_t *xm_pipe_request_pipe(const xm_pipe_request_t *request);
 
-/** Number of messages that were sent or received before this one: of a send, or of the first slot of
- * a receive. */
+/** Number of messages that were sent or received before this one: of a send, or of the first slot
+ * of a receive. */
 XM_API uint64_t xm_pipe_request_number(const xm_pipe_request_t *request);
 
 /** How many of @p length bytes of message @p number go over each NIC, as long as all of them work.

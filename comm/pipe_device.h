@@ -18,9 +18,9 @@
 enum { XM_PIPE_DEVICES_MAX = 32, XM_PIPE_DEVICE_NAME_SIZE = 64, XM_PIPE_DEVICE_PATH_SIZE = 512 };
 
 typedef struct xm_pipe_device {
-    char name[XM_PIPE_DEVICE_NAME_SIZE]; /**< as UCX names it: "mlx5_0:1", "eth0"; "auto" */
-    char nics[XM_PIPE_DEVICE_NAME_SIZE + 24];     /**< for ::xm_pipe_params_t; "" for "auto" */
-    char pci_path[XM_PIPE_DEVICE_PATH_SIZE];      /**< canonical, in /sys; "" when it has none */
+    char name[XM_PIPE_DEVICE_NAME_SIZE];      /**< as UCX names it: "mlx5_0:1", "eth0"; "auto" */
+    char nics[XM_PIPE_DEVICE_NAME_SIZE + 24]; /**< for ::xm_pipe_params_t; "" for "auto" */
+    char pci_path[XM_PIPE_DEVICE_PATH_SIZE];  /**< canonical, in /sys; "" when it has none */
     uint64_t guid; /**< equal for the ports of one RDMA device, else unlike all others */
     int port;      /**< from 1 */
     double rate;   /**< bit/s; 0: nobody knows */

@@ -4,9 +4,9 @@
  *
  * A send may have ended while its bytes are still in buffers of this process: of UCX, when the
  * kernel takes no more, or of a transport that keeps short messages until they are answered. They
- * leave when the pipe is used again; but a runtime that is done does not use it again. So one thread
- * looks, every few milliseconds, after the senders whose messages have not all been acknowledged, as
- * long as there are such; otherwise it sleeps. Without senders there is no thread.
+ * leave when the pipe is used again; but a runtime that is done does not use it again. So one
+ * thread looks, every few milliseconds, after the senders whose messages have not all been
+ * acknowledged, as long as there are such; otherwise it sleeps. Without senders there is no thread.
  */
 #ifndef XM_COMM_PIPE_KEEPER_H
 #define XM_COMM_PIPE_KEEPER_H

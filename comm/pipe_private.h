@@ -1,6 +1,7 @@
 /**
  * @file pipe_private.h
- * A pipe's state, shared by its messages (pipe.c) and the making of it (pipe_connect.c). Internal.
+ * A pipe's state, shared by its functions (pipe.c), its messages (pipe_message.c) and the making of
+ * it (pipe_connect.c). Internal.
  *
  * The sender is rank 0 of the transport, the receiver rank 1. What callbacks of the transport find
  * wrong is only noted (xm_pipe_condemn()); the transport is fenced outside of them.
@@ -14,9 +15,9 @@
 #include "comm/pipe_wire.h"
 
 enum {
-    XM_PIPE_WINDOW = 256,    /**< messages that the receiver has not acknowledged */
-    XM_PIPE_ACK_EVERY = 64,  /**< messages, while receives are posted */
-    XM_PIPE_HEADERS = 64,    /**< receives for headers that are posted */
+    XM_PIPE_WINDOW = 256,   /**< messages that the receiver has not acknowledged */
+    XM_PIPE_ACK_EVERY = 64, /**< messages, while receives are posted */
+    XM_PIPE_HEADERS = 64,   /**< receives for headers that are posted */
     XM_PIPE_SENTENCE = 512
 };
 
@@ -46,12 +47,12 @@ struct xm_pipe_request {
     xm_pipe_t *pipe;
     void *user;
     uint64_t number;
-    int count;                                /**< slots */
-    int open;                                 /**< operations or slots that are unfinished */
-    int untaken;                              /**< slots */
-    bool failed;                              /**< something of it has */
-    xm_pipe_slot_t slots[XM_PIPE_GROUP_MAX];  /**< a send has its data in the first one */
-    xm_op_t header_op;                        /**< of a send */
+    int count;                               /**< slots */
+    int open;                                /**< operations or slots that are unfinished */
+    int untaken;                             /**< slots */
+    bool failed;                             /**< something of it has */
+    xm_pipe_slot_t slots[XM_PIPE_GROUP_MAX]; /**< a send has its data in the first one */
+    xm_op_t header_op;                       /**< of a send */
     uint8_t header[XM_PIPE_HEADER_SIZE];
 };
 
@@ -109,9 +110,9 @@ struct xm_pipe {
     xm_pipe_request_t *posted, **last_posted; /**< receives with slots that are not taken */
     int unfinished;                           /**< requests with something open */
     uint64_t sent;                            /**< messages */
-    uint64_t landed;  /**< messages that have arrived as a whole, as far as this end knows */
-    uint64_t acked;   /**< of these, said by the receiver */
-    uint64_t acks;    /**< acknowledgements sent, or waited for */
+    uint64_t landed; /**< messages that have arrived as a whole, as far as this end knows */
+    uint64_t acked;  /**< of these, said by the receiver */
+    uint64_t acks;   /**< acknowledgements sent, or waited for */
     bool ack_flies;
     xm_op_t ack_op;
     uint8_t ack[XM_PIPE_ACK_SIZE];
@@ -125,6 +126,12 @@ static inline int xm_pipe_other_rank(const xm_pipe_t *pipe)
     return pipe->sender ? 1 : 0;
 }
 
+/* The tag of a message on the transport. */
+static inline uint64_t xm_pipe_tag(uint64_t kind, uint64_t number)
+{
+    return kind | (number & UINT32_MAX);
+}
+
 /* pipe_connect.c */
 
 /** Goes on with the handshake; the caller has the lock. */
@@ -135,13 +142,29 @@ xm_status_t xm_pipe_shake_hands(xm_pipe_t *pipe);
 /** Makes the pipe of one end, before its handshake. */
 xm_status_t xm_pipe_create(bool sender, const char *nics, double timeout, xm_pipe_t **pipe);
 
-/** Called when the transport is there: posts the receives that the pipe itself needs. */
-xm_status_t xm_pipe_start(xm_pipe_t *pipe);
-
 /** Moves whatever can be moved; the caller has the lock of an open pipe. */
 void xm_pipe_progress(xm_pipe_t *pipe);
 
 /** Notes that the pipe has failed; the sentence is the thread's last. The first one stays. */
 void xm_pipe_condemn(xm_pipe_t *pipe, xm_status_t status);
+
+/* pipe_message.c */
+
+/** Called when the transport is there: posts the receives that the pipe itself needs. */
+xm_status_t xm_pipe_start(xm_pipe_t *pipe);
+
+/** Hands a message and its header to the transport. */
+xm_status_t xm_pipe_start_send(xm_pipe_request_t *request, const void *buffer, size_t length,
+                               int tag, xm_memory_t *memory);
+
+/** Gives messages that are there to the receives that are. XM_ERR_CORRUPT: one does not fit. */
+xm_status_t xm_pipe_take_messages(xm_pipe_t *pipe);
+
+/** Says what has arrived: after so many messages, when nothing is expected, and when it is @p due.
+ */
+xm_status_t xm_pipe_acknowledge(xm_pipe_t *pipe, bool due);
+
+/** Takes a receive off the list of those that wait for messages. */
+void xm_pipe_remove_posted(xm_pipe_t *pipe, const xm_pipe_request_t *request);
 
 #endif

@@ -8,7 +8,7 @@
 /* Magic number and version begin what could be mistaken for something else. */
 enum { MAGIC_SIZE = 4, VERSION_SIZE = 2, START_SIZE = 8 };
 static const char handle_magic[MAGIC_SIZE + 1] = "XMPH", challenge_magic[MAGIC_SIZE + 1] = "XMPC",
-                                     hello_magic[MAGIC_SIZE + 1] = "XMPI";
+                                            hello_magic[MAGIC_SIZE + 1] = "XMPI";
 
 /* A handle: start (its last byte is the number of addresses), nonce, port of each address (u16),
  * and the addresses, each a byte for the family and 16 for the address. */
@@ -145,8 +145,7 @@ void xm_pipe_pack_hello(const xm_pipe_hello_t *hello, const xm_job_secret_t *sec
     xm_put_le(at + 8, hello->machine, 8);
     xm_put_le(at + 16, hello->pid, 4);
     memcpy(at + 20, hello->name, XM_PIPE_NAME_SIZE);
-    xm_job_secret_prove(secret, role, hello->nonce, other, bytes, PROVED_SIZE,
-                        bytes + PROVED_SIZE);
+    xm_job_secret_prove(secret, role, hello->nonce, other, bytes, PROVED_SIZE, bytes + PROVED_SIZE);
 }
 
 xm_status_t xm_pipe_read_hello(const uint8_t bytes[XM_PIPE_HELLO_SIZE],

@@ -10,8 +10,8 @@
  *  - at most one byte more: an ::xm_pipe_word_t. An end without one is a death.
  *
  * Over the transport, each message is announced by a header of fixed size, which carries short ones
- * whole. The receiver says from time to time how many it has (an acknowledgement). Tags: the kind in
- * bits 40 and 41, below it the number of the message, or of the acknowledgement.
+ * whole. The receiver says from time to time how many it has (an acknowledgement). Tags: the kind
+ * in bits 40 and 41, below it the number of the message, or of the acknowledgement.
  *
  * Integers are little-endian.
  */
@@ -31,8 +31,7 @@ enum {
     XM_PIPE_NAME_SIZE = 64,
     XM_PIPE_ADDRESSES_MAX = 5,
     XM_PIPE_CHALLENGE_SIZE = 8 + XM_JOB_NONCE_SIZE,
-    XM_PIPE_HELLO_SIZE =
-        8 + XM_JOB_NONCE_SIZE + 16 + 4 + XM_PIPE_NAME_SIZE + XM_JOB_PROOF_SIZE,
+    XM_PIPE_HELLO_SIZE = 8 + XM_JOB_NONCE_SIZE + 16 + 4 + XM_PIPE_NAME_SIZE + XM_JOB_PROOF_SIZE,
     XM_PIPE_BLOB_MAX = 1 << 20,
     XM_PIPE_HEADER_SIZE = 256,
     XM_PIPE_INLINE_MAX = XM_PIPE_HEADER_SIZE - 16, /**< bytes that fit into a header */

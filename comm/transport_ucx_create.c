@@ -221,8 +221,7 @@ static xm_status_t open_mails(xm_ucx_transport_t *self)
     return status == XM_OK ? watch_fd(self, self->watch.fd) : status;
 }
 
-xm_status_t xm_transport_ucx_join(xm_transport_t *transport, void *addresses,
-                                  const size_t *offsets)
+xm_status_t xm_transport_ucx_join(xm_transport_t *transport, void *addresses, const size_t *offsets)
 {
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
     xm_status_t status = XM_OK;
@@ -330,9 +329,9 @@ xm_status_t xm_transport_ucx_create(xm_bootstrap_t *bootstrap,
 {
     void *blob = NULL, *addresses = NULL;
     size_t length = 0, *offsets = NULL;
-    xm_status_t status = xm_transport_ucx_open(
-        xm_bootstrap_rank(bootstrap), xm_bootstrap_size(bootstrap), params, transport, &blob,
-        &length);
+    xm_status_t status =
+        xm_transport_ucx_open(xm_bootstrap_rank(bootstrap), xm_bootstrap_size(bootstrap), params,
+                              transport, &blob, &length);
 
     if (status < 0) {
         return status;

@@ -186,8 +186,7 @@ nccl_result_t net_init(nccl_log_t log, nccl_profiler_t profiler)
     if (!net.ready) {
         status = xm_config_check();
         if (status == XM_ERR_NOT_FOUND) { /* a setting of another version, perhaps */
-            plugin_info(NCCL_SUBJECT_INIT | NCCL_SUBJECT_NET, "NET/crossmesh: %s",
-                        xm_last_error());
+            plugin_info(NCCL_SUBJECT_INIT | NCCL_SUBJECT_NET, "NET/crossmesh: %s", xm_last_error());
             status = XM_OK;
         }
         if (status == XM_OK) {

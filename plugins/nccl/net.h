@@ -1,10 +1,10 @@
 /**
  * @file net.h
- * NCCL's network plugin on crossmesh's pipes (comm/pipe.h): the one implementation behind the tables
- * of all versions (net_versions.c). Internal.
+ * NCCL's network plugin on crossmesh's pipes (comm/pipe.h): the one implementation behind the
+ * tables of all versions (net_versions.c). Internal.
  *
- * A device of NCCL is one NIC or several: those that NCCL has merged (from v9 on), or all of the host
- * (XM_NCCL_DEVICES=merged). A connection over a device of several NICs uses them together.
+ * A device of NCCL is one NIC or several: those that NCCL has merged (from v9 on), or all of the
+ * host (XM_NCCL_DEVICES=merged). A connection over a device of several NICs uses them together.
  *
  * NCCL calls from several threads: of each communicator one that makes progress and others that
  * connect and register memory. What is shared has a lock here, or is a pipe, which has its own.
@@ -28,10 +28,12 @@ typedef struct net_device {
     int port;
     float latency; /**< microseconds; 0: unknown */
     int count;
-    int members[NCCL_MEMBERS_MAX_V12]; /**< devices that it consists of; itself when it is one NIC */
+    int members[NCCL_MEMBERS_MAX_V12]; /**< devices that it consists of; itself when it is one NIC
+                                        */
 } net_device_t;
 
-/* What all devices have in common. NCCL may ask for sizes up to a TiB, but tells lengths in ints. */
+/* What all devices have in common. NCCL may ask for sizes up to a TiB, but tells lengths in ints.
+ */
 enum {
     NET_MAX_BYTES = 1 << 30,
     NET_MAX_COMMS = 4096,

@@ -12,8 +12,8 @@
 typedef struct net_comm {
     xm_pipe_t *pipe;
     const net_device_t *device;
-    bool announced;         /* what carries it has been told */
-    pthread_mutex_t lock;   /* of the events */
+    bool announced;       /* what carries it has been told */
+    pthread_mutex_t lock; /* of the events */
     net_events_list_t events;
 } net_comm_t;
 
@@ -23,9 +23,9 @@ typedef struct net_listener {
 } net_listener_t;
 
 /*
- * A connection that is being made. NCCL calls connect with the same handle until it is; the bytes of
- * the handle that pipes leave to us hold the ticket meanwhile. Callers that give a fresh copy each
- * time are recognised by where and what the handle is.
+ * A connection that is being made. NCCL calls connect with the same handle until it is; the bytes
+ * of the handle that pipes leave to us hold the ticket meanwhile. Callers that give a fresh copy
+ * each time are recognised by where and what the handle is.
  */
 typedef struct pending {
     struct pending *next;

@@ -1,9 +1,10 @@
 /**
  * @file net_events.h
- * Events for profilers: one for each NIC that carries a part of a message, from the moment that NCCL
- * hands the message over until it has ended. Internal.
+ * Events for profilers: one for each NIC that carries a part of a message, from the moment that
+ * NCCL hands the message over until it has ended. Internal.
  *
- * They have the form of NCCL's own InfiniBand transport, which profilers know: the device is the NIC
+ * They have the form of NCCL's own InfiniBand transport, which profilers know: the device is the
+ * NIC
  * (-1 where both ends are on one machine and none is used), the work request the number of the
  * message on its connection, the queue pair the NIC's place in the device, the opcode 2 for a send
  * and 128 for a receive (IBV_WR_SEND, IBV_WC_RECV). The lengths of a receive are at first those of

@@ -167,8 +167,9 @@ static nccl_result_t make_virtual_v12(int *device, nccl_virtual_v12_t *members)
         (properties)->max_collective_bytes = NET_MAX_BYTES;                                        \
     } while (0)
 
-/* Defines the function of one version; @p more fills in what v6 does not have. Offload is of type 0,
- * version 0: none. Zero are also regIsGlobal (registrations belong to a connection) and forceFlush. */
+/* Defines the function of one version; @p more fills in what v6 does not have. Offload is of type
+ * 0, version 0: none. Zero are also regIsGlobal (registrations belong to a connection) and
+ * forceFlush. */
 #define PROPERTIES(version, more)                                                                  \
     static nccl_result_t properties_##version(int device,                                          \
                                               nccl_properties_##version##_t *properties)           \

@@ -31,9 +31,8 @@ static bool work_of(const tuner_model_t *model, int collective, int algorithm, w
     }
     work->net_steps = rounds * (m - 1);
     work->local_steps = rounds * (n - m);
-    work->volume = collective == NCCL_BROADCAST || collective == NCCL_REDUCE
-                       ? 1
-                       : rounds * (n - 1) / n;
+    work->volume =
+        collective == NCCL_BROADCAST || collective == NCCL_REDUCE ? 1 : rounds * (n - 1) / n;
     return true;
 }
 

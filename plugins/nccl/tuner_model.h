@@ -11,10 +11,10 @@
  *   tree  all-reduce   2 ceil(log2 m) between hosts, 2(n/m - 1) inside; 2 S, at 92 %
  *
  * Latency and bandwidth come from the cluster profile: links of messages, and where NCCL itself was
- * measured on just this axis, its curve, which the cheapest combination is made to meet at both ends.
- * Protocols differ as they are built: LL sends a flag with every 4 bytes (half the bandwidth), LL128
- * one with every 120 (15/16), Simple none; what their handshakes cost more than LL's is what NCCL
- * says of itself (its table of latencies).
+ * measured on just this axis, its curve, which the cheapest combination is made to meet at both
+ * ends. Protocols differ as they are built: LL sends a flag with every 4 bytes (half the
+ * bandwidth), LL128 one with every 120 (15/16), Simple none; what their handshakes cost more than
+ * LL's is what NCCL says of itself (its table of latencies).
  */
 #ifndef NCCL_PLUGIN_TUNER_MODEL_H
 #define NCCL_PLUGIN_TUNER_MODEL_H
@@ -30,11 +30,12 @@ enum { TUNER_ALGORITHMS = 2 };
 
 typedef struct tuner_model {
     int ranks, hosts;
-    double net_latency, local_latency; /**< seconds */
-    double bandwidth;                  /**< bytes/s through a host's NICs */
+    double net_latency, local_latency;              /**< seconds */
+    double bandwidth;                               /**< bytes/s through a host's NICs */
     double extra[TUNER_ALGORITHMS][NCCL_PROTOCOLS]; /**< seconds a step more than LL */
-    double latency_scale[NCCL_COLLECTIVES]; /**< by which a measured curve corrects the latencies … */
-    double volume_scale[NCCL_COLLECTIVES];  /**< … and the bytes; 1: there is none */
+    double
+        latency_scale[NCCL_COLLECTIVES]; /**< by which a measured curve corrects the latencies … */
+    double volume_scale[NCCL_COLLECTIVES]; /**< … and the bytes; 1: there is none */
 } tuner_model_t;
 
 /** The model of a communicator of @p ranks on @p hosts hosts, at least 2. @p constants may be NULL:

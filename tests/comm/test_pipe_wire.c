@@ -57,12 +57,9 @@ START_TEST(no_handles)
         uint8_t byte;
         xm_status_t status;
         const char *sentence;
-    } rows[] = {{0, 'Y', XM_ERR_CORRUPT, "no handle"},
-                {4, 2, XM_ERR_MISMATCH, "version 2"},
-                {7, 0, XM_ERR_CORRUPT, "0 addresses"},
-                {7, 6, XM_ERR_CORRUPT, "6 addresses"},
-                {7, 3, XM_ERR_CORRUPT, "address 2"},
-                {26, 5, XM_ERR_CORRUPT, "address 0"}};
+    } rows[] = {{0, 'Y', XM_ERR_CORRUPT, "no handle"}, {4, 2, XM_ERR_MISMATCH, "version 2"},
+                {7, 0, XM_ERR_CORRUPT, "0 addresses"}, {7, 6, XM_ERR_CORRUPT, "6 addresses"},
+                {7, 3, XM_ERR_CORRUPT, "address 2"},   {26, 5, XM_ERR_CORRUPT, "address 0"}};
     xm_pipe_handle_t handle = example(), got;
     uint8_t bytes[XM_PIPE_HANDLE_SIZE];
 
@@ -88,8 +85,8 @@ START_TEST(hellos)
     ck_assert_uint_eq(got.machine, hello.machine);
     ck_assert_uint_eq(got.pid, 77);
     ck_assert_str_eq(got.name, "node7");
-    ck_assert_xm_fails(xm_pipe_read_hello(bytes, &secret, "receiver", other, &got),
-                       XM_ERR_MISMATCH, "a stranger");
+    ck_assert_xm_fails(xm_pipe_read_hello(bytes, &secret, "receiver", other, &got), XM_ERR_MISMATCH,
+                       "a stranger");
     other[0] = 8;
     ck_assert_xm_fails(xm_pipe_read_hello(bytes, &secret, "sender", other, &got), XM_ERR_MISMATCH,
                        "a stranger");

@@ -190,9 +190,11 @@ static int rank_main(const xm_job_env_t *env, int listen_fd, void *arg)
 void pair_run(int version, pair_placement_t placement, unsigned doomed, bool apart,
               pair_case_t *run)
 {
-    order_t order = {
-        .version = version, .placement = placement, .apart = apart, .run = run,
-        .board = local_shared(sizeof(pair_board_t))};
+    order_t order = {.version = version,
+                     .placement = placement,
+                     .apart = apart,
+                     .run = run,
+                     .board = local_shared(sizeof(pair_board_t))};
     local_job_t job;
 
     local_job_start(&job, 2, 0, 60.0, rank_main, &order);

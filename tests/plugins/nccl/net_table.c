@@ -189,9 +189,8 @@ nccl_result_t net_connect(const net_table_t *net, int device, void *handle, void
     if (net->version < 10) {
         return T(7)->connect(device, handle, comm, &offload);
     }
-    return net->version == 10
-               ? T(10)->connect(device, &config, handle, comm, &offload)
-               : CALL_FROM_11(connect, net->context, device, handle, comm, &offload);
+    return net->version == 10 ? T(10)->connect(device, &config, handle, comm, &offload)
+                              : CALL_FROM_11(connect, net->context, device, handle, comm, &offload);
 }
 
 nccl_result_t net_accept(const net_table_t *net, void *listener, void **comm)

@@ -20,7 +20,8 @@ typedef struct net_table {
 } net_table_t;
 
 /* Opens the plugin and finds the table of a version; false: it is not exported. With $NCCL_LIBRARY
- * that NCCL does it (real_nccl.h), and the table is of its own version, whatever stands behind it. */
+ * that NCCL does it (real_nccl.h), and the table is of its own version, whatever stands behind it.
+ */
 bool net_table_open(net_table_t *net, int version);
 void net_table_close(net_table_t *net);
 

@@ -50,7 +50,8 @@ static const Elf64_Shdr *sections(const image_t *image, int *count)
     return (const Elf64_Shdr *)(image->bytes + header->e_shoff);
 }
 
-/* The address of a function whose mangled name holds `name`, relative to where the file is loaded. */
+/* The address of a function whose mangled name holds `name`, relative to where the file is loaded.
+ */
 static uintptr_t find_function(const image_t *image, const char *name)
 {
     int count;

@@ -1,8 +1,8 @@
 /**
  * @file real_nccl.h
- * NCCL's own functions that open a plugin. They are not exported, so they are looked up in the symbol
- * table of a libnccl.so.2 that was not stripped, of the version whose tables are known: 2.28. None of
- * them needs a GPU.
+ * NCCL's own functions that open a plugin. They are not exported, so they are looked up in the
+ * symbol table of a libnccl.so.2 that was not stripped, of the version whose tables are
+ * known: 2.28. None of them needs a GPU.
  */
 #ifndef REAL_NCCL_H
 #define REAL_NCCL_H

@@ -1,4 +1,5 @@
-/* What profilers hear of the network plugin: an event for each NIC that carries a part of a message. */
+/* What profilers hear of the network plugin: an event for each NIC that carries a part of a
+ * message. */
 #include <stdio.h>
 #include <string.h>
 
@@ -100,8 +101,8 @@ static void two_nics(pair_t *pair)
     with_profiler(pair);
     exchange(pair);
     local_expect(heard.started == 2, "%d events", heard.started);
-    local_expect(heard.lengths[0] + heard.lengths[1] == MIB, "%zu and %zu bytes",
-                 heard.lengths[0], heard.lengths[1]);
+    local_expect(heard.lengths[0] + heard.lengths[1] == MIB, "%zu and %zu bytes", heard.lengths[0],
+                 heard.lengths[1]);
     local_expect(heard.lengths[0] > MIB * 6 / 10 && heard.lengths[0] < MIB * 7 / 10,
                  "%zu and %zu bytes", heard.lengths[0], heard.lengths[1]);
 }

@@ -42,14 +42,13 @@ START_TEST(found_by_name)
 }
 END_TEST
 
-/* The newest that NCCL knows is taken: from v12 (2.30) down to v6 (2.19). Nothing else is there that
- * NCCL would take for an offer. */
+/* The newest that NCCL knows is taken: from v12 (2.30) down to v6 (2.19). Nothing else is there
+ * that NCCL would take for an offer. */
 START_TEST(versions)
 {
-    static const char *const absent[] = {"ncclNetPlugin_v13",     "ncclNetPlugin_v5",
-                                         "ncclCollNetPlugin_v11", "ncclGinPlugin_v11",
-                                         "ncclProfiler_v5",       "ncclTunerPlugin_v4",
-                                         "xm_pipe_listen"};
+    static const char *const absent[] = {
+        "ncclNetPlugin_v13", "ncclNetPlugin_v5",   "ncclCollNetPlugin_v11", "ncclGinPlugin_v11",
+        "ncclProfiler_v5",   "ncclTunerPlugin_v4", "xm_pipe_listen"};
     net_table_t net;
 
     for (int version = NET_NEWEST; version >= NET_OLDEST; --version) {

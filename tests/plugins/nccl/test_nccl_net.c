@@ -1,4 +1,5 @@
-/* NCCL's network plugin by its tables: everything that NCCL does with one, between two processes. */
+/* NCCL's network plugin by its tables: everything that NCCL does with one, between two processes.
+ */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,8 +33,8 @@ static void transfer(pair_t *pair, size_t size, size_t more, bool registered)
         pair_fill(bytes, size, (uint32_t)size);
     }
     if (registered) {
-        pair_ok(net_register(&pair->net, pair->comm, bytes, size + more, NCCL_POINTER_HOST,
-                             &mhandle));
+        pair_ok(
+            net_register(&pair->net, pair->comm, bytes, size + more, NCCL_POINTER_HOST, &mhandle));
     }
     while (request == NULL) {
         void *data = bytes;
@@ -63,9 +64,8 @@ static void transfer(pair_t *pair, size_t size, size_t more, bool registered)
 
 static void sizes(pair_t *pair)
 {
-    static const size_t list[] = {0,     1,     7,      239,         240,    241,    1000,
-                                  4096,  20479, 20481,  65536,       100003, MIB,    0,
-                                  4 * MIB + 1};
+    static const size_t list[] = {0,     1,     7,     239,    240, 241, 1000,       4096,
+                                  20479, 20481, 65536, 100003, MIB, 0,   4 * MIB + 1};
 
     for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); ++i) {
         transfer(pair, list[i], i % 3 == 0 ? 0 : 1000, i % 2 == 0);
@@ -205,8 +205,8 @@ static void late_receiver(pair_t *pair)
             void *request = NULL;
 
             words[started] = (uint32_t)started * 17;
-            pair_ok(net_send(&pair->net, pair->comm, &words[started], 4, tag, NULL, NULL,
-                             &request));
+            pair_ok(
+                net_send(&pair->net, pair->comm, &words[started], 4, tag, NULL, NULL, &request));
             if (request != NULL) {
                 requests[started++] = request;
                 continue;
@@ -352,7 +352,8 @@ static void too_long(pair_t *pair)
     pair_meet(pair);
 }
 
-/* Several connections by one listener, each with its own messages, whatever becomes of the others. */
+/* Several connections by one listener, each with its own messages, whatever becomes of the others.
+ */
 static void reuse(pair_t *pair)
 {
     void *comms[3];
@@ -465,9 +466,9 @@ static void refusals(pair_t *pair)
     int tags[9] = {0}, warnings = net_table_warnings(), expected;
     nccl_properties_v12_t properties;
 
-    pair_expect(net_register(&pair->net, pair->comm, bytes, sizeof(bytes), NCCL_POINTER_CUDA,
-                             &mhandle),
-                NCCL_INVALID_ARGUMENT);
+    pair_expect(
+        net_register(&pair->net, pair->comm, bytes, sizeof(bytes), NCCL_POINTER_CUDA, &mhandle),
+        NCCL_INVALID_ARGUMENT);
     local_expect(mhandle == NULL, "a handle for refused memory");
     pair_expect(net_register_dmabuf(&pair->net, pair->comm, bytes, sizeof(bytes), &mhandle),
                 NCCL_INVALID_ARGUMENT);
@@ -479,9 +480,9 @@ static void refusals(pair_t *pair)
     if (pair->rank == 1 && getenv("NCCL_LIBRARY") == NULL) { /* whose adapters have room for 8 */
         void *mhandles[9] = {NULL};
 
-        pair_expect(net_receive(&pair->net, pair->comm, 9, data, room_of, tags, mhandles, NULL,
-                                &request),
-                    NCCL_INVALID_ARGUMENT);
+        pair_expect(
+            net_receive(&pair->net, pair->comm, 9, data, room_of, tags, mhandles, NULL, &request),
+            NCCL_INVALID_ARGUMENT);
     } else if (pair->rank == 0) {
         pair_expect(net_connect(&pair->net, 1000, pair->board->handles[0], &request),
                     NCCL_INVALID_ARGUMENT);
@@ -499,10 +500,20 @@ typedef struct {
 } row_t;
 
 static const row_t rows[] = {
-    {sizes, false},          {large, false},     {groups, false},            {ahead, false},
-    {in_flight, false},      {late_receiver, false}, {close_early, false},   {close_under_sends, false},
-    {close_under_receives, false}, {too_long, false}, {reuse, true},         {abandoned, true},
-    {strangers, true},       {refusals, false},
+    {sizes, false},
+    {large, false},
+    {groups, false},
+    {ahead, false},
+    {in_flight, false},
+    {late_receiver, false},
+    {close_early, false},
+    {close_under_sends, false},
+    {close_under_receives, false},
+    {too_long, false},
+    {reuse, true},
+    {abandoned, true},
+    {strangers, true},
+    {refusals, false},
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
@@ -546,13 +557,16 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("nccl net");
-    TCase *tcase = tcase_create("messages"), *versions = tcase_create("versions");
     const char *nccl = getenv("NCCL_LIBRARY");
+    TCase *tcase, *versions;
+    Suite *suite;
 
     if (nccl != NULL && !real_nccl_is_known(nccl)) {
         return 77;
     }
+    suite = suite_create("nccl net");
+    tcase = tcase_create("messages");
+    versions = tcase_create("versions");
     tcase_set_timeout(tcase, 60);
     tcase_set_timeout(versions, 60);
     tcase_add_loop_test(tcase, on_one_host, 0, ROWS);

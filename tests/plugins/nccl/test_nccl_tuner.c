@@ -1,4 +1,5 @@
-/* NCCL's tuner: what it answers from a cluster profile, and that it leaves everything else alone. */
+/* NCCL's tuner: what it answers from a cluster profile, and that it leaves everything else alone.
+ */
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,7 +29,8 @@ take_line(int level, unsigned long subjects, const char *file, int line, const c
     ++lines;
 }
 
-/* The kind of numbers that NCCL says of itself: what a step costs over the network, microseconds. */
+/* The kind of numbers that NCCL says of itself: what a step costs over the network, microseconds.
+ */
 static nccl_constants_v5_t constants_of_nccl(void)
 {
     static const double steps[2][NCCL_PROTOCOLS] = {{5.0, 8.5, 14.0}, {2.5, 4.0, 14.0}};
@@ -73,8 +75,8 @@ START_TEST(formulas)
     ck_assert_double_eq_tol(
         tuner_model_seconds(&model, NCCL_ALL_REDUCE, NCCL_TREE, NCCL_LL128, 1e6, 1), expected,
         1e-12);
-    ck_assert_double_lt(
-        tuner_model_seconds(&model, NCCL_ALL_GATHER, NCCL_TREE, NCCL_LL, 1e6, 1), 0);
+    ck_assert_double_lt(tuner_model_seconds(&model, NCCL_ALL_GATHER, NCCL_TREE, NCCL_LL, 1e6, 1),
+                        0);
     ck_assert_double_lt(tuner_model_seconds(&model, NCCL_ALL_REDUCE, 4, NCCL_SIMPLE, 1e6, 1), 0);
     xm_cluster_profile_destroy(profile);
 }
@@ -105,10 +107,10 @@ START_TEST(measured_curve)
     } else {
         for (int algorithm = 0; algorithm < 2; ++algorithm) {
             for (int protocol = 0; protocol < NCCL_PROTOCOLS; ++protocol) {
-                double begin = tuner_model_seconds(&model, NCCL_ALL_REDUCE, algorithm, protocol,
-                                                   1024, 1);
-                double end = tuner_model_seconds(&model, NCCL_ALL_REDUCE, algorithm, protocol,
-                                                 1 << 28, 1);
+                double begin =
+                    tuner_model_seconds(&model, NCCL_ALL_REDUCE, algorithm, protocol, 1024, 1);
+                double end =
+                    tuner_model_seconds(&model, NCCL_ALL_REDUCE, algorithm, protocol, 1 << 28, 1);
 
                 first = begin < first ? begin : first;
                 last = end < last ? end : last;
@@ -272,13 +274,16 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("nccl tuner");
-    TCase *model = tcase_create("model"), *table = tcase_create("table");
     const char *nccl = getenv("NCCL_LIBRARY");
+    TCase *model, *table;
+    Suite *suite;
 
     if (nccl != NULL && !real_nccl_is_known(nccl)) {
         return 77;
     }
+    suite = suite_create("nccl tuner");
+    model = tcase_create("model");
+    table = tcase_create("table");
     tcase_add_test(model, formulas);
     tcase_add_loop_test(model, measured_curve, 0, 2);
     tcase_add_test(table, answers);
