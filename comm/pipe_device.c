@@ -98,7 +98,7 @@ static void describe(const char *sysfs, xm_pipe_device_t *device)
         (void)snprintf(path, sizeof(path), "%s/class/infiniband/%.*s/sys_image_guid", sysfs, length,
                        device->name);
         device->guid = read_guid(path);
-        device->port = atoi(colon + 1);
+        device->port = (int)strtol(colon + 1, NULL, 10);
     }
     device->port = device->port > 0 ? device->port : 1;
     device->guid = device->guid != 0 ? device->guid : invented_guid(device->name);

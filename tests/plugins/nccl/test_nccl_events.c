@@ -116,6 +116,7 @@ static void closed(pair_t *pair)
     int tag = 1;
 
     with_profiler(pair);
+    pair_meet(pair); /* an end that is closed cannot be connected to */
     if (pair->rank == 1) {
         pair_ok(net_receive(&pair->net, pair->comm, 1, &data, &size, &tag, &mhandle, &phandle,
                             &request));

@@ -1,6 +1,7 @@
 /* NCCL's network plugin by its tables: everything that NCCL does with one, between two processes.
  */
 #include <arpa/inet.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -407,6 +408,67 @@ static void abandoned(pair_t *pair)
     pair_meet(pair);
 }
 
+/* Communicators have threads of their own, which connect and move messages at the same time. */
+enum { THREADS = 4, THREAD_MESSAGES = 40 };
+
+typedef struct {
+    pair_t pair;
+    int number;
+} thread_t;
+
+static void *thread_main(void *arg)
+{
+    thread_t *thread = arg;
+    pair_t *pair = &thread->pair;
+    uint8_t *bytes = room(100000);
+    int tag = thread->number;
+
+    pair->comm = pair_join(pair, pair->listener, thread->number);
+    for (int i = 0; i < THREAD_MESSAGES; ++i) {
+        size_t size = (size_t)((i * 7919 + thread->number * 104729) % 100000);
+        uint32_t seed = (uint32_t)(i * THREADS + thread->number);
+        void *data = bytes, *mhandle = NULL;
+
+        pair_ok(net_register(&pair->net, pair->comm, bytes, 100000, NCCL_POINTER_HOST, &mhandle));
+        if (pair->rank == 0) {
+            pair_fill(bytes, size, seed);
+            pair_ok(pair_wait(pair, pair_send(pair, data, size, tag), NULL));
+        } else {
+            pair_ok(pair_wait(pair, pair_receive(pair, 1, &data, &size, &tag), NULL));
+            pair_check(bytes, size, seed);
+        }
+        pair_ok(net_deregister(&pair->net, pair->comm, mhandle));
+    }
+    pair_ok(pair->rank == 0 ? net_close_send(&pair->net, pair->comm)
+                            : net_close_receive(&pair->net, pair->comm));
+    free(bytes);
+    return NULL;
+}
+
+static void threads(pair_t *pair)
+{
+    thread_t list[THREADS];
+    pthread_t ids[THREADS];
+
+    for (int i = 0; i < THREADS; ++i) {
+        list[i] = (thread_t){.pair = *pair, .number = i};
+        if (pair->rank == 1) {
+            pair_ok(net_listen(&pair->net, pair->device, pair->board->handles[i],
+                               &list[i].pair.listener));
+        }
+    }
+    pair_meet(pair);
+    for (int i = 0; i < THREADS; ++i) {
+        local_expect(pthread_create(&ids[i], NULL, thread_main, &list[i]) == 0, "no thread");
+    }
+    for (int i = 0; i < THREADS; ++i) {
+        local_expect(pthread_join(ids[i], NULL) == 0, "join");
+        if (pair->rank == 1) {
+            pair_ok(net_close_listen(&pair->net, list[i].pair.listener));
+        }
+    }
+}
+
 /* Where the listener is, from the handle: the port and the address behind the nonce. */
 static int dial(const uint8_t *handle)
 {
@@ -512,6 +574,7 @@ static const row_t rows[] = {
     {too_long, false},
     {reuse, true},
     {abandoned, true},
+    {threads, true},
     {strangers, true},
     {refusals, false},
 };
