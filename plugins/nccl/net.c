@@ -1,6 +1,7 @@
 #include "plugins/nccl/net.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@ static struct {
     bool ready;
     int count;
     net_device_t devices[NET_DEVICES_MAX];
-    nccl_profiler_t profiler;
+    _Atomic(nccl_profiler_t) profiler; /* read without the lock */
 } net = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* The latency between hosts, where it was measured. */
@@ -181,7 +182,7 @@ nccl_result_t net_init(nccl_log_t log, nccl_profiler_t profiler)
     plugin_log_set(log);
     (void)pthread_mutex_lock(&net.lock);
     if (profiler != NULL) {
-        net.profiler = profiler;
+        atomic_store(&net.profiler, profiler);
     }
     if (!net.ready) {
         status = xm_config_check();
@@ -268,7 +269,7 @@ nccl_result_t net_make_virtual(int *device, int count, const int *members)
 
 nccl_profiler_t net_profiler(void)
 {
-    return net.profiler;
+    return atomic_load(&net.profiler);
 }
 
 /* The plugin may be unloaded and loaded again. */

@@ -2,9 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <stdio.h>
 
-#include "comm/pipe_device.h"
 #include "xm_test.h"
 
 static xm_pipe_handle_t example(void)
@@ -125,24 +123,6 @@ START_TEST(headers)
 }
 END_TEST
 
-START_TEST(pci_paths)
-{
-    static const struct {
-        const char *path, *function;
-    } rows[] = {
-        {"/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0",
-         "/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0"},
-        {"/sys/devices/pci0000:00/0000:00:03.0/virtio0", "/sys/devices/pci0000:00/0000:00:03.0"},
-        {"/sys/devices/virtual/net/lo", ""},
-        {"", ""}};
-    char path[128];
-
-    (void)snprintf(path, sizeof(path), "%s", rows[_i].path);
-    ck_assert_int_eq(xm_pipe_device_pci_path(path), rows[_i].function[0] != '\0');
-    ck_assert_str_eq(path, rows[_i].function);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("pipe wire");
@@ -152,7 +132,6 @@ int main(void)
     tcase_add_loop_test(tcase, no_handles, 0, 6);
     tcase_add_test(tcase, hellos);
     tcase_add_loop_test(tcase, headers, 0, 4);
-    tcase_add_loop_test(tcase, pci_paths, 0, 4);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }
