@@ -197,11 +197,13 @@ typedef struct nccl_config {
                                      void **mhandle); \
     nccl_result_t (*deregister_memory)(void *comm, void *mhandle);
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): a type */
 #define NCCL_MESSAGES(size_type) \
     nccl_result_t (*send)(void *comm, void *data, size_type size, int tag, void *mhandle, void **request); \
     nccl_result_t (*receive)(void *comm, int count, void **data, size_type *sizes, int *tags, void **mhandles, \
                              void **request);
 
+/* NOLINTEND(bugprone-macro-parentheses) */
 #define NCCL_PROFILED_MESSAGES \
     nccl_result_t (*send)(void *comm, void *data, size_t size, int tag, void *mhandle, void *phandle, \
                           void **request); \
