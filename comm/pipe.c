@@ -41,17 +41,20 @@ static void say_word(const xm_pipe_t *pipe, xm_pipe_word_t word)
     (void)send(pipe->fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* A failure that callbacks have noted becomes one of the transport: everything in flight ends, and
- * no memory is touched any more. */
+/*
+ * A failure that callbacks have noted becomes one of the transport: everything in flight ends, and
+ * no memory is touched any more. The transport takes the other end for dead, whatever the failure:
+ * UCX 1.13 aborts the process when a worker is destroyed whose connection is half made, and so
+ * keeps it. After an orderly end there is nothing to be cut off.
+ */
 static void settle(xm_pipe_t *pipe)
 {
-    if (pipe->verdict == XM_OK || pipe->fenced || pipe->transport == NULL) {
+    if (pipe->verdict == XM_OK || pipe->fenced || pipe->transport == NULL ||
+        (pipe->verdict == XM_ERR_CANCELED && pipe->unfinished == 0)) {
         return;
     }
     pipe->fenced = true;
-    if (pipe->died) {
-        xm_transport_peer_failed(pipe->transport, xm_pipe_other_rank(pipe));
-    }
+    xm_transport_peer_failed(pipe->transport, xm_pipe_other_rank(pipe));
     xm_transport_fence(pipe->transport);
 }
 
@@ -101,7 +104,6 @@ static void died(xm_pipe_t *pipe, const char *why)
 {
     char peer[XM_PIPE_NAME_SIZE + 32];
 
-    pipe->died = true;
     xm_pipe_condemn(pipe,
                     xm_error_set(XM_ERR_PEER_DIED, "the other end of the pipe, %s, is gone: %s",
                                  xm_pipe_peer(pipe, peer, sizeof(peer)), why));

@@ -28,7 +28,8 @@
  * Failure. The two ends keep a TCP connection besides. When the other process dies, or its machine
  * falls silent for 4 seconds, every pending and later request ends with XM_ERR_PEER_DIED; when it
  * closes, requests that can not be served any more end with XM_ERR_CANCELED. A pipe that has failed
- * stays so. After xm_pipe_destroy() no memory of the caller is touched, whatever was in flight.
+ * stays so, and what UCX holds for it stays until the process ends. After xm_pipe_destroy() no
+ * memory of the caller is touched, whatever was in flight.
  *
  * Strangers. Who connects must prove that it has the handle, and the listener proves that it made
  * it; whoever cannot is turned away and logged, and the listener goes on.

@@ -101,7 +101,7 @@ struct xm_pipe {
     xm_counters_t *counters;
     xm_status_t verdict; /**< XM_OK: the pipe works */
     char sentence[XM_PIPE_SENTENCE];
-    bool fenced, died;
+    bool fenced;
     bool stopping;        /**< the sender has closed with messages on their way */
     int64_t next_look;    /**< at the socket */
     int64_t patience_end; /**< when `stopping` */
