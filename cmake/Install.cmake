@@ -3,6 +3,8 @@ include(CMakePackageConfigHelpers)
 set_target_properties(autopar_lib PROPERTIES EXPORT_NAME autopar)
 install(TARGETS crossmesh autopar_lib EXPORT crossmeshTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+# NCCL opens it by its name, so it lies where libraries do.
+install(TARGETS nccl_net LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS autopar reshard-bench transport-bench pipeline-bench emulated-cluster RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 if(TARGET autopar-probe-mpi)
     install(TARGETS autopar-probe-mpi RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

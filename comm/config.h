@@ -72,6 +72,11 @@
         "What an idle rank does: sleep until an event arrives, or poll (only with a core per rank).") \
     ROW(TOPOLOGY, STRING, "", false, \
         "hwloc XML file that describes this host instead of the live machine.") \
+    ROW(PROFILE, STRING, "", false, \
+        "Cluster profile (made by autopar probe) that NCCL's tuner plugin answers from; empty: it leaves NCCL's choice.") \
+    ROW(NCCL_DEVICES, CHOICE("each|merged"), "each", false, \
+        "What NCCL's network plugin offers: each NIC as a device, which newer versions of NCCL merge themselves, or all " \
+        "NICs of the host as one.") \
     ROW(CUDA, CHOICE("auto|staging|off"), "auto", false, \
         "Tiles on CUDA devices: given to the transport, or opened by ranks of the same host, where that can " \
         "be, else sent from pinned host memory; always the latter; or not looked for.")

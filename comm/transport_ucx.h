@@ -79,6 +79,28 @@ XM_API xm_status_t xm_transport_ucx_create(xm_bootstrap_t *bootstrap,
                                            xm_transport_t **transport);
 
 /**
+ * The same in two steps, for ranks that exchange addresses in their own way: opens the rails, and
+ * gives what the other ranks have to know (freed with free()). Until it has joined, a transport can
+ * only be destroyed. Internal.
+ */
+xm_status_t xm_transport_ucx_open(int rank, int size, const xm_transport_ucx_params_t *params,
+                                  xm_transport_t **transport, void **blob, size_t *length);
+
+/**
+ * Takes over the blobs of all ranks, in one allocation: rank r's is [offsets[r], offsets[r + 1]).
+ * After a failure the caller destroys the transport. Internal.
+ */
+xm_status_t xm_transport_ucx_join(xm_transport_t *transport, void *addresses,
+                                  const size_t *offsets);
+
+/**
+ * How many of @p length bytes with @p tag each rail to @p peer is given (room for 8), as long as
+ * all rails work. Returns the number of rails. Internal.
+ */
+int xm_transport_ucx_shares(const xm_transport_t *transport, int peer, uint64_t tag, size_t length,
+                            size_t *shares);
+
+/**
  * Which UCX transports and devices carry messages to @p peer, e.g. "sysv/memory" or "tcp/eth0
  * tcp/lo", as far as UCX has chosen yet; " + " stands between rails. Connects if there is no
  * connection. For reports and tests.

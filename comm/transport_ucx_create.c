@@ -221,27 +221,17 @@ static xm_status_t open_mails(xm_ucx_transport_t *self)
     return status == XM_OK ? watch_fd(self, self->watch.fd) : status;
 }
 
-static xm_status_t exchange_addresses(xm_ucx_transport_t *self, xm_bootstrap_t *bootstrap,
-                                      double timeout)
+xm_status_t xm_transport_ucx_join(xm_transport_t *transport, void *addresses, const size_t *offsets)
 {
-    uint8_t *blob;
-    size_t length = 0, *offsets = NULL;
-    xm_status_t status = pack_addresses(self, &blob, &length);
+    xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
+    xm_status_t status = XM_OK;
 
-    if (status < 0) {
-        return status;
-    }
-    status = xm_bootstrap_allgatherv(bootstrap, blob, length, &self->addresses, &offsets, timeout);
-    free(blob);
-    if (status < 0) {
-        return status;
-    }
+    self->addresses = addresses;
     for (int rank = 0; rank < self->base.size && status == XM_OK; ++rank) {
-        status = read_peer(&self->peers[rank], (const uint8_t *)self->addresses + offsets[rank],
+        status = read_peer(&self->peers[rank], (const uint8_t *)addresses + offsets[rank],
                            offsets[rank + 1] - offsets[rank]);
     }
-    free(offsets);
-    return status;
+    return status == XM_OK ? open_mails(self) : status;
 }
 
 static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_params_t *params)
@@ -288,12 +278,11 @@ static xm_status_t read_nics(xm_ucx_transport_t *self, const char *text)
     return status;
 }
 
-xm_status_t xm_transport_ucx_create(xm_bootstrap_t *bootstrap,
-                                    const xm_transport_ucx_params_t *params,
-                                    xm_transport_t **transport)
+xm_status_t xm_transport_ucx_open(int rank, int size, const xm_transport_ucx_params_t *params,
+                                  xm_transport_t **transport, void **blob, size_t *length)
 {
-    int rank = xm_bootstrap_rank(bootstrap), size = xm_bootstrap_size(bootstrap);
     xm_ucx_transport_t *self;
+    uint8_t *packed = NULL;
     xm_status_t status = XM_OK;
 
     if (params->struct_size < sizeof(*params) || size > XM_UCX_MAX_RANKS) {
@@ -323,17 +312,59 @@ xm_status_t xm_transport_ucx_create(xm_bootstrap_t *bootstrap,
         status = open_rails(self, !params->spin);
     }
     if (status == XM_OK) {
-        status = exchange_addresses(self, bootstrap, params->timeout);
-    }
-    if (status == XM_OK) {
-        status = open_mails(self);
+        status = pack_addresses(self, &packed, length);
     }
     if (status < 0) {
         xm_ucx_destroy(&self->base);
         return status;
     }
     *transport = &self->base;
+    *blob = packed;
     return XM_OK;
+}
+
+xm_status_t xm_transport_ucx_create(xm_bootstrap_t *bootstrap,
+                                    const xm_transport_ucx_params_t *params,
+                                    xm_transport_t **transport)
+{
+    void *blob = NULL, *addresses = NULL;
+    size_t length = 0, *offsets = NULL;
+    xm_status_t status =
+        xm_transport_ucx_open(xm_bootstrap_rank(bootstrap), xm_bootstrap_size(bootstrap), params,
+                              transport, &blob, &length);
+
+    if (status < 0) {
+        return status;
+    }
+    status =
+        xm_bootstrap_allgatherv(bootstrap, blob, length, &addresses, &offsets, params->timeout);
+    free(blob);
+    if (status == XM_OK) {
+        status = xm_transport_ucx_join(*transport, addresses, offsets);
+    }
+    free(offsets);
+    if (status < 0) {
+        xm_ucx_destroy(*transport);
+        *transport = NULL;
+    }
+    return status;
+}
+
+int xm_transport_ucx_shares(const xm_transport_t *transport, int rank, uint64_t tag, size_t length,
+                            size_t *shares)
+{
+    const xm_stripe_t *stripe = &((const xm_ucx_transport_t *)transport)->peers[rank].stripe;
+    bool split = xm_stripe_splits(stripe, length);
+    int whole = split ? -1 : xm_stripe_rail(stripe, tag);
+
+    for (int rail = 0; rail < stripe->rails; ++rail) {
+        size_t begin = split && rail > 0 ? xm_stripe_end(stripe, length, rail - 1) : 0;
+
+        shares[rail] = split           ? xm_stripe_end(stripe, length, rail) - begin
+                       : rail == whole ? length
+                                       : 0;
+    }
+    return stripe->rails;
 }
 
 xm_status_t xm_transport_ucx_lanes(xm_transport_t *transport, int rank, char *buffer, size_t size)

@@ -3,40 +3,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "comm/config.h"
+#include "comm/host_identity.h"
 #include "comm/log.h"
 #include "comm/topology.h"
 
-/*
- * What a rank tells about itself: a card of NUL-terminated texts, one after the other. Identities
- * carry their kind, so that no host name can be taken for a machine.
- */
+/* What a rank tells about itself: a card of NUL-terminated texts, one after the other. */
 enum { CARD_HOST, CARD_MACHINE, CARD_NAME, CARD_SETTINGS, CARD_TEXTS };
-enum { HOST_SIZE = 256, SETTINGS_SIZE = 2048 };
-
-static void read_machine_name(char *name, size_t size)
-{
-    if (gethostname(name, size) != 0) {
-        (void)snprintf(name, size, "localhost");
-    }
-    name[size - 1] = '\0';
-}
-
-/* The kernel's boot id: equal for containers of one machine, different for clones of one image. */
-static void read_boot_id(char *id, size_t size)
-{
-    FILE *stream = fopen("/proc/sys/kernel/random/boot_id", "re");
-
-    if (stream == NULL || fgets(id, (int)size, stream) == NULL) {
-        id[0] = '\0';
-    }
-    id[strcspn(id, "\n")] = '\0';
-    if (stream != NULL) {
-        (void)fclose(stream);
-    }
-}
+enum { SETTINGS_SIZE = 2048 };
 
 static size_t append(char *card, size_t used, size_t size, const char *text)
 {
@@ -48,23 +23,14 @@ static size_t append(char *card, size_t used, size_t size, const char *text)
 /* Fills in this rank's card and returns its length. */
 static size_t write_card(const char *host, char *card, size_t size)
 {
-    char machine_name[HOST_SIZE], boot_id[64], identity[HOST_SIZE + 80], settings[SETTINGS_SIZE];
+    xm_host_identity_t identity;
+    char settings[SETTINGS_SIZE];
     size_t used = 0;
 
-    read_machine_name(machine_name, sizeof(machine_name));
-    read_boot_id(boot_id, sizeof(boot_id));
-    if (host == NULL || host[0] == '\0') {
-        host = xm_config_string(XM_CONFIG_HOST);
-    }
-    if (host[0] != '\0') {
-        (void)snprintf(identity, sizeof(identity), "host %s", host);
-    } else {
-        (void)snprintf(identity, sizeof(identity), "machine %s %s", machine_name, boot_id);
-    }
-    used = append(card, used, size, identity);
-    (void)snprintf(identity, sizeof(identity), "machine %s %s", machine_name, boot_id);
-    used = append(card, used, size, identity);
-    used = append(card, used, size, host[0] != '\0' ? host : machine_name);
+    xm_host_identity_read(host, &identity);
+    used = append(card, used, size, identity.host);
+    used = append(card, used, size, identity.machine);
+    used = append(card, used, size, identity.name);
     return append(card, used, size, xm_config_fingerprint(settings, sizeof(settings)));
 }
 
@@ -157,7 +123,7 @@ static xm_status_t exchange_cards(xm_worker_seats_t *seats, xm_bootstrap_t *boot
                                   const char *host, double timeout)
 {
     int size = xm_bootstrap_size(bootstrap);
-    char card[2 * (HOST_SIZE + 80) + HOST_SIZE + SETTINGS_SIZE];
+    char card[sizeof(xm_host_identity_t) + SETTINGS_SIZE];
     size_t *offsets = NULL, length = write_card(host, card, sizeof(card));
     const char **texts = calloc(3 * (size_t)size, sizeof(*texts)), *settings = NULL;
     xm_status_t status;

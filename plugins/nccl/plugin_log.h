@@ -1,0 +1,28 @@
+/**
+ * @file plugin_log.h
+ * Lines in NCCL's log (NCCL_DEBUG), and failures in its terms. Internal to the plugin.
+ */
+#ifndef NCCL_PLUGIN_LOG_H
+#define NCCL_PLUGIN_LOG_H
+
+#include "comm/status.h"
+#include "plugins/nccl/nccl_abi.h"
+
+/** Where lines go from now on; NULL: nowhere. */
+void plugin_log_set(nccl_log_t log);
+
+void plugin_log_write(int level, unsigned long subjects, const char *file, int line,
+                      const char *format, ...) __attribute__((format(printf, 5, 6)));
+
+#define plugin_warn(subject, ...)                                                                  \
+    plugin_log_write(NCCL_LOG_WARN, (subject), __FILE__, __LINE__, __VA_ARGS__)
+#define plugin_info(subject, ...)                                                                  \
+    plugin_log_write(NCCL_LOG_INFO, (subject), __FILE__, __LINE__, __VA_ARGS__)
+
+/** A status in NCCL's terms: the caller's fault, the other end's, this system's, or ours. */
+nccl_result_t plugin_result(xm_status_t status);
+
+/** Writes the sentence of a failure behind @p what and returns its result. */
+nccl_result_t plugin_fail(xm_status_t status, const char *what);
+
+#endif
