@@ -35,7 +35,23 @@ static xm_status_t create(const xm_cluster_profile_t *profile, const ap_alpa_par
 xm_status_t ap_cost_model_create_profile(const xm_cluster_profile_t *profile,
                                          ap_cost_model_t **model)
 {
-    return create(profile, NULL, model);
+    const xm_cluster_device_t device = {
+        .flops = xm_cluster_profile_device_flops(profile),
+        .memory_bytes = xm_cluster_profile_device_memory_bytes(profile),
+        .memory_bandwidth = xm_cluster_profile_device_memory_bandwidth(profile)};
+
+    return ap_cost_model_create_device(profile, &device, model);
+}
+
+xm_status_t ap_cost_model_create_device(const xm_cluster_profile_t *profile,
+                                        const xm_cluster_device_t *device, ap_cost_model_t **model)
+{
+    xm_status_t status = create(profile, NULL, model);
+
+    if (status == XM_OK) {
+        (*model)->device = *device;
+    }
+    return status;
 }
 
 xm_status_t ap_cost_model_create_alpa(const ap_alpa_params_t *params, ap_cost_model_t **model)
@@ -349,13 +365,12 @@ double ap_cost_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,
 
 double ap_cost_compute(const ap_cost_mesh_t *mesh, double flops, double bytes)
 {
-    const xm_cluster_profile_t *profile = mesh->model->profile;
+    const xm_cluster_device_t *device = &mesh->model->device;
 
-    if (profile == NULL) {
+    if (mesh->model->profile == NULL) {
         return 0;
     }
-    return fmax(flops / xm_cluster_profile_device_flops(profile),
-                bytes / xm_cluster_profile_device_memory_bandwidth(profile));
+    return fmax(flops / device->flops, bytes / device->memory_bandwidth);
 }
 
 double ap_cost_replicated(const ap_cost_mesh_t *mesh)
@@ -383,23 +398,23 @@ char *ap_cost_explain_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_
 char *ap_cost_explain_compute(const ap_cost_mesh_t *mesh, double flops, double bytes, char *buffer,
                               size_t size)
 {
-    const xm_cluster_profile_t *profile = mesh->model->profile;
+    const xm_cluster_device_t *device = &mesh->model->device;
     char seconds[32], moved[32];
     double by_flops;
 
-    if (profile == NULL) {
+    if (mesh->model->profile == NULL) {
         (void)snprintf(buffer, size, "compute is free in the alpa model");
         return buffer;
     }
-    by_flops = flops / xm_cluster_profile_device_flops(profile);
+    by_flops = flops / device->flops;
     (void)xm_text_format_seconds(ap_cost_compute(mesh, flops, bytes), seconds, sizeof(seconds));
-    if (by_flops >= bytes / xm_cluster_profile_device_memory_bandwidth(profile)) {
+    if (by_flops >= bytes / device->memory_bandwidth) {
         (void)snprintf(buffer, size, "%s: %.3g FLOP at %.3g FLOP/s", seconds, flops,
-                       xm_cluster_profile_device_flops(profile));
+                       device->flops);
     } else {
         (void)snprintf(buffer, size, "%s: %s at %.3g B/s of memory bandwidth", seconds,
                        xm_text_format_bytes((uint64_t)bytes, moved, sizeof(moved)),
-                       xm_cluster_profile_device_memory_bandwidth(profile));
+                       device->memory_bandwidth);
     }
     return buffer;
 }

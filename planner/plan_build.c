@@ -1,5 +1,6 @@
 #include "planner/plan_build.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,7 +126,9 @@ static xm_status_t build_stage(ap_stage_table_t *table, const ap_inter_op_result
     xm_status_t status;
 
     ap_stage_table_query(table, found, &query);
-    status = ap_stage_solve(ap_stage_table_context(table), &query, &parts->solution);
+    status = ap_stage_solve(
+        ap_stage_table_context(table, found->first_device / params->devices_per_host, query.hosts),
+        &query, &parts->solution);
     if (status != XM_OK) {
         return status;
     }
@@ -223,6 +226,10 @@ static xm_status_t assemble(ap_stage_table_t *table, const ap_inter_op_result_t 
     parts.info.hosts = params->hosts;
     parts.info.devices_per_host = params->devices_per_host;
     parts.info.memory_limit = params->memory_limit;
+    for (int c = 0; params->memory_limit <= 0.0 && c < params->classes->count; ++c) {
+        parts.info.memory_limit =
+            fmax(parts.info.memory_limit, params->classes->classes[c].device.memory_bytes);
+    }
     parts.info.step = result->objective;
     parts.info.sum = result->sum;
     parts.info.bottleneck = result->bottleneck;

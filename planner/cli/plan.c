@@ -18,9 +18,10 @@ static const uint64_t not_given = UINT64_MAX;
 
 typedef struct plan_options {
     const char *model, *cluster, *output, *plot, *micro_batches, *stages, *schedule, *like;
-    int hosts, devices_per_host, global_batch, recompute, devices;
+    int hosts, devices_per_host, global_batch, recompute, devices, submeshes;
     uint64_t memory_limit, bandwidth;
-    bool json;
+    double time_limit;
+    bool json, no_cross_mesh;
 } plan_options_t;
 
 static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o, xm_cli_t **cli)
@@ -61,7 +62,7 @@ static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o,
          .kind = XM_CLI_STRING,
          .target = &o->micro_batches,
          .argument = "LIST",
-         .help = "Numbers of micro-batches to try, e.g. 16,32 (default: powers of two to 256)."},
+         .help = "Numbers of micro-batches to try, e.g. 16,32 (default: powers of two to 1024)."},
         {.name = "stages",
          .kind = XM_CLI_STRING,
          .target = &o->stages,
@@ -83,6 +84,23 @@ static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o,
          .argument = "NAME",
          .help = "Pipeline schedule: 1f1b (default), auto, gpipe, eager-1f1b, eager-1f1b-w, zb-h1, "
                  "zb-h2 or pipedream-2bw."},
+        {.name = "submeshes",
+         .kind = XM_CLI_CHOICE,
+         .target = &o->submeshes,
+         .argument = "regular|all",
+         .help = "Hosts and devices a stage may take: powers of two and divisors of the "
+                 "cluster's (default), or any number."},
+        {.name = "no-cross-mesh",
+         .kind = XM_CLI_FLAG,
+         .target = &o->no_cross_mesh,
+         .help = "Choose stages as if transfers between them took no time, as Alpa does."},
+        {.name = "time-limit",
+         .kind = XM_CLI_DOUBLE,
+         .target = &o->time_limit,
+         .argument = "SECONDS",
+         .minimum = 0,
+         .maximum = 1000000,
+         .help = "Stop after this time with the best plan so far and say how good it is."},
         {.name = "like",
          .kind = XM_CLI_STRING,
          .target = &o->like,
@@ -197,6 +215,9 @@ static xm_status_t fill_params(const plan_options_t *o, int64_t *micro_batches,
     params->memory_limit = o->memory_limit == not_given ? 0.0 : (double)o->memory_limit;
     params->recompute = (ap_recompute_t)o->recompute;
     params->schedule = o->schedule;
+    params->all_submeshes = o->submeshes == 1;
+    params->free_boundaries = o->no_cross_mesh;
+    params->time_limit = o->time_limit;
     if (o->micro_batches != NULL) {
         params->micro_batches = micro_batches;
         status = ap_command_parse_list("--micro-batches", o->micro_batches, micro_batches,
@@ -231,6 +252,11 @@ static xm_status_t run(const plan_options_t *o)
     xm_cli_progress_destroy(progress);
     if (status == XM_OK) {
         status = write_plan(result.plan, o);
+    }
+    if (status == XM_OK && result.stopped) {
+        (void)fprintf(stderr,
+                      "%s: stopped by --time-limit; the best plan is at most %.2f %% faster\n",
+                      program, 100.0 * (1.0 - result.bound / result.objective));
     }
     ap_planner_result_clear(&result);
     xm_cluster_profile_destroy(profile);
