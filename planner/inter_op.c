@@ -429,7 +429,7 @@ xm_status_t ap_inter_op_useful(const ap_inter_op_problem_t *problem, double thre
         ap_inter_op_space_cheapest(&space, 0);
         least_max = ap_inter_op_relax_before(&space, INFINITY, true, before);
         limit = ap_inter_op_relax_limit(&space, threshold, before);
-        ap_inter_op_relax_after(&space, limit, after, after);
+        ap_inter_op_relax_after(&space, limit, after, before, after);
         mark_useful(&space, threshold, least_max, before, after, useful);
     }
     free(before);

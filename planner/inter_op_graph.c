@@ -17,6 +17,7 @@ typedef struct builder {
     double limit;      /* no useful stage is longer */
     double rounds;     /* micro-batches after the first */
     double *before;    /* relaxed, memory aside */
+    double *hopeful;   /* relaxed from there on, memory aside; infinite where nothing is useful */
     double *after;     /* [level]: relaxed, with memory; level 0 ends the pipeline */
     int *node_at;      /* [level]: the node there, or -1 */
     size_t table;      /* entries of one level of these */
@@ -56,9 +57,10 @@ static void fill_after(builder_t *b)
 {
     ap_inter_op_space_cheapest(b->space, 0);
     b->limit = ap_inter_op_relax_limit(b->space, b->build->threshold, b->before);
+    ap_inter_op_relax_after(b->space, b->limit, b->hopeful, b->before, b->hopeful);
+    drop_hopeless(b, b->hopeful);
     if (!b->build->levels) {
-        ap_inter_op_relax_after(b->space, b->limit, b->after, b->after);
-        drop_hopeless(b, b->after);
+        memcpy(b->after, b->hopeful, b->table * sizeof(*b->after));
         return;
     }
     for (size_t i = 0; i < b->table; ++i) {
@@ -67,7 +69,8 @@ static void fill_after(builder_t *b)
     b->after[ap_inter_op_relax_at(b->space, 0, b->space->layers)] = 0.0;
     for (int level = 1; level < b->levels; ++level) {
         ap_inter_op_space_cheapest(b->space, level - 1);
-        ap_inter_op_relax_after(b->space, b->limit, after_of(b, level - 1), after_of(b, level));
+        ap_inter_op_relax_after(b->space, b->limit, after_of(b, level - 1), b->hopeful,
+                                after_of(b, level));
         drop_hopeless(b, after_of(b, level));
     }
 }
@@ -370,6 +373,7 @@ static xm_status_t expand_all(builder_t *b)
 static void release(builder_t *b)
 {
     free(b->before);
+    free(b->hopeful);
     free(b->after);
     free(b->node_at);
     free(b->best);
@@ -384,11 +388,12 @@ static xm_status_t allocate(builder_t *b)
     size_t pairs = (size_t)b->space->pairs;
 
     b->before = ap_inter_op_relax_alloc(b->space);
+    b->hopeful = ap_inter_op_relax_alloc(b->space);
     b->after = malloc(levels * b->table * sizeof(*b->after));
     b->node_at = malloc(levels * b->table * sizeof(*b->node_at));
     b->best = malloc(pairs * sizeof(*b->best));
     b->touched = malloc(pairs * sizeof(*b->touched));
-    if (b->before == NULL || b->after == NULL || b->node_at == NULL || b->best == NULL ||
+    if (b->before == NULL || b->hopeful == NULL || b->after == NULL || b->node_at == NULL || b->best == NULL ||
         b->touched == NULL) {
         return no_room();
     }

@@ -75,9 +75,10 @@ double ap_inter_op_relax_before(const ap_inter_op_space_t *space, double limit, 
 /* The longest stage that a plan with T below @p threshold can have: the rest of the plan costs
  * something, too. Leaves the costs up to there under that limit. */
 double ap_inter_op_relax_limit(const ap_inter_op_space_t *space, double threshold, double *before);
-/* Cost from there on; @p after is that of the stages one level later, or @p values itself. */
+/* Cost from there on; @p after is that of the stages one level later, or @p values itself. Places
+ * where @p hopeful is infinite are left infinite; NULL: none. */
 void ap_inter_op_relax_after(const ap_inter_op_space_t *space, double limit, const double *after,
-                             double *values);
+                             const double *hopeful, double *values);
 
 static inline size_t ap_inter_op_relax_at(const ap_inter_op_space_t *space, int devices, int layer)
 {

@@ -446,7 +446,7 @@ double ap_inter_op_relax_before(const ap_inter_op_space_t *space, double limit, 
 }
 
 void ap_inter_op_relax_after(const ap_inter_op_space_t *space, double limit, const double *after,
-                             double *values)
+                             const double *hopeful, double *values)
 {
     size_t columns = (size_t)space->total + 1;
     bool in_place = after == values;
@@ -457,8 +457,12 @@ void ap_inter_op_relax_after(const ap_inter_op_space_t *space, double limit, con
     }
     for (int layer = space->layers - 1; layer >= 0; --layer) {
         for (int devices = layer == 0 ? space->total : 1; devices <= space->total; ++devices) {
+            size_t place = ap_inter_op_relax_at(space, devices, layer);
             double best = INFINITY;
 
+            if (hopeful != NULL && !(hopeful[place] < INFINITY)) {
+                continue;
+            }
             for (int s = 0; s < space->submeshes; ++s) {
                 int left = devices - space->size[s], begin, end;
                 const double *cost, *from;
@@ -475,7 +479,7 @@ void ap_inter_op_relax_after(const ap_inter_op_space_t *space, double limit, con
                     best = whole < best ? whole : best;
                 }
             }
-            values[ap_inter_op_relax_at(space, devices, layer)] = best;
+            values[place] = best;
         }
     }
 }
