@@ -11,7 +11,7 @@
 static const char program[] = "planner_scale";
 
 typedef struct options {
-    const char *cluster, *model;
+    const char *cluster, *model, *row;
     int hosts, layers; /* the largest */
     int repeat;
 } options_t;
@@ -102,6 +102,17 @@ static xm_status_t run(const options_t *options)
     }
     printf("# %s, batch 1024, blocks as given, micro-batches 1 to 1024, recomputation on and off\n",
            options->model);
+    if (options->row != NULL) {
+        int blocks, hosts, devices;
+
+        print_head("as asked for");
+        status = sscanf(options->row, "%dx%dx%d", &blocks, &hosts, &devices) == 3
+                     ? row(options, profile, blocks, hosts, devices)
+                     : xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                    "--row: %s is not BLOCKSxHOSTSxDEVICES", options->row);
+        xm_cluster_profile_destroy(profile);
+        return status;
+    }
     print_head("layers, on 8 x 8 devices");
     for (int blocks = 12; status == XM_OK && blocks <= options->layers; blocks *= 2) {
         status = row(options, profile, blocks, 8, 8);
@@ -154,6 +165,11 @@ int main(int argc, char **argv)
          .minimum = 12,
          .maximum = 1024,
          .help = "Most blocks (96)."},
+        {.name = "row",
+         .kind = XM_CLI_STRING,
+         .target = &options.row,
+         .argument = "SIZE",
+         .help = "Only this row: blocks, hosts and devices of a host, such as 96x128x8."},
         {.name = "repeat",
          .kind = XM_CLI_INT,
          .target = &options.repeat,

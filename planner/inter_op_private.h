@@ -37,6 +37,7 @@ typedef struct ap_inter_op_space {
     int total; /* devices of the cluster */
     int *size; /* devices per submesh */
     bool *fits; /* [submesh][devices left] */
+    int *low, *high; /* scratch, per devices left: layers between which there is anything */
     bool counts_stages;   /* the problem limits the number of stages */
     bool memory_limits;   /* some entry allows fewer successors than there can be */
     int most_stages;

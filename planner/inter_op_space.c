@@ -41,7 +41,9 @@ static xm_status_t place_submeshes(ap_inter_op_space_t *space)
 
     space->size = malloc((size_t)space->submeshes * sizeof(*space->size));
     space->fits = calloc((size_t)space->submeshes * columns, sizeof(*space->fits));
-    if (space->size == NULL || space->fits == NULL) {
+    space->low = malloc(columns * sizeof(*space->low));
+    space->high = malloc(columns * sizeof(*space->high));
+    if (space->size == NULL || space->fits == NULL || space->low == NULL || space->high == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d submeshes", space->submeshes);
     }
     for (int s = 0; s < space->submeshes; ++s) {
@@ -385,6 +387,8 @@ void ap_inter_op_space_close(ap_inter_op_space_t *space)
     free(space->stair);
     free(space->cheapest);
     free(space->stair_at);
+    free(space->high);
+    free(space->low);
     free(space->fits);
     free(space->size);
 }
@@ -445,41 +449,75 @@ double ap_inter_op_relax_before(const ap_inter_op_space_t *space, double limit, 
     return before[ap_inter_op_relax_at(space, 0, space->layers)];
 }
 
+/* Per number of devices left, the layers between which a table of values has any. */
+static void find_windows(const ap_inter_op_space_t *space, const double *values, int *low,
+                         int *high)
+{
+    for (int devices = 0; devices <= space->total; ++devices) {
+        const double *row = &values[ap_inter_op_relax_at(space, devices, 0)];
+
+        low[devices] = space->layers + 1;
+        high[devices] = -1;
+        for (int layer = 0; layer <= space->layers; ++layer) {
+            if (row[layer] < INFINITY) {
+                low[devices] = layer < low[devices] ? layer : low[devices];
+                high[devices] = layer;
+            }
+        }
+    }
+}
+
+/* Least cost from one place on. */
+static double relax_place(const ap_inter_op_space_t *space, double limit, const double *after,
+                          int layer, int devices)
+{
+    size_t columns = (size_t)space->total + 1;
+    double best = INFINITY;
+
+    for (int s = 0; s < space->submeshes; ++s) {
+        int left = devices - space->size[s], begin, end;
+        const double *cost, *from;
+
+        if (!space->fits[(size_t)s * columns + (size_t)devices]) {
+            continue;
+        }
+        last_layers(space, layer, left, &begin, &end);
+        begin = space->low[left] - 1 > begin ? space->low[left] - 1 : begin;
+        end = space->high[left] < end ? space->high[left] : end;
+        cost = &space->cheapest[cell_index(space, s, layer, 0)];
+        from = &after[ap_inter_op_relax_at(space, left, 1)];
+        for (int last = begin; last < end; ++last) {
+            double whole = cost[last] <= limit ? cost[last] + from[last] : INFINITY;
+
+            best = whole < best ? whole : best;
+        }
+    }
+    return best;
+}
+
 void ap_inter_op_relax_after(const ap_inter_op_space_t *space, double limit, const double *after,
                              const double *hopeful, double *values)
 {
-    size_t columns = (size_t)space->total + 1;
     bool in_place = after == values;
 
     clear_values(space, values);
     if (in_place) {
         values[ap_inter_op_relax_at(space, 0, space->layers)] = 0.0;
     }
+    find_windows(space, after, space->low, space->high);
     for (int layer = space->layers - 1; layer >= 0; --layer) {
         for (int devices = layer == 0 ? space->total : 1; devices <= space->total; ++devices) {
             size_t place = ap_inter_op_relax_at(space, devices, layer);
-            double best = INFINITY;
 
             if (hopeful != NULL && !(hopeful[place] < INFINITY)) {
                 continue;
             }
-            for (int s = 0; s < space->submeshes; ++s) {
-                int left = devices - space->size[s], begin, end;
-                const double *cost, *from;
-
-                if (!space->fits[(size_t)s * columns + (size_t)devices]) {
-                    continue;
-                }
-                last_layers(space, layer, left, &begin, &end);
-                cost = &space->cheapest[cell_index(space, s, layer, 0)];
-                from = &after[ap_inter_op_relax_at(space, left, 1)];
-                for (int last = begin; last < end; ++last) {
-                    double whole = cost[last] <= limit ? cost[last] + from[last] : INFINITY;
-
-                    best = whole < best ? whole : best;
-                }
+            values[place] = relax_place(space, limit, after, layer, devices);
+            if (in_place && values[place] < INFINITY) {
+                space->low[devices] = layer;
+                space->high[devices] =
+                    layer > space->high[devices] ? layer : space->high[devices];
             }
-            values[place] = best;
         }
     }
 }
