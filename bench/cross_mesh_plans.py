@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-CASES = (("wresnet-1b", 1536), ("gpt-350m", 256), ("moe-1.3b", 256))
+CASES = (("wresnet-250m", 1536), ("wresnet-1b", 1536), ("gpt-350m", 256))
 PROFILES = (("slow-links-4x4", True), ("fast-links-4x4", False))
 
 
@@ -47,7 +47,8 @@ def boundary_seconds(found):
 
 def describe(found):
     schedule = found["schedule"]
-    return (f"{schedule['micro_batches']} micro-batches"
+    return (f"{schedule['micro_batches']} micro-batch"
+            f"{'es' if schedule['micro_batches'] > 1 else ''}"
             f"{', recomputing' if schedule['rematerialize'] else ''}: {stages(found)}")
 
 
@@ -55,14 +56,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--autopar", required=True)
     parser.add_argument("--profiles", required=True, help="folder of the cluster profiles")
+    parser.add_argument("--models", default=",".join(name for name, _ in CASES),
+                        help="only these, separated by commas")
     arguments = parser.parse_args()
+    cases = [case for case in CASES if case[0] in arguments.models.split(",")]
     failed = False
     print("| links | model | stages chosen without boundaries | its step, s | with them | "
           "its step, s | faster | boundaries per micro-batch, s |\n|--|--|--|--|--|--|--|--|")
     for name, slow in PROFILES:
         profile = os.path.join(arguments.profiles, name + ".json")
         gains = []
-        for model, batch in CASES:
+        for model, batch in cases:
             with tempfile.TemporaryDirectory() as directory:
                 free, free_step = plan(arguments.autopar, model, batch, profile, directory,
                                        "--no-cross-mesh")

@@ -39,8 +39,8 @@ static void print_head(const char *title)
            "RSS MiB");
 }
 
-/* A device gets the memory that the model needs: what it holds of parameters and their state, and as
- * much again for activations; at least that of the profile. */
+/* A device gets the memory that the model needs: what it holds of parameters and their state, and
+ * as much again for activations; at least that of the profile. */
 static double memory_for(const xm_cluster_profile_t *profile, int blocks, int devices)
 {
     const double block_bytes = 12.0 * 8192 * 8192 * 16, own = 2.0 * blocks * block_bytes / devices;

@@ -1,5 +1,5 @@
-/* published_plans: the plans that Alpa's authors published for GPT, MoE and Wide-ResNet, beside ours,
- * under the same cost model. Fails when one of theirs is faster. */
+/* published_plans: the plans that Alpa's authors published for GPT, MoE and Wide-ResNet, beside
+ * ours, under the same cost model. Fails when one of theirs is faster. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,11 +12,11 @@ static const char program[] = "published_plans";
 
 enum { MAX_STAGES = 16, MAX_COUNTS = 24, TEXT = 256 };
 
-/* A published plan: blocks and devices of each stage. The embedding or stem goes with the first, the
- * head with the last. */
+/* A published plan: blocks and devices of each stage. The embedding or stem goes with the first,
+ * the head with the last. */
 typedef struct published {
     const char *family, *model;
-    int hosts, devices; /* the cluster */
+    int hosts, devices;       /* the cluster */
     int batch, micro_batches; /* 0: not published, the best is taken */
     int stages;
     int blocks[MAX_STAGES];  /* the last given one goes for the rest */
@@ -108,8 +108,7 @@ static xm_status_t plan_row(const published_t *row, const xm_cluster_profile_t *
     params.profile = profile;
     params.global_batch = row->batch;
     params.micro_batches = counts;
-    params.micro_batch_count =
-        micro_batches > 0 ? 1 : (size_t)list_counts(row->batch, counts);
+    params.micro_batch_count = micro_batches > 0 ? 1 : (size_t)list_counts(row->batch, counts);
     params.margin = 1e-9; /* no case is left alone for a thousandth */
     params.pins = pins;
     params.pin_count = pins != NULL ? row->stages : 0;
@@ -285,8 +284,9 @@ int main(int argc, char **argv)
     xm_status_t status;
 
     command.program = program;
-    command.summary = "Compares Alpa's published plans with ours under one cost model, as a table in\n"
-                      "Markdown. Exit status 1 when a published plan is faster.";
+    command.summary =
+        "Compares Alpa's published plans with ours under one cost model, as a table in\n"
+        "Markdown. Exit status 1 when a published plan is faster.";
     command.options = table;
     command.option_count = sizeof(table) / sizeof(table[0]);
     status = xm_cli_parse(&command, argc, argv, &cli);

@@ -278,11 +278,10 @@ xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *params,
         for (int h = 0; h < params->hosts; ++h) {
             const xm_cluster_device_t *device = &params->host_device[h];
 
-            made->host_device[h] =
-                (xm_cluster_device_t){.flops = xm_curve_rounded(device->flops),
-                                      .memory_bytes = xm_curve_rounded(device->memory_bytes),
-                                      .memory_bandwidth =
-                                          xm_curve_rounded(device->memory_bandwidth)};
+            made->host_device[h] = (xm_cluster_device_t){
+                .flops = xm_curve_rounded(device->flops),
+                .memory_bytes = xm_curve_rounded(device->memory_bytes),
+                .memory_bandwidth = xm_curve_rounded(device->memory_bandwidth)};
         }
     }
     made->nic_spread = xm_curve_rounded(params->nic_spread);

@@ -51,8 +51,8 @@ typedef struct xm_cluster_profile_params {
     double device_flops; /**< attainable FLOP/s of one device (32-bit multiply-add counts 2) */
     double device_memory_bytes;     /**< memory one device may use */
     double device_memory_bandwidth; /**< bytes/s one device reads plus writes */
-    /** The same three of each host where hosts have devices of different kinds, `hosts` entries (the
-     *  numbers above are then those of a typical device); or NULL. */
+    /** The same three of each host where hosts have devices of different kinds, `hosts` entries
+     * (the numbers above are then those of a typical device); or NULL. */
     const xm_cluster_device_t *host_device;
     double
         nic_bandwidth; /**< payload bytes/s of one host's NICs together, per direction, all flows */

@@ -292,10 +292,10 @@ static void add_optional(const xm_cluster_profile_t *profile, json_t *root)
         for (int h = 0; h < xm_cluster_profile_hosts(profile); ++h) {
             xm_cluster_device_t device = xm_cluster_profile_host_device(profile, h);
 
-            (void)json_array_append_new(
-                devices, json_pack("{s:f,s:f,s:f}", "flop_per_s", device.flops, "memory_bytes",
-                                   device.memory_bytes, "memory_bytes_per_s",
-                                   device.memory_bandwidth));
+            (void)json_array_append_new(devices,
+                                        json_pack("{s:f,s:f,s:f}", "flop_per_s", device.flops,
+                                                  "memory_bytes", device.memory_bytes,
+                                                  "memory_bytes_per_s", device.memory_bandwidth));
         }
         (void)json_object_set_new(json_object_get(root, "device"), "hosts", devices);
     }

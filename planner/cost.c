@@ -409,8 +409,7 @@ char *ap_cost_explain_compute(const ap_cost_mesh_t *mesh, double flops, double b
     by_flops = flops / device->flops;
     (void)xm_text_format_seconds(ap_cost_compute(mesh, flops, bytes), seconds, sizeof(seconds));
     if (by_flops >= bytes / device->memory_bandwidth) {
-        (void)snprintf(buffer, size, "%s: %.3g FLOP at %.3g FLOP/s", seconds, flops,
-                       device->flops);
+        (void)snprintf(buffer, size, "%s: %.3g FLOP at %.3g FLOP/s", seconds, flops, device->flops);
     } else {
         (void)snprintf(buffer, size, "%s: %s at %.3g B/s of memory bandwidth", seconds,
                        xm_text_format_bytes((uint64_t)bytes, moved, sizeof(moved)),

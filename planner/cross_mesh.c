@@ -329,11 +329,10 @@ xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh, const ap_shape_t *sh
     memcpy(key.src_shape, src->shape, sizeof(key.src_shape));
     memcpy(key.dst_shape, dst->shape, sizeof(key.dst_shape));
     key.src_first = cross_mesh->alike ? 0 : src->first_device;
-    key.dst_first =
-        cross_mesh->alike
-            ? canonical_first(xm_cluster_profile_devices_per_host(cross_mesh->profile),
-                              src->first_device, src_size, dst->first_device, dst_size)
-            : dst->first_device;
+    key.dst_first = cross_mesh->alike
+                        ? canonical_first(xm_cluster_profile_devices_per_host(cross_mesh->profile),
+                                          src->first_device, src_size, dst->first_device, dst_size)
+                        : dst->first_device;
     (void)pthread_mutex_lock(&cross_mesh->mutex);
     status = look_up(cross_mesh, &key, cost);
     (void)pthread_mutex_unlock(&cross_mesh->mutex);

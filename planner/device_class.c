@@ -75,9 +75,8 @@ xm_status_t ap_device_classes_create(const xm_cluster_profile_t *profile, double
     }
     made->hosts = (int)hosts;
     made->of = malloc(hosts * hosts * sizeof(*made->of));
-    status = made->of == NULL
-                 ? xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu hosts", hosts)
-                 : classify(made, profile, memory_limit);
+    status = made->of == NULL ? xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu hosts", hosts)
+                              : classify(made, profile, memory_limit);
     if (status != XM_OK) {
         ap_device_classes_destroy(made);
         return status;

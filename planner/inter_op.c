@@ -55,8 +55,8 @@ static void measure(const ap_inter_op_problem_t *problem, const ap_inter_op_stag
 
 static bool must_stop(walk_t *walk)
 {
-    walk->stopped = walk->stopped || (walk->problem->stop != NULL &&
-                                      walk->problem->stop(walk->problem->stop_arg));
+    walk->stopped = walk->stopped ||
+                    (walk->problem->stop != NULL && walk->problem->stop(walk->problem->stop_arg));
     return walk->stopped;
 }
 
@@ -116,8 +116,7 @@ static void walk_front(walk_t *walk)
         limit = hopeless < limit ? hopeless : limit;
     }
     while (rounds > 0.0 && limit >= m0 && !must_stop(walk) &&
-           try_limit(walk, limit, &sum, &bottleneck) &&
-           sum + rounds * m0 < walk->best->objective) {
+           try_limit(walk, limit, &sum, &bottleneck) && sum + rounds * m0 < walk->best->objective) {
         limit = nextafter(bottleneck, 0.0);
     }
 }
@@ -157,9 +156,9 @@ static xm_status_t look_out(ap_inter_op_space_t *space, outlook_t *outlook)
 }
 
 /*
- * Raises the threshold from the guess on until a plan is below it. The best plan of a graph that holds
- * all plans below the threshold is the best of all if it is below the threshold itself. A graph
- * that grows too large is thinned to one configuration per range and submesh; its plan is not
+ * Raises the threshold from the guess on until a plan is below it. The best plan of a graph that
+ * holds all plans below the threshold is the best of all if it is below the threshold itself. A
+ * graph that grows too large is thinned to one configuration per range and submesh; its plan is not
  * proved best, only that none is below the threshold before.
  */
 static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, bool levels,
@@ -389,9 +388,8 @@ static void mark_useful(const ap_inter_op_space_t *space, double threshold, doub
 
                 useful[to + (size_t)s] = false;
                 for (int d = space->size[s]; cost < INFINITY && d <= space->total; ++d) {
-                    double rest =
-                        before[ap_inter_op_relax_at(space, d, first)] +
-                        after[ap_inter_op_relax_at(space, d - space->size[s], last + 1)];
+                    double rest = before[ap_inter_op_relax_at(space, d, first)] +
+                                  after[ap_inter_op_relax_at(space, d - space->size[s], last + 1)];
 
                     if (space->fits[(size_t)s * columns + (size_t)d] && rest + fixed < threshold) {
                         useful[to + (size_t)s] = true;

@@ -27,8 +27,8 @@
  * Memory: a stage that has s stages after it holds the activations of s + 1 micro-batches. The
  * table `max_successors` says how many stages may follow an entry; -1 means it fits nowhere.
  *
- * Threads: no shared state. Deterministic, unless `stop` ends it: ties are broken by the order of the
- * table.
+ * Threads: no shared state. Deterministic, unless `stop` ends it: ties are broken by the order of
+ * the table.
  */
 #ifndef AP_PLANNER_INTER_OP_H
 #define AP_PLANNER_INTER_OP_H
@@ -121,7 +121,7 @@ typedef struct ap_inter_op_result {
     double objective;  /**< T, seconds */
     double sum;        /**< sum of stages and boundaries */
     double bottleneck; /**< largest stage or boundary */
-    double bound;      /**< no plan has a smaller T; equals `objective` unless stopped or too large */
+    double bound; /**< no plan has a smaller T; equals `objective` unless stopped or too large */
     int stage_count;
     ap_inter_op_stage_t *stages; /**< in pipeline order; owned by the result */
     int64_t limits_tried;        /**< points of the Pareto front that were computed */
@@ -145,8 +145,8 @@ XM_API xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem,
 
 /**
  * Which stages a plan with T below @p threshold can have: useful[(first * layers + last) *
- * submesh_count + submesh] of a problem whose costs need be no more than lower bounds. Stage limits,
- * memory and boundaries are not looked at.
+ * submesh_count + submesh] of a problem whose costs need be no more than lower bounds. Stage
+ * limits, memory and boundaries are not looked at.
  */
 XM_API xm_status_t ap_inter_op_useful(const ap_inter_op_problem_t *problem, double threshold,
                                       bool *useful);

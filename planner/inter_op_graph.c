@@ -1,4 +1,5 @@
-/* The stages that a plan below a threshold can have, as a graph; and the dynamic programme on it. */
+/* The stages that a plan below a threshold can have, as a graph; and the dynamic programme on it.
+ */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -189,8 +190,8 @@ static xm_status_t add_edges(builder_t *b, int node, int target, int last, int s
         int in = b->space->in_of[edge->state], out = b->space->out_of[edge->state];
 
         b->in_bits[(size_t)node * (size_t)b->in_words + (size_t)(in / WORD)] |= 1ULL << in % WORD;
-        b->out_bits[(size_t)target * (size_t)b->out_words + (size_t)(out / WORD)] |=
-            1ULL << out % WORD;
+        b->out_bits[(size_t)target * (size_t)b->out_words + (size_t)(out / WORD)] |= 1ULL
+                                                                                     << out % WORD;
         b->best[b->touched[i]] = -1;
     }
     return XM_OK;
@@ -214,9 +215,9 @@ static xm_status_t expand(builder_t *b, int node)
         }
         for (int last = at.layer; last < space->layers && status == XM_OK; ++last) {
             double rest = after[ap_inter_op_relax_at(space, left, last + 1)];
-            size_t cell = ((size_t)s * (size_t)space->layers + (size_t)at.layer) *
-                              (size_t)space->layers +
-                          (size_t)last;
+            size_t cell =
+                ((size_t)s * (size_t)space->layers + (size_t)at.layer) * (size_t)space->layers +
+                (size_t)last;
             size_t step = space->stair_at[cell];
             int target;
 
@@ -279,8 +280,8 @@ static xm_status_t ask_boundaries(builder_t *b, ap_inter_op_node_t *node)
             double *seconds = &block[(size_t)out * (size_t)b->space->in_ports + (size_t)in];
 
             if (isnan(*seconds)) {
-                status = ap_inter_op_space_ask(b->space, node->layer, node->devices, out, in,
-                                               seconds);
+                status =
+                    ap_inter_op_space_ask(b->space, node->layer, node->devices, out, in, seconds);
             }
         }
     }
@@ -393,8 +394,8 @@ static xm_status_t allocate(builder_t *b)
     b->node_at = malloc(levels * b->table * sizeof(*b->node_at));
     b->best = malloc(pairs * sizeof(*b->best));
     b->touched = malloc(pairs * sizeof(*b->touched));
-    if (b->before == NULL || b->hopeful == NULL || b->after == NULL || b->node_at == NULL || b->best == NULL ||
-        b->touched == NULL) {
+    if (b->before == NULL || b->hopeful == NULL || b->after == NULL || b->node_at == NULL ||
+        b->best == NULL || b->touched == NULL) {
         return no_room();
     }
     memset(b->node_at, 0xff, levels * b->table * sizeof(*b->node_at));
@@ -454,10 +455,9 @@ static double crossing(const ap_inter_op_graph_t *graph, const ap_inter_op_node_
 {
     size_t ins = (size_t)graph->space->in_ports;
 
-    return node->block == NULL
-               ? 0.0
-               : node->block[(size_t)graph->out_port[node->first_out + out] * ins +
-                             (size_t)graph->in_port[node->first_in + in]];
+    return node->block == NULL ? 0.0
+                               : node->block[(size_t)graph->out_port[node->first_out + out] * ins +
+                                             (size_t)graph->in_port[node->first_in + in]];
 }
 
 /* Least cost per in port of the stages that begin here. */

@@ -34,14 +34,14 @@ static inline size_t ap_inter_op_entry(const ap_inter_op_problem_t *problem, int
 typedef struct ap_inter_op_space {
     const ap_inter_op_problem_t *problem;
     int layers, states, submeshes;
-    int total; /* devices of the cluster */
-    int *size; /* devices per submesh */
-    bool *fits; /* [submesh][devices left] */
-    int *low, *high; /* scratch, per devices left: layers between which there is anything */
-    bool counts_stages;   /* the problem limits the number of stages */
-    bool memory_limits;   /* some entry allows fewer successors than there can be */
+    int total;          /* devices of the cluster */
+    int *size;          /* devices per submesh */
+    bool *fits;         /* [submesh][devices left] */
+    int *low, *high;    /* scratch, per devices left: layers between which there is anything */
+    bool counts_stages; /* the problem limits the number of stages */
+    bool memory_limits; /* some entry allows fewer successors than there can be */
     int most_stages;
-    size_t *stair_at; /* [submesh][first][last], and one more: where its steps begin */
+    size_t *stair_at;          /* [submesh][first][last], and one more: where its steps begin */
     ap_inter_op_step_t *stair; /* of one cell: costs rise, successors rise */
     double *cheapest;          /* [submesh][first][last]: for the stages after it now asked about */
     int in_ports, out_ports;   /* 1 when boundaries are free */
@@ -112,10 +112,10 @@ typedef struct ap_inter_op_graph {
     ap_inter_op_edge_t *edges;
     size_t edge_count, edge_capacity;
     int *in_port, *out_port;
-    double *value;  /* per out port of a node: least cost from there on */
-    double *first;  /* scratch, per in port */
-    double limit;   /* stages and boundaries above it are not used */
-    bool use_max;   /* combine by max (smallest bottleneck) instead of sum */
+    double *value; /* per out port of a node: least cost from there on */
+    double *first; /* scratch, per in port */
+    double limit;  /* stages and boundaries above it are not used */
+    bool use_max;  /* combine by max (smallest bottleneck) instead of sum */
 } ap_inter_op_graph_t;
 
 /* How large a graph may be, and which plans it must hold. */

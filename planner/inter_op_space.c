@@ -139,8 +139,7 @@ static xm_status_t read_costs(ap_inter_op_space_t *space)
 
         space->stair_at[cell] = used;
         if (used + (size_t)space->problem->config_count > capacity) {
-            ap_inter_op_step_t *grown =
-                realloc(space->stair, 2 * capacity * sizeof(*space->stair));
+            ap_inter_op_step_t *grown = realloc(space->stair, 2 * capacity * sizeof(*space->stair));
 
             if (grown == NULL) {
                 return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", cells);
@@ -195,9 +194,8 @@ static xm_status_t read_ports(const ap_inter_op_space_t *space, const int *ports
         int at = state / space->problem->config_count;
 
         if (port < 0 || port >= space->states) {
-            status = xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                  "port %d of state %d is outside 0 to %d", port, state,
-                                  space->states - 1);
+            status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "port %d of state %d is outside 0 to %d",
+                                  port, state, space->states - 1);
         } else if (submesh[port] >= 0 && space->size[submesh[port]] != space->size[at]) {
             status = xm_error_set(XM_ERR_INVALID_ARGUMENT,
                                   "port %d belongs to stages of %d and of %d devices", port,
@@ -299,8 +297,8 @@ static xm_status_t open_boundaries(ap_inter_op_space_t *space)
         if (status != XM_OK) {
             return status;
         }
-        space->block = calloc((size_t)space->rows * (size_t)space->places + 1,
-                              sizeof(*space->block));
+        space->block =
+            calloc((size_t)space->rows * (size_t)space->places + 1, sizeof(*space->block));
         if (space->block == NULL) {
             return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the boundary table");
         }
@@ -348,8 +346,7 @@ xm_status_t ap_inter_op_space_ask(ap_inter_op_space_t *space, int layer, int dev
     return XM_OK;
 }
 
-xm_status_t ap_inter_op_space_open(ap_inter_op_space_t *space,
-                                   const ap_inter_op_problem_t *problem)
+xm_status_t ap_inter_op_space_open(ap_inter_op_space_t *space, const ap_inter_op_problem_t *problem)
 {
     xm_status_t status;
 
@@ -359,9 +356,8 @@ xm_status_t ap_inter_op_space_open(ap_inter_op_space_t *space,
                                    .submeshes = problem->submesh_count,
                                    .total = problem->hosts * problem->devices_per_host};
     space->most_stages = min_int(space->layers, space->total);
-    space->counts_stages =
-        problem->min_stages > 1 ||
-        (problem->max_stages > 0 && problem->max_stages < space->most_stages);
+    space->counts_stages = problem->min_stages > 1 ||
+                           (problem->max_stages > 0 && problem->max_stages < space->most_stages);
     if (problem->max_stages > 0) {
         space->most_stages = min_int(space->most_stages, problem->max_stages);
     }
@@ -515,8 +511,7 @@ void ap_inter_op_relax_after(const ap_inter_op_space_t *space, double limit, con
             values[place] = relax_place(space, limit, after, layer, devices);
             if (in_place && values[place] < INFINITY) {
                 space->low[devices] = layer;
-                space->high[devices] =
-                    layer > space->high[devices] ? layer : space->high[devices];
+                space->high[devices] = layer > space->high[devices] ? layer : space->high[devices];
             }
         }
     }

@@ -36,8 +36,8 @@ typedef struct run {
     int64_t micro_batches[MAX_TRIALS];
     int count;
     ap_planner_result_t result;
-    work_t *work; /* per trial */
-    double best;  /* smallest objective of a plan so far */
+    work_t *work;    /* per trial */
+    double best;     /* smallest objective of a plan so far */
     double deadline; /* seconds of the monotonic clock; INFINITY: none */
     bool stopped;
     ap_schedule_kind_t schedule;
@@ -255,8 +255,8 @@ static xm_status_t survey(run_t *run, work_t *work)
     status = ap_stage_table_bound(one.table, params->min_stages, params->max_stages,
                                   &work->trial->bound);
     if ((status == XM_OK || status == XM_ERR_NO_SOLUTION) && !work->trial->recompute) {
-        status = ap_stage_table_bound_recomputing(one.table, params->min_stages,
-                                                  params->max_stages, &work->slower_bound);
+        status = ap_stage_table_bound_recomputing(one.table, params->min_stages, params->max_stages,
+                                                  &work->slower_bound);
     }
     work->priced = ap_stage_table_evaluated(one.table);
     ap_planner_case_close(&one);
@@ -274,8 +274,8 @@ static xm_status_t solve(run_t *run, work_t *work)
     if (status != XM_OK) {
         return status;
     }
-    status = ap_stage_table_solve(one.table, run->params->min_stages, run->params->max_stages,
-                                  &found);
+    status =
+        ap_stage_table_solve(one.table, run->params->min_stages, run->params->max_stages, &found);
     if (status == XM_OK) {
         trial->solved = true;
         trial->step = found.objective;
@@ -524,8 +524,8 @@ xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_
         status = try_all(&run);
     }
     if (status == XM_OK && run.result.plan == NULL && run.stopped) {
-        status = xm_error_set(XM_ERR_TIMEOUT, "no plan for %s was found within %g s",
-                              params->model, params->time_limit);
+        status = xm_error_set(XM_ERR_TIMEOUT, "no plan for %s was found within %g s", params->model,
+                              params->time_limit);
     } else if (status == XM_OK && run.result.plan == NULL && run.refused[0] != '\0') {
         status = xm_error_set(XM_ERR_NO_SOLUTION, "%s fits under 1f1b only; %s", params->model,
                               run.refused);

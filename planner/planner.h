@@ -10,8 +10,8 @@
  *
  * Cases are taken up best first: each gets a bound (boundaries for free, memory shared without
  * waste), the most promising are solved, and what cannot improve the step by a thousandth is left
- * alone; so the result is within 0.1 % of the best plan of the whole space. Two are solved at a time,
- * on two cores if there are.
+ * alone; so the result is within 0.1 % of the best plan of the whole space. Two are solved at a
+ * time, on two cores if there are.
  *
  * Deterministic without a time limit. Threads: no shared state.
  *
@@ -71,8 +71,8 @@ typedef struct ap_planner_params {
     /** Stages are chosen as if transfers between them took no time, as Alpa does; the plan's times
      *  contain them all the same. */
     bool free_boundaries;
-    /** The stages of the plan, in order, all of them: only shardings, micro-batches and recomputation
-     *  are left to find. NULL: none. */
+    /** The stages of the plan, in order, all of them: only shardings, micro-batches and
+     * recomputation are left to find. NULL: none. */
     const ap_planner_pin_t *pins;
     int pin_count;
     /** Stop after about this many seconds with the best plan so far; 0: never. */
@@ -105,9 +105,9 @@ typedef struct ap_planner_result {
     ap_plan_t *plan;
     ap_planner_trial_t *trials;
     int trial_count;
-    double objective; /**< 1f1b's, of the best plan: its step under that schedule */
-    double bound;     /**< no plan of the space has an objective below */
-    bool stopped;     /**< by the time limit */
+    double objective;      /**< 1f1b's, of the best plan: its step under that schedule */
+    double bound;          /**< no plan of the space has an objective below */
+    bool stopped;          /**< by the time limit */
     int64_t stages_priced; /**< intra-operator questions that were answered */
     int64_t boundaries_simulated;
 } ap_planner_result_t;

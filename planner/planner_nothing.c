@@ -11,10 +11,9 @@ enum { DOUBLINGS = 24, HALVINGS = 6, TEXT = 32 };
 static xm_status_t solvable(const ap_planner_setup_t *setup, int64_t micro_batches, double memory,
                             int min_stages, int max_stages)
 {
-    ap_planner_case_options_t options = {
-        .micro_batches = micro_batches,
-        .recompute = setup->params->recompute != AP_RECOMPUTE_OFF,
-        .memory_limit = memory};
+    ap_planner_case_options_t options = {.micro_batches = micro_batches,
+                                         .recompute = setup->params->recompute != AP_RECOMPUTE_OFF,
+                                         .memory_limit = memory};
     ap_inter_op_result_t found = {0};
     ap_planner_case_t one;
     xm_status_t status = ap_planner_case_open(setup, &options, &one);

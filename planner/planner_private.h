@@ -31,7 +31,7 @@ typedef struct ap_planner_case {
 typedef struct ap_planner_case_options {
     int64_t micro_batches;
     bool recompute;
-    double memory_limit; /* 0: the setup's */
+    double memory_limit;     /* 0: the setup's */
     double worth;            /* as in ap_stage_table_params_t */
     bool (*stop)(void *arg); /* likewise */
     void *stop_arg;

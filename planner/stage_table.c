@@ -245,7 +245,8 @@ static xm_status_t survey_range(ap_stage_table_t *table, int first, int last)
             if (cost.output_tensor >= 0) {
                 count_spec(variant, cost.output);
             }
-            table->memory_binds = table->memory_binds || successors_of(table, submesh, &cost) < most;
+            table->memory_binds =
+                table->memory_binds || successors_of(table, submesh, &cost) < most;
             keep_least(table, cell_index(table, first, last, submesh), &cost);
         }
     }
@@ -334,9 +335,9 @@ static int in_flight_of_level(const ap_stage_table_t *table, const ap_stage_quer
 static void store(ap_stage_table_t *table, const ap_stage_query_t *query, int submesh, int config,
                   const ap_stage_cost_t *cost)
 {
-    size_t at = cell_index(table, query->first, query->last, submesh) *
-                    (size_t)table->config_count +
-                (size_t)config;
+    size_t at =
+        cell_index(table, query->first, query->last, submesh) * (size_t)table->config_count +
+        (size_t)config;
 
     table->cost[at] = ap_stage_objective(cost, table->params.micro_batches);
     table->successors[at] = successors_of(table, submesh, cost);
@@ -449,7 +450,8 @@ static xm_status_t fill_pin(ap_stage_table_t *table, const ap_planner_pin_t *pin
                             pin->first_layer, pin->last_layer, table->layers - 1);
     }
     for (int submesh = 0; submesh < table->submesh_count && status == XM_OK; ++submesh) {
-        bool *filled = &table->filled[cell_index(table, pin->first_layer, pin->last_layer, submesh)];
+        bool *filled =
+            &table->filled[cell_index(table, pin->first_layer, pin->last_layer, submesh)];
         int v = next_variant(table, pin, submesh, 0);
 
         if (table->submeshes[submesh].hosts != pin->hosts ||
@@ -475,8 +477,7 @@ xm_status_t ap_stage_table_reach(ap_stage_table_t *table, double threshold)
 {
     ap_inter_op_problem_t problem;
     int layers = table->layers, submeshes = table->submesh_count;
-    bool *useful =
-        calloc((size_t)layers * (size_t)layers * (size_t)submeshes + 1, sizeof(*useful));
+    bool *useful = calloc((size_t)layers * (size_t)layers * (size_t)submeshes + 1, sizeof(*useful));
     xm_status_t status = XM_OK;
 
     if (useful == NULL) {
@@ -545,8 +546,7 @@ static void number_boundaries(ap_stage_table_t *table)
         table->boundary_kind[layer] = kind;
     }
     for (int device = 0; device < devices; ++device) {
-        table->boundary_place[device] =
-            ap_cross_mesh_place(table->params.cross_mesh, device);
+        table->boundary_place[device] = ap_cross_mesh_place(table->params.cross_mesh, device);
     }
 }
 
@@ -594,7 +594,8 @@ static xm_status_t make_rows(ap_stage_table_t *table)
     table->again = calloc(cells, sizeof(*table->again));
     table->room = calloc(cells, sizeof(*table->room));
     table->filled = calloc(cells, sizeof(*table->filled));
-    if (table->least == NULL || table->again == NULL || table->room == NULL || table->filled == NULL) {
+    if (table->least == NULL || table->again == NULL || table->room == NULL ||
+        table->filled == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", cells);
     }
     for (size_t cell = 0; cell < cells; ++cell) {
@@ -612,8 +613,7 @@ static xm_status_t list_submeshes(ap_stage_table_t *table)
 
     count = ap_inter_op_submeshes(hosts, table->params.devices_per_host,
                                   table->params.all_submeshes, shapes, AP_TABLE_SUBMESHES);
-    table->allowed =
-        calloc((size_t)AP_TABLE_SUBMESHES * (size_t)hosts, sizeof(*table->allowed));
+    table->allowed = calloc((size_t)AP_TABLE_SUBMESHES * (size_t)hosts, sizeof(*table->allowed));
     if (table->allowed == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d hosts", hosts);
     }

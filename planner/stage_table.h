@@ -10,9 +10,9 @@
  * memory limits how many stages may follow, plans that need less memory are configurations as well
  * (`lean_plans`).
  *
- * Ranges of equal layers (by ap_graph_layer_hash()) are asked for once, and only where a stage can be
- * part of a plan fast enough, by the bounds of inter_op.h. Threads: one at a time per
- * object. Not installed.
+ * Ranges of equal layers (by ap_graph_layer_hash()) are asked for once, and only where a stage can
+ * be part of a plan fast enough, by the bounds of inter_op.h. Threads: one at a time per object.
+ * Not installed.
  */
 #ifndef AP_PLANNER_STAGE_TABLE_H
 #define AP_PLANNER_STAGE_TABLE_H
@@ -27,15 +27,15 @@ struct ap_planner_pin;
 
 /** What is borrowed must outlive the table. */
 typedef struct ap_stage_table_params {
-    const ap_graph_t *graph; /**< forward graph of one micro-batch */
+    const ap_graph_t *graph;            /**< forward graph of one micro-batch */
     const ap_device_classes_t *classes; /**< what devices there are */
     ap_cross_mesh_t *cross_mesh;
     int hosts, devices_per_host; /**< the cluster */
     int micro_batches;
     bool rematerialize;
-    double memory_limit; /**< bytes one device may use; 0: what its class has */
-    bool lean_plans;     /**< where memory binds, plan for less memory as well (dearer to make) */
-    bool all_submeshes;  /**< every number of hosts and devices, see ap_inter_op_submeshes() */
+    double memory_limit;  /**< bytes one device may use; 0: what its class has */
+    bool lean_plans;      /**< where memory binds, plan for less memory as well (dearer to make) */
+    bool all_submeshes;   /**< every number of hosts and devices, see ap_inter_op_submeshes() */
     bool free_boundaries; /**< slice as if transfers between stages took no time */
     const struct ap_planner_pin *pins; /**< the only stages there are; NULL: all */
     int pin_count;
@@ -57,8 +57,8 @@ typedef struct ap_stage_config {
 xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stage_table_t **table);
 
 /**
- * Stage slicing over the table; stage limits as in ap_inter_op_problem_t. Prices the stages that can
- * matter as it goes. XM_ERR_NO_SOLUTION also when no plan is worth it.
+ * Stage slicing over the table; stage limits as in ap_inter_op_problem_t. Prices the stages that
+ * can matter as it goes. XM_ERR_NO_SOLUTION also when no plan is worth it.
  */
 xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int max_stages,
                                  ap_inter_op_result_t *result);

@@ -170,9 +170,9 @@ static void add_boundaries(ap_stage_table_t *table, ap_inter_op_result_t *result
 }
 
 /*
- * Only stages that can be part of a plan below a threshold are priced. The best plan of those is the
- * best of all if it is below the threshold; a plan above it is the next threshold, and without a
- * plan it rises by a half.
+ * Only stages that can be part of a plan below a threshold are priced. The best plan of those is
+ * the best of all if it is below the threshold; a plan above it is the next threshold, and without
+ * a plan it rises by a half.
  */
 xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int max_stages,
                                  ap_inter_op_result_t *result)
@@ -194,7 +194,8 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
         if (status != XM_OK && status != XM_ERR_NO_SOLUTION) {
             return status;
         }
-        if (threshold >= worth || table->params.pins != NULL || (status == XM_OK && result->objective <= threshold)) {
+        if (threshold >= worth || table->params.pins != NULL ||
+            (status == XM_OK && result->objective <= threshold)) {
             break;
         }
         if (status == XM_OK) {

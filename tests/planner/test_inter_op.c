@@ -240,9 +240,9 @@ static void make_instance(instance_t *instance, mt_t *mt)
     problem->hosts = 1 + mt_below(mt, 3);
     problem->devices_per_host = 1 + mt_below(mt, problem->hosts == 1 ? 8 : 3);
     problem->submeshes = instance->shapes;
-    problem->submesh_count = ap_inter_op_submeshes(problem->hosts, problem->devices_per_host,
-                                                   mt_below(mt, 2) == 0, instance->shapes,
-                                                   MAX_SHAPES);
+    problem->submesh_count =
+        ap_inter_op_submeshes(problem->hosts, problem->devices_per_host, mt_below(mt, 2) == 0,
+                              instance->shapes, MAX_SHAPES);
     ck_assert_int_le(problem->submesh_count, MAX_SHAPES);
     problem->config_count = 1 + mt_below(mt, problem->layers < MAX_LAYERS ? MAX_CONFIGS : 2);
     problem->cost = instance->cost;

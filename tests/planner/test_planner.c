@@ -260,7 +260,8 @@ START_TEST(pipelines_cross_between_hosts_as_seldom_as_can_be)
 }
 END_TEST
 
-/* A plan at any time: what is left when time runs out is a plan with an honest bound, or a sentence.
+/* A plan at any time: what is left when time runs out is a plan with an honest bound, or a
+ * sentence.
  */
 START_TEST(a_time_limit_gives_the_best_so_far)
 {
