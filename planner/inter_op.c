@@ -177,6 +177,9 @@ static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, boo
 
         build.threshold = outlook->guess * factors[i];
         build.threshold = isnan(build.threshold) ? INFINITY : build.threshold;
+        if (i == 0 && walk->problem->known > 0.0) {
+            build.threshold = walk->problem->known * (1.0 + 1e-9);
+        }
         status = ap_inter_op_graph_build(space, &build, &walk->graph, &too_large);
         if (status == XM_OK && too_large) {
             build.thin = true;

@@ -97,6 +97,8 @@ typedef struct ap_inter_op_problem {
     /** With `ordered`, per device, a number from 0: boundaries before stages that begin on devices
      *  of one number cost the same. NULL: every device has its own. */
     const int *boundary_place;
+    /** Some plan is known to have a T of no more than this: the search begins there. 0: none is. */
+    double known;
     /** Asked now and then; true ends the search with the best plan so far. NULL: never. */
     bool (*stop)(void *arg);
     void *stop_arg;

@@ -72,7 +72,7 @@ void ap_stage_table_pose(ap_stage_table_t *table, ap_inter_op_problem_t *problem
 }
 
 /* One search over what is priced by now. */
-static xm_status_t slice(ap_stage_table_t *table, int min_stages, int max_stages,
+static xm_status_t slice(ap_stage_table_t *table, int min_stages, int max_stages, double known,
                          ap_inter_op_result_t *result)
 {
     ap_inter_op_problem_t problem;
@@ -81,6 +81,7 @@ static xm_status_t slice(ap_stage_table_t *table, int min_stages, int max_stages
     ap_stage_table_pose(table, &problem);
     problem.min_stages = min_stages;
     problem.max_stages = max_stages;
+    problem.known = known;
     if (!table->params.free_boundaries) {
         problem.boundary = boundary_seconds;
         problem.boundary_arg = table;
@@ -179,6 +180,7 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
 {
     enum { ROUNDS = 8 };
     double worth = table->params.worth > 0.0 ? table->params.worth : INFINITY, threshold = 0.0;
+    double known = 0.0;
     xm_status_t status = ap_stage_table_bound(table, min_stages, max_stages, &threshold);
 
     if (status != XM_OK) {
@@ -189,7 +191,7 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
         threshold = threshold < worth && i < ROUNDS ? threshold : worth;
         status = ap_stage_table_reach(table, threshold);
         if (status == XM_OK) {
-            status = slice(table, min_stages, max_stages, result);
+            status = slice(table, min_stages, max_stages, known, result);
         }
         if (status != XM_OK && status != XM_ERR_NO_SOLUTION) {
             return status;
@@ -202,7 +204,7 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
             if (table->params.stop != NULL && table->params.stop(table->params.stop_arg)) {
                 break;
             }
-            threshold = result->objective;
+            known = threshold = result->objective;
             ap_inter_op_result_clear(result);
         } else {
             threshold *= 1.5;

@@ -364,6 +364,10 @@ START_TEST(random_instances_match_exhaustive_search)
         check_result(&instance, &result);
         check_useful(&instance, &result);
         ap_inter_op_result_clear(&result);
+        instance.problem.known = instance.best * (1.0 + 0.5 * mt_rand(&mt));
+        ck_assert_xm_ok(ap_inter_op_solve(&instance.problem, &result));
+        ck_assert_double_eq_tol(result.objective, instance.best, 1e-12 * instance.best);
+        ap_inter_op_result_clear(&result);
         ++solved;
     }
     (void)printf("%d solved, %d without solution, %ld plans enumerated\n", solved, impossible,
