@@ -136,7 +136,7 @@ static void measure(const ap_plan_t *plan, double *busy, double *idle)
         devices += count;
     }
     *busy = (double)info->micro_batches * work / devices;
-    *idle = 1.0 - *busy / info->step;
+    *idle = fmax(0.0, 1.0 - *busy / info->step);
 }
 
 static void print_plan(const ap_plan_t *plan)
