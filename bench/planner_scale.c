@@ -88,6 +88,28 @@ static xm_status_t row(const options_t *options, const xm_cluster_profile_t *mea
     return status;
 }
 
+/* "96x128x8": blocks, hosts and devices of a host. */
+static xm_status_t one_row(const options_t *options, const xm_cluster_profile_t *profile)
+{
+    enum { LARGEST = 4096 };
+    const char *text = options->row;
+    long sizes[3];
+
+    for (int i = 0; i < 3; ++i) {
+        char *end;
+
+        sizes[i] = strtol(text, &end, 10);
+        if (end == text || *end != (i < 2 ? 'x' : '\0') || sizes[i] < 1 || sizes[i] > LARGEST) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "--row: %s is not BLOCKSxHOSTSxDEVICES, each 1 to %d", options->row,
+                                LARGEST);
+        }
+        text = end + 1;
+    }
+    print_head("as asked for");
+    return row(options, profile, (int)sizes[0], (int)sizes[1], (int)sizes[2]);
+}
+
 static xm_status_t run(const options_t *options)
 {
     xm_cluster_profile_t *profile;
@@ -103,13 +125,7 @@ static xm_status_t run(const options_t *options)
     printf("# %s, batch 1024, blocks as given, micro-batches 1 to 1024, recomputation on and off\n",
            options->model);
     if (options->row != NULL) {
-        int blocks, hosts, devices;
-
-        print_head("as asked for");
-        status = sscanf(options->row, "%dx%dx%d", &blocks, &hosts, &devices) == 3
-                     ? row(options, profile, blocks, hosts, devices)
-                     : xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                    "--row: %s is not BLOCKSxHOSTSxDEVICES", options->row);
+        status = one_row(options, profile);
         xm_cluster_profile_destroy(profile);
         return status;
     }
