@@ -14,6 +14,8 @@ struct xm_cluster_profile {
     double device_flops, device_memory_bytes, device_memory_bandwidth, nic_bandwidth;
     double *host_nic_bandwidth; /* by host, or NULL */
     int host_nic_count;
+    xm_cluster_device_t *host_device; /* by host, or NULL */
+    int host_device_count;
     double nic_spread, nic_both_ways, host_fabric;
     int hosts_per_rack;
     double uplink_bandwidth;
@@ -66,6 +68,29 @@ static xm_status_t check_sizes(int hosts, int devices_per_host)
                             hosts, devices_per_host, MAX_DEVICES);
     }
     return XM_OK;
+}
+
+/* Devices of hosts that differ. */
+static xm_status_t check_devices(const xm_cluster_profile_params_t *params)
+{
+    xm_status_t status = XM_OK;
+
+    for (int h = 0; params->host_device != NULL && h < params->hosts && status == XM_OK; ++h) {
+        const xm_cluster_device_t *device = &params->host_device[h];
+        char key[64];
+
+        (void)snprintf(key, sizeof(key), "device.hosts[%d].flop_per_s", h);
+        status = check_positive(key, device->flops);
+        if (status == XM_OK) {
+            (void)snprintf(key, sizeof(key), "device.hosts[%d].memory_bytes", h);
+            status = check_positive(key, device->memory_bytes);
+        }
+        if (status == XM_OK) {
+            (void)snprintf(key, sizeof(key), "device.hosts[%d].memory_bytes_per_s", h);
+            status = check_positive(key, device->memory_bandwidth);
+        }
+    }
+    return status;
 }
 
 /* What is optional: hosts that differ, racks. */
@@ -186,6 +211,9 @@ static xm_status_t check(const xm_cluster_profile_params_t *params)
         status = check_positive(numbers[i].key, numbers[i].value);
     }
     if (status == XM_OK) {
+        status = check_devices(params);
+    }
+    if (status == XM_OK) {
         status = check_network(params);
     }
     if (status == XM_OK) {
@@ -274,6 +302,21 @@ xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *params,
             made->host_nic_bandwidth[h] = xm_curve_rounded(params->host_nic_bandwidth[h]);
         }
     }
+    if (params->host_device != NULL) {
+        made->host_device_count = params->hosts;
+        made->host_device = calloc((size_t)params->hosts, sizeof(*made->host_device));
+        if (made->host_device == NULL) {
+            goto destroy_made;
+        }
+        for (int h = 0; h < params->hosts; ++h) {
+            const xm_cluster_device_t *device = &params->host_device[h];
+
+            made->host_device[h] = (xm_cluster_device_t){
+                .flops = xm_curve_rounded(device->flops),
+                .memory_bytes = xm_curve_rounded(device->memory_bytes),
+                .memory_bandwidth = xm_curve_rounded(device->memory_bandwidth)};
+        }
+    }
     made->nic_spread = xm_curve_rounded(params->nic_spread);
     made->nic_both_ways = xm_curve_rounded(params->nic_both_ways);
     made->host_fabric = xm_curve_rounded(params->host_fabric);
@@ -306,6 +349,7 @@ static xm_cluster_profile_params_t params_of(const xm_cluster_profile_t *profile
     params.device_memory_bandwidth = profile->device_memory_bandwidth;
     params.nic_bandwidth = profile->nic_bandwidth;
     params.host_nic_bandwidth = profile->host_nic_bandwidth;
+    params.host_device = profile->host_device;
     params.nic_spread = profile->nic_spread;
     params.nic_both_ways = profile->nic_both_ways;
     params.host_fabric = profile->host_fabric;
@@ -329,21 +373,20 @@ xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int h
 {
     xm_cluster_profile_params_t params = params_of(profile);
     size_t size = strlen(profile->provenance) + RESIZED_SIZE;
-    char *provenance = malloc(size);
-    double *rates = NULL;
+    char *provenance = NULL;
+    double *rates = NULL, share = 1.0;
+    xm_cluster_device_t *devices = NULL;
     xm_status_t status = check_sizes(hosts, devices_per_host);
 
-    if (status == XM_OK && profile->host_nic_bandwidth != NULL) {
-        rates = malloc((size_t)hosts * sizeof(*rates));
-    }
     if (status < 0) {
-        free(provenance);
         return status;
     }
-    if (provenance == NULL || (rates == NULL && profile->host_nic_bandwidth != NULL)) {
-        free(rates);
-        free(provenance);
-        return xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
+    provenance = malloc(size);
+    rates = malloc((size_t)hosts * sizeof(*rates));
+    devices = malloc((size_t)hosts * sizeof(*devices));
+    if (provenance == NULL || rates == NULL || devices == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
+        goto free_all;
     }
     (void)snprintf(provenance, size, "%s; resized from %d x %d to %d x %d devices",
                    profile->provenance, profile->hosts, profile->devices_per_host, hosts,
@@ -351,14 +394,21 @@ xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int h
     params.provenance = provenance;
     params.hosts = hosts;
     params.devices_per_host = devices_per_host;
-    for (int h = 0; rates != NULL && h < hosts; ++h) {
-        rates[h] = xm_cluster_profile_host_nic_bandwidth(profile, h);
-    }
-    params.host_nic_bandwidth = rates;
     if (devices_per_host > profile->devices_per_host) {
-        params.device_memory_bytes *= (double)profile->devices_per_host / devices_per_host;
+        share = (double)profile->devices_per_host / devices_per_host;
     }
+    params.device_memory_bytes *= share;
+    for (int h = 0; h < hosts; ++h) {
+        rates[h] = xm_cluster_profile_host_nic_bandwidth(profile, h);
+        devices[h] = xm_cluster_profile_host_device(profile, h);
+        devices[h].memory_bytes *= share;
+    }
+    params.host_nic_bandwidth = profile->host_nic_bandwidth != NULL ? rates : NULL;
+    params.host_device = profile->host_device != NULL ? devices : NULL;
     status = xm_cluster_profile_create(&params, resized);
+
+free_all:
+    free(devices);
     free(rates);
     free(provenance);
     return status;
@@ -478,6 +528,20 @@ double xm_cluster_profile_host_nic_bandwidth(const xm_cluster_profile_t *profile
                : profile->nic_bandwidth;
 }
 
+xm_cluster_device_t xm_cluster_profile_host_device(const xm_cluster_profile_t *profile, int host)
+{
+    return profile->host_device != NULL
+               ? profile->host_device[host % profile->host_device_count]
+               : (xm_cluster_device_t){.flops = profile->device_flops,
+                                       .memory_bytes = profile->device_memory_bytes,
+                                       .memory_bandwidth = profile->device_memory_bandwidth};
+}
+
+bool xm_cluster_profile_devices_differ(const xm_cluster_profile_t *profile)
+{
+    return profile->host_device != NULL;
+}
+
 bool xm_cluster_profile_hosts_differ(const xm_cluster_profile_t *profile)
 {
     return profile->host_nic_bandwidth != NULL;
@@ -580,6 +644,7 @@ void xm_cluster_profile_destroy(xm_cluster_profile_t *profile)
     }
     xm_collective_curves_free(profile->collectives, profile->collective_count);
     xm_op_times_free(profile->op_times, profile->op_time_count);
+    free(profile->host_device);
     free(profile->host_nic_bandwidth);
     free(profile->provenance);
     free(profile->name);

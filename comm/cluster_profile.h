@@ -35,6 +35,13 @@ typedef enum xm_link_class {
 /** "self", "intra_host", "inter_host". */
 XM_API const char *xm_link_class_name(xm_link_class_t link);
 
+/** What one device can do. */
+typedef struct xm_cluster_device {
+    double flops;            /**< attainable FLOP/s */
+    double memory_bytes;     /**< memory it may use */
+    double memory_bandwidth; /**< bytes/s it reads plus writes */
+} xm_cluster_device_t;
+
 /** Everything a profile holds, to create one. Arrays are copied. */
 typedef struct xm_cluster_profile_params {
     size_t struct_size;
@@ -45,6 +52,9 @@ typedef struct xm_cluster_profile_params {
     double device_flops; /**< attainable FLOP/s of one device (32-bit multiply-add counts 2) */
     double device_memory_bytes;     /**< memory one device may use */
     double device_memory_bandwidth; /**< bytes/s one device reads plus writes */
+    /** The same three of each host where hosts have devices of different kinds, `hosts` entries
+     * (the numbers above are then those of a typical device); or NULL. */
+    const xm_cluster_device_t *host_device;
     double
         nic_bandwidth; /**< payload bytes/s of one host's NICs together, per direction, all flows */
     const double *host_nic_bandwidth; /**< the same of each host where hosts differ, `hosts` entries
@@ -105,6 +115,11 @@ XM_API int xm_cluster_profile_devices_per_host(const xm_cluster_profile_t *profi
 XM_API double xm_cluster_profile_device_flops(const xm_cluster_profile_t *profile);
 XM_API double xm_cluster_profile_device_memory_bytes(const xm_cluster_profile_t *profile);
 XM_API double xm_cluster_profile_device_memory_bandwidth(const xm_cluster_profile_t *profile);
+/** The devices of one host. Hosts beyond the profile's repeat its hosts in order. */
+XM_API xm_cluster_device_t xm_cluster_profile_host_device(const xm_cluster_profile_t *profile,
+                                                          int host);
+/** True when hosts have devices of different kinds. */
+XM_API bool xm_cluster_profile_devices_differ(const xm_cluster_profile_t *profile);
 /** Payload bytes/s of one host's NICs, per direction. */
 XM_API double xm_cluster_profile_nic_bandwidth(const xm_cluster_profile_t *profile);
 

@@ -33,7 +33,8 @@ static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *pa
                                             "devices_per_host", "device", "nic",         "fabric",
                                             "uplink",           "curves", "collectives", "op_times",
                                             "gradient_overlap"};
-    static const char *const device_keys[] = {"flop_per_s", "memory_bytes", "memory_bytes_per_s"};
+    static const char *const device_keys[] = {"flop_per_s", "memory_bytes", "memory_bytes_per_s",
+                                              "hosts"};
     static const char *const nic_keys[] = {"bytes_per_s", "hosts", "spread",
                                            "both_ways_bytes_per_s"};
     const json_t *device, *nic;
@@ -52,7 +53,7 @@ static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *pa
         (status = xm_json_int(root, "hosts", &params->hosts)) < 0 ||
         (status = xm_json_int(root, "devices_per_host", &params->devices_per_host)) < 0 ||
         (status = xm_json_object(root, "device", &device)) < 0 ||
-        (status = xm_json_check_keys(device, "device.", device_keys, 3)) < 0 ||
+        (status = xm_json_check_keys(device, "device.", device_keys, 4)) < 0 ||
         (status = xm_json_number(device, "device.flop_per_s", &params->device_flops)) < 0 ||
         (status = xm_json_number(device, "device.memory_bytes", &params->device_memory_bytes)) <
             0 ||
@@ -98,6 +99,45 @@ static xm_status_t read_host_rates(const json_t *root, int hosts, double **rates
         (*rates)[h] = json_number_value(rate);
     }
     return XM_OK;
+}
+
+/* device.hosts, which may be missing: the devices of each host. The array is the caller's to free.
+ */
+static xm_status_t read_host_devices(const json_t *root, int hosts, xm_cluster_device_t **devices)
+{
+    static const char *const keys[] = {"flop_per_s", "memory_bytes", "memory_bytes_per_s"};
+    const json_t *array = json_object_get(json_object_get(root, "device"), "hosts");
+    xm_status_t status = XM_OK;
+
+    if (array == NULL) {
+        return XM_OK;
+    }
+    if (!json_is_array(array)) {
+        return xm_json_wrong_type("device.hosts", "an array of objects", array);
+    }
+    if (json_array_size(array) != (size_t)hosts) {
+        return xm_error_set(XM_ERR_PARSE, "device.hosts has %zu entries; the cluster has %d hosts",
+                            json_array_size(array), hosts);
+    }
+    *devices = calloc((size_t)hosts + 1, sizeof(**devices));
+    if (*devices == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "device.hosts: no memory for %d hosts", hosts);
+    }
+    for (int h = 0; h < hosts && status == XM_OK; ++h) {
+        const json_t *object = json_array_get(array, (size_t)h);
+        double *values[] = {&(*devices)[h].flops, &(*devices)[h].memory_bytes,
+                            &(*devices)[h].memory_bandwidth};
+        char path[PATH_SIZE];
+
+        (void)snprintf(path, sizeof(path), "device.hosts[%d].", h);
+        status = json_is_object(object) ? xm_json_check_keys(object, path, keys, 3)
+                                        : xm_json_wrong_type(path, "an object", object);
+        for (int i = 0; i < 3 && status == XM_OK; ++i) {
+            (void)snprintf(path, sizeof(path), "device.hosts[%d].%s", h, keys[i]);
+            status = xm_json_number(object, path, values[i]);
+        }
+    }
+    return status;
 }
 
 /* uplink, which may be missing. */
@@ -191,6 +231,7 @@ static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
     xm_op_time_t *op_times = NULL;
     const json_t *curves = NULL;
     double *rates = NULL;
+    xm_cluster_device_t *devices = NULL;
     xm_status_t status = read_head(root, &params);
 
     if (status < 0 || (status = read_uplink(root, &params)) < 0 ||
@@ -225,8 +266,13 @@ static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
         params.host_nic_bandwidth = rates;
     }
     if (status == XM_OK) {
+        status = read_host_devices(root, params.hosts, &devices);
+        params.host_device = devices;
+    }
+    if (status == XM_OK) {
         status = xm_cluster_profile_create(&params, profile);
     }
+    free(devices);
     free(rates);
     free(op_times);
     xm_collective_curves_free(collectives, params.collective_count);
@@ -295,6 +341,19 @@ static void add_optional(const xm_cluster_profile_t *profile, json_t *root)
                 rates, json_real(xm_cluster_profile_host_nic_bandwidth(profile, h)));
         }
         (void)json_object_set_new(json_object_get(root, "nic"), "hosts", rates);
+    }
+    if (xm_cluster_profile_devices_differ(profile)) {
+        json_t *devices = json_array();
+
+        for (int h = 0; h < xm_cluster_profile_hosts(profile); ++h) {
+            xm_cluster_device_t device = xm_cluster_profile_host_device(profile, h);
+
+            (void)json_array_append_new(devices,
+                                        json_pack("{s:f,s:f,s:f}", "flop_per_s", device.flops,
+                                                  "memory_bytes", device.memory_bytes,
+                                                  "memory_bytes_per_s", device.memory_bandwidth));
+        }
+        (void)json_object_set_new(json_object_get(root, "device"), "hosts", devices);
     }
     add_positive(json_object_get(root, "nic"), "spread", xm_cluster_profile_nic_spread(profile));
     add_positive(json_object_get(root, "nic"), "both_ways_bytes_per_s",

@@ -35,7 +35,23 @@ static xm_status_t create(const xm_cluster_profile_t *profile, const ap_alpa_par
 xm_status_t ap_cost_model_create_profile(const xm_cluster_profile_t *profile,
                                          ap_cost_model_t **model)
 {
-    return create(profile, NULL, model);
+    const xm_cluster_device_t device = {
+        .flops = xm_cluster_profile_device_flops(profile),
+        .memory_bytes = xm_cluster_profile_device_memory_bytes(profile),
+        .memory_bandwidth = xm_cluster_profile_device_memory_bandwidth(profile)};
+
+    return ap_cost_model_create_device(profile, &device, model);
+}
+
+xm_status_t ap_cost_model_create_device(const xm_cluster_profile_t *profile,
+                                        const xm_cluster_device_t *device, ap_cost_model_t **model)
+{
+    xm_status_t status = create(profile, NULL, model);
+
+    if (status == XM_OK) {
+        (*model)->device = *device;
+    }
+    return status;
 }
 
 xm_status_t ap_cost_model_create_alpa(const ap_alpa_params_t *params, ap_cost_model_t **model)
@@ -349,22 +365,27 @@ double ap_cost_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,
 
 double ap_cost_compute(const ap_cost_mesh_t *mesh, double flops, double bytes)
 {
-    const xm_cluster_profile_t *profile = mesh->model->profile;
+    const xm_cluster_device_t *device = &mesh->model->device;
 
-    if (profile == NULL) {
+    if (mesh->model->profile == NULL) {
         return 0;
     }
-    return fmax(flops / xm_cluster_profile_device_flops(profile),
-                bytes / xm_cluster_profile_device_memory_bandwidth(profile));
+    return fmax(flops / device->flops, bytes / device->memory_bandwidth);
 }
 
 double ap_cost_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, double flops, double bytes)
 {
     const xm_cluster_profile_t *profile = mesh->model->profile;
+    double measured, roofline, here = ap_cost_compute(mesh, flops, bytes);
 
-    return profile == NULL
-               ? 0
-               : xm_cluster_profile_op_seconds(profile, ap_op_kind_name(kind), flops, bytes);
+    if (profile == NULL) {
+        return 0;
+    }
+    measured = xm_cluster_profile_op_seconds(profile, ap_op_kind_name(kind), flops, bytes);
+    roofline = fmax(flops / xm_cluster_profile_device_flops(profile),
+                    bytes / xm_cluster_profile_device_memory_bandwidth(profile));
+    /* Measured on the profile's device; others are as much slower or faster as their rooflines. */
+    return roofline > 0 && here != roofline ? measured * (here / roofline) : measured;
 }
 
 double ap_cost_gradient_share(const ap_cost_mesh_t *mesh)
@@ -399,25 +420,23 @@ char *ap_cost_explain_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_
 char *ap_cost_explain_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, double flops, double bytes,
                          char *buffer, size_t size)
 {
-    const xm_cluster_profile_t *profile = mesh->model->profile;
+    const xm_cluster_device_t *device = &mesh->model->device;
     double seconds = ap_cost_op(mesh, kind, flops, bytes), best;
     char text[32], moved[32];
     int length;
 
-    if (profile == NULL) {
+    if (mesh->model->profile == NULL) {
         (void)snprintf(buffer, size, "compute is free in the alpa model");
         return buffer;
     }
     best = ap_cost_compute(mesh, flops, bytes);
     (void)xm_text_format_seconds(seconds, text, sizeof(text));
-    if (flops / xm_cluster_profile_device_flops(profile) >=
-        bytes / xm_cluster_profile_device_memory_bandwidth(profile)) {
-        length = snprintf(buffer, size, "%s: %.3g FLOP at %.3g FLOP/s", text, flops,
-                          xm_cluster_profile_device_flops(profile));
+    if (flops / device->flops >= bytes / device->memory_bandwidth) {
+        length = snprintf(buffer, size, "%s: %.3g FLOP at %.3g FLOP/s", text, flops, device->flops);
     } else {
         length = snprintf(buffer, size, "%s: %s at %.3g B/s of memory bandwidth", text,
                           xm_text_format_bytes((uint64_t)bytes, moved, sizeof(moved)),
-                          xm_cluster_profile_device_memory_bandwidth(profile));
+                          device->memory_bandwidth);
     }
     if (length > 0 && (size_t)length < size && fabs(seconds - best) > 1e-9 * best) {
         (void)snprintf(buffer + length, size - (size_t)length, ", times %.3g as %s was measured",

@@ -70,6 +70,11 @@ typedef struct ap_alpa_params {
 /** @p profile is borrowed and must outlive the model. */
 XM_API xm_status_t ap_cost_model_create_profile(const xm_cluster_profile_t *profile,
                                                 ap_cost_model_t **model);
+
+/** The same with devices that are not the profile's typical ones. */
+XM_API xm_status_t ap_cost_model_create_device(const xm_cluster_profile_t *profile,
+                                               const xm_cluster_device_t *device,
+                                               ap_cost_model_t **model);
 XM_API xm_status_t ap_cost_model_create_alpa(const ap_alpa_params_t *params,
                                              ap_cost_model_t **model);
 /** The profile, or NULL for the alpa model. */

@@ -6,6 +6,7 @@
 
 struct ap_cost_model {
     const xm_cluster_profile_t *profile; /* NULL: alpa */
+    xm_cluster_device_t device;          /* of the profile, or one of its hosts' */
     ap_alpa_params_t alpa;
 };
 

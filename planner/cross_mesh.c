@@ -1,5 +1,6 @@
 #include "planner/cross_mesh.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +19,7 @@ typedef struct cost_key {
     ap_spec_t src_spec, dst_spec;
     int rank, element_size;
     int src_shape[2], dst_shape[2];
-    int dst_first; /* the source starts at device 0 */
-    int unused;
+    int src_first, dst_first; /* of the same hosts from the first on, where all are alike */
 } cost_key_t;
 
 typedef struct cost_entry {
@@ -29,6 +29,8 @@ typedef struct cost_entry {
 
 struct ap_cross_mesh {
     const xm_cluster_profile_t *profile;
+    bool alike; /* all hosts have the same NICs, and none shares an uplink */
+    pthread_mutex_t mutex;
     cost_entry_t *slots; /* open addressing, a power of two, at most half full */
     size_t slot_count;
     size_t used;
@@ -41,7 +43,13 @@ xm_status_t ap_cross_mesh_create(const xm_cluster_profile_t *profile, ap_cross_m
     if (cross_mesh == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for boundary costs");
     }
+    if (pthread_mutex_init(&cross_mesh->mutex, NULL) != 0) {
+        free(cross_mesh);
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for boundary costs");
+    }
     cross_mesh->profile = profile;
+    cross_mesh->alike = !xm_cluster_profile_hosts_differ(profile) &&
+                        xm_cluster_profile_hosts_per_rack(profile) == 0;
     *result = cross_mesh;
     return XM_OK;
 }
@@ -82,7 +90,7 @@ static xm_status_t make_room(ap_cross_mesh_t *cross_mesh)
 static xm_status_t make_layout(const cost_key_t *key, bool src, xm_layout_t **layout)
 {
     const int *shape = src ? key->src_shape : key->dst_shape;
-    int first = src ? 0 : key->dst_first, count = shape[0] * shape[1];
+    int first = src ? key->src_first : key->dst_first, count = shape[0] * shape[1];
     int *ranks = malloc((size_t)count * sizeof(*ranks));
     xm_mesh_t *mesh = NULL;
     char text[AP_SPEC_TEXT];
@@ -223,6 +231,7 @@ static xm_status_t compute(const ap_cross_mesh_t *cross_mesh, const cost_key_t *
 {
     xm_layout_t *src, *dst;
     xm_network_t *network;
+    int src_end, dst_end;
     xm_status_t status = make_layout(key, true, &src);
 
     if (status != XM_OK) {
@@ -232,8 +241,9 @@ static xm_status_t compute(const ap_cross_mesh_t *cross_mesh, const cost_key_t *
     if (status != XM_OK) {
         goto destroy_src;
     }
-    status =
-        make_network(cross_mesh, key->dst_first + key->dst_shape[0] * key->dst_shape[1], &network);
+    src_end = key->src_first + key->src_shape[0] * key->src_shape[1];
+    dst_end = key->dst_first + key->dst_shape[0] * key->dst_shape[1];
+    status = make_network(cross_mesh, src_end > dst_end ? src_end : dst_end, &network);
     if (status != XM_OK) {
         goto destroy_dst;
     }
@@ -259,13 +269,47 @@ static int canonical_first(int per_host, int src_first, int src_size, int dst_fi
     return (src_size + per_host - 1) / per_host * per_host;
 }
 
+int ap_cross_mesh_place(const ap_cross_mesh_t *cross_mesh, int first_device)
+{
+    int per_host = xm_cluster_profile_devices_per_host(cross_mesh->profile);
+
+    if (!cross_mesh->alike) {
+        return first_device;
+    }
+    return first_device % per_host != 0 ? 1 : 0; /* with or without the stage before on the host */
+}
+
+/* The cost behind a key, from the cache or made now. The mutex is held. */
+static xm_status_t look_up(ap_cross_mesh_t *cross_mesh, const cost_key_t *key,
+                           ap_cross_mesh_cost_t *cost)
+{
+    xm_status_t status = make_room(cross_mesh);
+    cost_entry_t *slot;
+
+    if (status != XM_OK) {
+        return status;
+    }
+    slot = find_slot(cross_mesh->slots, cross_mesh->slot_count, key);
+    if (slot->key.rank == 0) {
+        ap_cross_mesh_cost_t computed;
+
+        status = compute(cross_mesh, key, &computed);
+        if (status != XM_OK) {
+            return status;
+        }
+        slot->key = *key;
+        slot->cost = computed;
+        ++cross_mesh->used;
+    }
+    *cost = slot->cost;
+    return XM_OK;
+}
+
 xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
                                int element_size, const ap_cross_mesh_side_t *src,
                                const ap_cross_mesh_side_t *dst, ap_cross_mesh_cost_t *cost)
 {
     int src_size = src->shape[0] * src->shape[1], dst_size = dst->shape[0] * dst->shape[1];
-    ap_cross_mesh_cost_t computed;
-    cost_entry_t *slot;
     cost_key_t key;
     xm_status_t status;
 
@@ -284,24 +328,15 @@ xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh, const ap_shape_t *sh
     key.dst_spec = dst->spec;
     memcpy(key.src_shape, src->shape, sizeof(key.src_shape));
     memcpy(key.dst_shape, dst->shape, sizeof(key.dst_shape));
-    key.dst_first = canonical_first(xm_cluster_profile_devices_per_host(cross_mesh->profile),
-                                    src->first_device, src_size, dst->first_device, dst_size);
-    status = make_room(cross_mesh);
-    if (status != XM_OK) {
-        return status;
-    }
-    slot = find_slot(cross_mesh->slots, cross_mesh->slot_count, &key);
-    if (slot->key.rank == 0) {
-        status = compute(cross_mesh, &key, &computed);
-        if (status != XM_OK) {
-            return status;
-        }
-        slot->key = key;
-        slot->cost = computed;
-        ++cross_mesh->used;
-    }
-    *cost = slot->cost;
-    return XM_OK;
+    key.src_first = cross_mesh->alike ? 0 : src->first_device;
+    key.dst_first = cross_mesh->alike
+                        ? canonical_first(xm_cluster_profile_devices_per_host(cross_mesh->profile),
+                                          src->first_device, src_size, dst->first_device, dst_size)
+                        : dst->first_device;
+    (void)pthread_mutex_lock(&cross_mesh->mutex);
+    status = look_up(cross_mesh, &key, cost);
+    (void)pthread_mutex_unlock(&cross_mesh->mutex);
+    return status;
 }
 
 size_t ap_cross_mesh_simulated(const ap_cross_mesh_t *cross_mesh)
@@ -322,6 +357,7 @@ const char *ap_cross_mesh_scheduler(void)
 void ap_cross_mesh_destroy(ap_cross_mesh_t *cross_mesh)
 {
     if (cross_mesh != NULL) {
+        (void)pthread_mutex_destroy(&cross_mesh->mutex);
         free(cross_mesh->slots);
         free(cross_mesh);
     }

@@ -5,11 +5,12 @@
  * the simulated makespan on the hosts' NICs plus one latency, and what the busiest device sends or
  * receives, message after message, by the measured curves.
  *
- * Both stages occupy consecutive devices of hosts with `devices_per_host` devices; only which hosts
- * they share matters, so answers are cached by that. The strategy is broadcast with the balance
+ * Both stages occupy consecutive devices of hosts with `devices_per_host` devices. Where all hosts
+ * have the same NICs and no shared uplinks, only which hosts they share matters, and answers are
+ * cached by that; otherwise by where they stand. The strategy is broadcast with the balance
  * scheduler, reshard-bench's defaults.
  *
- * Threads: an object caches and must not be used by two threads at once.
+ * Threads: an object may be used by several; it caches under a lock.
  */
 #ifndef AP_PLANNER_CROSS_MESH_H
 #define AP_PLANNER_CROSS_MESH_H
@@ -47,6 +48,10 @@ XM_API xm_status_t ap_cross_mesh_create(const xm_cluster_profile_t *profile,
 XM_API xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
                                       int element_size, const ap_cross_mesh_side_t *src,
                                       const ap_cross_mesh_side_t *dst, ap_cross_mesh_cost_t *cost);
+
+/** Costs are equal for later stages that begin on devices of one place, a number from 0 up to the
+ * device's: all that matters of where they begin. */
+XM_API int ap_cross_mesh_place(const ap_cross_mesh_t *cross_mesh, int first_device);
 
 /** Number of reshardings simulated so far. */
 XM_API size_t ap_cross_mesh_simulated(const ap_cross_mesh_t *cross_mesh);

@@ -265,40 +265,74 @@ static void update_price(ap_elimination_t *e, int variable)
     }
 }
 
-/* Adds the column of one table over the values of `variable` at a cell of the message. */
-static void add_column(double *column, const double *values, size_t stride, int size)
-{
-    for (int j = 0; j < size; ++j) {
-        column[j] += values[(size_t)j * stride];
-    }
-}
-
+/* A table that mentions the variable that goes. */
 typedef struct source {
     const double *values;
     size_t offset, stride; /* stride: of the variable that goes */
     size_t strides[AP_ELIMINATION_SCOPE];
 } source_t;
 
+/* A row of the message: the cells that differ in its last variable only, side by side. */
+typedef struct row {
+    int width;
+    double *sum, *least, *winner; /* of one value of the variable that goes; of all; which one */
+} row_t;
+
+static void add_source(const source_t *source, int value, size_t step, const row_t *row)
+{
+    const double *from = source->values + source->offset + (size_t)value * source->stride;
+    double *sum = row->sum;
+
+    if (step == 0) {
+        for (int i = 0; i < row->width; ++i) {
+            sum[i] += from[0];
+        }
+    } else if (step == 1) {
+        for (int i = 0; i < row->width; ++i) {
+            sum[i] += from[i];
+        }
+    } else {
+        for (int i = 0; i < row->width; ++i) {
+            sum[i] += from[(size_t)i * step];
+        }
+    }
+}
+
+/* Least sum over the values of the variable that goes, and the first value that gives it. */
+static void minimise_row(const source_t *sources, int source_count, int last, int size,
+                         const row_t *row)
+{
+    for (int value = 0; value < size; ++value) {
+        double number = value, *least = row->least, *winner = row->winner;
+        const double *sum = row->sum;
+
+        memset(row->sum, 0, (size_t)row->width * sizeof(*row->sum));
+        for (int s = 0; s < source_count; ++s) {
+            add_source(&sources[s], value, last < 0 ? 0 : sources[s].strides[last], row);
+        }
+        for (int i = 0; i < row->width; ++i) {
+            bool less = value == 0 || sum[i] < least[i];
+
+            least[i] = less ? sum[i] : least[i];
+            winner[i] = less ? number : winner[i];
+        }
+    }
+}
+
 static void fill_message(ap_elimination_t *e, int variable, const int *scope, int count,
-                         source_t *sources, int source_count, double *column, double *values,
+                         source_t *sources, int source_count, const row_t *row, double *values,
                          uint16_t *best)
 {
-    size_t cells = cells_of(e, scope, count);
-    int value[AP_ELIMINATION_SCOPE] = {0}, size = e->domain[variable];
+    size_t cells = cells_of(e, scope, count), width = (size_t)row->width;
+    int value[AP_ELIMINATION_SCOPE] = {0};
 
-    for (size_t c = 0; c < cells; ++c) {
-        int winner = 0;
-
-        memset(column, 0, (size_t)size * sizeof(*column));
-        for (int s = 0; s < source_count; ++s) {
-            add_column(column, sources[s].values + sources[s].offset, sources[s].stride, size);
+    for (size_t c = 0; c < cells; c += width) {
+        minimise_row(sources, source_count, count - 1, e->domain[variable], row);
+        for (size_t i = 0; i < width; ++i) {
+            values[c + i] = row->least[i];
+            best[c + i] = (uint16_t)row->winner[i];
         }
-        for (int j = 1; j < size; ++j) {
-            winner = column[j] < column[winner] ? j : winner;
-        }
-        values[c] = column[winner];
-        best[c] = (uint16_t)winner;
-        for (int i = count - 1; i >= 0; --i) {
+        for (int i = count - 2; i >= 0; --i) {
             bool carry = ++value[i] == e->domain[scope[i]];
 
             for (int s = 0; s < source_count; ++s) {
@@ -316,14 +350,15 @@ static void fill_message(ap_elimination_t *e, int variable, const int *scope, in
 static xm_status_t eliminate(ap_elimination_t *e, int variable, const int *scope, int count)
 {
     size_t cells = cells_of(e, scope, count);
-    int size = e->domain[variable], source_count = 0;
+    int width = count > 0 ? e->domain[scope[count - 1]] : 1, source_count = 0;
     double *values = malloc(cells * sizeof(*values));
-    double *column = malloc((size_t)size * sizeof(*column));
+    double *rows = malloc(3 * (size_t)width * sizeof(*rows));
     uint16_t *best = malloc(cells * sizeof(*best));
     source_t *sources = calloc((size_t)e->of[variable].count + 1, sizeof(*sources));
+    row_t row;
     xm_status_t status;
 
-    if (values == NULL || column == NULL || best == NULL || sources == NULL) {
+    if (values == NULL || rows == NULL || best == NULL || sources == NULL) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a table of %zu cells", cells);
         free(values);
         free(best);
@@ -344,14 +379,15 @@ static xm_status_t eliminate(ap_elimination_t *e, int variable, const int *scope
         }
         ++source_count;
     }
-    fill_message(e, variable, scope, count, sources, source_count, column, values, best);
+    row = (row_t){width, rows, rows + width, rows + 2 * width};
+    fill_message(e, variable, scope, count, sources, source_count, &row, values, best);
     e->decisions[e->decision_count++] =
         (decision_t){.variable = variable, .message = e->table_count, .best = best};
     e->width = cells > e->width ? cells : e->width;
     status = append_table(e, scope, count, values);
 
 release:
-    free(column);
+    free(rows);
     free(sources);
     return status;
 }

@@ -14,6 +14,9 @@ enum { TEXT = 32, MOST_STAGES = 32 };
 /* The planner promises the best plan within a thousandth. */
 #define WITHIN 0.001
 
+/* Cases this much slower than the best are still worth naming as runners-up. */
+#define RUNNERS_UP 0.5
+
 ap_decision_t *ap_explanation_add(ap_explanation_t *explanation)
 {
     if (explanation->count == explanation->capacity) {
@@ -298,6 +301,7 @@ xm_status_t ap_explanation_create(const ap_plan_t *plan, const xm_cluster_profil
 {
     const ap_plan_info_t *info = ap_plan_info(plan);
     ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
+    ap_planner_case_options_t options = {0};
     ap_explain_context_t context = {.plan = plan, .profile = profile, .operators = operators};
     ap_explanation_t *explanation;
     xm_status_t status = check_profile(info, profile);
@@ -317,11 +321,13 @@ xm_status_t ap_explanation_create(const ap_plan_t *plan, const xm_cluster_profil
     params.model = info->model;
     params.profile = profile;
     params.global_batch = info->global_batch;
-    params.memory_limit = info->memory_limit;
+    params.memory_limit = xm_cluster_profile_devices_differ(profile) ? 0.0 : info->memory_limit;
+    params.margin = RUNNERS_UP;
+    options.micro_batches = info->micro_batches;
+    options.recompute = info->rematerialize;
     status = open_model(&params, info, &context.setup);
     if (status == XM_OK) {
-        status = ap_planner_case_open(&context.setup, info->micro_batches, info->rematerialize,
-                                      info->memory_limit, true, &context.one);
+        status = ap_planner_case_open(&context.setup, &options, &context.one);
     }
     if (status == XM_OK && ap_graph_layers(context.one.graph) != info->layers) {
         status = xm_error_set(XM_ERR_MISMATCH, "model %s has %d layers, the plan's %d", info->model,

@@ -65,12 +65,21 @@ static void dearest_transfer(const ap_explain_context_t *context,
                    xm_text_format_seconds(most, seconds, sizeof(seconds)), WHY_TEXT, dearest->why);
 }
 
+/* Where a stage of the plan is priced. */
+static ap_stage_context_t *pricing_of(const ap_explain_context_t *context, int index)
+{
+    const ap_plan_stage_t *stage = ap_plan_stage(context->plan, index);
+    int per_host = ap_plan_info(context->plan)->devices_per_host;
+
+    return ap_stage_table_context(context->one.table, stage->devices[0] / per_host, stage->hosts);
+}
+
 /* The best other logical mesh of the stage; *other stays NULL when none fits. */
-static xm_status_t best_other_mesh(const ap_explain_context_t *context,
+static xm_status_t best_other_mesh(const ap_explain_context_t *context, int index,
                                    const ap_stage_query_t *chosen, ap_stage_query_t *best,
                                    ap_stage_solution_t **other)
 {
-    ap_stage_context_t *stages = ap_stage_table_context(context->one.table);
+    ap_stage_context_t *stages = pricing_of(context, index);
     int micro_batches = (int)ap_plan_info(context->plan)->micro_batches;
     int devices = chosen->hosts * chosen->devices;
     double least = INFINITY;
@@ -112,7 +121,7 @@ static xm_status_t explain_mesh(const ap_explain_context_t *context, int index,
     if (decision == NULL) {
         return XM_ERR_NO_MEMORY;
     }
-    status = best_other_mesh(context, query, &best, &other);
+    status = best_other_mesh(context, index, query, &best, &other);
     if (status != XM_OK) {
         return status;
     }
@@ -254,7 +263,7 @@ xm_status_t ap_explain_stage(ap_explain_context_t *context, int index,
     xm_status_t status = stage_query(context, index, &query);
 
     if (status == XM_OK) {
-        status = ap_stage_solve(ap_stage_table_context(context->one.table), &query, &solution);
+        status = ap_stage_solve(pricing_of(context, index), &query, &solution);
     }
     if (status != XM_OK) {
         return status;

@@ -6,33 +6,37 @@
 
 #include "planner/inter_op_private.h"
 
-int ap_inter_op_submeshes(int hosts, int devices_per_host, ap_submesh_t *shapes, int capacity)
+/* Whether @p count is a power of two or divides @p whole. */
+static bool is_regular(int count, int whole)
+{
+    return (count & (count - 1)) == 0 || whole % count == 0;
+}
+
+int ap_inter_op_submeshes(int hosts, int devices_per_host, bool all, ap_submesh_t *shapes,
+                          int capacity)
 {
     int count = 0;
 
-    for (int m = 1;; m = m * 2 < devices_per_host ? m * 2 : devices_per_host) {
-        if (count < capacity) {
-            shapes[count] = (ap_submesh_t){1, m};
-        }
-        ++count;
-        if (m == devices_per_host) {
-            break;
+    for (int m = 1; m <= devices_per_host; ++m) {
+        if ((all || is_regular(m, devices_per_host)) && count++ < capacity) {
+            shapes[count - 1] = (ap_submesh_t){1, m};
         }
     }
     for (int n = 2; n <= hosts; ++n) {
-        if (count < capacity) {
-            shapes[count] = (ap_submesh_t){n, devices_per_host};
+        if ((all || is_regular(n, hosts)) && count++ < capacity) {
+            shapes[count - 1] = (ap_submesh_t){n, devices_per_host};
         }
-        ++count;
     }
     return count;
 }
 
-/* The search, where its plans are traced to, and the best plan so far. */
+/* A graph of stages, where its plans are traced to, and the best plan so far. */
 typedef struct walk {
-    ap_inter_op_search_t *search;
+    const ap_inter_op_problem_t *problem;
+    ap_inter_op_graph_t graph;
     ap_inter_op_stage_t *scratch;
     ap_inter_op_result_t *best;
+    bool stopped;
 } walk_t;
 
 static void measure(const ap_inter_op_problem_t *problem, const ap_inter_op_stage_t *stages,
@@ -49,22 +53,28 @@ static void measure(const ap_inter_op_problem_t *problem, const ap_inter_op_stag
     result->stage_count = count;
 }
 
+static bool must_stop(walk_t *walk)
+{
+    walk->stopped = walk->stopped ||
+                    (walk->problem->stop != NULL && walk->problem->stop(walk->problem->stop_arg));
+    return walk->stopped;
+}
+
 /* One run below @p limit. False: no plan. Otherwise the plan is kept if it is the best so far. */
 static bool try_limit(walk_t *walk, double limit, double *sum, double *bottleneck)
 {
-    ap_inter_op_search_t *search = walk->search;
-    ap_inter_op_result_t found;
-    int level;
+    ap_inter_op_result_t found = {0};
+    int start;
 
-    search->use_max = false;
-    search->limit = limit;
-    *sum = ap_inter_op_search_run(search, &level);
+    walk->graph.use_max = false;
+    walk->graph.limit = limit;
+    *sum = ap_inter_op_graph_run(&walk->graph, &start);
     if (!(*sum < INFINITY)) {
         return false;
     }
     ++walk->best->limits_tried;
-    measure(search->problem, walk->scratch, ap_inter_op_search_trace(search, level, walk->scratch),
-            &found);
+    measure(walk->problem, walk->scratch,
+            ap_inter_op_graph_trace(&walk->graph, start, walk->scratch), &found);
     if (found.objective < walk->best->objective) {
         memcpy(walk->best->stages, walk->scratch,
                (size_t)found.stage_count * sizeof(*walk->scratch));
@@ -81,21 +91,18 @@ static bool try_limit(walk_t *walk, double limit, double *sum, double *bottlenec
  * much above its minimum m0, so a few limits there are tried first; a plan whose bottleneck m has
  * smallest sum + (B - 1) * m above their T cannot win, and the walk starts below such m.
  */
-static bool walk_front(walk_t *walk)
+static void walk_front(walk_t *walk)
 {
     static const double probes[] = {1.0, 1.01, 1.05, 1.2, 1.5};
-    ap_inter_op_search_t *search = walk->search;
-    double rounds = (double)(search->problem->micro_batches - 1);
+    double rounds = (double)(walk->problem->micro_batches - 1);
     double m0, smallest_sum, sum, bottleneck, limit;
-    int level;
+    int start;
 
-    walk->best->objective = INFINITY;
-    walk->best->limits_tried = 0;
-    search->use_max = true;
-    search->limit = INFINITY;
-    m0 = ap_inter_op_search_run(search, &level);
+    walk->graph.use_max = true;
+    walk->graph.limit = INFINITY;
+    m0 = ap_inter_op_graph_run(&walk->graph, &start);
     if (!(m0 < INFINITY) || !try_limit(walk, INFINITY, &smallest_sum, &bottleneck)) {
-        return false;
+        return;
     }
     for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]) && m0 * probes[i] < bottleneck; ++i) {
         double probed;
@@ -108,25 +115,110 @@ static bool walk_front(walk_t *walk)
 
         limit = hopeless < limit ? hopeless : limit;
     }
-    while (rounds > 0.0 && limit >= m0 && try_limit(walk, limit, &sum, &bottleneck) &&
-           sum + rounds * m0 < walk->best->objective) {
+    while (rounds > 0.0 && limit >= m0 && !must_stop(walk) &&
+           try_limit(walk, limit, &sum, &bottleneck) && sum + rounds * m0 < walk->best->objective) {
         limit = nextafter(bottleneck, 0.0);
     }
-    return true;
+}
+
+/* What is known of T from the relaxed programme without boundaries. */
+typedef struct outlook {
+    double least_max; /* no plan's longest stage is below */
+    double bound;     /* no plan's T is below */
+    double guess;     /* not far above that programme's T */
+} outlook_t;
+
+static xm_status_t look_out(ap_inter_op_space_t *space, outlook_t *outlook)
+{
+    static const double factors[] = {1.0, 1.01, 1.03, 1.08, 1.2, 1.5, 2.0, 4.0, 16.0};
+    double rounds = (double)(space->problem->micro_batches - 1), smallest;
+    double *values = ap_inter_op_relax_alloc(space);
+
+    if (values == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", space->layers);
+    }
+    ap_inter_op_space_cheapest(space, 0);
+    outlook->least_max = ap_inter_op_relax_before(space, INFINITY, true, values);
+    smallest = ap_inter_op_relax_before(space, INFINITY, false, values);
+    outlook->bound = smallest + rounds * outlook->least_max;
+    outlook->guess = smallest + rounds * smallest;
+    for (size_t i = 0; smallest < INFINITY && i < sizeof(factors) / sizeof(factors[0]); ++i) {
+        double longest = factors[i] * outlook->least_max;
+
+        if (smallest + rounds * longest < outlook->guess) {
+            double sum = ap_inter_op_relax_before(space, longest, false, values);
+
+            outlook->guess = fmin(outlook->guess, sum + rounds * longest);
+        }
+    }
+    free(values);
+    return XM_OK;
+}
+
+/*
+ * Raises the threshold from the guess on until a plan is below it. The best plan of a graph that
+ * holds all plans below the threshold is the best of all if it is below the threshold itself. A
+ * graph that grows too large is thinned to one configuration per range and submesh; its plan is not
+ * proved best, only that none is below the threshold before.
+ */
+static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, bool levels,
+                                   const outlook_t *outlook)
+{
+    static const double factors[] = {1.004, 1.015, 1.04, 1.1, 1.25, 1.6, 2.5, 5.0, 25.0, INFINITY};
+    enum { MOST_EDGES = 8 << 20, LARGEST = 64 << 20 };
+    ap_inter_op_build_t build = {
+        .least_max = outlook->least_max, .levels = levels, .most_edges = MOST_EDGES};
+    double proved = outlook->bound;
+    xm_status_t status = XM_OK;
+
+    walk->best->objective = INFINITY;
+    for (size_t i = 0; i < sizeof(factors) / sizeof(factors[0]) && !must_stop(walk); ++i) {
+        bool too_large;
+
+        build.threshold = outlook->guess * factors[i];
+        build.threshold = isnan(build.threshold) ? INFINITY : build.threshold;
+        if (i == 0 && walk->problem->known > 0.0) {
+            build.threshold = walk->problem->known * (1.0 + 1e-9);
+        }
+        status = ap_inter_op_graph_build(space, &build, &walk->graph, &too_large);
+        if (status == XM_OK && too_large) {
+            build.thin = true;
+            build.most_edges = LARGEST;
+            status = ap_inter_op_graph_build(space, &build, &walk->graph, &too_large);
+        }
+        if (status == XM_OK && too_large) {
+            status = xm_error_set(XM_ERR_NO_MEMORY,
+                                  "more than %d stages of %d layers on %d devices matter: too many "
+                                  "to search",
+                                  LARGEST, space->layers, space->total);
+        }
+        if (status != XM_OK) {
+            return status;
+        }
+        walk_front(walk);
+        ap_inter_op_graph_free(&walk->graph);
+        if (!build.thin && !walk->stopped &&
+            walk->best->objective < build.threshold * (1.0 - 1e-12)) {
+            proved = walk->best->objective;
+            break;
+        }
+        if (build.thin && walk->best->objective < INFINITY) {
+            break;
+        }
+        proved = build.thin || walk->stopped ? proved : build.threshold;
+    }
+    walk->best->bound = fmin(proved, walk->best->objective);
+    return XM_OK;
 }
 
 static bool fits_memory(const ap_inter_op_problem_t *problem, const ap_inter_op_result_t *result)
 {
-    size_t configs = (size_t)problem->config_count;
-    size_t states = (size_t)problem->submesh_count * configs;
-
     for (int i = 0; problem->max_successors != NULL && i < result->stage_count; ++i) {
         const ap_inter_op_stage_t *stage = &result->stages[i];
-        size_t range =
-            (size_t)stage->first_layer * (size_t)problem->layers + (size_t)stage->last_layer;
-        size_t state = (size_t)stage->submesh * configs + (size_t)stage->config;
+        size_t entry =
+            ap_inter_op_entry(problem, stage->first_layer, stage->last_layer, stage->submesh);
 
-        if (problem->max_successors[range * states + state] < result->stage_count - 1 - i) {
+        if (problem->max_successors[entry + (size_t)stage->config] < result->stage_count - 1 - i) {
             return false;
         }
     }
@@ -134,22 +226,24 @@ static bool fits_memory(const ap_inter_op_problem_t *problem, const ap_inter_op_
 }
 
 /* Counting stages is dear; often the best plan without that fits into memory, and is the best. */
-static bool find_best(walk_t *walk)
+static xm_status_t find_best(walk_t *walk, ap_inter_op_space_t *space)
 {
-    ap_inter_op_search_t *search = walk->search;
-    int levels = search->levels;
+    outlook_t outlook = {0};
+    xm_status_t status = look_out(space, &outlook);
 
-    if (levels > 0 && !search->counts_stages) {
-        search->levels = 0;
-        if (!walk_front(walk)) {
-            return false;
-        }
-        if (fits_memory(search->problem, walk->best)) {
-            return true;
-        }
-        search->levels = levels;
+    if (status != XM_OK || !(outlook.least_max < INFINITY)) {
+        return status;
     }
-    return walk_front(walk);
+    if (!space->counts_stages) {
+        status = raise_threshold(walk, space, false, &outlook);
+        if (status != XM_OK || !(walk->best->objective < INFINITY) ||
+            fits_memory(walk->problem, walk->best)) {
+            return status;
+        }
+        outlook.bound = fmax(outlook.bound, walk->best->bound);
+        outlook.guess = fmax(outlook.guess, walk->best->bound);
+    }
+    return raise_threshold(walk, space, true, &outlook);
 }
 
 static xm_status_t check_problem(const ap_inter_op_problem_t *problem)
@@ -192,29 +286,41 @@ static xm_status_t check_problem(const ap_inter_op_problem_t *problem)
     return XM_OK;
 }
 
-/* Which constraint leaves nothing? Each is dropped in turn. */
-static xm_status_t explain_nothing(ap_inter_op_search_t *search)
-{
-    const ap_inter_op_problem_t *problem = search->problem;
-    int level, layers = problem->layers, hosts = problem->hosts;
-    int per_host = problem->devices_per_host;
+static xm_status_t solve(const ap_inter_op_problem_t *problem, ap_inter_op_result_t *best,
+                         bool *stopped);
 
-    search->use_memory = false;
-    search->use_max = true;
-    search->limit = INFINITY;
-    if (ap_inter_op_search_run(search, &level) < INFINITY) {
-        return xm_error_set(XM_ERR_NO_SOLUTION,
-                            "no division of %d layers over %d x %d devices fits the device memory",
-                            layers, hosts, per_host);
+/* Which constraint leaves nothing? Memory is dropped to see. */
+static xm_status_t explain_nothing(const ap_inter_op_problem_t *problem)
+{
+    int layers = problem->layers, hosts = problem->hosts, per_host = problem->devices_per_host;
+    int total = hosts * per_host;
+
+    if (problem->max_successors != NULL) {
+        ap_inter_op_problem_t roomy = *problem;
+        ap_inter_op_result_t found = {.objective = INFINITY};
+        bool stopped;
+        xm_status_t status;
+
+        roomy.max_successors = NULL;
+        status = solve(&roomy, &found, &stopped);
+        free(found.stages);
+        if (status != XM_OK) {
+            return status;
+        }
+        if (found.objective < INFINITY) {
+            return xm_error_set(
+                XM_ERR_NO_SOLUTION,
+                "no division of %d layers over %d x %d devices fits the device memory", layers,
+                hosts, per_host);
+        }
     }
     if (problem->min_stages > 1 || problem->max_stages > 0) {
         return xm_error_set(XM_ERR_NO_SOLUTION,
                             "no division of %d layers into %d to %d stages uses exactly %d x %d "
                             "devices",
                             layers, problem->min_stages > 1 ? problem->min_stages : 1,
-                            problem->max_stages > 0
-                                ? problem->max_stages
-                                : (layers < search->total ? layers : search->total),
+                            problem->max_stages > 0 ? problem->max_stages
+                                                    : (layers < total ? layers : total),
                             hosts, per_host);
     }
     return xm_error_set(XM_ERR_NO_SOLUTION,
@@ -223,40 +329,113 @@ static xm_status_t explain_nothing(ap_inter_op_search_t *search)
                         layers, hosts, per_host);
 }
 
+/* The best plan, with an objective of INFINITY when there is none. */
+static xm_status_t solve(const ap_inter_op_problem_t *problem, ap_inter_op_result_t *best,
+                         bool *stopped)
+{
+    ap_inter_op_space_t space;
+    walk_t walk = {.problem = problem, .best = best};
+    xm_status_t status = ap_inter_op_space_open(&space, problem);
+
+    best->objective = INFINITY;
+    if (status == XM_OK) {
+        best->stages = calloc((size_t)problem->layers, sizeof(*best->stages));
+        walk.scratch = calloc((size_t)problem->layers, sizeof(*walk.scratch));
+        if (best->stages == NULL || walk.scratch == NULL) {
+            status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d stages", problem->layers);
+        }
+    }
+    if (status == XM_OK) {
+        status = find_best(&walk, &space);
+    }
+    *stopped = walk.stopped;
+    free(walk.scratch);
+    ap_inter_op_space_close(&space);
+    return status;
+}
+
 xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem, ap_inter_op_result_t *result)
 {
-    ap_inter_op_search_t search = {0};
     ap_inter_op_result_t best = {0};
-    ap_inter_op_stage_t *scratch = NULL;
-    walk_t walk;
+    bool stopped = false;
+    xm_status_t status = check_problem(problem);
+
+    if (status == XM_OK) {
+        status = solve(problem, &best, &stopped);
+    }
+    if (status == XM_OK && !(best.objective < INFINITY)) {
+        status = stopped ? xm_error_set(XM_ERR_TIMEOUT, "stopped before there was a plan")
+                         : explain_nothing(problem);
+    }
+    if (status != XM_OK) {
+        free(best.stages);
+        return status;
+    }
+    *result = best;
+    return XM_OK;
+}
+
+/* Marks what a plan below the threshold can have, given the relaxed costs before and after. */
+static void mark_useful(const ap_inter_op_space_t *space, double threshold, double least_max,
+                        const double *before, const double *after, bool *useful)
+{
+    double rounds = (double)(space->problem->micro_batches - 1);
+    size_t cell = 0, layers = (size_t)space->layers, columns = (size_t)space->total + 1;
+
+    for (int s = 0; s < space->submeshes; ++s) {
+        for (int first = 0; first < space->layers; ++first) {
+            for (int last = 0; last < space->layers; ++last, ++cell) {
+                double cost = space->cheapest[cell];
+                double fixed = cost + rounds * fmax(cost, least_max);
+                size_t to = ((size_t)first * layers + (size_t)last) * (size_t)space->submeshes;
+
+                useful[to + (size_t)s] = false;
+                for (int d = space->size[s]; cost < INFINITY && d <= space->total; ++d) {
+                    double rest = before[ap_inter_op_relax_at(space, d, first)] +
+                                  after[ap_inter_op_relax_at(space, d - space->size[s], last + 1)];
+
+                    if (space->fits[(size_t)s * columns + (size_t)d] && rest + fixed < threshold) {
+                        useful[to + (size_t)s] = true;
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+xm_status_t ap_inter_op_useful(const ap_inter_op_problem_t *problem, double threshold, bool *useful)
+{
+    ap_inter_op_problem_t relaxed = *problem;
+    double *before = NULL, *after = NULL, least_max;
+    ap_inter_op_space_t space;
     xm_status_t status = check_problem(problem);
 
     if (status != XM_OK) {
         return status;
     }
-    status = ap_inter_op_search_open(&search, problem);
-    if (status != XM_OK) {
-        goto close_search;
+    relaxed.boundary = NULL;
+    relaxed.max_successors = NULL;
+    status = ap_inter_op_space_open(&space, &relaxed);
+    if (status == XM_OK) {
+        before = ap_inter_op_relax_alloc(&space);
+        after = ap_inter_op_relax_alloc(&space);
+        if (before == NULL || after == NULL) {
+            status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", space.layers);
+        }
     }
-    best.stages = calloc((size_t)problem->layers, sizeof(*best.stages));
-    scratch = calloc((size_t)problem->layers, sizeof(*scratch));
-    if (best.stages == NULL || scratch == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d stages", problem->layers);
-        goto free_stages;
-    }
-    walk = (walk_t){&search, scratch, &best};
-    if (!find_best(&walk)) {
-        status = explain_nothing(&search);
-        goto free_stages;
-    }
-    *result = best;
-    best.stages = NULL;
+    if (status == XM_OK) {
+        double limit;
 
-free_stages:
-    free(scratch);
-    free(best.stages);
-close_search:
-    ap_inter_op_search_close(&search);
+        ap_inter_op_space_cheapest(&space, 0);
+        least_max = ap_inter_op_relax_before(&space, INFINITY, true, before);
+        limit = ap_inter_op_relax_limit(&space, threshold, before);
+        ap_inter_op_relax_after(&space, limit, after, before, after);
+        mark_useful(&space, threshold, least_max, before, after, useful);
+    }
+    free(before);
+    free(after);
+    ap_inter_op_space_close(&space);
     return status;
 }
 

@@ -13,18 +13,22 @@
  * with the computation of its neighbours, so it acts as one more station of the pipeline. Without a
  * boundary function all b_i are 0 and T is Alpa's objective. All N * M devices are used.
  *
- * The result is an optimum of T, not an approximation: the solver walks the Pareto front of (sum,
- * max). For a limit on the largest station, a dynamic programme over (stages left, first layer,
- * devices left, state of the previous stage) finds the smallest sum. Every plan whose largest
- * station is at least the one found has no smaller sum, hence no smaller T; so the next limit is
- * just below the station found, and the walk ends when the smallest sum together with the smallest
- * possible largest station (from the same programme with max in place of sum) cannot beat the best
- * T. Alpa tries the limits in rising order and skips those within 1e-6 of each other.
+ * The result is an optimum of T, not an approximation. Stages that no plan below a threshold can
+ * have are left out, by bounds from a relaxed programme without boundaries; what remains is a small
+ * graph, and if its best plan is below the threshold, it is the best of all (otherwise the
+ * threshold rises). In the graph the solver walks the Pareto front of (sum, max): for a limit on
+ * the largest station, a dynamic programme over (stages left, first layer, devices left, state of
+ * the previous stage) finds the smallest sum. Every plan whose largest station is at least the one
+ * found has no smaller sum, hence no smaller T; so the next limit is just below the station found,
+ * and the walk ends when the smallest sum together with the smallest possible largest station
+ * cannot beat the best T. Alpa tries the limits in rising order and skips those within 1e-6 of each
+ * other.
  *
  * Memory: a stage that has s stages after it holds the activations of s + 1 micro-batches. The
  * table `max_successors` says how many stages may follow an entry; -1 means it fits nowhere.
  *
- * Threads: no shared state. Deterministic: ties are broken by the order of the table.
+ * Threads: no shared state. Deterministic, unless `stop` ends it: ties are broken by the order of
+ * the table.
  */
 #ifndef AP_PLANNER_INTER_OP_H
 #define AP_PLANNER_INTER_OP_H
@@ -66,6 +70,9 @@ typedef struct ap_inter_op_problem {
     const double *cost;
     /** Stages that may follow, same shape; NULL: any number. */
     const int32_t *max_successors;
+    /** [K][K]: the row of each range in both tables, where ranges of equal layers share one; the
+     *  first dimensions are then rows instead of [K][K]. NULL: first * K + last. */
+    const int *range_row;
     int64_t micro_batches; /**< B, at least 1 */
     int min_stages;        /**< 0: no limit */
     int max_stages;        /**< 0: no limit */
@@ -84,6 +91,17 @@ typedef struct ap_inter_op_problem {
      *  submesh. Small integers from 0; fewer ports make a faster search. NULL: the state. */
     const int *in_port;
     const int *out_port;
+    /** With `ordered`, [submesh][host]: a stage on the submesh may begin on that host. Where hosts
+     *  differ, a submesh stands for one shape on one kind of hosts. NULL: anywhere. */
+    const bool *allowed;
+    /** With `ordered`, per device, a number from 0: boundaries before stages that begin on devices
+     *  of one number cost the same. NULL: every device has its own. */
+    const int *boundary_place;
+    /** Some plan is known to have a T of no more than this: the search begins there. 0: none is. */
+    double known;
+    /** Asked now and then; true ends the search with the best plan so far. NULL: never. */
+    bool (*stop)(void *arg);
+    void *stop_arg;
 } ap_inter_op_problem_t;
 
 #define AP_INTER_OP_PROBLEM_INIT                                                                   \
@@ -105,24 +123,35 @@ typedef struct ap_inter_op_result {
     double objective;  /**< T, seconds */
     double sum;        /**< sum of stages and boundaries */
     double bottleneck; /**< largest stage or boundary */
+    double bound; /**< no plan has a smaller T; equals `objective` unless stopped or too large */
     int stage_count;
     ap_inter_op_stage_t *stages; /**< in pipeline order; owned by the result */
     int64_t limits_tried;        /**< points of the Pareto front that were computed */
 } ap_inter_op_result_t;
 
 /**
- * Alpa's submesh shapes: (1, 1), (1, 2), (1, 4) … up to M, (1, M) when M is no power of two, then
- * (2, M) … (N, M). Writes at most @p capacity of them and returns how many there are.
+ * Submesh shapes with which a cluster can be tiled: parts of a host (1, m) and whole hosts (n, M).
+ * With @p all every m and n; otherwise those that are powers of two or divide M or N, which are
+ * Alpa's for powers of two. Writes at most @p capacity of them and returns how many there are.
  */
-XM_API int ap_inter_op_submeshes(int hosts, int devices_per_host, ap_submesh_t *shapes,
+XM_API int ap_inter_op_submeshes(int hosts, int devices_per_host, bool all, ap_submesh_t *shapes,
                                  int capacity);
 
 /**
  * Solves the problem. XM_ERR_NO_SOLUTION: the sentence says whether memory, the stage limits, or
- * the table itself leaves nothing. The result is released with ap_inter_op_result_clear().
+ * the table itself leaves nothing. XM_ERR_TIMEOUT: `stop` ended it before there was a plan. The
+ * result is released with ap_inter_op_result_clear().
  */
 XM_API xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem,
                                      ap_inter_op_result_t *result);
+
+/**
+ * Which stages a plan with T below @p threshold can have: useful[(first * layers + last) *
+ * submesh_count + submesh] of a problem whose costs need be no more than lower bounds. Stage
+ * limits, memory and boundaries are not looked at.
+ */
+XM_API xm_status_t ap_inter_op_useful(const ap_inter_op_problem_t *problem, double threshold,
+                                      bool *useful);
 
 /** Frees what the result owns. NULL and an all-zero result are accepted. */
 XM_API void ap_inter_op_result_clear(ap_inter_op_result_t *result);

@@ -1,52 +1,143 @@
 /**
  * @file inter_op_private.h
- * The dynamic programme behind inter_op.h: tables, one run, and the way back. Not installed.
+ * The search behind inter_op.h: the space of a problem, the stages of it that can still matter, and
+ * runs of the dynamic programme over those. Not installed.
+ *
+ * How it stays exact and small: for a threshold on T, a relaxed programme without boundaries gives
+ * for every (layers done, devices left) the least sum before and after it. A stage whose best plan
+ * through it is not below the threshold is left out. If the best plan of what remains is below the
+ * threshold, it is the best of all; otherwise the threshold is raised.
  */
 #ifndef AP_PLANNER_INTER_OP_PRIVATE_H
 #define AP_PLANNER_INTER_OP_PRIVATE_H
 
 #include "planner/inter_op.h"
 
-/*
- * One run of the dynamic programme fills value[s][k][d][p]: the least cost of layers k … K - 1 in s
- * stages on the last d devices, after a stage with out port p. A state is submesh * configs +
- * config. The dimension s collapses when nothing limits the number of stages, p when boundaries are
- * free.
- */
-typedef struct ap_inter_op_search {
+/* A way to trade time for memory: the least cost of a range on a submesh that still allows so many
+ * stages after it. */
+typedef struct ap_inter_op_step {
+    double cost;
+    int32_t successors;
+} ap_inter_op_step_t;
+
+/* Where the tables of a problem have the first configuration of a range on a submesh. */
+static inline size_t ap_inter_op_entry(const ap_inter_op_problem_t *problem, int first, int last,
+                                       int submesh)
+{
+    size_t range = (size_t)first * (size_t)problem->layers + (size_t)last;
+    size_t row = problem->range_row != NULL ? (size_t)problem->range_row[range] : range;
+
+    return (row * (size_t)problem->submesh_count + (size_t)submesh) * (size_t)problem->config_count;
+}
+
+/* A problem laid out for searching. State = submesh * configurations + configuration. */
+typedef struct ap_inter_op_space {
     const ap_inter_op_problem_t *problem;
-    int states;
-    int total;     /* devices of the cluster */
-    int levels;    /* largest s, or 0 when the dimension is collapsed */
-    int out_ports; /* size of the dimension p; 1 when boundaries are free */
-    int in_ports;  /* likewise for the later stage */
-    int offsets;   /* size of the device dimension of the boundary table: total + 1 or 1 */
-    int *active;   /* states that have a cost anywhere */
-    int active_count;
-    bool counts_stages; /* a limit on the number of stages needs the dimension s */
-    bool use_memory;    /* honour max_successors */
-    bool use_max;       /* combine by max (smallest bottleneck) instead of sum */
-    double limit;       /* stages and boundaries above it are not used */
-    double *boundary;   /* [row][devices left][out port][in port]; NULL: free */
-    int *boundary_row;  /* per layer: row of the boundary before it */
-    int *out_size;      /* per out port: devices of its stages, 0 = no active state has it */
-    double *value;
-    double *first;   /* scratch: per state, least cost when it is the next stage */
-    int *best_state; /* scratch: per in port, the state with the least of `first`, or -1 */
-    int *live;       /* scratch: the in ports that have a best state, ascending */
-    int live_count;
-} ap_inter_op_search_t;
+    int layers, states, submeshes;
+    int total;          /* devices of the cluster */
+    int *size;          /* devices per submesh */
+    bool *fits;         /* [submesh][devices left] */
+    int *low, *high;    /* scratch, per devices left: layers between which there is anything */
+    bool counts_stages; /* the problem limits the number of stages */
+    bool memory_limits; /* some entry allows fewer successors than there can be */
+    int most_stages;
+    size_t *stair_at;          /* [submesh][first][last], and one more: where its steps begin */
+    ap_inter_op_step_t *stair; /* of one cell: costs rise, successors rise */
+    double *cheapest;          /* [submesh][first][last]: for the stages after it now asked about */
+    int in_ports, out_ports;   /* 1 when boundaries are free */
+    int *in_of, *out_of;       /* per state */
+    int *pair_of;              /* per state: number of its (submesh, in port, out port) */
+    int pairs;
+    int rows, *row_of;     /* boundary rows, and that before each layer */
+    int places, *place_of; /* boundary places, and that of each first device */
+    double **block;        /* [row][place]: [out port][in port], NaN where not yet asked; or NULL */
+} ap_inter_op_space_t;
 
-/* Checks the tables of a checked problem and allocates; close() also after a failure. */
-xm_status_t ap_inter_op_search_open(ap_inter_op_search_t *search,
-                                    const ap_inter_op_problem_t *problem);
-void ap_inter_op_search_close(ap_inter_op_search_t *search);
+/* Checks the tables of a checked problem and lays them out; close() also after a failure. */
+xm_status_t ap_inter_op_space_open(ap_inter_op_space_t *space,
+                                   const ap_inter_op_problem_t *problem);
+void ap_inter_op_space_close(ap_inter_op_space_t *space);
 
-/* Runs the programme under search->limit; returns the least cost (INFINITY: none) and in *stages
- * the number of stages that gives it (0: not counted). */
-double ap_inter_op_search_run(ap_inter_op_search_t *search, int *stages);
+/* Sets `cheapest` for entries that leave room for @p successors stages. */
+void ap_inter_op_space_cheapest(ap_inter_op_space_t *space, int successors);
 
-/* Repeats the choices of the last run from the front; returns the number of stages. */
-int ap_inter_op_search_trace(ap_inter_op_search_t *search, int level, ap_inter_op_stage_t *stages);
+/* Seconds across the boundary before @p layer where the later stage starts with @p devices left. */
+xm_status_t ap_inter_op_space_block(ap_inter_op_space_t *space, int layer, int devices,
+                                    double **block);
+xm_status_t ap_inter_op_space_ask(ap_inter_op_space_t *space, int layer, int devices, int out,
+                                  int in, double *seconds);
+
+/* [devices left][layers done], (total + 1) x (layers + 1): least cost of what stands before it or
+ * after it, without boundaries. */
+double *ap_inter_op_relax_alloc(const ap_inter_op_space_t *space);
+/* Cost up to there, stages above @p limit left out; returns that of everything. */
+double ap_inter_op_relax_before(const ap_inter_op_space_t *space, double limit, bool use_max,
+                                double *before);
+/* The longest stage that a plan with T below @p threshold can have: the rest of the plan costs
+ * something, too. Leaves the costs up to there under that limit. */
+double ap_inter_op_relax_limit(const ap_inter_op_space_t *space, double threshold, double *before);
+/* Cost from there on; @p after is that of the stages one level later, or @p values itself. Places
+ * where @p hopeful is infinite are left infinite; NULL: none. */
+void ap_inter_op_relax_after(const ap_inter_op_space_t *space, double limit, const double *after,
+                             const double *hopeful, double *values);
+
+static inline size_t ap_inter_op_relax_at(const ap_inter_op_space_t *space, int devices, int layer)
+{
+    return (size_t)devices * ((size_t)space->layers + 1) + (size_t)layer;
+}
+
+/* A stage from one node to another. */
+typedef struct ap_inter_op_edge {
+    double cost;
+    int in;    /* slot among the in ports of its node */
+    int after; /* index of the value behind it */
+    int last, state;
+} ap_inter_op_edge_t;
+
+/* A place where a stage begins. */
+typedef struct ap_inter_op_node {
+    int layer, devices, level;
+    size_t first_edge, end_edge;
+    int first_in, in_count;   /* into in_port[] */
+    int first_out, out_count; /* into out_port[] and value[] */
+    const double *block;      /* NULL: boundaries are free */
+} ap_inter_op_node_t;
+
+typedef struct ap_inter_op_graph {
+    ap_inter_op_space_t *space;
+    ap_inter_op_node_t *nodes;
+    int node_count, node_capacity;
+    int *order; /* nodes where stages begin: none before one that leads to it */
+    int order_count;
+    ap_inter_op_edge_t *edges;
+    size_t edge_count, edge_capacity;
+    int *in_port, *out_port;
+    double *value; /* per out port of a node: least cost from there on */
+    double *first; /* scratch, per in port */
+    double limit;  /* stages and boundaries above it are not used */
+    bool use_max;  /* combine by max (smallest bottleneck) instead of sum */
+} ap_inter_op_graph_t;
+
+/* How large a graph may be, and which plans it must hold. */
+typedef struct ap_inter_op_build {
+    double threshold; /* all plans with T below */
+    double least_max; /* no plan's longest stage is below */
+    bool levels;      /* tell nodes apart by the stages that follow */
+    size_t most_edges;
+    bool thin; /* one configuration per range and submesh only */
+} ap_inter_op_build_t;
+
+/* A graph without plans has no nodes. *too_large: it would exceed most_edges, and is not built. */
+xm_status_t ap_inter_op_graph_build(ap_inter_op_space_t *space, const ap_inter_op_build_t *build,
+                                    ap_inter_op_graph_t *graph, bool *too_large);
+void ap_inter_op_graph_free(ap_inter_op_graph_t *graph);
+
+/* Runs the programme under graph->limit; returns the least cost (INFINITY: none) and in *start the
+ * node that gives it. */
+double ap_inter_op_graph_run(ap_inter_op_graph_t *graph, int *start);
+
+/* Repeats the choices of the last run from a node on; returns the number of stages. */
+int ap_inter_op_graph_trace(const ap_inter_op_graph_t *graph, int start,
+                            ap_inter_op_stage_t *stages);
 
 #endif

@@ -158,7 +158,10 @@ xm_status_t ap_like_context(const ap_like_t *like, const ap_like_case_t *one,
     ap_stage_context_params_t params = AP_STAGE_CONTEXT_PARAMS_INIT;
 
     params.graph = one->graph;
-    params.cost = like->setup.cost;
+    /* Of unequal hosts the slowest counts: these searches know one kind of device. */
+    params.cost =
+        like->setup.classes->classes[ap_device_classes_find(like->setup.classes, 0, like->hosts)]
+            .cost;
     params.micro_batches = (int)one->micro_batches;
     params.rematerialize = one->recompute;
     params.space = space;

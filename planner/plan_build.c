@@ -295,10 +295,17 @@ xm_status_t ap_plan_build(ap_stage_table_t *table, const ap_inter_op_result_t *r
                    (long long)ap_stage_table_evaluated(table), (long long)result->limits_tried);
     recipe.optimiser = optimiser;
     recipe.parts = parts;
+    for (int c = 0; params->memory_limit <= 0.0 && c < params->classes->count; ++c) {
+        recipe.memory_limit =
+            fmax(recipe.memory_limit, params->classes->classes[c].device.memory_bytes);
+    }
     for (int i = 0; i < result->stage_count && status == XM_OK; ++i) {
+        int first_host = result->stages[i].first_device / params->devices_per_host;
+
         ap_stage_table_query(table, &result->stages[i], &parts[i].query);
         parts[i].first_device = result->stages[i].first_device;
-        status = ap_stage_solve(ap_stage_table_context(table), &parts[i].query, &parts[i].solution);
+        status = ap_stage_solve(ap_stage_table_context(table, first_host, parts[i].query.hosts),
+                                &parts[i].query, &parts[i].solution);
     }
     if (status == XM_OK) {
         status = ap_plan_assemble(&recipe, info, plan);

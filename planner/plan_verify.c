@@ -21,8 +21,8 @@ typedef struct verification {
     ap_planner_setup_t setup;
     const ap_graph_t *graph;
     ap_graph_t *made;
-    ap_stage_context_t *context;
-    ap_layer_weights_t weights; /* of the plan's objective, memory for nothing */
+    ap_stage_context_t **context; /* per class of devices */
+    ap_layer_weights_t weights;   /* of the plan's objective, memory for nothing */
 } verification_t;
 
 /* What a stage takes at least with the shardings it names. */
@@ -267,8 +267,8 @@ static xm_status_t least_of_layer(const verification_t *v, const ap_layer_proble
     for (int n = 0; n < problem->nodes && status == XM_OK; ++n) {
         const ap_layer_node_t *node = &problem->node[n];
 
-        status = fit_node(node, ap_graph_op(v->context->training, node->op), &group->ops[n], place,
-                          &fits[n]);
+        status = fit_node(node, ap_graph_op(v->context[0]->training, node->op), &group->ops[n],
+                          place, &fits[n]);
         if (status == XM_OK) {
             least_t least = least_of_node(v, node, &fits[n]);
 
@@ -299,12 +299,28 @@ static xm_status_t read_side(const ap_plan_boundary_t *boundary, const ap_plan_s
     return ap_spec_parse(side->spec, boundary->rank, 2, spec);
 }
 
+/* The class of devices that a stage stands on; scattered hosts count as the slowest there is. */
+static int class_of(const verification_t *v, const ap_plan_stage_t *stage)
+{
+    const ap_device_classes_t *classes = v->setup.classes;
+    int per_host = v->info->devices_per_host, host = v->info->hosts, class = -1;
+
+    for (int d = 0; d < stage->hosts * stage->devices_per_host; ++d) {
+        host = stage->devices[d] / per_host < host ? stage->devices[d] / per_host : host;
+    }
+    if (host + stage->hosts <= classes->hosts) {
+        class = ap_device_classes_find(classes, host, stage->hosts);
+    }
+    return class >= 0 ? class : ap_device_classes_find(classes, 0, classes->hosts);
+}
+
 static xm_status_t sum_layers(const verification_t *v, const ap_plan_stage_t *stage, int index,
                               least_t *sum)
 {
     ap_stage_query_t query = AP_STAGE_QUERY_INIT;
     ap_spec_t in = 0, out = 0;
     bool has_in = index > 0, has_out = index + 1 < ap_plan_stages(v->plan);
+    ap_stage_context_t *context = v->context[class_of(v, stage)];
     ap_stage_mesh_t *mesh;
     xm_status_t status = XM_OK;
 
@@ -312,7 +328,7 @@ static xm_status_t sum_layers(const verification_t *v, const ap_plan_stage_t *st
     query.devices = stage->devices_per_host;
     query.shape[0] = stage->shape[0];
     query.shape[1] = stage->shape[1];
-    status = ap_stage_mesh_get(v->context, &query, &mesh);
+    status = ap_stage_mesh_get(context, &query, &mesh);
     if (status == XM_OK && has_in) {
         const ap_plan_boundary_t *boundary = ap_plan_boundary(v->plan, index - 1);
 
@@ -332,7 +348,7 @@ static xm_status_t sum_layers(const verification_t *v, const ap_plan_stage_t *st
             char place[PLACE];
 
             (void)snprintf(place, sizeof(place), "stages[%d], layer %d", index, layer);
-            status = ap_stage_problem_get(v->context, mesh, layer, &problem);
+            status = ap_stage_problem_get(context, mesh, layer, &problem);
             if (status == XM_OK) {
                 status = least_of_layer(
                     v, problem, group, has_in && layer == stage->first_layer ? &in : NULL,
@@ -348,6 +364,7 @@ static xm_status_t check_stage(const verification_t *v, int index)
     const ap_plan_stage_t *stage = ap_plan_stage(v->plan, index);
     least_t least = {0};
     char place[PLACE];
+    double memory;
     xm_status_t status = check_submesh(v, stage, index);
 
     (void)snprintf(place, sizeof(place), "stages[%d]", index);
@@ -370,9 +387,12 @@ static xm_status_t check_stage(const verification_t *v, int index)
     if (stage->activation_bytes < least.activations * (1 - slack) - 1) {
         return too_good(place, "activation_bytes", stage->activation_bytes, least.activations);
     }
-    if (ap_plan_stage_memory(stage) > v->setup.memory_limit * (1 + slack) + 1) {
+    memory = v->setup.params->memory_limit > 0.0
+                 ? v->setup.params->memory_limit
+                 : v->setup.classes->classes[class_of(v, stage)].device.memory_bytes;
+    if (ap_plan_stage_memory(stage) > memory * (1 + slack) + 1) {
         return xm_error_set(XM_ERR_MISMATCH, "%s needs %.0f bytes a device, %.0f are there", place,
-                            ap_plan_stage_memory(stage), v->setup.memory_limit);
+                            ap_plan_stage_memory(stage), memory);
     }
     return XM_OK;
 }
@@ -501,13 +521,20 @@ static xm_status_t open_model(verification_t *v)
     if (status != XM_OK) {
         return status;
     }
+    v->context = calloc((size_t)v->setup.classes->count, sizeof(ap_stage_context_t *));
+    if (v->context == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the stages of a plan");
+    }
     params.graph = v->graph;
-    params.cost = v->setup.cost;
     params.micro_batches = (int)v->info->micro_batches;
     params.rematerialize = v->info->rematerialize;
     v->weights = (ap_layer_weights_t){.forward = v->info->rematerialize ? 2 : 1,
                                       .per_iteration = 1.0 / (double)v->info->micro_batches};
-    return ap_stage_context_create(&params, &v->context);
+    for (int c = 0; c < v->setup.classes->count && status == XM_OK; ++c) {
+        params.cost = v->setup.classes->classes[c].cost;
+        status = ap_stage_context_create(&params, &v->context[c]);
+    }
+    return status;
 }
 
 static xm_status_t verify(verification_t *v)
@@ -537,7 +564,10 @@ xm_status_t ap_plan_verify(const ap_planner_params_t *params, const ap_plan_t *p
     if (status == XM_OK) {
         status = verify(&v);
     }
-    ap_stage_context_destroy(v.context);
+    for (int c = 0; v.context != NULL && c < v.setup.classes->count; ++c) {
+        ap_stage_context_destroy(v.context[c]);
+    }
+    free(v.context);
     ap_graph_destroy(v.made);
     ap_planner_setup_close(&v.setup);
     return status;

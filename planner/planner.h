@@ -8,12 +8,12 @@
  * Stages occupy the devices in order, hosts filled one after the other, so consecutive stages are
  * as near each other as they can be.
  *
- * A first round prices every case with plans that ignore memory, which gives a lower bound of each
- * and often its optimum; a second round plans for less memory where the bound leaves room. Cases
- * that could improve the step by less than a thousandth are not taken up again, so the result is
- * within 0.1 % of the best plan of the whole space.
+ * Cases are taken up best first: each gets a bound (boundaries for free, memory shared without
+ * waste), the most promising are solved, and what cannot improve the step by a thousandth is left
+ * alone; so the result is within 0.1 % of the best plan of the whole space. Two are solved at a
+ * time, on two cores if there are.
  *
- * Deterministic. Threads: no shared state.
+ * Deterministic without a time limit. Threads: no shared state.
  *
  * @code
  *     ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
@@ -44,6 +44,13 @@ typedef enum ap_recompute {
     AP_RECOMPUTE_ON
 } ap_recompute_t;
 
+/** A stage that is given, not looked for. */
+typedef struct ap_planner_pin {
+    int first_layer, last_layer;
+    int hosts, devices; /**< submesh */
+    int shape[2];       /**< its logical shape; n x 1 is 1 x n; 0 x 0 is any */
+} ap_planner_pin_t;
+
 typedef struct ap_planner_params {
     size_t struct_size;
     /** A built-in name (frontend_zoo.h) or a file (frontend.h): HLO text, ONNX or a JSON graph. */
@@ -55,9 +62,10 @@ typedef struct ap_planner_params {
     const char *const *dims; /**< sizes of symbolic dimensions of an ONNX file: "batch=8" */
     size_t dim_count;
     const xm_cluster_profile_t *profile;
+    int layers;           /**< built-in language models: blocks, 0 = the model's own */
     int64_t global_batch; /**< samples of one step; 0 means 1024, or near that for a file */
     /** Numbers of micro-batches to try, each a divisor of the batch; NULL means the powers of two
-     *  from 1 to 256 that divide it. A file holds one micro-batch of its own size (the dimension
+     *  from 1 to 1024 that divide it. A file holds one micro-batch of its own size (the dimension
      * its inputs start with), so there is one number, which the batch and this must agree on. */
     const int64_t *micro_batches;
     size_t micro_batch_count;
@@ -68,13 +76,25 @@ typedef struct ap_planner_params {
      * plan can have (plan_schedule.h); "auto": for every case the schedule with the shortest
      * simulated step whose memory fits. Stages are sliced for 1f1b's objective in any case. */
     const char *schedule;
+    /** Every number of hosts and of devices of a host may be a stage's; otherwise the powers of two
+     *  and those that divide the cluster's. */
+    bool all_submeshes;
     /** Part of the space to plan in (space.h), NULL: all of it. Its limits on stages and
      * recomputation are not looked at: `max_stages` and `recompute` say those. */
     const ap_space_t *space;
-    /** Plan as if transfers between stages took no time (as Alpa does). The plan tells them. */
+    /** Stages are chosen as if transfers between them took no time, as Alpa does; the plan's times
+     *  contain them all the same. */
     bool free_boundaries;
     /** Look for the least bottleneck, as a pipeline that is never emptied would (PipeDream). */
     bool steady;
+    /** The stages of the plan, in order, all of them: only shardings, micro-batches and
+     * recomputation are left to find. NULL: none. */
+    const ap_planner_pin_t *pins;
+    int pin_count;
+    /** Stop after about this many seconds with the best plan so far; 0: never. */
+    double time_limit;
+    /** Plan cases that are worse than the best by up to this share as well; 0: only better ones. */
+    double margin;
     /** Progress report, may be NULL: fraction done in [0, 1] and what is planned now. */
     void (*progress)(void *arg, double fraction, const char *what);
     void *progress_arg;
@@ -101,6 +121,9 @@ typedef struct ap_planner_result {
     ap_plan_t *plan;
     ap_planner_trial_t *trials;
     int trial_count;
+    double objective;      /**< 1f1b's, of the best plan: its step under that schedule */
+    double bound;          /**< no plan of the space has an objective below */
+    bool stopped;          /**< by the time limit */
     int64_t stages_priced; /**< intra-operator questions that were answered */
     int64_t boundaries_simulated;
     ap_planner_model_t read; /**< what a file was read as; without a graph for built-in models */

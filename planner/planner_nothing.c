@@ -11,10 +11,12 @@ enum { DOUBLINGS = 24, HALVINGS = 6, TEXT = 32 };
 static xm_status_t solvable(const ap_planner_setup_t *setup, int64_t micro_batches, double memory,
                             int min_stages, int max_stages)
 {
-    bool recompute = setup->params->recompute != AP_RECOMPUTE_OFF;
+    ap_planner_case_options_t options = {.micro_batches = micro_batches,
+                                         .recompute = setup->params->recompute != AP_RECOMPUTE_OFF,
+                                         .memory_limit = memory};
     ap_inter_op_result_t found = {0};
     ap_planner_case_t one;
-    xm_status_t status = ap_planner_case_open(setup, micro_batches, recompute, memory, true, &one);
+    xm_status_t status = ap_planner_case_open(setup, &options, &one);
 
     if (status != XM_OK) {
         return status;
@@ -63,9 +65,11 @@ static xm_status_t nearest_stages(const ap_planner_setup_t *setup, int64_t micro
     const ap_planner_params_t *params = setup->params;
     int devices = xm_cluster_profile_hosts(params->profile) *
                   xm_cluster_profile_devices_per_host(params->profile);
+    ap_planner_case_options_t options = {.micro_batches = micro_batches,
+                                         .recompute = params->recompute != AP_RECOMPUTE_OFF,
+                                         .memory_limit = INFINITY};
     ap_planner_case_t one;
-    xm_status_t status = ap_planner_case_open(
-        setup, micro_batches, params->recompute != AP_RECOMPUTE_OFF, INFINITY, false, &one);
+    xm_status_t status = ap_planner_case_open(setup, &options, &one);
 
     if (status != XM_OK) {
         return status;

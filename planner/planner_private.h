@@ -5,19 +5,20 @@
 #ifndef AP_PLANNER_PLANNER_PRIVATE_H
 #define AP_PLANNER_PLANNER_PRIVATE_H
 
+#include "planner/device_class.h"
 #include "planner/frontend_zoo.h"
 #include "planner/plan_build.h"
 #include "planner/planner.h"
 
 /* Where none are asked for, powers of two up to this are tried. */
-enum { AP_PLANNER_MOST_MICRO_BATCHES = 256 };
+enum { AP_PLANNER_MOST_MICRO_BATCHES = 1024 };
 
 /* What all cases of a run share. Close it also after a failed open. */
 typedef struct ap_planner_setup {
     const ap_planner_params_t *params;
     int64_t global_batch;
-    double memory_limit;
-    ap_cost_model_t *cost;
+    double memory_limit; /* of the device with the most */
+    ap_device_classes_t *classes;
     ap_cross_mesh_t *cross_mesh;
     ap_planner_model_t read; /* of a file */
     const ap_graph_t *graph; /* of one micro-batch, whatever their number; NULL: a built-in model */
@@ -46,9 +47,17 @@ typedef struct ap_planner_case {
     ap_stage_table_t *table;
 } ap_planner_case_t;
 
-xm_status_t ap_planner_case_open(const ap_planner_setup_t *setup, int64_t micro_batches,
-                                 bool recompute, double memory_limit, bool lean_plans,
-                                 ap_planner_case_t *one);
+typedef struct ap_planner_case_options {
+    int64_t micro_batches;
+    bool recompute;
+    double memory_limit;     /* 0: the setup's */
+    double worth;            /* as in ap_stage_table_params_t */
+    bool (*stop)(void *arg); /* likewise */
+    void *stop_arg;
+} ap_planner_case_options_t;
+
+xm_status_t ap_planner_case_open(const ap_planner_setup_t *setup,
+                                 const ap_planner_case_options_t *options, ap_planner_case_t *one);
 void ap_planner_case_close(ap_planner_case_t *one);
 
 /*

@@ -154,9 +154,8 @@ static xm_status_t demanded(const ap_spec_t *specs, int count, bool fixed, ap_sp
     if (fixed && *index < 0) {
         char text[AP_SPEC_TEXT];
 
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "the stage's %s cannot have spec %s on this mesh", which,
-                            ap_spec_format(spec, AP_MAX_RANK, text, sizeof(text)));
+        return xm_error_set(XM_ERR_NO_SOLUTION, "the stage's %s cannot have spec %s on this mesh",
+                            which, ap_spec_format(spec, AP_MAX_RANK, text, sizeof(text)));
     }
     return XM_OK;
 }

@@ -1,6 +1,7 @@
 /* Tables of distinct layers and chains of layers, per submesh, logical shape and memory price. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "planner/stage_private.h"
 
@@ -17,7 +18,7 @@ static void rung_destroy(const ap_stage_context_t *context, ap_stage_rung_t *run
     for (int first = 0; first < context->layers && rung->chain != NULL; ++first) {
         ap_stage_chain_t *chain = &rung->chain[first];
 
-        for (int row = 0; row < chain->rows; ++row) {
+        for (int row = chain->borrowed; row < chain->rows; ++row) {
             free(chain->cost[row]);
             free(chain->through[row]);
         }
@@ -229,6 +230,39 @@ static xm_status_t extend(ap_stage_chain_t *chain, int in_count, const ap_layer_
     return XM_OK;
 }
 
+/* The first earlier chain that begins with the same layers, so many; -1: none. */
+static int find_twin(const ap_stage_context_t *context, int first, int count)
+{
+    const int *of = context->distinct_of;
+
+    for (int earlier = 0; earlier < first; ++earlier) {
+        if (memcmp(of + earlier, of + first, (size_t)count * sizeof(*of)) == 0) {
+            return earlier;
+        }
+    }
+    return -1;
+}
+
+/* Takes the next row of a chain from an earlier one, while they go the same way. */
+static xm_status_t borrow(ap_stage_context_t *context, ap_stage_mesh_t *mesh, ap_stage_rung_t *rung,
+                          int first, ap_stage_chain_t *of, bool *done)
+{
+    const ap_stage_chain_t *twin;
+    int earlier = of->borrowed == of->rows ? find_twin(context, first, of->rows + 1) : -1;
+    xm_status_t status = XM_OK;
+
+    *done = earlier >= 0;
+    if (earlier >= 0) {
+        status = ap_stage_chain_get(context, mesh, rung, earlier, earlier + of->rows, &twin);
+    }
+    if (earlier >= 0 && status == XM_OK) {
+        of->cost[of->rows] = twin->cost[of->rows];
+        of->through[of->rows] = twin->through[of->rows];
+        of->borrowed = ++of->rows;
+    }
+    return status;
+}
+
 xm_status_t ap_stage_chain_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
                                ap_stage_rung_t *rung, int first, int last,
                                const ap_stage_chain_t **chain)
@@ -243,6 +277,12 @@ xm_status_t ap_stage_chain_get(ap_stage_context_t *context, ap_stage_mesh_t *mes
         status = of->cost == NULL || of->through == NULL ? no_memory() : XM_OK;
     }
     while (status == XM_OK && first + of->rows <= last) {
+        bool done;
+
+        status = borrow(context, mesh, rung, first, of, &done);
+        if (status != XM_OK || done) {
+            continue;
+        }
         status = ap_stage_table_get(context, mesh, rung, first + of->rows, &layer);
         if (status == XM_OK) {
             status = extend(of, start->in_count, layer);

@@ -21,6 +21,7 @@ typedef struct ap_stage_chain {
     int rows;
     double **cost;
     uint16_t **through; /* spec index of the boundary before the row's last layer */
+    int borrowed;       /* so many rows, the first, are those of an earlier chain of equal layers */
 } ap_stage_chain_t;
 
 /* Everything solved at one memory price. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "planner/planner.h"
 #include "planner/stage_table_private.h"
 
 static int min_int(int a, int b)
@@ -32,17 +33,12 @@ static void list_variants(ap_stage_table_t *table, int submesh)
     table->max_variants = count > table->max_variants ? count : table->max_variants;
 }
 
-/* Keeps the submeshes that a stage of the space may have. */
-static void drop_large_submeshes(ap_stage_table_t *table)
+/* Whether a stage of the space may be so large. */
+static bool in_space(const ap_stage_table_t *table, const ap_submesh_t *submesh)
 {
-    int most = table->params.space != NULL ? table->params.space->stage_devices : 0, kept = 0;
+    int most = table->params.space != NULL ? table->params.space->stage_devices : 0;
 
-    for (int submesh = 0; submesh < table->submesh_count && most > 0; ++submesh) {
-        if (table->submeshes[submesh].hosts * table->submeshes[submesh].devices <= most) {
-            table->submeshes[kept++] = table->submeshes[submesh];
-        }
-    }
-    table->submesh_count = most > 0 ? kept : table->submesh_count;
+    return most == 0 || submesh->hosts * submesh->devices <= most;
 }
 
 static bool ranges_equal(const uint64_t *hash, int layers, int a, int b, int length)
@@ -64,7 +60,7 @@ static xm_status_t find_equal_ranges(ap_stage_table_t *table)
     }
     for (int length = 1; length <= layers; ++length) {
         for (int first = 0; first + length <= layers; ++first) {
-            int earlier = 0;
+            int earlier = table->params.pins != NULL ? first : 0; /* pins are told apart */
 
             while (!ranges_equal(hash, layers, earlier, first, length)) {
                 ++earlier;
@@ -74,6 +70,14 @@ static xm_status_t find_equal_ranges(ap_stage_table_t *table)
         }
     }
     free(hash);
+    for (int range = 0; range < layers * layers; ++range) {
+        int first = range / layers, last = range % layers;
+
+        if (first <= last) {
+            table->row[range] =
+                table->same_as[range] == range ? table->rows++ : table->row[table->same_as[range]];
+        }
+    }
     return XM_OK;
 }
 
@@ -104,17 +108,26 @@ static ap_stage_query_t base_query(const ap_stage_table_t *table, int first, int
     return query;
 }
 
-static xm_status_t ask(ap_stage_table_t *table, const ap_stage_query_t *query,
+static xm_status_t ask(ap_stage_table_t *table, int submesh, const ap_stage_query_t *query,
                        ap_stage_cost_t *cost)
 {
     ++table->evaluated;
-    return ap_stage_evaluate(table->context, query, cost);
+    return ap_stage_evaluate(table->context[table->class_of[submesh]], query, cost);
+}
+
+/* Bytes that one device of a submesh may use. */
+static double memory_of(const ap_stage_table_t *table, int submesh)
+{
+    return table->params.memory_limit > 0.0
+               ? table->params.memory_limit
+               : table->params.classes->classes[table->class_of[submesh]].device.memory_bytes;
 }
 
 /* Stages that may follow one of this cost within the memory limit; -1: it does not fit. */
-static int32_t successors_of(const ap_stage_table_t *table, const ap_stage_cost_t *cost)
+static int32_t successors_of(const ap_stage_table_t *table, int submesh,
+                             const ap_stage_cost_t *cost)
 {
-    double limit = table->params.memory_limit;
+    double limit = memory_of(table, submesh);
     int most = most_stages(table), in_flight = 0;
 
     while (in_flight < most && ap_stage_memory(cost, in_flight + 1) <= limit) {
@@ -150,9 +163,76 @@ static void count_spec(ap_stage_variant_t *variant, ap_spec_t spec)
     }
 }
 
+static size_t cell_index(const ap_stage_table_t *table, int first, int last, int submesh)
+{
+    return (size_t)table->row[first * table->layers + last] * (size_t)table->submesh_count +
+           (size_t)submesh;
+}
+
+static void keep_least(ap_stage_table_t *table, size_t cell, const ap_stage_cost_t *cost)
+{
+    double seconds = ap_stage_objective(cost, table->params.micro_batches);
+
+    table->least[cell] = seconds < table->least[cell] ? seconds : table->least[cell];
+}
+
+/* What any plan keeps is at least what one device would, divided by the devices: stages that could
+ * follow if it were no more. */
+static xm_status_t find_room(ap_stage_table_t *table, int first, int last)
+{
+    ap_stage_query_t query = base_query(table, first, last, 0, &table->variants[0][0]);
+    int most = most_stages(table);
+    ap_stage_cost_t whole;
+    xm_status_t status = ask(table, 0, &query, &whole);
+
+    if (status == XM_ERR_NO_SOLUTION) { /* nothing is known, so anything might fit */
+        whole = (ap_stage_cost_t){0};
+        status = XM_OK;
+    }
+    for (int submesh = 0; submesh < table->submesh_count && status == XM_OK; ++submesh) {
+        int devices = table->submeshes[submesh].hosts * table->submeshes[submesh].devices;
+        double left = memory_of(table, submesh) * devices - whole.mem_stage;
+        int in_flight = 0;
+
+        while (in_flight < most && (in_flight + 1) * whole.mem_act <= left) {
+            ++in_flight;
+        }
+        table->room[cell_index(table, first, last, submesh)] =
+            in_flight >= table->params.micro_batches ? most : in_flight - 1;
+    }
+    return status;
+}
+
+/* No plan divides a stage's FLOP among more than its devices. */
+static void find_again(ap_stage_table_t *table, int first, int last)
+{
+    const ap_graph_t *graph = table->params.graph;
+    double flops = 0.0;
+
+    for (int o = 0; o < ap_graph_ops(graph); ++o) {
+        const ap_op_t *op = ap_graph_op(graph, o);
+
+        if (op->phase == AP_PHASE_FORWARD && op->layer >= first && op->layer <= last) {
+            flops += op->flops;
+        }
+    }
+    for (int submesh = 0; submesh < table->submesh_count; ++submesh) {
+        int devices = table->submeshes[submesh].hosts * table->submeshes[submesh].devices;
+        double rate = table->params.classes->classes[table->class_of[submesh]].device.flops;
+
+        table->again[cell_index(table, first, last, submesh)] = flops / (devices * rate);
+    }
+}
+
 /* Plans every range freely: which specs do its ends like, and does memory ever bind? */
 static xm_status_t survey_range(ap_stage_table_t *table, int first, int last)
 {
+    xm_status_t found = find_room(table, first, last);
+
+    if (found != XM_OK) {
+        return found;
+    }
+    find_again(table, first, last);
     for (int submesh = 0; submesh < table->submesh_count; ++submesh) {
         int most = most_successors(table, first, last, submesh);
 
@@ -160,7 +240,7 @@ static xm_status_t survey_range(ap_stage_table_t *table, int first, int last)
             ap_stage_variant_t *variant = &table->variants[submesh][v];
             ap_stage_query_t query = base_query(table, first, last, submesh, variant);
             ap_stage_cost_t cost;
-            xm_status_t status = ask(table, &query, &cost);
+            xm_status_t status = ask(table, submesh, &query, &cost);
 
             if (status == XM_ERR_NO_SOLUTION) {
                 continue;
@@ -174,7 +254,9 @@ static xm_status_t survey_range(ap_stage_table_t *table, int first, int last)
             if (cost.output_tensor >= 0) {
                 count_spec(variant, cost.output);
             }
-            table->memory_binds = table->memory_binds || successors_of(table, &cost) < most;
+            table->memory_binds =
+                table->memory_binds || successors_of(table, submesh, &cost) < most;
+            keep_least(table, cell_index(table, first, last, submesh), &cost);
         }
     }
     return XM_OK;
@@ -239,12 +321,6 @@ static int config_index(const ap_stage_table_t *table, int variant, int input, i
            level;
 }
 
-static size_t row_index(const ap_stage_table_t *table, int first, int last)
-{
-    return ((size_t)first * (size_t)table->layers + (size_t)last) * (size_t)table->submesh_count *
-           (size_t)table->config_count;
-}
-
 static int submesh_index(const ap_stage_table_t *table, const ap_stage_query_t *query)
 {
     int submesh = 0;
@@ -268,11 +344,12 @@ static int in_flight_of_level(const ap_stage_table_t *table, const ap_stage_quer
 static void store(ap_stage_table_t *table, const ap_stage_query_t *query, int submesh, int config,
                   const ap_stage_cost_t *cost)
 {
-    size_t at = row_index(table, query->first, query->last) +
-                (size_t)(submesh * table->config_count + config);
+    size_t at =
+        cell_index(table, query->first, query->last, submesh) * (size_t)table->config_count +
+        (size_t)config;
 
     table->cost[at] = ap_stage_objective(cost, table->params.micro_batches);
-    table->successors[at] = successors_of(table, cost);
+    table->successors[at] = successors_of(table, submesh, cost);
 }
 
 /* One configuration in all its memory levels. Levels that the last plan serves, or that no pipeline
@@ -282,29 +359,33 @@ static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query,
 {
     int most = most_successors(table, query->first, query->last, submesh);
     int least = query->last < table->layers - 1 ? 1 : 0;
+    int room = table->room[cell_index(table, query->first, query->last, submesh)];
     ap_stage_cost_t cost;
     xm_status_t status;
     int32_t successors;
 
     query->memory_limit = 0.0;
     query->in_flight = 1;
-    status = ask(table, query, &cost);
+    status = ask(table, submesh, query, &cost);
     if (status != XM_OK) {
         return status;
     }
-    successors = successors_of(table, &cost);
+    successors = successors_of(table, submesh, &cost);
     store(table, query, submesh, config, &cost);
     for (int level = 1; level < table->level_count && successors < most; ++level) {
         if (table->levels[level] - 1 <= successors || table->levels[level] - 1 < least) {
             continue;
         }
-        query->memory_limit = table->params.memory_limit;
+        query->memory_limit = memory_of(table, submesh);
         query->in_flight = in_flight_of_level(table, query, level);
-        status = ask(table, query, &cost);
+        if (query->in_flight > room + 1) {
+            break;
+        }
+        status = ask(table, submesh, query, &cost);
         if (status != XM_OK) {
             return status;
         }
-        successors = successors_of(table, &cost);
+        successors = successors_of(table, submesh, &cost);
         store(table, query, submesh, config + level, &cost);
     }
     return XM_OK;
@@ -334,51 +415,113 @@ static xm_status_t fill_variant(ap_stage_table_t *table, int first, int last, in
     return XM_OK;
 }
 
-static xm_status_t fill_range(ap_stage_table_t *table, int first, int last)
+/* The configurations of one kind of range on one submesh, once. */
+static xm_status_t fill_cell(ap_stage_table_t *table, int first, int last, int submesh)
 {
-    size_t width = (size_t)table->submesh_count * (size_t)table->config_count;
-    size_t to = row_index(table, first, last);
-    int range = first * table->layers + last, source = table->same_as[range];
+    bool *filled = &table->filled[cell_index(table, first, last, submesh)];
+    xm_status_t status = XM_OK;
 
-    if (source != range) {
-        size_t from = row_index(table, source / table->layers, source % table->layers);
-
-        memcpy(table->cost + to, table->cost + from, width * sizeof(*table->cost));
-        memcpy(table->successors + to, table->successors + from,
-               width * sizeof(*table->successors));
-        return XM_OK;
+    for (int v = 0; !*filled && v < table->variant_count[submesh] && status == XM_OK; ++v) {
+        status = fill_variant(table, first, last, submesh, v);
     }
-    for (int submesh = 0; submesh < table->submesh_count; ++submesh) {
-        bool useful = most_successors(table, first, last, submesh) >= 0;
+    *filled = true;
+    return status;
+}
 
-        for (int v = 0; useful && v < table->variant_count[submesh]; ++v) {
-            xm_status_t status = fill_variant(table, first, last, submesh, v);
+/* n x 1 is 1 x n. */
+static bool same_shape(const int *a, const int *b)
+{
+    int rows_a = a[1] == 1 ? 1 : a[0], rows_b = b[1] == 1 ? 1 : b[0];
 
-            if (status != XM_OK) {
-                return status;
+    return rows_a == rows_b && a[0] * a[1] == b[0] * b[1];
+}
+
+/* The variants of a given stage from @p v on; returns the first, or the number of variants. */
+static int next_variant(const ap_stage_table_t *table, const ap_planner_pin_t *pin, int submesh,
+                        int v)
+{
+    while (v < table->variant_count[submesh] && pin->shape[0] != 0 &&
+           !same_shape(table->variants[submesh][v].shape, pin->shape)) {
+        ++v;
+    }
+    return v;
+}
+
+/* Prices a given stage on its logical shape, or on all, wherever it stands. */
+static xm_status_t fill_pin(ap_stage_table_t *table, const ap_planner_pin_t *pin)
+{
+    bool known = false;
+    xm_status_t status = XM_OK;
+
+    if (pin->first_layer < 0 || pin->last_layer < pin->first_layer ||
+        pin->last_layer >= table->layers) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "layers %d to %d are not a range of 0 to %d",
+                            pin->first_layer, pin->last_layer, table->layers - 1);
+    }
+    for (int submesh = 0; submesh < table->submesh_count && status == XM_OK; ++submesh) {
+        bool *filled =
+            &table->filled[cell_index(table, pin->first_layer, pin->last_layer, submesh)];
+        int v = next_variant(table, pin, submesh, 0);
+
+        if (table->submeshes[submesh].hosts != pin->hosts ||
+            table->submeshes[submesh].devices != pin->devices) {
+            continue;
+        }
+        known = known || v < table->variant_count[submesh];
+        while (!*filled && v < table->variant_count[submesh] && status == XM_OK) {
+            status = fill_variant(table, pin->first_layer, pin->last_layer, submesh, v);
+            v = next_variant(table, pin, submesh, v + 1);
+        }
+        *filled = true;
+    }
+    if (status == XM_OK && !known) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "a stage on %d x %d devices in the shape %d x %d is not in the space",
+                            pin->hosts, pin->devices, pin->shape[0], pin->shape[1]);
+    }
+    return status;
+}
+
+xm_status_t ap_stage_table_reach(ap_stage_table_t *table, double threshold)
+{
+    ap_inter_op_problem_t problem;
+    int layers = table->layers, submeshes = table->submesh_count;
+    bool *useful = calloc((size_t)layers * (size_t)layers * (size_t)submeshes + 1, sizeof(*useful));
+    xm_status_t status = XM_OK;
+
+    if (useful == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", layers);
+    }
+    for (int i = 0; i < table->params.pin_count && status == XM_OK; ++i) {
+        status = fill_pin(table, &table->params.pins[i]);
+    }
+    if (table->params.pins != NULL || status != XM_OK) {
+        free(useful);
+        return status;
+    }
+    ap_stage_table_pose(table, &problem);
+    problem.config_count = 1;
+    problem.cost = table->least;
+    status = ap_inter_op_useful(&problem, threshold, useful);
+    for (int range = 0; range < layers * layers && status == XM_OK; ++range) {
+        int same = table->same_as[range];
+
+        if (range / layers > range % layers) {
+            continue;
+        }
+        for (int submesh = 0; submesh < submeshes && status == XM_OK; ++submesh) {
+            if (useful[range * submeshes + submesh]) {
+                status = fill_cell(table, same / layers, same % layers, submesh);
             }
         }
     }
-    return XM_OK;
+    free(useful);
+    return status;
 }
 
-static xm_status_t fill(ap_stage_table_t *table)
+static void number_ports(ap_stage_table_t *table, int states)
 {
-    size_t count = row_index(table, table->layers, 0);
-    size_t states = (size_t)table->submesh_count * (size_t)table->config_count;
-
-    table->cost = malloc(count * sizeof(*table->cost));
-    table->successors = calloc(count, sizeof(*table->successors));
-    table->in_port = malloc(states * sizeof(*table->in_port));
-    table->out_port = malloc(states * sizeof(*table->out_port));
-    if (table->cost == NULL || table->successors == NULL || table->in_port == NULL ||
-        table->out_port == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stage costs", count);
-    }
-    for (size_t i = 0; i < count; ++i) {
-        table->cost[i] = INFINITY;
-    }
-    for (int state = 0; state < (int)states; ++state) {
+    for (int state = 0; state < states; ++state) {
         int shape = state / (table->max_specs * table->max_specs * table->level_count);
 
         table->in_port[state] = shape * table->max_specs +
@@ -386,59 +529,180 @@ static xm_status_t fill(ap_stage_table_t *table)
         table->out_port[state] =
             shape * table->max_specs + state / table->level_count % table->max_specs;
     }
-    for (int first = 0; first < table->layers; ++first) {
-        for (int last = first; last < table->layers; ++last) {
-            xm_status_t status = fill_range(table, first, last);
+}
 
-            if (status != XM_OK) {
-                return status;
-            }
+static bool alike(const ap_tensor_t *a, const ap_tensor_t *b)
+{
+    return a->dtype == b->dtype && a->shape.rank == b->shape.rank &&
+           memcmp(a->shape.dims, b->shape.dims, (size_t)a->shape.rank * sizeof(a->shape.dims[0])) ==
+               0;
+}
+
+/* Boundaries cost the same where tensors of one shape and type pass (per layer, the first layer
+ * before which such a tensor passes), and between the same hosts. */
+static void number_boundaries(ap_stage_table_t *table)
+{
+    const ap_graph_t *graph = table->params.graph;
+    int devices = table->params.hosts * table->params.devices_per_host;
+
+    for (int layer = 1; layer < table->layers; ++layer) {
+        const ap_tensor_t *tensor = ap_graph_tensor(graph, ap_graph_boundary(graph, layer - 1));
+        int kind = 1;
+
+        while (!alike(tensor, ap_graph_tensor(graph, ap_graph_boundary(graph, kind - 1)))) {
+            ++kind;
         }
+        table->boundary_kind[layer] = kind;
+    }
+    for (int device = 0; device < devices; ++device) {
+        table->boundary_place[device] = ap_cross_mesh_place(table->params.cross_mesh, device);
+    }
+}
+
+/* Room for the configurations; none is in the tables yet. */
+static xm_status_t make_tables(ap_stage_table_t *table)
+{
+    size_t states = (size_t)table->submesh_count * (size_t)table->config_count;
+    size_t count = (size_t)table->rows * states;
+    size_t devices = (size_t)table->params.hosts * (size_t)table->params.devices_per_host;
+
+    table->cost = malloc(count * sizeof(*table->cost));
+    table->successors = calloc(count, sizeof(*table->successors));
+    table->in_port = malloc(states * sizeof(*table->in_port));
+    table->out_port = malloc(states * sizeof(*table->out_port));
+    table->boundary_kind = calloc((size_t)table->layers, sizeof(int));
+    table->boundary_place = calloc(devices, sizeof(int));
+    if (table->cost == NULL || table->successors == NULL || table->in_port == NULL ||
+        table->out_port == NULL || table->boundary_kind == NULL || table->boundary_place == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stage costs", count);
+    }
+    for (size_t i = 0; i < count; ++i) {
+        table->cost[i] = INFINITY;
+    }
+    number_ports(table, (int)states);
+    number_boundaries(table);
+    return XM_OK;
+}
+
+static xm_status_t make_rows(ap_stage_table_t *table)
+{
+    size_t ranges = (size_t)table->layers * (size_t)table->layers, cells;
+    xm_status_t status;
+
+    table->same_as = malloc(ranges * sizeof(int));
+    table->row = calloc(ranges, sizeof(int));
+    if (table->same_as == NULL || table->row == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", table->layers);
+    }
+    status = find_equal_ranges(table);
+    if (status != XM_OK) {
+        return status;
+    }
+    cells = (size_t)table->rows * (size_t)table->submesh_count;
+    table->least = malloc(cells * sizeof(*table->least));
+    table->again = calloc(cells, sizeof(*table->again));
+    table->room = calloc(cells, sizeof(*table->room));
+    table->filled = calloc(cells, sizeof(*table->filled));
+    if (table->least == NULL || table->again == NULL || table->room == NULL ||
+        table->filled == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", cells);
+    }
+    for (size_t cell = 0; cell < cells; ++cell) {
+        table->least[cell] = INFINITY;
     }
     return XM_OK;
 }
 
-xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stage_table_t **result)
+/* Every shape on every class of devices that it can stand on. */
+static xm_status_t list_submeshes(ap_stage_table_t *table)
+{
+    const ap_device_classes_t *classes = table->params.classes;
+    ap_submesh_t shapes[AP_TABLE_SUBMESHES];
+    int hosts = table->params.hosts, count, wanted = 0;
+
+    count = ap_inter_op_submeshes(hosts, table->params.devices_per_host,
+                                  table->params.all_submeshes, shapes, AP_TABLE_SUBMESHES);
+    table->allowed = calloc((size_t)AP_TABLE_SUBMESHES * (size_t)hosts, sizeof(*table->allowed));
+    if (table->allowed == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d hosts", hosts);
+    }
+    for (int c = 0; c < classes->count; ++c) {
+        for (int s = 0; s < count && s < AP_TABLE_SUBMESHES; ++s) {
+            bool found = false;
+
+            for (int host = 0; in_space(table, &shapes[s]) && host + shapes[s].hosts <= hosts;
+                 ++host) {
+                bool here = ap_device_classes_find(classes, host, shapes[s].hosts) == c;
+
+                found = found || here;
+                if (wanted < AP_TABLE_SUBMESHES) {
+                    table->allowed[wanted * hosts + host] = here;
+                }
+            }
+            if (found && wanted < AP_TABLE_SUBMESHES) {
+                table->submeshes[wanted] = shapes[s];
+                table->class_of[wanted] = c;
+            }
+            wanted += found;
+        }
+    }
+    if (wanted > AP_TABLE_SUBMESHES || count > AP_TABLE_SUBMESHES) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "%d hosts with %d kinds of devices have %d submeshes; at most %d are "
+                            "planned",
+                            hosts, classes->count, wanted > count ? wanted : count,
+                            AP_TABLE_SUBMESHES);
+    }
+    table->submesh_count = wanted;
+    for (int submesh = 0; submesh < wanted; ++submesh) {
+        list_variants(table, submesh);
+    }
+    return XM_OK;
+}
+
+static xm_status_t open_contexts(ap_stage_table_t *table)
 {
     ap_stage_context_params_t context = AP_STAGE_CONTEXT_PARAMS_INIT;
+    const ap_device_classes_t *classes = table->params.classes;
+    xm_status_t status = XM_OK;
+
+    table->context = calloc((size_t)classes->count, sizeof(ap_stage_context_t *));
+    if (table->context == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the stage table");
+    }
+    context.graph = table->params.graph;
+    context.space = table->params.space;
+    context.micro_batches = table->params.micro_batches;
+    context.rematerialize = table->params.rematerialize;
+    for (int c = 0; c < classes->count && status == XM_OK; ++c) {
+        context.cost = classes->classes[c].cost;
+        status = ap_stage_context_create(&context, &table->context[c]);
+    }
+    return status;
+}
+
+xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stage_table_t **result)
+{
     ap_stage_table_t *table = calloc(1, sizeof(*table));
-    xm_status_t status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the stage table");
+    xm_status_t status;
 
     if (table == NULL) {
-        return status;
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the stage table");
     }
     table->params = *params;
     table->layers = ap_graph_layers(params->graph);
-    table->same_as = malloc((size_t)table->layers * (size_t)table->layers * sizeof(int));
-    if (table->same_as == NULL) {
-        goto destroy_table;
-    }
-    table->submesh_count = ap_inter_op_submeshes(params->hosts, params->devices_per_host,
-                                                 table->submeshes, AP_TABLE_SUBMESHES);
-    if (table->submesh_count > AP_TABLE_SUBMESHES) {
-        status = xm_error_set(XM_ERR_UNSUPPORTED,
-                              "a cluster of %d hosts has %d submesh shapes; at most %d are planned",
-                              params->hosts, table->submesh_count, AP_TABLE_SUBMESHES);
-        goto destroy_table;
-    }
-    drop_large_submeshes(table);
-    for (int submesh = 0; submesh < table->submesh_count; ++submesh) {
-        list_variants(table, submesh);
-    }
-    context.graph = params->graph;
-    context.space = params->space;
-    context.cost = params->cost;
-    context.micro_batches = params->micro_batches;
-    context.rematerialize = params->rematerialize;
-    status = ap_stage_context_create(&context, &table->context);
+    status = list_submeshes(table);
     if (status == XM_OK) {
-        status = find_equal_ranges(table);
+        status = open_contexts(table);
+    }
+    if (status == XM_OK) {
+        status = make_rows(table);
     }
     if (status == XM_OK) {
         status = survey(table);
     }
     if (status == XM_OK) {
-        status = fill(table);
+        status = make_tables(table);
     }
     if (status != XM_OK) {
         goto destroy_table;
@@ -449,11 +713,6 @@ xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stag
 destroy_table:
     ap_stage_table_destroy(table);
     return status;
-}
-
-bool ap_stage_table_memory_binds(const ap_stage_table_t *table)
-{
-    return table->memory_binds;
 }
 
 void ap_stage_table_query(const ap_stage_table_t *table, const ap_inter_op_stage_t *stage,
@@ -474,14 +733,14 @@ void ap_stage_table_query(const ap_stage_table_t *table, const ap_inter_op_stage
     query->input = config.input;
     query->output = config.output;
     if (config.in_flight > 0) {
-        query->memory_limit = table->params.memory_limit;
+        query->memory_limit = memory_of(table, stage->submesh);
         query->in_flight = in_flight_of_level(table, query, stage->config % table->level_count);
     }
 }
 
-ap_stage_context_t *ap_stage_table_context(ap_stage_table_t *table)
+ap_stage_context_t *ap_stage_table_context(ap_stage_table_t *table, int first_host, int hosts)
 {
-    return table->context;
+    return table->context[ap_device_classes_find(table->params.classes, first_host, hosts)];
 }
 
 const ap_stage_table_params_t *ap_stage_table_params(const ap_stage_table_t *table)
@@ -499,11 +758,22 @@ void ap_stage_table_destroy(ap_stage_table_t *table)
     if (table == NULL) {
         return;
     }
-    ap_stage_context_destroy(table->context);
+    for (int c = 0; table->context != NULL && c < table->params.classes->count; ++c) {
+        ap_stage_context_destroy(table->context[c]);
+    }
+    free(table->context);
+    free(table->allowed);
+    free(table->boundary_place);
+    free(table->boundary_kind);
     free(table->out_port);
     free(table->in_port);
     free(table->successors);
     free(table->cost);
+    free(table->filled);
+    free(table->room);
+    free(table->again);
+    free(table->least);
+    free(table->row);
     free(table->same_as);
     free(table);
 }

@@ -10,31 +10,41 @@
  * memory limits how many stages may follow, plans that need less memory are configurations as well
  * (`lean_plans`).
  *
- * Ranges of equal layers (by ap_graph_layer_hash()) are asked for once. Threads: one at a time per
- * object. Not installed.
+ * Ranges of equal layers (by ap_graph_layer_hash()) are asked for once, and only where a stage can
+ * be part of a plan fast enough, by the bounds of inter_op.h. Threads: one at a time per object.
+ * Not installed.
  */
 #ifndef AP_PLANNER_STAGE_TABLE_H
 #define AP_PLANNER_STAGE_TABLE_H
 
 #include "planner/cross_mesh.h"
+#include "planner/device_class.h"
 #include "planner/inter_op.h"
 #include "planner/stage.h"
 
 typedef struct ap_stage_table ap_stage_table_t;
+struct ap_planner_pin;
 
 /** What is borrowed must outlive the table. */
 typedef struct ap_stage_table_params {
-    const ap_graph_t *graph; /**< forward graph of one micro-batch */
-    const ap_cost_model_t *cost;
+    const ap_graph_t *graph;            /**< forward graph of one micro-batch */
+    const ap_device_classes_t *classes; /**< what devices there are */
     ap_cross_mesh_t *cross_mesh;
     int hosts, devices_per_host; /**< the cluster */
     int micro_batches;
     bool rematerialize;
-    double memory_limit; /**< bytes one device may use */
-    bool lean_plans;     /**< where memory binds, plan for less memory as well (dearer to make) */
-    const ap_space_t *space; /**< part of the space to search, NULL: all */
-    bool free_boundaries;    /**< look for the stages as if transfers between them took no time */
-    bool steady;             /**< look for the least bottleneck, the sum second */
+    double memory_limit;  /**< bytes one device may use; 0: what its class has */
+    bool lean_plans;      /**< where memory binds, plan for less memory as well (dearer to make) */
+    bool all_submeshes;   /**< every number of hosts and devices, see ap_inter_op_submeshes() */
+    bool free_boundaries; /**< slice as if transfers between stages took no time */
+    bool steady;          /**< look for the least bottleneck, the sum second */
+    const ap_space_t *space;           /**< part of the space to search, NULL: all */
+    const struct ap_planner_pin *pins; /**< the only stages there are; NULL: all */
+    int pin_count;
+    double worth; /**< only plans with T below are of interest, in seconds; 0: all. Stages that none
+                     of them can have are not priced. */
+    bool (*stop)(void *arg); /**< as in ap_inter_op_problem_t */
+    void *stop_arg;
 } ap_stage_table_params_t;
 
 /** Logical shape and specs of a configuration. */
@@ -48,16 +58,27 @@ typedef struct ap_stage_config {
 
 xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stage_table_t **table);
 
-/** Stage slicing over the table; stage limits as in ap_inter_op_problem_t. */
+/**
+ * Stage slicing over the table; stage limits as in ap_inter_op_problem_t. Prices the stages that
+ * can matter as it goes. XM_ERR_NO_SOLUTION also when no plan is worth it.
+ */
 xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int max_stages,
                                  ap_inter_op_result_t *result);
 
-/** The same, were memory unlimited: no plan of this table is faster, lean or not. */
+/**
+ * A bound, cheap to have: no plan of this table is faster. Boundaries take no time, a stage is as
+ * fast as without a memory limit, and what it keeps is divided among its devices without waste.
+ * XM_ERR_NO_SOLUTION: not even so is there a plan.
+ */
 xm_status_t ap_stage_table_bound(ap_stage_table_t *table, int min_stages, int max_stages,
                                  double *seconds);
 
-/** Is there a plan whose memory keeps it from some place in some pipeline? */
-bool ap_stage_table_memory_binds(const ap_stage_table_t *table);
+/**
+ * The same for the table of the same case with recomputation, if this one is without: every stage
+ * runs its forward pass again, in no less than its FLOP take. Memory is not looked at.
+ */
+xm_status_t ap_stage_table_bound_recomputing(ap_stage_table_t *table, int min_stages,
+                                             int max_stages, double *seconds);
 
 /** What a stage of the result is. */
 void ap_stage_table_config(const ap_stage_table_t *table, const ap_inter_op_stage_t *stage,
@@ -67,7 +88,8 @@ void ap_stage_table_config(const ap_stage_table_t *table, const ap_inter_op_stag
 void ap_stage_table_query(const ap_stage_table_t *table, const ap_inter_op_stage_t *stage,
                           ap_stage_query_t *query);
 
-ap_stage_context_t *ap_stage_table_context(ap_stage_table_t *table);
+/** Where stages on so many hosts from a host on are priced. */
+ap_stage_context_t *ap_stage_table_context(ap_stage_table_t *table, int first_host, int hosts);
 const ap_stage_table_params_t *ap_stage_table_params(const ap_stage_table_t *table);
 
 /** Questions asked of stage.h so far. */

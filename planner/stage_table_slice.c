@@ -55,60 +55,46 @@ static double boundary_seconds(void *arg, const ap_inter_op_boundary_t *at)
     return cost.forward + cost.backward;
 }
 
-static bool alike(const ap_tensor_t *a, const ap_tensor_t *b)
+void ap_stage_table_pose(ap_stage_table_t *table, ap_inter_op_problem_t *problem)
 {
-    return a->dtype == b->dtype && a->shape.rank == b->shape.rank &&
-           memcmp(a->shape.dims, b->shape.dims, (size_t)a->shape.rank * sizeof(a->shape.dims[0])) ==
-               0;
+    *problem = (ap_inter_op_problem_t)AP_INTER_OP_PROBLEM_INIT;
+    problem->layers = table->layers;
+    problem->hosts = table->params.hosts;
+    problem->devices_per_host = table->params.devices_per_host;
+    problem->submeshes = table->submeshes;
+    problem->submesh_count = table->submesh_count;
+    problem->config_count = table->config_count;
+    problem->cost = table->cost;
+    problem->max_successors = table->successors;
+    problem->range_row = table->row;
+    problem->allowed = table->allowed;
+    problem->micro_batches = table->params.micro_batches;
+    problem->ordered = true;
+    problem->stop = table->params.stop;
+    problem->stop_arg = table->params.stop_arg;
 }
 
-/* Boundaries cost the same where tensors of one shape and type pass: per layer, the first layer
- * before which such a tensor passes. NULL: no memory. */
-static int *boundary_kinds(const ap_stage_table_t *table)
-{
-    const ap_graph_t *graph = table->params.graph;
-    int *kind = calloc((size_t)table->layers, sizeof(*kind));
-
-    for (int layer = 1; layer < table->layers && kind != NULL; ++layer) {
-        const ap_tensor_t *tensor = ap_graph_tensor(graph, ap_graph_boundary(graph, layer - 1));
-
-        kind[layer] = 1;
-        while (!alike(tensor, ap_graph_tensor(graph, ap_graph_boundary(graph, kind[layer] - 1)))) {
-            ++kind[layer];
-        }
-    }
-    return kind;
-}
-
-static xm_status_t slice(ap_stage_table_t *table, int min_stages, int max_stages, bool use_memory,
+/* One search over what is priced by now. */
+static xm_status_t slice(ap_stage_table_t *table, int min_stages, int max_stages, double known,
                          ap_inter_op_result_t *result)
 {
-    ap_inter_op_problem_t problem = AP_INTER_OP_PROBLEM_INIT;
-    int *kinds = boundary_kinds(table);
+    ap_inter_op_problem_t problem;
     xm_status_t status;
 
-    if (kinds == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", table->layers);
-    }
-    problem.layers = table->layers;
-    problem.hosts = table->params.hosts;
-    problem.devices_per_host = table->params.devices_per_host;
-    problem.submeshes = table->submeshes;
-    problem.submesh_count = table->submesh_count;
-    problem.config_count = table->config_count;
-    problem.cost = table->cost;
-    problem.max_successors = use_memory ? table->successors : NULL;
-    problem.micro_batches = table->params.steady ? STEADY : table->params.micro_batches;
+    ap_stage_table_pose(table, &problem);
     problem.min_stages = min_stages;
     problem.max_stages = max_stages;
-    problem.ordered = true;
-    problem.boundary = table->params.free_boundaries ? NULL : boundary_seconds;
-    problem.boundary_arg = table;
-    problem.boundary_kind = kinds;
-    problem.in_port = table->in_port;
-    problem.out_port = table->out_port;
+    problem.known = known;
+    problem.micro_batches = table->params.steady ? STEADY : table->params.micro_batches;
+    if (!table->params.free_boundaries) {
+        problem.boundary = boundary_seconds;
+        problem.boundary_arg = table;
+        problem.boundary_kind = table->boundary_kind;
+        problem.boundary_place = table->boundary_place;
+        problem.in_port = table->in_port;
+        problem.out_port = table->out_port;
+    }
     status = ap_inter_op_solve(&problem, result);
-    free(kinds);
     if (table->failed) {
         if (status == XM_OK) {
             ap_inter_op_result_clear(result);
@@ -122,21 +108,124 @@ static xm_status_t slice(ap_stage_table_t *table, int min_stages, int max_stages
     return status;
 }
 
-xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int max_stages,
-                                 ap_inter_op_result_t *result)
+static xm_status_t bound(ap_stage_table_t *table, const double *cost, const int32_t *successors,
+                         int min_stages, int max_stages, double *seconds)
 {
-    return slice(table, min_stages, max_stages, true, result);
+    ap_inter_op_problem_t problem;
+    ap_inter_op_result_t result;
+    xm_status_t status;
+
+    ap_stage_table_pose(table, &problem);
+    problem.config_count = 1;
+    problem.cost = cost;
+    problem.max_successors = successors;
+    problem.min_stages = min_stages;
+    problem.max_stages = max_stages;
+    status = ap_inter_op_solve(&problem, &result);
+    if (status == XM_OK) {
+        *seconds = result.bound;
+        ap_inter_op_result_clear(&result);
+    }
+    return status;
 }
 
 xm_status_t ap_stage_table_bound(ap_stage_table_t *table, int min_stages, int max_stages,
                                  double *seconds)
 {
-    ap_inter_op_result_t result;
-    xm_status_t status = slice(table, min_stages, max_stages, false, &result);
+    return bound(table, table->least, table->room, min_stages, max_stages, seconds);
+}
 
+xm_status_t ap_stage_table_bound_recomputing(ap_stage_table_t *table, int min_stages,
+                                             int max_stages, double *seconds)
+{
+    size_t cells = (size_t)table->rows * (size_t)table->submesh_count;
+    double *cost = malloc(cells * sizeof(*cost));
+    xm_status_t status;
+
+    if (cost == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", cells);
+    }
+    for (size_t cell = 0; cell < cells; ++cell) {
+        cost[cell] = table->least[cell] + table->again[cell];
+    }
+    status = bound(table, cost, NULL, min_stages, max_stages, seconds);
+    free(cost);
+    return status;
+}
+
+/* Transfers that the search left out are part of the plan all the same. */
+static void add_boundaries(ap_stage_table_t *table, ap_inter_op_result_t *result)
+{
+    result->sum = 0.0;
+    result->bottleneck = 0.0;
+    for (int i = 0; i < result->stage_count; ++i) {
+        ap_inter_op_stage_t *stage = &result->stages[i];
+
+        if (i > 0) {
+            const ap_inter_op_stage_t *source = &result->stages[i - 1];
+            int from = source->submesh * table->config_count + source->config;
+            int to = stage->submesh * table->config_count + stage->config;
+            ap_inter_op_boundary_t at = {stage->first_layer, table->out_port[from],
+                                         table->in_port[to], stage->first_device};
+
+            stage->boundary_seconds = boundary_seconds(table, &at);
+        }
+        result->sum += stage->seconds + stage->boundary_seconds;
+        result->bottleneck =
+            fmax(result->bottleneck, fmax(stage->seconds, stage->boundary_seconds));
+    }
+    result->objective =
+        result->sum + (double)(table->params.micro_batches - 1) * result->bottleneck;
+}
+
+/*
+ * Only stages that can be part of a plan below a threshold are priced. The best plan of those is
+ * the best of all if it is below the threshold; a plan above it is the next threshold, and without
+ * a plan it rises by a half.
+ */
+xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int max_stages,
+                                 ap_inter_op_result_t *result)
+{
+    enum { ROUNDS = 8 };
+    /* The least bottleneck is nobody's bound: all stages are priced. */
+    bool steady = table->params.steady;
+    double worth = table->params.worth > 0.0 && !steady ? table->params.worth : INFINITY;
+    double threshold = 0.0;
+    double known = 0.0;
+    xm_status_t status = ap_stage_table_bound(table, min_stages, max_stages, &threshold);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    threshold = steady ? INFINITY : 1.06 * threshold;
+    for (int i = 0;; ++i) {
+        threshold = threshold < worth && i < ROUNDS ? threshold : worth;
+        status = ap_stage_table_reach(table, threshold);
+        if (status == XM_OK) {
+            status = slice(table, min_stages, max_stages, known, result);
+        }
+        if (status != XM_OK && status != XM_ERR_NO_SOLUTION) {
+            return status;
+        }
+        if (threshold >= worth || table->params.pins != NULL ||
+            (status == XM_OK && result->objective <= threshold)) {
+            break;
+        }
+        if (status == XM_OK) {
+            if (table->params.stop != NULL && table->params.stop(table->params.stop_arg)) {
+                break;
+            }
+            known = threshold = result->objective;
+            ap_inter_op_result_clear(result);
+        } else {
+            threshold *= 1.5;
+        }
+    }
     if (status == XM_OK) {
-        *seconds = result.objective;
-        ap_inter_op_result_clear(&result);
+        result->bound = fmin(result->bound, threshold);
+        if (table->params.free_boundaries) {
+            add_boundaries(table, result);
+        }
     }
     return status;
 }

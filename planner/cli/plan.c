@@ -23,10 +23,10 @@ typedef struct plan_options {
     const char *model, *cluster, *output, *plot, *micro_batches, *stages, *schedule, *like;
     const char *layers, *layer_pattern, *planner;
     xm_cli_list_t dims;
-    int hosts, devices_per_host, global_batch, recompute, devices;
+    int hosts, devices_per_host, global_batch, recompute, devices, submeshes;
     uint64_t memory_limit, bandwidth;
-    double overlap;
-    bool json;
+    double overlap, time_limit;
+    bool json, no_cross_mesh;
 } plan_options_t;
 
 static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o, xm_cli_t **cli)
@@ -86,7 +86,7 @@ static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o,
          .kind = XM_CLI_STRING,
          .target = &o->micro_batches,
          .argument = "LIST",
-         .help = "Numbers of micro-batches to try, e.g. 16,32 (default: powers of two to 256)."},
+         .help = "Numbers of micro-batches to try, e.g. 16,32 (default: powers of two to 1024)."},
         {.name = "stages",
          .kind = XM_CLI_STRING,
          .target = &o->stages,
@@ -116,6 +116,23 @@ static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o,
          .argument = "NAME",
          .help = "Pipeline schedule: 1f1b (default), auto, gpipe, eager-1f1b, eager-1f1b-w, zb-h1, "
                  "zb-h2 or pipedream-2bw."},
+        {.name = "submeshes",
+         .kind = XM_CLI_CHOICE,
+         .target = &o->submeshes,
+         .argument = "regular|all",
+         .help = "Hosts and devices a stage may take: powers of two and divisors of the "
+                 "cluster's (default), or any number."},
+        {.name = "no-cross-mesh",
+         .kind = XM_CLI_FLAG,
+         .target = &o->no_cross_mesh,
+         .help = "Choose stages as if transfers between them took no time, as Alpa does."},
+        {.name = "time-limit",
+         .kind = XM_CLI_DOUBLE,
+         .target = &o->time_limit,
+         .argument = "SECONDS",
+         .minimum = 0,
+         .maximum = 1000000,
+         .help = "Stop after this time with the best plan so far and say how good it is."},
         {.name = "planner",
          .kind = XM_CLI_STRING,
          .target = &o->planner,
@@ -224,6 +241,9 @@ static xm_status_t fill_params(const plan_options_t *o, int64_t *micro_batches,
     params->memory_limit = o->memory_limit == not_given ? 0.0 : (double)o->memory_limit;
     params->recompute = (ap_recompute_t)o->recompute;
     params->schedule = o->schedule;
+    params->all_submeshes = o->submeshes == 1;
+    params->free_boundaries = o->no_cross_mesh;
+    params->time_limit = o->time_limit;
     params->dims = o->dims.items;
     params->dim_count = o->dims.count;
     if (o->micro_batches != NULL) {
@@ -317,6 +337,11 @@ static xm_status_t plan_and_write(const plan_options_t *o, ap_planner_params_t *
              : o->like != NULL  ? plan_like(o->like, params, &result.plan)
                                 : ap_planner_run(params, &result);
     xm_cli_progress_destroy(progress);
+    if (status == XM_OK && result.stopped) {
+        (void)fprintf(stderr,
+                      "%s: stopped by --time-limit; the best plan is at most %.2f %% faster\n",
+                      program, 100.0 * (1.0 - result.bound / result.objective));
+    }
     if (status == XM_OK && result.read.graph != NULL && !o->json) {
         print_model(o->model, &result.read);
     }
@@ -357,8 +382,9 @@ static xm_status_t run(const plan_options_t *o)
 static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
 {
     static const char *const ours[] = {
-        "model",     "cluster", "hosts",  "devices-per-host", "global-batch", "stages",  "schedule",
-        "recompute", "plot",    "layers", "layer-pattern",    "dim",          "planner", "overlap"};
+        "model",    "cluster",   "hosts",     "devices-per-host", "global-batch",  "stages",
+        "schedule", "recompute", "plot",      "layers",           "layer-pattern", "dim",
+        "planner",  "overlap",   "submeshes", "no-cross-mesh",    "time-limit"};
     ap_plan_like_t like = {.planner = o->like, .devices = o->devices, .json = o->json};
     int64_t micro_batches[1];
     size_t count;

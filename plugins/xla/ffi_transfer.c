@@ -330,10 +330,9 @@ xm_status_t xm_xla_add(xm_xla_seat_t *seat, const xm_xla_part_t *part)
     (void)pthread_mutex_unlock(&registry.lock);
     if (taken) {
         free(made);
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "transfer %lld has a device that %s at position %d already",
-                            (long long)part->id, part->sends ? "sends" : "receives",
-                            part->position);
+        return xm_error_set(
+            XM_ERR_INVALID_ARGUMENT, "transfer %lld has a device that %s at position %d already",
+            (long long)part->id, part->sends ? "sends" : "receives", part->position);
     }
     return XM_OK;
 }

@@ -253,6 +253,51 @@ START_TEST(hosts_may_differ_and_share_uplinks)
 }
 END_TEST
 
+START_TEST(hosts_may_have_devices_of_their_own)
+{
+#define DEVICES                                                                                    \
+    "{\"flop_per_s\": 1e12, \"memory_bytes\": 16e9, \"memory_bytes_per_s\": 1e11, \"hosts\": "
+#define FAST "{\"flop_per_s\": 3e12, \"memory_bytes\": 32e9, \"memory_bytes_per_s\": 2e11}"
+#define SLOW "{\"flop_per_s\": 1e12, \"memory_bytes\": 16e9, \"memory_bytes_per_s\": 1e11}"
+    static const char plain[] =
+        "{\"flop_per_s\": 1e12, \"memory_bytes\": 16e9, \"memory_bytes_per_s\": 1e11}";
+    static const struct {
+        const char *to, *sentence;
+    } bad[] = {
+        {DEVICES "[" FAST "]}", "device.hosts has 1 entries; the cluster has 2 hosts"},
+        {DEVICES "3}", "device.hosts is an integer; it must be an array of objects"},
+        {DEVICES "[" FAST ", 3]}", "it must be an object"},
+        {DEVICES "[" FAST ", {\"flop_per_s\": 1}]}", "device.hosts[1].memory_bytes"},
+        {DEVICES "[" FAST ", {\"flop_per_s\": 0, \"memory_bytes\": 1, \"memory_bytes_per_s\": 1}]}",
+         "device.hosts[1].flop_per_s is 0; it must be positive"},
+    };
+    xm_cluster_profile_t *profile, *again, *larger;
+    char *text;
+
+    ck_assert_xm_ok(parse(edited(plain, DEVICES "[" FAST ", " SLOW "]}"), &profile));
+    ck_assert_xm_ok(xm_cluster_profile_to_text(profile, &text));
+    ck_assert_xm_ok(parse(text, &again));
+    free(text);
+    ck_assert(xm_cluster_profile_devices_differ(again));
+    ck_assert_double_eq(xm_cluster_profile_host_device(again, 0).flops, 3e12);
+    ck_assert_double_eq(xm_cluster_profile_host_device(again, 1).memory_bytes, 16e9);
+    ck_assert_xm_ok(xm_cluster_profile_resize(again, 3, 8, &larger));
+    ck_assert_double_eq(xm_cluster_profile_host_device(larger, 2).memory_bandwidth, 2e11);
+    ck_assert_double_eq(xm_cluster_profile_host_device(larger, 2).memory_bytes, 16e9);
+    xm_cluster_profile_destroy(larger);
+    xm_cluster_profile_destroy(again);
+    xm_cluster_profile_destroy(profile);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); ++i) {
+        ck_assert_int_lt(parse(edited(plain, bad[i].to), &profile), 0);
+        ck_assert_msg(strstr(xm_last_error(), bad[i].sentence) != NULL, "%s", xm_last_error());
+    }
+    profile = sample();
+    ck_assert(!xm_cluster_profile_devices_differ(profile));
+    ck_assert_double_eq(xm_cluster_profile_host_device(profile, 1).flops, 1e12);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
 /* A collective's entry; the curve has a spread. */
 #define COLLECTIVE(kind, hosts, groups, library)                                                   \
     "{\"collective\": \"" kind "\", \"hosts\": " hosts ", \"devices_per_host\": 4, "               \
@@ -587,6 +632,7 @@ int main(void)
     tcase_add_test(tcase, bad_collectives_name_the_entry);
     tcase_add_test(tcase, other_documents_are_refused);
     tcase_add_test(tcase, hosts_may_differ_and_share_uplinks);
+    tcase_add_test(tcase, hosts_may_have_devices_of_their_own);
     tcase_add_test(tcase, a_saved_profile_reads_back_equal);
     tcase_add_test(tcase, a_failed_save_leaves_the_old_file);
     tcase_add_test(tcase, resizing_keeps_the_hardware);

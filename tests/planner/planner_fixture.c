@@ -2,7 +2,8 @@
 
 #include "xm_test.h"
 
-xm_cluster_profile_t *planner_fixture_profile(int hosts, int devices, double memory)
+static xm_cluster_profile_t *make_profile(int hosts, int devices, double memory,
+                                          const xm_cluster_device_t *kinds)
 {
     static const xm_curve_point_t self[] = {{8, 1e-7}, {1 << 20, 1e-4}, {64 << 20, 6.4e-3}};
     static const xm_curve_point_t intra[] = {{8, 1e-6}, {1 << 20, 2.1e-4}, {64 << 20, 1.342e-2}};
@@ -17,6 +18,7 @@ xm_cluster_profile_t *planner_fixture_profile(int hosts, int devices, double mem
     params.device_flops = 5e10;
     params.device_memory_bytes = memory;
     params.device_memory_bandwidth = 1e10;
+    params.host_device = kinds;
     params.nic_bandwidth = 1e9;
     params.curve[XM_LINK_SELF] = self;
     params.curve[XM_LINK_INTRA_HOST] = intra;
@@ -26,4 +28,25 @@ xm_cluster_profile_t *planner_fixture_profile(int hosts, int devices, double mem
     }
     ck_assert_xm_ok(xm_cluster_profile_create(&params, &profile));
     return profile;
+}
+
+xm_cluster_profile_t *planner_fixture_profile(int hosts, int devices, double memory)
+{
+    return make_profile(hosts, devices, memory, NULL);
+}
+
+xm_cluster_profile_t *planner_fixture_two_kinds(int hosts, int devices, double memory)
+{
+    enum { MOST_HOSTS = 16 };
+    xm_cluster_device_t kinds[MOST_HOSTS];
+
+    ck_assert_int_le(hosts, MOST_HOSTS);
+    for (int h = 0; h < hosts; ++h) {
+        double share = h == hosts - 1 ? 0.5 : 1.0;
+
+        kinds[h] = (xm_cluster_device_t){.flops = share * 5e10,
+                                         .memory_bytes = share * memory,
+                                         .memory_bandwidth = share * 1e10};
+    }
+    return make_profile(hosts, devices, memory, kinds);
 }

@@ -10,4 +10,8 @@
 /** hosts x devices, 50 GFLOP/s and @p memory bytes each; 5 GB/s inside a host, 1 GB/s across. */
 xm_cluster_profile_t *planner_fixture_profile(int hosts, int devices, double memory);
 
+/** The same with devices of two kinds: those of the last host do half as much in half the memory.
+ */
+xm_cluster_profile_t *planner_fixture_two_kinds(int hosts, int devices, double memory);
+
 #endif

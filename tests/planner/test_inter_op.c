@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "xm_test.h"
 
@@ -79,7 +80,7 @@ static void check_golden(bool ordered)
     problem.layers = 8;
     problem.hosts = 1;
     problem.devices_per_host = 8;
-    problem.submesh_count = ap_inter_op_submeshes(1, 8, shapes, 8);
+    problem.submesh_count = ap_inter_op_submeshes(1, 8, false, shapes, 8);
     problem.submeshes = shapes;
     problem.config_count = 5;
     problem.cost = cost;
@@ -109,7 +110,7 @@ START_TEST(golden_table_of_alpa)
 }
 END_TEST
 
-enum { MAX_LAYERS = 5, MAX_SHAPES = 6, MAX_CONFIGS = 3 };
+enum { MAX_LAYERS = 5, MAX_SHAPES = 8, MAX_CONFIGS = 3, MAX_HOSTS = 3, MAX_DEVICES = 9 };
 
 /* A random instance, its boundary table, and exhaustive search over it. */
 typedef struct instance {
@@ -120,6 +121,9 @@ typedef struct instance {
     int in_port[MAX_SHAPES * MAX_CONFIGS];
     int out_port[MAX_SHAPES * MAX_CONFIGS];
     int kind[MAX_LAYERS];
+    int row[MAX_LAYERS * MAX_LAYERS];
+    int place[MAX_DEVICES];
+    bool allowed[MAX_SHAPES * MAX_HOSTS];
     uint32_t boundary_seed;
     double boundary_scale;
     /* exhaustive search */
@@ -133,8 +137,10 @@ static double boundary(void *arg, const ap_inter_op_boundary_t *at)
     const instance_t *instance = arg;
     uint32_t hash = instance->boundary_seed;
     const int *kind = instance->problem.boundary_kind;
+    const int *place = instance->problem.boundary_place;
     const int words[] = {kind != NULL ? kind[at->layer] : at->layer, at->src_port, at->dst_port,
-                         at->dst_first_device};
+                         place != NULL && at->dst_first_device >= 0 ? place[at->dst_first_device]
+                                                                    : at->dst_first_device};
 
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); ++i) {
         hash = (hash ^ (uint32_t)(words[i] + 7)) * 2654435761U;
@@ -145,9 +151,10 @@ static double boundary(void *arg, const ap_inter_op_boundary_t *at)
 
 static size_t entry(const ap_inter_op_problem_t *problem, int first, int last, int state)
 {
-    return (size_t)((first * problem->layers + last) * problem->submesh_count *
-                        problem->config_count +
-                    state);
+    int range = first * problem->layers + last;
+
+    range = problem->range_row != NULL ? problem->range_row[range] : range;
+    return (size_t)(range * problem->submesh_count * problem->config_count + state);
 }
 
 /* T of the plan on the stack by the formula of the header, INFINITY if a rule forbids it. */
@@ -170,6 +177,11 @@ static double price(instance_t *instance, int count)
         }
         if (problem->ordered && device / problem->devices_per_host !=
                                     (device + shape.devices - 1) / problem->devices_per_host) {
+            return INFINITY;
+        }
+        if (problem->ordered && problem->allowed != NULL &&
+            !problem->allowed[state / problem->config_count * problem->hosts +
+                              device / problem->devices_per_host]) {
             return INFINITY;
         }
         sum += problem->cost[index];
@@ -228,8 +240,9 @@ static void make_instance(instance_t *instance, mt_t *mt)
     problem->hosts = 1 + mt_below(mt, 3);
     problem->devices_per_host = 1 + mt_below(mt, problem->hosts == 1 ? 8 : 3);
     problem->submeshes = instance->shapes;
-    problem->submesh_count = ap_inter_op_submeshes(problem->hosts, problem->devices_per_host,
-                                                   instance->shapes, MAX_SHAPES);
+    problem->submesh_count =
+        ap_inter_op_submeshes(problem->hosts, problem->devices_per_host, mt_below(mt, 2) == 0,
+                              instance->shapes, MAX_SHAPES);
     ck_assert_int_le(problem->submesh_count, MAX_SHAPES);
     problem->config_count = 1 + mt_below(mt, problem->layers < MAX_LAYERS ? MAX_CONFIGS : 2);
     problem->cost = instance->cost;
@@ -251,6 +264,18 @@ static void make_instance(instance_t *instance, mt_t *mt)
     problem->boundary_kind = mt_below(mt, 2) == 0 ? instance->kind : NULL;
     for (int layer = 0; layer < problem->layers; ++layer) {
         instance->kind[layer] = mt_below(mt, problem->layers < 3 ? problem->layers : 3);
+    }
+    problem->range_row = mt_below(mt, 3) == 0 ? instance->row : NULL;
+    for (int range = 0; range < problem->layers * problem->layers; ++range) {
+        instance->row[range] = abs(range % problem->layers - range / problem->layers);
+    }
+    problem->boundary_place = mt_below(mt, 2) == 0 ? instance->place : NULL;
+    for (int device = 0; device < problem->hosts * problem->devices_per_host; ++device) {
+        instance->place[device] = mt_below(mt, device < 2 ? device + 1 : 2);
+    }
+    problem->allowed = mt_below(mt, 4) == 0 ? instance->allowed : NULL;
+    for (int i = 0; i < MAX_SHAPES * MAX_HOSTS; ++i) {
+        instance->allowed[i] = mt_below(mt, 3) > 0;
     }
     instance->boundary_seed = mt_u32(mt);
     instance->boundary_scale = 2.0 * mt_rand(mt);
@@ -288,6 +313,28 @@ static void check_result(instance_t *instance, const ap_inter_op_result_t *resul
     ck_assert_double_eq_tol(price(instance, result->stage_count), result->objective, 1e-12);
 }
 
+/* What is useful below a threshold a little above the optimum holds the optimum. */
+static void check_useful(instance_t *instance, const ap_inter_op_result_t *result)
+{
+    const ap_inter_op_problem_t *problem = &instance->problem;
+    bool useful[MAX_LAYERS * MAX_LAYERS * MAX_SHAPES];
+    double threshold = result->objective * 1.0001 + 1e-9;
+
+    ck_assert_xm_ok(ap_inter_op_useful(problem, threshold, useful));
+    for (int i = 0; i < result->stage_count; ++i) {
+        const ap_inter_op_stage_t *stage = &result->stages[i];
+        int range = stage->first_layer * problem->layers + stage->last_layer;
+
+        ck_assert(useful[range * problem->submesh_count + stage->submesh]);
+    }
+    ck_assert_xm_ok(ap_inter_op_useful(problem, 0.0, useful));
+    for (int range = 0; range < problem->layers * problem->layers; ++range) {
+        for (int s = 0; s < problem->submesh_count; ++s) {
+            ck_assert(!useful[range * problem->submesh_count + s]);
+        }
+    }
+}
+
 START_TEST(random_instances_match_exhaustive_search)
 {
     static instance_t instance;
@@ -313,7 +360,13 @@ START_TEST(random_instances_match_exhaustive_search)
         ck_assert_msg(status == XM_OK, "round %d: %s", round, xm_last_error());
         ck_assert_msg(fabs(result.objective - instance.best) <= 1e-12 * instance.best,
                       "round %d: %.17g, exhaustive %.17g", round, result.objective, instance.best);
+        ck_assert_double_eq(result.bound, result.objective);
         check_result(&instance, &result);
+        check_useful(&instance, &result);
+        ap_inter_op_result_clear(&result);
+        instance.problem.known = instance.best * (1.0 + 0.5 * mt_rand(&mt));
+        ck_assert_xm_ok(ap_inter_op_solve(&instance.problem, &result));
+        ck_assert_double_eq_tol(result.objective, instance.best, 1e-12 * instance.best);
         ap_inter_op_result_clear(&result);
         ++solved;
     }
@@ -328,13 +381,18 @@ START_TEST(submesh_shapes)
 {
     ap_submesh_t shapes[16];
 
-    ck_assert_int_eq(ap_inter_op_submeshes(2, 4, shapes, 16), 4);
+    ck_assert_int_eq(ap_inter_op_submeshes(2, 4, false, shapes, 16), 4);
     ck_assert_int_eq(shapes[2].devices, 4);
     ck_assert_int_eq(shapes[3].hosts, 2);
-    ck_assert_int_eq(ap_inter_op_submeshes(1, 6, shapes, 16), 4);
-    ck_assert_int_eq(shapes[3].devices, 6);
-    ck_assert_int_eq(ap_inter_op_submeshes(8, 8, shapes, 2), 11);
-    ck_assert_int_eq(ap_inter_op_submeshes(1, 1, shapes, 16), 1);
+    ck_assert_int_eq(ap_inter_op_submeshes(1, 6, false, shapes, 16), 5);
+    ck_assert_int_eq(shapes[2].devices, 3);
+    ck_assert_int_eq(shapes[4].devices, 6);
+    ck_assert_int_eq(ap_inter_op_submeshes(6, 1, false, shapes, 16), 5);
+    ck_assert_int_eq(shapes[3].hosts, 4);
+    ck_assert_int_eq(ap_inter_op_submeshes(8, 8, false, shapes, 2), 7);
+    ck_assert_int_eq(ap_inter_op_submeshes(8, 8, true, shapes, 16), 15);
+    ck_assert_int_eq(ap_inter_op_submeshes(1, 3, true, shapes, 16), 3);
+    ck_assert_int_eq(ap_inter_op_submeshes(1, 1, true, shapes, 16), 1);
 }
 END_TEST
 
@@ -383,6 +441,53 @@ START_TEST(no_solution_names_the_constraint)
     ck_assert_xm_fails(ap_inter_op_solve(&problem, &result), XM_ERR_NO_SOLUTION,
                        "with the stages that have a cost");
     ck_assert_ptr_null(result.stages);
+}
+END_TEST
+
+/* Stops at the so-manieth question. */
+static bool count_down(void *arg)
+{
+    int *left = arg;
+
+    return --*left < 0;
+}
+
+/* A stopped search says how far its plan may be from the best, and never lies. */
+START_TEST(a_stopped_search_gives_its_bound)
+{
+    static instance_t instance;
+    int early = 0, plans = 0, whole = 0;
+    mt_t mt;
+
+    mt_seed(&mt, 5);
+    for (int round = 0; round < 600; ++round) {
+        int left = round % 6;
+        ap_inter_op_result_t best, result = {0};
+        xm_status_t status;
+
+        make_instance(&instance, &mt);
+        if (ap_inter_op_solve(&instance.problem, &best) != XM_OK) {
+            continue;
+        }
+        instance.problem.stop = count_down;
+        instance.problem.stop_arg = &left;
+        status = ap_inter_op_solve(&instance.problem, &result);
+        if (status == XM_ERR_TIMEOUT) {
+            ++early;
+        } else {
+            ck_assert_xm_ok(status);
+            ck_assert_double_le(result.bound, best.objective * (1.0 + 1e-12));
+            ck_assert_double_ge(result.objective, best.objective * (1.0 - 1e-12));
+            check_result(&instance, &result);
+            whole += result.bound == result.objective;
+            ++plans;
+            ap_inter_op_result_clear(&result);
+        }
+        ap_inter_op_result_clear(&best);
+    }
+    ck_assert_int_gt(early, 20);
+    ck_assert_int_gt(plans - whole, 0);
+    ck_assert_int_gt(whole, 20);
 }
 END_TEST
 
@@ -455,7 +560,7 @@ START_TEST(boundary_costs_move_the_cut)
     problem.layers = 4;
     problem.hosts = 2;
     problem.devices_per_host = 4;
-    problem.submesh_count = ap_inter_op_submeshes(2, 4, shapes, 4);
+    problem.submesh_count = ap_inter_op_submeshes(2, 4, false, shapes, 4);
     problem.submeshes = shapes;
     problem.config_count = 1;
     problem.cost = cost;
@@ -492,6 +597,7 @@ int main(void)
     tcase_add_test(tcase, random_instances_match_exhaustive_search);
     tcase_add_test(tcase, submesh_shapes);
     tcase_add_test(tcase, no_solution_names_the_constraint);
+    tcase_add_test(tcase, a_stopped_search_gives_its_bound);
     tcase_add_test(tcase, bad_problems_are_refused);
     tcase_add_test(tcase, boundary_costs_move_the_cut);
     suite_add_tcase(suite, tcase);

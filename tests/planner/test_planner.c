@@ -127,6 +127,215 @@ START_TEST(two_stages_match_trying_every_cut)
 }
 END_TEST
 
+/* The same on two kinds of devices: each stage on its host's, and the cut moves to the faster. */
+START_TEST(unequal_devices_match_trying_every_cut)
+{
+    xm_cluster_profile_t *profile = planner_fixture_two_kinds(2, 1, 256e9);
+    ap_planner_params_t params = params_of(profile);
+    ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
+    ap_stage_context_t *context[2];
+    ap_cost_model_t *cost[2];
+    double best = INFINITY, transfer;
+    ap_planner_result_t result;
+    ap_graph_t *graph;
+    int layers, best_cut = -1;
+
+    params.min_stages = params.max_stages = 2;
+    params.recompute = AP_RECOMPUTE_OFF;
+    ck_assert_xm_ok(ap_planner_run(&params, &result));
+    transfer =
+        ap_plan_boundary(result.plan, 0)->forward + ap_plan_boundary(result.plan, 0)->backward;
+    zoo.batch = 4;
+    ck_assert_xm_ok(ap_zoo_create("gpt-125m", &zoo, &graph));
+    layers = ap_graph_layers(graph);
+    for (int i = 0; i < 2; ++i) {
+        ap_stage_context_params_t context_params = AP_STAGE_CONTEXT_PARAMS_INIT;
+        xm_cluster_device_t device = xm_cluster_profile_host_device(profile, i);
+
+        ck_assert_xm_ok(ap_cost_model_create_device(profile, &device, &cost[i]));
+        context_params.graph = graph;
+        context_params.cost = cost[i];
+        context_params.micro_batches = 16;
+        ck_assert_xm_ok(ap_stage_context_create(&context_params, &context[i]));
+    }
+    for (int cut = 0; cut + 1 < layers; ++cut) {
+        double seconds[2], whole;
+
+        for (int i = 0; i < 2; ++i) {
+            ap_stage_query_t query = AP_STAGE_QUERY_INIT;
+            ap_stage_cost_t stage;
+
+            query.first = i == 0 ? 0 : cut + 1;
+            query.last = i == 0 ? cut : layers - 1;
+            query.hosts = query.devices = query.shape[0] = query.shape[1] = 1;
+            ck_assert_xm_ok(ap_stage_evaluate(context[i], &query, &stage));
+            seconds[i] = ap_stage_objective(&stage, 16);
+        }
+        whole = seconds[0] + seconds[1] + transfer +
+                15.0 * fmax(transfer, fmax(seconds[0], seconds[1]));
+        if (whole < best) {
+            best = whole;
+            best_cut = cut;
+        }
+    }
+    ck_assert_double_eq_tol(ap_plan_info(result.plan)->step, best, 1e-9 * best);
+    ck_assert_int_eq(ap_plan_stage(result.plan, 0)->last_layer, best_cut);
+    ck_assert_int_ge(best_cut, layers / 2);
+    ap_planner_result_clear(&result);
+    for (int i = 0; i < 2; ++i) {
+        ap_stage_context_destroy(context[i]);
+        ap_cost_model_destroy(cost[i]);
+    }
+    ap_graph_destroy(graph);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+/* No stage exceeds the memory of the devices it is on, whichever kind. */
+START_TEST(each_kind_keeps_to_its_own_memory)
+{
+    xm_cluster_profile_t *profile = planner_fixture_two_kinds(2, 2, 2.4e9);
+    ap_planner_params_t params = params_of(profile);
+    ap_planner_result_t result;
+
+    ck_assert_xm_ok(ap_planner_run(&params, &result));
+    for (int i = 0; i < ap_plan_stages(result.plan); ++i) {
+        const ap_plan_stage_t *stage = ap_plan_stage(result.plan, i);
+        int last = stage->devices[stage->hosts * stage->devices_per_host - 1] / 2;
+
+        ck_assert_double_le(ap_plan_stage_memory(stage),
+                            xm_cluster_profile_host_device(profile, last).memory_bytes + 8);
+    }
+    ap_planner_result_clear(&result);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+/* 3 devices, 6 hosts: every device is used, and more shapes never make it slower. */
+START_TEST(any_number_of_hosts_and_devices)
+{
+    static const int sizes[][2] = {{1, 3}, {3, 1}, {6, 1}, {3, 3}, {5, 1}, {1, 7}};
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); ++i) {
+        xm_cluster_profile_t *profile = planner_fixture_profile(sizes[i][0], sizes[i][1], 64e9);
+        ap_planner_params_t params = params_of(profile);
+        ap_planner_result_t regular, all;
+        int devices = 0;
+
+        ck_assert_xm_ok(ap_planner_run(&params, &regular));
+        check_step(regular.plan);
+        params.all_submeshes = true;
+        ck_assert_xm_ok(ap_planner_run(&params, &all));
+        check_step(all.plan);
+        ck_assert_double_le(all.objective, regular.objective * 1.001);
+        for (int s = 0; s < ap_plan_stages(all.plan); ++s) {
+            const ap_plan_stage_t *stage = ap_plan_stage(all.plan, s);
+
+            devices += stage->hosts * stage->devices_per_host;
+        }
+        ck_assert_int_eq(devices, sizes[i][0] * sizes[i][1]);
+        ap_planner_result_clear(&regular);
+        ap_planner_result_clear(&all);
+        xm_cluster_profile_destroy(profile);
+    }
+}
+END_TEST
+
+/* Stages on every device of 4 hosts x 2: the pipeline crosses 3 times from host to host, not 5. */
+START_TEST(pipelines_cross_between_hosts_as_seldom_as_can_be)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(4, 2, 64e9);
+    ap_planner_params_t params = params_of(profile);
+    ap_planner_result_t result;
+    int crossings = 0;
+
+    params.min_stages = params.max_stages = 8;
+    ck_assert_xm_ok(ap_planner_run(&params, &result));
+    for (int i = 0; i < ap_plan_boundaries(result.plan); ++i) {
+        crossings += ap_plan_boundary(result.plan, i)->net_bytes > 0;
+    }
+    ck_assert_int_eq(crossings, 3);
+    ap_planner_result_clear(&result);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+/* A plan at any time: what is left when time runs out is a plan with an honest bound, or a
+ * sentence.
+ */
+START_TEST(a_time_limit_gives_the_best_so_far)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 8e9);
+    ap_planner_params_t params = params_of(profile);
+    ap_planner_result_t best, result = {0};
+    xm_status_t status;
+
+    params.micro_batches = NULL;
+    params.micro_batch_count = 0;
+    ck_assert_xm_ok(ap_planner_run(&params, &best));
+    ck_assert(!best.stopped);
+    ck_assert_double_ge(best.bound, best.objective * (1 - 1.1e-3));
+    params.time_limit = 1e-6;
+    ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_TIMEOUT,
+                       "no plan for gpt-125m was found within 1e-06 s");
+    for (params.time_limit = 0.001; params.time_limit < 60.0; params.time_limit *= 2.0) {
+        status = ap_planner_run(&params, &result);
+        if (status == XM_ERR_TIMEOUT) {
+            continue;
+        }
+        ck_assert_xm_ok(status);
+        check_step(result.plan);
+        ck_assert_double_le(result.bound, best.objective * (1 + 1e-9));
+        ck_assert_double_ge(result.objective, best.bound * (1 - 1e-9));
+        if (!result.stopped) {
+            ck_assert_str_eq(ap_plan_digest(result.plan), ap_plan_digest(best.plan));
+            ap_planner_result_clear(&result);
+            break;
+        }
+        ap_planner_result_clear(&result);
+    }
+    ap_planner_result_clear(&best);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+/* Given stages are kept, and are never faster than what the planner finds. */
+START_TEST(pinned_stages_are_kept)
+{
+    static const ap_planner_pin_t pins[] = {
+        {.first_layer = 0, .last_layer = 4, .hosts = 1, .devices = 2, .shape = {2, 1}},
+        {.first_layer = 5, .last_layer = 9, .hosts = 1, .devices = 2, .shape = {0, 0}},
+        {.first_layer = 10, .last_layer = 13, .hosts = 1, .devices = 4, .shape = {2, 2}}};
+    xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 64e9);
+    ap_planner_params_t params = params_of(profile);
+    ap_planner_result_t ours, theirs;
+    ap_planner_pin_t wrong = {.first_layer = 0, .last_layer = 13, .hosts = 1, .devices = 3};
+
+    ck_assert_xm_ok(ap_planner_run(&params, &ours));
+    params.pins = pins;
+    params.pin_count = 3;
+    ck_assert_xm_ok(ap_planner_run(&params, &theirs));
+    check_step(theirs.plan);
+    ck_assert_int_eq(ap_plan_stages(theirs.plan), 3);
+    for (int i = 0; i < 3; ++i) {
+        const ap_plan_stage_t *stage = ap_plan_stage(theirs.plan, i);
+
+        ck_assert_int_eq(stage->first_layer, pins[i].first_layer);
+        ck_assert_int_eq(stage->last_layer, pins[i].last_layer);
+        ck_assert_int_eq(stage->devices_per_host, pins[i].devices);
+    }
+    ck_assert_int_eq(ap_plan_stage(theirs.plan, 2)->shape[0], 2);
+    ck_assert_double_le(ours.objective, theirs.objective * 1.001);
+    ap_planner_result_clear(&ours);
+    ap_planner_result_clear(&theirs);
+    params.pins = &wrong;
+    params.pin_count = 1;
+    ck_assert_xm_fails(ap_planner_run(&params, &ours), XM_ERR_INVALID_ARGUMENT,
+                       "a stage on 1 x 3 devices in the shape 0 x 0 is not in the space");
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
 START_TEST(more_choices_never_make_it_slower)
 {
     static const int64_t many[] = {4, 8, 16, 32};
@@ -304,6 +513,12 @@ int main(void)
     tcase_set_timeout(tcase, 100);
     tcase_add_test(tcase, plans_add_up_for_every_number_of_stages);
     tcase_add_test(tcase, two_stages_match_trying_every_cut);
+    tcase_add_test(tcase, unequal_devices_match_trying_every_cut);
+    tcase_add_test(tcase, each_kind_keeps_to_its_own_memory);
+    tcase_add_test(tcase, any_number_of_hosts_and_devices);
+    tcase_add_test(tcase, pipelines_cross_between_hosts_as_seldom_as_can_be);
+    tcase_add_test(tcase, a_time_limit_gives_the_best_so_far);
+    tcase_add_test(tcase, pinned_stages_are_kept);
     tcase_add_test(tcase, more_choices_never_make_it_slower);
     tcase_add_test(tcase, runs_are_deterministic);
     tcase_add_test(tcase, stages_fill_the_hosts_in_order);

@@ -1,0 +1,562 @@
+/* The stages that a plan below a threshold can have, as a graph; and the dynamic programme on it.
+ */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/inter_op_private.h"
+
+enum { WORD = 64 };
+
+/* What building needs besides the graph. */
+typedef struct builder {
+    ap_inter_op_space_t *space;
+    const ap_inter_op_build_t *build;
+    ap_inter_op_graph_t *graph;
+    int levels;        /* levels told apart; 1 when they are not */
+    double limit;      /* no useful stage is longer */
+    double rounds;     /* micro-batches after the first */
+    double *before;    /* relaxed, memory aside */
+    double *hopeful;   /* relaxed from there on, memory aside; infinite where nothing is useful */
+    double *after;     /* [level]: relaxed, with memory; level 0 ends the pipeline */
+    int *node_at;      /* [level]: the node there, or -1 */
+    size_t table;      /* entries of one level of these */
+    int *best;         /* per pair: the edge of the stage at hand, or -1 */
+    int *touched;      /* pairs with an edge */
+    uint64_t *in_bits; /* per node: ports that occur */
+    uint64_t *out_bits;
+    int in_words, out_words;
+    bool too_large;
+} builder_t;
+
+static double *after_of(const builder_t *b, int level)
+{
+    return b->after + (size_t)(b->build->levels ? level : 0) * b->table;
+}
+
+static int *node_of(const builder_t *b, int level, int devices, int layer)
+{
+    return b->node_at + (size_t)(b->build->levels ? level : 0) * b->table +
+           ap_inter_op_relax_at(b->space, devices, layer);
+}
+
+/* Leaves out places that no plan below the threshold comes by. */
+static void drop_hopeless(const builder_t *b, double *after)
+{
+    double room = b->build->threshold - b->rounds * b->build->least_max;
+
+    for (size_t i = 0; i < b->table; ++i) {
+        if (!(b->before[i] + after[i] < room)) {
+            after[i] = INFINITY;
+        }
+    }
+}
+
+/* Relaxed costs from every place on, for each number of stages if they are told apart. */
+static void fill_after(builder_t *b)
+{
+    ap_inter_op_space_cheapest(b->space, 0);
+    b->limit = ap_inter_op_relax_limit(b->space, b->build->threshold, b->before);
+    ap_inter_op_relax_after(b->space, b->limit, b->hopeful, b->before, b->hopeful);
+    drop_hopeless(b, b->hopeful);
+    if (!b->build->levels) {
+        memcpy(b->after, b->hopeful, b->table * sizeof(*b->after));
+        return;
+    }
+    for (size_t i = 0; i < b->table; ++i) {
+        b->after[i] = INFINITY;
+    }
+    b->after[ap_inter_op_relax_at(b->space, 0, b->space->layers)] = 0.0;
+    for (int level = 1; level < b->levels; ++level) {
+        ap_inter_op_space_cheapest(b->space, level - 1);
+        ap_inter_op_relax_after(b->space, b->limit, after_of(b, level - 1), b->hopeful,
+                                after_of(b, level));
+        drop_hopeless(b, after_of(b, level));
+    }
+}
+
+static xm_status_t no_room(void)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the graph of stages");
+}
+
+/* The node at a place, made on first use; -1: no memory. */
+static int get_node(builder_t *b, int level, int devices, int layer)
+{
+    ap_inter_op_graph_t *graph = b->graph;
+    int *at = node_of(b, level, devices, layer);
+
+    if (*at >= 0) {
+        return *at;
+    }
+    if (graph->node_count == graph->node_capacity) {
+        int capacity = graph->node_capacity > 0 ? 2 * graph->node_capacity : 256;
+        size_t n = (size_t)capacity, in = (size_t)b->in_words, out = (size_t)b->out_words;
+        size_t old = (size_t)graph->node_count;
+        ap_inter_op_node_t *nodes = realloc(graph->nodes, n * sizeof(*nodes));
+        uint64_t *bits;
+        int *order;
+
+        if (nodes == NULL) {
+            return -1;
+        }
+        graph->nodes = nodes;
+        order = realloc(graph->order, n * sizeof(*order));
+        if (order == NULL) {
+            return -1;
+        }
+        graph->order = order;
+        bits = realloc(b->in_bits, n * in * sizeof(*bits));
+        if (bits == NULL) {
+            return -1;
+        }
+        memset(bits + old * in, 0, (n - old) * in * sizeof(*bits));
+        b->in_bits = bits;
+        bits = realloc(b->out_bits, n * out * sizeof(*bits));
+        if (bits == NULL) {
+            return -1;
+        }
+        memset(bits + old * out, 0, (n - old) * out * sizeof(*bits));
+        b->out_bits = bits;
+        graph->node_capacity = capacity;
+    }
+    graph->nodes[graph->node_count] =
+        (ap_inter_op_node_t){.layer = layer, .devices = devices, .level = level};
+    *at = graph->node_count++;
+    return *at;
+}
+
+static bool reserve_edge(builder_t *b)
+{
+    ap_inter_op_graph_t *graph = b->graph;
+
+    if (graph->edge_count == graph->edge_capacity) {
+        size_t capacity = graph->edge_capacity > 0 ? 2 * graph->edge_capacity : 4096;
+        ap_inter_op_edge_t *grown = realloc(graph->edges, capacity * sizeof(*grown));
+
+        if (grown == NULL) {
+            return false;
+        }
+        graph->edges = grown;
+        graph->edge_capacity = capacity;
+    }
+    return true;
+}
+
+/* Of the states with one pair of ports the cheapest is an edge; with `thin`, the cheapest of all.
+ */
+static xm_status_t add_edges(builder_t *b, int node, int target, int last, int submesh,
+                             double elsewhere)
+{
+    const ap_inter_op_problem_t *problem = b->space->problem;
+    ap_inter_op_graph_t *graph = b->graph;
+    ap_inter_op_node_t at = graph->nodes[node];
+    size_t entry = ap_inter_op_entry(problem, at.layer, last, submesh);
+    int needed = b->build->levels ? at.level - 1 : 0, touched = 0;
+
+    for (int config = 0; config < problem->config_count; ++config) {
+        int state = submesh * problem->config_count + config;
+        int pair = b->build->thin ? b->space->pair_of[submesh * problem->config_count]
+                                  : b->space->pair_of[state];
+        double cost = problem->cost[entry + (size_t)config];
+
+        if (!(cost <= b->limit) ||
+            (problem->max_successors != NULL &&
+             problem->max_successors[entry + (size_t)config] < needed) ||
+            !(elsewhere + cost + b->rounds * fmax(cost, b->build->least_max) <
+              b->build->threshold)) {
+            continue;
+        }
+        if (b->best[pair] >= 0) {
+            ap_inter_op_edge_t *edge = &graph->edges[b->best[pair]];
+
+            if (cost < edge->cost) {
+                edge->cost = cost;
+                edge->state = state;
+            }
+            continue;
+        }
+        if (!reserve_edge(b)) {
+            return no_room();
+        }
+        b->touched[touched++] = pair;
+        b->best[pair] = (int)graph->edge_count;
+        graph->edges[graph->edge_count++] =
+            (ap_inter_op_edge_t){.cost = cost, .after = target, .last = last, .state = state};
+    }
+    for (int i = 0; i < touched; ++i) {
+        const ap_inter_op_edge_t *edge = &graph->edges[b->best[b->touched[i]]];
+        int in = b->space->in_of[edge->state], out = b->space->out_of[edge->state];
+
+        b->in_bits[(size_t)node * (size_t)b->in_words + (size_t)(in / WORD)] |= 1ULL << in % WORD;
+        b->out_bits[(size_t)target * (size_t)b->out_words + (size_t)(out / WORD)] |= 1ULL
+                                                                                     << out % WORD;
+        b->best[b->touched[i]] = -1;
+    }
+    return XM_OK;
+}
+
+/* All useful stages that begin at a node. */
+static xm_status_t expand(builder_t *b, int node)
+{
+    ap_inter_op_space_t *space = b->space;
+    ap_inter_op_node_t at = b->graph->nodes[node];
+    const double *after = after_of(b, at.level - 1);
+    double before = b->before[ap_inter_op_relax_at(space, at.devices, at.layer)];
+    xm_status_t status = XM_OK;
+
+    b->graph->nodes[node].first_edge = b->graph->edge_count;
+    for (int s = 0; s < space->submeshes && status == XM_OK; ++s) {
+        int left = at.devices - space->size[s];
+
+        if (!space->fits[(size_t)s * ((size_t)space->total + 1) + (size_t)at.devices]) {
+            continue;
+        }
+        for (int last = at.layer; last < space->layers && status == XM_OK; ++last) {
+            double rest = after[ap_inter_op_relax_at(space, left, last + 1)];
+            size_t cell =
+                ((size_t)s * (size_t)space->layers + (size_t)at.layer) * (size_t)space->layers +
+                (size_t)last;
+            size_t step = space->stair_at[cell];
+            int target;
+
+            if (!(rest < INFINITY) || step == space->stair_at[cell + 1] ||
+                !(before + rest + space->stair[step].cost +
+                      b->rounds * fmax(space->stair[step].cost, b->build->least_max) <
+                  b->build->threshold)) {
+                continue;
+            }
+            target = get_node(b, at.level - 1, left, last + 1);
+            status = target < 0 ? no_room() : add_edges(b, node, target, last, s, before + rest);
+        }
+        if (b->graph->edge_count > b->build->most_edges) {
+            b->too_large = true;
+            break;
+        }
+    }
+    b->graph->nodes[node].end_edge = b->graph->edge_count;
+    return status;
+}
+
+static int count_bits(const uint64_t *bits, int words)
+{
+    int count = 0;
+
+    for (int w = 0; w < words; ++w) {
+        count += __builtin_popcountll(bits[w]);
+    }
+    return count;
+}
+
+/* Number of a port among those that occur. */
+static int rank_of(const uint64_t *bits, int port)
+{
+    return count_bits(bits, port / WORD) +
+           __builtin_popcountll(bits[port / WORD] & ((1ULL << port % WORD) - 1));
+}
+
+static void list_bits(const uint64_t *bits, int words, int *ports)
+{
+    for (int w = 0; w < words; ++w) {
+        for (uint64_t left = bits[w]; left != 0; left &= left - 1) {
+            *ports++ = w * WORD + __builtin_ctzll(left);
+        }
+    }
+}
+
+/* The boundary costs that a node needs. */
+static xm_status_t ask_boundaries(builder_t *b, ap_inter_op_node_t *node)
+{
+    const ap_inter_op_graph_t *graph = b->graph;
+    double *block;
+    xm_status_t status = ap_inter_op_space_block(b->space, node->layer, node->devices, &block);
+
+    for (int o = 0; o < node->out_count && status == XM_OK; ++o) {
+        int out = graph->out_port[node->first_out + o];
+
+        for (int i = 0; i < node->in_count && status == XM_OK; ++i) {
+            int in = graph->in_port[node->first_in + i];
+            double *seconds = &block[(size_t)out * (size_t)b->space->in_ports + (size_t)in];
+
+            if (isnan(*seconds)) {
+                status =
+                    ap_inter_op_space_ask(b->space, node->layer, node->devices, out, in, seconds);
+            }
+        }
+    }
+    node->block = block;
+    return status;
+}
+
+/* Gives ports slots, turns the targets of edges into values, asks for boundaries. */
+static xm_status_t finish(builder_t *b)
+{
+    ap_inter_op_graph_t *graph = b->graph;
+    int ins = 0, outs = 0, widest = 1;
+
+    for (int n = 0; n < graph->node_count; ++n) {
+        ap_inter_op_node_t *node = &graph->nodes[n];
+
+        node->in_count = count_bits(b->in_bits + (size_t)n * (size_t)b->in_words, b->in_words);
+        node->out_count = count_bits(b->out_bits + (size_t)n * (size_t)b->out_words, b->out_words);
+        node->out_count += node->layer == 0; /* the value of the whole pipeline */
+        node->first_in = ins;
+        node->first_out = outs;
+        ins += node->in_count;
+        outs += node->out_count;
+        widest = node->in_count > widest ? node->in_count : widest;
+    }
+    graph->in_port = calloc((size_t)ins + 1, sizeof(int));
+    graph->out_port = calloc((size_t)outs + 1, sizeof(int));
+    graph->value = calloc((size_t)outs + 1, sizeof(double));
+    graph->first = calloc((size_t)widest, sizeof(double));
+    if (graph->in_port == NULL || graph->out_port == NULL || graph->value == NULL ||
+        graph->first == NULL) {
+        return no_room();
+    }
+    for (int n = 0; n < graph->node_count; ++n) {
+        ap_inter_op_node_t *node = &graph->nodes[n];
+        const uint64_t *in = b->in_bits + (size_t)n * (size_t)b->in_words;
+
+        list_bits(in, b->in_words, graph->in_port + node->first_in);
+        list_bits(b->out_bits + (size_t)n * (size_t)b->out_words, b->out_words,
+                  graph->out_port + node->first_out);
+        for (size_t e = node->first_edge; e < node->end_edge; ++e) {
+            ap_inter_op_edge_t *edge = &graph->edges[e];
+            int target = edge->after;
+
+            edge->in = rank_of(in, b->space->in_of[edge->state]);
+            edge->after = graph->nodes[target].first_out +
+                          rank_of(b->out_bits + (size_t)target * (size_t)b->out_words,
+                                  b->space->out_of[edge->state]);
+        }
+        if (b->space->block != NULL && node->layer > 0 && node->layer < b->space->layers) {
+            xm_status_t status = ask_boundaries(b, node);
+
+            if (status != XM_OK) {
+                return status;
+            }
+        }
+    }
+    return XM_OK;
+}
+
+/* Nodes from the front to the end, so that a node comes before all that follow it. */
+static xm_status_t expand_all(builder_t *b)
+{
+    ap_inter_op_space_t *space = b->space;
+    xm_status_t status = XM_OK;
+    int least = b->build->levels && space->problem->min_stages > 1 ? space->problem->min_stages : 1;
+
+    for (int level = b->levels - 1; level >= least; --level) {
+        double cost = after_of(b, level)[ap_inter_op_relax_at(space, space->total, 0)];
+
+        if (cost < INFINITY && get_node(b, level, space->total, 0) < 0) {
+            return no_room();
+        }
+    }
+    for (int level = b->levels - 1; level > 0 && status == XM_OK; --level) {
+        for (int layer = 0; layer < space->layers && status == XM_OK; ++layer) {
+            for (int devices = 1; devices <= space->total && status == XM_OK; ++devices) {
+                int node = *node_of(b, level, devices, layer);
+
+                if (node >= 0 && !b->too_large) {
+                    status = expand(b, node);
+                    b->graph->order[b->graph->order_count++] = node;
+                }
+            }
+        }
+    }
+    return status;
+}
+
+static void release(builder_t *b)
+{
+    free(b->before);
+    free(b->hopeful);
+    free(b->after);
+    free(b->node_at);
+    free(b->best);
+    free(b->touched);
+    free(b->in_bits);
+    free(b->out_bits);
+}
+
+static xm_status_t allocate(builder_t *b)
+{
+    size_t levels = b->build->levels ? (size_t)b->levels : 1;
+    size_t pairs = (size_t)b->space->pairs;
+
+    b->before = ap_inter_op_relax_alloc(b->space);
+    b->hopeful = ap_inter_op_relax_alloc(b->space);
+    b->after = malloc(levels * b->table * sizeof(*b->after));
+    b->node_at = malloc(levels * b->table * sizeof(*b->node_at));
+    b->best = malloc(pairs * sizeof(*b->best));
+    b->touched = malloc(pairs * sizeof(*b->touched));
+    if (b->before == NULL || b->hopeful == NULL || b->after == NULL || b->node_at == NULL ||
+        b->best == NULL || b->touched == NULL) {
+        return no_room();
+    }
+    memset(b->node_at, 0xff, levels * b->table * sizeof(*b->node_at));
+    memset(b->best, 0xff, pairs * sizeof(*b->best));
+    return XM_OK;
+}
+
+xm_status_t ap_inter_op_graph_build(ap_inter_op_space_t *space, const ap_inter_op_build_t *build,
+                                    ap_inter_op_graph_t *graph, bool *too_large)
+{
+    builder_t b = {.space = space,
+                   .build = build,
+                   .graph = graph,
+                   .levels = build->levels ? space->most_stages + 1 : 2,
+                   .rounds = (double)(space->problem->micro_batches - 1),
+                   .table = ((size_t)space->total + 1) * ((size_t)space->layers + 1),
+                   .in_words = (space->in_ports + WORD - 1) / WORD,
+                   .out_words = (space->out_ports + WORD - 1) / WORD};
+    xm_status_t status;
+
+    *graph = (ap_inter_op_graph_t){.space = space, .limit = INFINITY};
+    status = allocate(&b);
+    if (status == XM_OK) {
+        fill_after(&b);
+        status = expand_all(&b);
+    }
+    if (status == XM_OK && !b.too_large) {
+        status = finish(&b);
+    }
+    *too_large = b.too_large;
+    release(&b);
+    if (status != XM_OK || *too_large) {
+        ap_inter_op_graph_free(graph);
+    }
+    return status;
+}
+
+void ap_inter_op_graph_free(ap_inter_op_graph_t *graph)
+{
+    free(graph->nodes);
+    free(graph->order);
+    free(graph->edges);
+    free(graph->in_port);
+    free(graph->out_port);
+    free(graph->value);
+    free(graph->first);
+    *graph = (ap_inter_op_graph_t){0};
+}
+
+static double combine(const ap_inter_op_graph_t *graph, double a, double b)
+{
+    return graph->use_max ? fmax(a, b) : a + b;
+}
+
+static double crossing(const ap_inter_op_graph_t *graph, const ap_inter_op_node_t *node, int out,
+                       int in)
+{
+    size_t ins = (size_t)graph->space->in_ports;
+
+    return node->block == NULL ? 0.0
+                               : node->block[(size_t)graph->out_port[node->first_out + out] * ins +
+                                             (size_t)graph->in_port[node->first_in + in]];
+}
+
+/* Least cost per in port of the stages that begin here. */
+static void price_first(ap_inter_op_graph_t *graph, const ap_inter_op_node_t *node)
+{
+    const ap_inter_op_edge_t *edge = graph->edges + node->first_edge;
+    const ap_inter_op_edge_t *end = graph->edges + node->end_edge;
+
+    for (int i = 0; i < node->in_count; ++i) {
+        graph->first[i] = INFINITY;
+    }
+    for (; edge < end; ++edge) {
+        double whole = combine(graph, edge->cost, graph->value[edge->after]);
+
+        if (edge->cost <= graph->limit && whole < graph->first[edge->in]) {
+            graph->first[edge->in] = whole;
+        }
+    }
+}
+
+double ap_inter_op_graph_run(ap_inter_op_graph_t *graph, int *start)
+{
+    double best = INFINITY;
+
+    *start = -1;
+    for (int n = graph->order_count - 1; n >= 0; --n) {
+        const ap_inter_op_node_t *node = &graph->nodes[graph->order[n]];
+
+        price_first(graph, node);
+        for (int o = 0; o < node->out_count; ++o) {
+            double least = INFINITY;
+
+            for (int i = 0; i < node->in_count; ++i) {
+                double seconds = crossing(graph, node, o, i);
+                double whole = combine(graph, seconds, graph->first[i]);
+
+                least = seconds <= graph->limit && whole < least ? whole : least;
+            }
+            graph->value[node->first_out + o] = least;
+        }
+        if (node->layer == 0 && graph->value[node->first_out] < best) {
+            best = graph->value[node->first_out];
+            *start = graph->order[n];
+        }
+    }
+    return best;
+}
+
+/* The node behind a value. */
+static int node_behind(const ap_inter_op_graph_t *graph, int value)
+{
+    int low = 0, high = graph->node_count - 1;
+
+    while (low < high) {
+        int middle = (low + high + 1) / 2;
+
+        if (graph->nodes[middle].first_out <= value) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return low;
+}
+
+int ap_inter_op_graph_trace(const ap_inter_op_graph_t *graph, int start,
+                            ap_inter_op_stage_t *stages)
+{
+    const ap_inter_op_space_t *space = graph->space;
+    const ap_inter_op_node_t *node = &graph->nodes[start];
+    int out = 0, count = 0;
+
+    while (node->layer < space->layers) {
+        const ap_inter_op_edge_t *chosen = NULL;
+        ap_inter_op_stage_t *stage = &stages[count++];
+        double least = INFINITY, transfer = 0.0;
+
+        for (size_t e = node->first_edge; e < node->end_edge; ++e) {
+            const ap_inter_op_edge_t *edge = &graph->edges[e];
+            double seconds = crossing(graph, node, out, edge->in);
+            double whole =
+                combine(graph, seconds, combine(graph, edge->cost, graph->value[edge->after]));
+
+            if (edge->cost <= graph->limit && seconds <= graph->limit && whole < least) {
+                least = whole;
+                chosen = edge;
+                transfer = seconds;
+            }
+        }
+        *stage = (ap_inter_op_stage_t){
+            .first_layer = node->layer,
+            .last_layer = chosen->last,
+            .submesh = chosen->state / space->problem->config_count,
+            .config = chosen->state % space->problem->config_count,
+            .first_device = space->problem->ordered ? space->total - node->devices : -1,
+            .seconds = chosen->cost,
+            .boundary_seconds = transfer};
+        node = &graph->nodes[node_behind(graph, chosen->after)];
+        out = chosen->after - node->first_out;
+    }
+    return count;
+}
