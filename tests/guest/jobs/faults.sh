@@ -1,6 +1,6 @@
 #!/bin/sh
-# faults.sh TRANSPORT: what a job does when the cable between its hosts loses packets, or is
-# cut. The ranks' bootstrap does not use the cable, so nobody but the transport can notice.
+# faults.sh TRANSPORT: what a job does when the cable between its hosts loses packets, when a port goes down and comes
+# back, and when the cable is cut. The ranks' bootstrap does not use the cable, so nobody but the transport can notice.
 set -eu
 . "$(dirname "$0")/common.sh"
 transport=$1
@@ -32,6 +32,28 @@ loss_and_delay() {
     echo "$transport: every byte is right with 1 % of the packets lost, after 2 ms"
 }
 
+# Packets are repeated for a second, so a port that comes back sooner costs nothing but time.
+port_down_and_up() {
+    export XM_LOG=info # tells what the devices report
+    start 40
+    moving
+    for delay in "" 0.2 ""; do
+        kill -0 "$job" 2>/dev/null || fail "$transport, port down and up: the job is over too soon"
+        # shellcheck disable=SC2086 # seconds or nothing
+        wire blink veth1 $delay
+        begin=$(received)
+        eventually 60 is_moving || fail "$transport, port down and up: nothing moves afterwards"
+    done
+    wait "$job" || fail "$transport, port down and up: status $?"
+    unset XM_LOG
+    all_right || fail "$transport, port down and up: bytes were not checked, or wrong"
+    # Both ranks of the host hear of each of the three.
+    reported=$(grep -c 'rank [23]: rxe1:1: port error' "$out" || true)
+    [ "$reported" -eq 6 ] || fail "$transport, port down and up: $reported reports of a port that went down, not 6"
+    ! grep -Eq ' (WARN|ERROR) ' "$out" || fail "$transport, port down and up: warnings"
+    echo "$transport: every byte is right although a port went down and up three times"
+}
+
 cut() {
     sentence='reshard-bench: .*rank [0-3] .* is gone'
     start 100000
@@ -49,4 +71,5 @@ cut() {
 }
 
 loss_and_delay
+port_down_and_up
 cut
