@@ -396,7 +396,9 @@ bool xm_ucx_mail_has_parcels(const xm_ucx_mail_t *mail)
     bool any = !is_empty(&mail->answers) || !is_empty(&mail->starts) || !is_empty(&mail->ready);
 
     for (int lane = 0; lane < mail->peer->stripe.rails; ++lane) {
-        any = any || (xm_ucx_mail_uses(mail, lane) && !is_empty(&mail->lanes[lane].posted));
+        /* At the end there is no progress on a rail with abandoned requests. */
+        any = any || (xm_ucx_mail_uses(mail, lane) && !is_empty(&mail->lanes[lane].posted) &&
+                      xm_ucx_rail_of(mail->peer, lane)->abandoned == 0);
     }
     return any;
 }
@@ -451,6 +453,9 @@ static ucs_status_t on_frame(void *arg, const void *header, size_t header_length
         break;
     case XM_UCX_FRAME_PONG:
         break;
+    case XM_UCX_FRAME_BYE:
+        peer->mail->left = true;
+        break;
     default:
         if (length == 0 || bytes[length - 1] == 1 || frame.kind == XM_UCX_FRAME_START) {
             xm_ucx_inbox_on_frame(peer->mail, lane, &frame, bytes, length > 0 ? length - 1 : 0);
@@ -499,6 +504,7 @@ xm_status_t xm_ucx_mail_open(xm_ucx_peer_t *peer)
     make_empty(&mail->ready);
     make_empty(&mail->answers);
     make_empty(&mail->unclaimed);
+    make_empty(&mail->aside);
     for (int lane = 0; lane < XM_NICS_MAX; ++lane) {
         make_empty(&mail->lanes[lane].posted);
     }

@@ -86,7 +86,8 @@ typedef struct xm_executor_params {
     uint64_t src_bytes;
     void *dst;
     uint64_t dst_bytes;
-    int window;  /**< chunks in flight per peer, at most 64; 0: XM_WINDOW, or 64 if ordered */
+    int window;  /**< chunks in flight per peer, at most 64; 0: XM_WINDOW (twice its default where
+                      the transport acknowledges), or 64 if ordered */
     int channel; /**< 0 … 254, equal on all ranks, different for executors alive together.
                     After a run has failed on it, a channel takes no new executor on the same
                     transport, because messages of the failed run may still come: another channel

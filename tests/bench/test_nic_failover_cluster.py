@@ -94,4 +94,20 @@ def everything_is_swallowed():
     survives("nic1 swallows what the receivers send", 0.5, lambda: run_on(1, "ip", "route", "add", "blackhole", "10.77.1.1"))
 
 
-lab.run([a_link_goes_down, an_address_is_removed, everything_is_swallowed])
+def one_is_down_from_the_start():
+    """Nobody can open it: the ranks whose NIC it is say so once, and all use the other one."""
+    lab.up("--hosts", 2, "--nic", "200mbit", "--nics-per-host", 2)
+    run_on(1, "ip", "link", "set", "nic1", "down")
+    processes = start_job()
+    results = collect(processes)
+    for rank, (_, errors) in enumerate(results):
+        expect(processes[rank].returncode == 0, "rank", rank, processes[rank].returncode, errors)
+        said = re.findall(rf"WARN .*rank {rank}: XM_NICS: UCX cannot use the device 'nic1'.*; the other NICs carry on without it",
+                          errors)
+        expect(len(said) == (1 if rank > 1 else 0), "rank", rank, "said", errors)
+        expect("is lost" not in errors, "rank", rank, "said", errors)
+    expect("# Out of bounds values : 0 OK" in results[0][0], results[0][0])
+    lab.down()
+
+
+lab.run([a_link_goes_down, an_address_is_removed, everything_is_swallowed, one_is_down_from_the_start])
