@@ -5,9 +5,9 @@
 
 #include "comm/transport_ucx_mail.h"
 
-/* How long destroy waits for peers that are slow to take what was sent, and at least for
- * connections to close, whatever the first took. */
-enum { CLOSE_MS = 1000, PART_MS = 250 };
+/* How long destroy waits for peers that are slow to take what was sent; until what nobody answers
+ * is sent by another way; and at least for connections to close, whatever the first took. */
+enum { CLOSE_MS = 1000, ANSWER_MS = 20, PART_MS = 250 };
 
 /* Frees the requests of closes that have ended; true when none is left. */
 static bool closes_ended(xm_ucx_transport_t *self)
@@ -64,17 +64,27 @@ static void cancel_mail_receives(xm_ucx_peer_t *peer)
     }
 }
 
-/* Whether this peer's mail has something for UCX still, and UCX can be expected to take it. */
-static bool mail_goes_out(const xm_ucx_peer_t *peer)
+/* Whether this peer's mail can be expected to go out, and to be answered. */
+static bool mail_is_well(const xm_ucx_peer_t *peer)
 {
     return peer->mail != NULL && peer->connected && !peer->failed && !peer->reported &&
-           !peer->owner->fenced && xm_ucx_ring_is_empty(&peer->in_flight) &&
-           xm_ucx_mail_has_parcels(peer->mail);
+           !peer->owner->fenced && xm_ucx_ring_is_empty(&peer->in_flight);
 }
 
-/* Lets the mails of all peers go out side by side: one that takes nothing more must not use up the
- * time of the others. */
-static void flush_mails(xm_ucx_transport_t *self, int64_t deadline)
+static bool goes_out(const xm_ucx_mail_t *mail)
+{
+    return xm_ucx_mail_has_parcels(mail);
+}
+
+static bool lacks_answers(const xm_ucx_mail_t *mail)
+{
+    return mail->unfinished.next != &mail->unfinished && !mail->left;
+}
+
+/* Makes progress while `waits` is true of any mail that is well. For all peers side by side: one
+ * that takes nothing more must not use up the time of the others. */
+static void wait_for_mails(xm_ucx_transport_t *self, bool (*waits)(const xm_ucx_mail_t *mail),
+                           int64_t deadline)
 {
     bool any = self->mails > 0;
 
@@ -83,12 +93,33 @@ static void flush_mails(xm_ucx_transport_t *self, int64_t deadline)
 
         any = false;
         for (int rank = 0; rank < self->base.size && !any; ++rank) {
-            any = mail_goes_out(&self->peers[rank]);
+            any = mail_is_well(&self->peers[rank]) && waits(self->peers[rank].mail);
         }
         if (any && moved == 0) {
             (void)poll(NULL, 0, 1);
         }
     }
+}
+
+static int64_t after_ms(const xm_ucx_transport_t *self, int64_t milliseconds)
+{
+    return xm_transport_now(&self->base) + milliseconds * 1000000;
+}
+
+/* What is in the mails, and what was not answered soon once more by another way. */
+static void flush_mails(xm_ucx_transport_t *self, int64_t deadline)
+{
+    /* A lane that is dead without anybody knowing may not take all. */
+    wait_for_mails(self, goes_out, after_ms(self, CLOSE_MS / 2));
+    wait_for_mails(self, lacks_answers, after_ms(self, ANSWER_MS));
+    for (int rank = 0; rank < self->base.size; ++rank) {
+        const xm_ucx_peer_t *peer = &self->peers[rank];
+
+        if (mail_is_well(peer) && !peer->mail->left) {
+            xm_ucx_outbox_repeat(peer->mail);
+        }
+    }
+    wait_for_mails(self, goes_out, deadline);
 }
 
 /* Receives end, and a peer with mail hears what has arrived here. */
@@ -115,11 +146,6 @@ static void part_from(xm_ucx_peer_t *peer)
     } else if (!peer->failed) {
         xm_ucx_close_endpoints(peer, busy);
     }
-}
-
-static int64_t after_ms(const xm_ucx_transport_t *self, int64_t milliseconds)
-{
-    return xm_transport_now(&self->base) + milliseconds * 1000000;
 }
 
 /* Lets what was sent reach the peers (an endpoint with nothing in flight closes in order), and

@@ -244,14 +244,19 @@ void xm_ucx_mail_answer(xm_ucx_mail_t *mail, int lane, const xm_ucx_frame_t *fra
     }
 }
 
-/* The lane for bytes: of those with room that which was given least for its weight; -1: none. */
-static int choose_lane(xm_ucx_mail_t *mail, size_t length)
+/* The lane for bytes: of those with room that which was given least for its weight, but not `avoid`
+ * where there is another one; -1: none. */
+static int choose_lane(xm_ucx_mail_t *mail, size_t length, int avoid)
 {
     const xm_stripe_t *stripe = &mail->peer->stripe;
-    int best = -1;
+    int best = -1, others = 0;
 
     for (int i = 0; i < stripe->rails; ++i) {
-        if (xm_ucx_mail_uses(mail, i) && mail->lanes[i].given < XM_UCX_MAIL_ROOM &&
+        others += i != avoid && xm_ucx_mail_uses(mail, i);
+    }
+    for (int i = 0; i < stripe->rails; ++i) {
+        if (xm_ucx_mail_uses(mail, i) && (i != avoid || others == 0) &&
+            mail->lanes[i].given < XM_UCX_MAIL_ROOM &&
             (best < 0 || mail->lanes[i].load < mail->lanes[best].load)) {
             best = i;
         }
@@ -288,7 +293,8 @@ static bool pump_start(xm_ucx_mail_t *mail)
                             .tag = message->tag,
                             .length = message->length,
                             .chunk = message->chunk};
-    int lane = choose_lane(mail, eager ? message->length : 0);
+    int lane = choose_lane(mail, eager ? message->length : 0,
+                           message->elsewhere ? message->start_by : XM_UCX_MAIL_NO_LANE);
     xm_ucx_parcel_t *parcel = lane >= 0 ? take_parcel(mail, &frame) : NULL;
 
     if (parcel == NULL) {
@@ -315,7 +321,7 @@ static bool pump_chunk(xm_ucx_mail_t *mail)
     size_t length = left < message->chunk ? left : message->chunk;
     xm_ucx_frame_t frame = {
         .kind = XM_UCX_FRAME_CHUNK, .message = message->number, .offset = offset};
-    int lane = choose_lane(mail, length);
+    int lane = choose_lane(mail, length, XM_UCX_MAIL_NO_LANE);
     xm_ucx_parcel_t *parcel = lane >= 0 ? take_parcel(mail, &frame) : NULL;
 
     if (parcel == NULL) {

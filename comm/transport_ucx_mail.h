@@ -37,8 +37,9 @@
  * frame tells which rails its sender has given up, and the receiver then gives them up, too: first
  * of all a PING to the peer over each of the other rails. A rail that was given up stays so as long
  * as the transport lives. When the last one goes, the peer is lost. A rank that leaves answers
- * nothing any more, so it repeats its answers before, over all rails, and says BYE: the last answer
- * may have gone by a rail of which nobody knows yet that it is lost.
+ * nothing any more, so it repeats its answers before, over all rails, and says BYE; and short
+ * messages that nobody has answered, over another rail: the last ones may have gone by a rail of
+ * which nobody knows yet that it is lost.
  *
  * A rail is given up when
  *  - UCX reports an error of its connection (a reset), and within 20 ms none of all others: a peer
@@ -101,6 +102,7 @@ struct xm_ucx_outgoing {
     uint32_t chunk;
     int parcels;      /* of it that UCX has */
     bool granted;     /* its bytes were asked for */
+    bool elsewhere;   /* is announced again by another lane than before */
     uint8_t start_by; /* lane of the announcement; XM_UCX_MAIL_NO_LANE: there was none */
     uint8_t by[XM_UCX_FRAME_CHUNKS]; /* lanes of the segment's chunks */
 };
@@ -228,6 +230,8 @@ xm_status_t xm_ucx_outbox_send(xm_ucx_mail_t *mail, xm_op_t *op, uint64_t tag, c
 void xm_ucx_outbox_on_grant(xm_ucx_mail_t *mail, const xm_ucx_frame_t *frame);
 /** What was sent by a lane that has been given up is to be sent again; returns how many pieces. */
 uint64_t xm_ucx_outbox_resend(xm_ucx_mail_t *mail, int lane);
+/** This rank leaves: what has ended here and was not answered goes once more, by another lane. */
+void xm_ucx_outbox_repeat(xm_ucx_mail_t *mail);
 void xm_ucx_outbox_clear(xm_ucx_mail_t *mail);
 
 /* transport_ucx_inbox.c */

@@ -38,15 +38,15 @@ static size_t cost_of(size_t length)
     return length + sizeof(xm_ucx_outgoing_t);
 }
 
-bool xm_ucx_outbox_copies(const xm_ucx_mail_t *mail, size_t length)
-{
-    return length < XM_UCX_MAIL_EAGER && mail->copies + cost_of(length) <= XM_UCX_MAIL_COPIES;
-}
-
 /* Whether a message goes without being announced. */
 static bool is_eager(const xm_ucx_mail_t *mail, size_t length)
 {
     return length < XM_UCX_MAIL_EAGER && mail->unheard + cost_of(length) <= XM_UCX_MAIL_UNHEARD;
+}
+
+bool xm_ucx_outbox_copies(const xm_ucx_mail_t *mail, size_t length)
+{
+    return is_eager(mail, length) && mail->copies + cost_of(length) <= XM_UCX_MAIL_COPIES;
 }
 
 static xm_status_t no_memory(const xm_ucx_mail_t *mail, xm_op_t *op)
@@ -200,6 +200,19 @@ uint64_t xm_ucx_outbox_resend(xm_ucx_mail_t *mail, int lane)
         announce(mail, message);
     }
     return moved;
+}
+
+void xm_ucx_outbox_repeat(xm_ucx_mail_t *mail)
+{
+    for (xm_ucx_link_t *link = mail->unfinished.next; link != &mail->unfinished;
+         link = link->next) {
+        xm_ucx_outgoing_t *message = link->of;
+
+        if (message->op == NULL && !message->elsewhere) {
+            message->elsewhere = true;
+            announce(mail, message);
+        }
+    }
 }
 
 void xm_ucx_outbox_clear(xm_ucx_mail_t *mail)

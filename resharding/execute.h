@@ -128,6 +128,9 @@ typedef struct xm_executor_params {
  */
 XM_API xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t **executor);
 
+/** Chunks in flight per peer where `window` is 0 and nothing is `ordered`. */
+XM_API int xm_executor_window(const xm_transport_t *transport);
+
 /** Starts a run. The previous one must have ended. Device tiles may be read and written now. After
  * a run that failed or was cancelled there can be 255 more; then tags come again, and another
  *  executor on another channel is needed (XM_ERR_UNSUPPORTED). */

@@ -53,19 +53,21 @@ static xm_status_t make_tensors(xm_executor_t *executor)
     return XM_OK;
 }
 
-/* A fabric that keeps the order needs no window to protect it, and much in flight to be exact.
- * Where sends wait for an answer, what is on its way back is in flight as well. */
-static int window_of(const xm_executor_params_t *params)
+/* Where sends wait for an answer, what is on its way back is in flight as well. */
+int xm_executor_window(const xm_transport_t *transport)
 {
     int window = xm_config_count(XM_CONFIG_WINDOW);
 
+    return transport->acknowledges && !xm_config_is_set(XM_CONFIG_WINDOW) ? 2 * window : window;
+}
+
+/* A fabric that keeps the order needs no window to protect it, and much in flight to be exact. */
+static int window_of(const xm_executor_params_t *params)
+{
     if (params->window > 0) {
         return params->window;
     }
-    if (params->transport->acknowledges && !xm_config_is_set(XM_CONFIG_WINDOW)) {
-        window *= 2;
-    }
-    return params->ordered ? MAX_WINDOW : window;
+    return params->ordered ? MAX_WINDOW : xm_executor_window(params->transport);
 }
 
 xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t **executor)

@@ -180,6 +180,49 @@ START_TEST(the_last_answer_arrives)
 }
 END_TEST
 
+/* Rank 1 no longer gets anything by lane 1. Rank 0's messages are short, so they end at once, and
+ * it leaves. */
+static int say_and_leave(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    enum { COUNT = 9, LENGTH = 5000 };
+    request_t requests[COUNT] = {0};
+    xm_bootstrap_t *bootstrap;
+    xm_transport_t *transport = open_transport(env, listen_fd, &bootstrap);
+    atomic_int *received = arg;
+    double deadline = local_now() + local_patience(wait_limit_s);
+
+    lane_strike_learn(bootstrap, wait_limit_s);
+    warm_up(transport, bootstrap, 1 - env->rank);
+    if (env->rank == 1) {
+        local_expect(lane_strike(1, 1, lane_swallow) > 0, "no connection of lane 1");
+    }
+    barrier(transport, bootstrap);
+    for (int i = 0; i < COUNT; ++i) {
+        post(transport, 1 - env->rank, i, LENGTH, env->rank == 0, &requests[i]);
+    }
+    if (env->rank == 1) {
+        finish(transport, requests, COUNT);
+        check(requests, COUNT, LENGTH);
+        *received = 1;
+    }
+    xm_transport_destroy(transport);
+    while (*received == 0) {
+        local_expect(local_now() < deadline, "rank 1 does not get it all");
+        local_sleep(0.01);
+    }
+    release(requests, COUNT);
+    xm_bootstrap_destroy(bootstrap);
+    return 0;
+}
+
+START_TEST(the_last_messages_arrive)
+{
+    atomic_int *received = local_shared(sizeof(*received));
+
+    local_job_run(2, JOB_LIMIT_S, say_and_leave, received);
+}
+END_TEST
+
 /* Rank 2 is dead. Rank 0 sends more than connections hold, which ends at once, and leaves. */
 static int send_and_leave(const xm_job_env_t *env, int listen_fd, void *arg)
 {
@@ -278,6 +321,7 @@ int main(void)
 
     tcase_set_timeout(tcase, JOB_LIMIT_S + 10);
     tcase_add_test(tcase, the_last_answer_arrives);
+    tcase_add_test(tcase, the_last_messages_arrive);
     tcase_add_test(tcase, what_was_sent_gets_out_though_a_third_rank_is_dead);
     tcase_add_test(tcase, a_fenced_transport_lets_sleep);
     suite_add_tcase(suite, tcase);

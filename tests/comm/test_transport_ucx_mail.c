@@ -3,81 +3,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/transport_ucx_mail.h"
+#include "mail_seat.h"
 #include "xm_test.h"
 
 enum { RANKS = 3, PEER = 1, LANES = 2, SHORT = 16 * 1024, CHUNK = 32 * 1024, RING = 4096 };
 static const int64_t patience_ns = 1600000000;
 
-typedef struct {
-    xm_ucx_transport_t transport;
-    xm_ucx_peer_t peers[RANKS];
-    xm_counters_t *counters;
-} seat_t;
+typedef mail_seat_t seat_t;
 
-static void open_mail(xm_ucx_peer_t *peer)
-{
-    static const uint64_t rates[LANES] = {1, 1};
-
-    peer->rail = XM_UCX_RAIL_NIC;
-    xm_stripe_make(&peer->stripe, rates, rates, LANES);
-    ck_assert_xm_ok(xm_ucx_mail_open(peer));
-    peer->connected = true;
-    peer->mail->broken_at = 1; /* nothing is given to UCX */
-    ++peer->owner->mails;
-}
-
+/* Rank 0. Nothing is given to UCX. */
 static seat_t *sit(void)
 {
-    seat_t *seat = calloc(1, sizeof(*seat));
-    xm_ucx_transport_t *self = &seat->transport;
+    seat_t *seat = mail_seat_open(0, RANKS, LANES);
 
-    ck_assert_ptr_nonnull(seat);
-    self->base.ops = &xm_ucx_ops;
-    self->base.size = RANKS;
-    self->base.failed_peer = -1;
-    self->peers = seat->peers;
-    self->epoll = self->timer_fd = self->watch.fd = -1;
-    self->patience = patience_ns;
-    self->nics.count = LANES;
-    self->ended.priv.next = self->ended.priv.previous = &self->ended;
-    ck_assert_xm_ok(xm_counters_create(RANKS, &seat->counters));
-    for (int lane = 0; lane < LANES; ++lane) {
-        char name[] = {'n', (char)('0' + lane), '\0'};
-
-        memcpy(self->nics.nic[lane].device, name, sizeof(name));
-        self->rails[XM_UCX_RAIL_NIC + lane].counters =
-            xm_counters_open_nic(seat->counters, name, 0);
-    }
-    for (int rank = 0; rank < RANKS; ++rank) {
-        seat->peers[rank].owner = self;
-        seat->peers[rank].rank = rank;
-        seat->peers[rank].in_flight.priv.next = seat->peers[rank].in_flight.priv.previous =
-            &seat->peers[rank].in_flight;
-        if (rank > 0) {
-            open_mail(&seat->peers[rank]);
-        }
+    seat->transport.patience = patience_ns;
+    for (int rank = 1; rank < RANKS; ++rank) {
+        seat->peers[rank].mail->broken_at = 1;
     }
     return seat;
-}
-
-static void leave(seat_t *seat)
-{
-    xm_ucx_transport_t *self = &seat->transport;
-
-    for (int rank = 1; rank < RANKS; ++rank) {
-        xm_ucx_mail_abandon(&seat->peers[rank], XM_ERR_CANCELED);
-        xm_ucx_mail_close(&seat->peers[rank]);
-    }
-    (void)xm_ucx_deliver(self);
-    while (self->free_parcels != NULL) {
-        xm_ucx_parcel_t *parcel = self->free_parcels->of;
-
-        self->free_parcels = self->free_parcels->next;
-        free(parcel);
-    }
-    xm_counters_destroy(seat->counters);
-    free(seat);
 }
 
 static uint8_t pattern(uint64_t number, size_t i)
@@ -205,7 +148,7 @@ START_TEST(one_message_may_wait_for_ever)
     come(seat, XM_UCX_FRAME_EAGER, LATER / 2, 5, 8, 0);
     ck_assert_uint_eq(answered(seat), LATER + 3);
     ck_assert_ptr_eq(mail->unclaimed.next, &mail->unclaimed);
-    leave(seat);
+    mail_seat_close(seat);
 }
 END_TEST
 
@@ -239,7 +182,7 @@ START_TEST(unreceived_short_messages_are_owed_an_answer)
         come(seat, XM_UCX_FRAME_EAGER, number, 5, number < 2 * COUNT ? SHORT : 8, 0);
     }
     ck_assert_uint_le(mail->slot_count, RING);
-    leave(seat);
+    mail_seat_close(seat);
 }
 END_TEST
 
@@ -276,7 +219,7 @@ START_TEST(a_sender_without_answers_announces)
     ck_assert_int_le(copied, XM_UCX_MAIL_COPIES / SHORT);
     ck_assert_int_ge(whole, XM_UCX_MAIL_UNHEARD / SHORT * 9 / 10);
     ck_assert_int_le(whole, XM_UCX_MAIL_UNHEARD / SHORT);
-    leave(seat);
+    mail_seat_close(seat);
     free(requests);
 }
 END_TEST
@@ -304,7 +247,7 @@ START_TEST(a_farewell_repeats_all_answers)
     seat->peers[PEER].mail->left = true;
     xm_ucx_inbox_farewell(seat->peers[PEER].mail);
     ck_assert_uint_eq(answered(seat), 3 + 3 * LANES);
-    leave(seat);
+    mail_seat_close(seat);
 }
 END_TEST
 
@@ -322,7 +265,7 @@ START_TEST(a_lost_nic_is_counted_once)
     ck_assert_uint_eq(counts.failovers, 0);
     xm_counters_nic(seat->counters, 1, &counts);
     ck_assert_uint_eq(counts.failovers, 1);
-    leave(seat);
+    mail_seat_close(seat);
 }
 END_TEST
 
@@ -368,7 +311,7 @@ START_TEST(silence_is_found_by_a_busy_rank)
         ck_assert_uint_eq(mail->dead, 1u << 1);
         ck_assert_int_le(looks, watches[_i].most_looks);
     }
-    leave(seat);
+    mail_seat_close(seat);
 }
 END_TEST
 
