@@ -73,6 +73,7 @@ static xm_status_t open_rail(xm_ucx_transport_t *self, int rail, bool wakeup)
  * of the same place. */
 static xm_status_t open_nics(xm_ucx_transport_t *self, bool wakeup)
 {
+    char why[XM_NICS_MAX][512] = {""};
     xm_status_t failure = XM_OK;
     int open = 0;
 
@@ -84,9 +85,14 @@ static xm_status_t open_nics(xm_ucx_transport_t *self, bool wakeup)
         }
         if (status < 0) {
             failure = status;
-            xm_log_warn("%s; the other NICs carry on without it", xm_last_error());
+            (void)snprintf(why[nic], sizeof(why[nic]), "%s", xm_last_error());
         }
         open += status == XM_OK;
+    }
+    for (int nic = 0; nic < self->nics.count && open > 0; ++nic) {
+        if (why[nic][0] != '\0') {
+            xm_log_warn("%s; the other NICs carry on without it", why[nic]);
+        }
     }
     return open > 0 ? XM_OK : failure;
 }
