@@ -244,7 +244,9 @@ static void on_start(xm_ucx_mail_t *mail, int lane, const xm_ucx_frame_t *frame,
                                    .lane = lane,
                                    .eager = eager};
     message->link.of = message;
-    memcpy(message->bytes, bytes, kept);
+    if (kept > 0) {
+        memcpy(message->bytes, bytes, kept);
+    }
     slot->message = message;
     if (eager) {
         xm_count_piece(xm_ucx_rail_of(mail->peer, lane)->counters, XM_RECEIVED, length, XM_OK);

@@ -321,6 +321,7 @@ int main(void)
     Suite *suite = suite_create("transport_ucx_mail");
     TCase *tcase = tcase_create("mail");
 
+    tcase_set_timeout(tcase, 30);
     tcase_add_test(tcase, one_message_may_wait_for_ever);
     tcase_add_test(tcase, unreceived_short_messages_are_owed_an_answer);
     tcase_add_test(tcase, a_sender_without_answers_announces);
