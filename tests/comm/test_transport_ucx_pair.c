@@ -8,7 +8,7 @@
 #include "mail_seat.h"
 #include "xm_test.h"
 
-enum { RANKS = 2, LANES = 3, MESSAGES = 120, TAGS = 5, LONGEST = 300000, SEEDS = 24, RING = 4096 };
+enum { RANKS = 2, LANES = 3, MESSAGES = 120, TAGS = 5, LONGEST = 300000, SEEDS = 12, RING = 4096 };
 enum { MOST_STEPS = 400000, STEP_NS = 1000000 };
 
 typedef struct packet packet_t;
