@@ -35,7 +35,7 @@ loss_and_delay() {
 # Packets are repeated for a second, so a port that comes back sooner costs nothing but time.
 port_down_and_up() {
     export XM_LOG=info # tells what the devices report
-    start 40
+    start 150
     moving
     for _ in 1 2 3; do
         kill -0 "$job" 2>/dev/null || fail "$transport, port down and up: the job is over too soon"
