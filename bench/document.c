@@ -110,9 +110,8 @@ static json_t *config_json(const rb_job_info_t *job)
             (void)json_object_set_new(config, "protocol", json_string("paper"));
         }
         (void)json_object_set_new(config, "validate", json_boolean(o->validate));
-        if (o->transport != RB_TRANSPORT_SIM) {
-            (void)json_object_set_new(config, "window",
-                                      json_integer(xm_config_count(XM_CONFIG_WINDOW)));
+        if (job->window > 0) {
+            (void)json_object_set_new(config, "window", json_integer(job->window));
         }
         (void)json_object_set_new(config, "verify", json_boolean(o->verify));
         (void)json_object_set_new(config, "virtual_time",

@@ -12,6 +12,7 @@
 #include "bench/prepared_list.h"
 #include "bench/report.h"
 #include "comm/launcher.h"
+#include "resharding/execute.h"
 
 typedef struct {
     xm_worker_t *worker;
@@ -213,6 +214,7 @@ static xm_status_t run_cases(job_t *job)
                         .hosts = &job->hosts,
                         .rates = &job->rates,
                         .ranks = job->ranks,
+                        .window = xm_executor_window(xm_worker_transport(job->worker)),
                         .start = xm_worker_describe(job->worker, job->start, sizeof(job->start))};
     if (xm_worker_rank(job->worker) == 0) {
         status = rb_report_create(&job->info, &job->report);

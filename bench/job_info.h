@@ -24,6 +24,7 @@ typedef struct rb_job_info {
     const rb_host_map_t *hosts;
     const rb_rates_t *rates;
     const rb_rank_info_t *ranks; /**< by rank; NULL when no process was started for a rank */
+    int window;        /**< chunks in flight per peer; 0 where nothing is sent in real time */
     const char *start; /**< what rank 0 runs on, xm_worker_describe(); NULL without ranks */
 } rb_job_info_t;
 

@@ -58,8 +58,8 @@ static void print_settings(FILE *file, const rb_job_info_t *job)
                   xm_partition_name(o->partition), o->scale_divisor,
                   xm_config_bytes(XM_CONFIG_CHUNK_SIZE), o->seed);
     if (!o->dry_run) {
-        if (o->transport != RB_TRANSPORT_SIM) {
-            (void)fprintf(file, ", window %d", xm_config_count(XM_CONFIG_WINDOW));
+        if (job->window > 0) {
+            (void)fprintf(file, ", window %d", job->window);
         }
         (void)fprintf(file, ", warm-up %d, runs %d%s, validate %s, verify %s", o->warmup,
                       o->iterations, o->paper ? " (the paper's protocol)" : "",

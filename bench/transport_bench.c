@@ -32,7 +32,7 @@ typedef struct {
     int transport, hosts, window, iterations, warmup;
     const char *sizes;
     xm_cli_list_t nics;
-    bool unregistered;
+    bool unregistered, one_buffer;
     uint64_t size[SIZES_MAX];
     int size_count;
 } options_t;
@@ -43,7 +43,7 @@ typedef struct {
     xm_worker_t *worker;
     xm_transport_t *transport;
     int rank;
-    uint8_t *bytes; /* the longest message, window times */
+    uint8_t *bytes; /* the longest message, as often as there are buffers */
     size_t length;
     xm_memory_t *memory; /* NULL: unregistered */
     double *samples;
@@ -147,13 +147,20 @@ static xm_status_t measure_latency(seat_t *seat, size_t length, double *seconds)
     return status;
 }
 
+/* Of the messages of a stream. */
+static int buffers_of(const options_t *options)
+{
+    return options->one_buffer ? 1 : options->window;
+}
+
 /* Rank 0 sends so many messages, always a window of them in flight, and waits until rank 1 says
  * that it has them all. */
 static xm_status_t stream(seat_t *seat, size_t length, int count, double *seconds)
 {
     static message_t messages[WINDOW_MOST];
     int64_t start = xm_transport_now(seat->transport), now = start;
-    uint8_t *word = seat->bytes + (size_t)seat->options->window * length;
+    int buffers = buffers_of(seat->options);
+    uint8_t *word = seat->bytes + (size_t)buffers * length;
     message_t word_message = {0};
     xm_status_t status = XM_OK;
 
@@ -167,8 +174,9 @@ static xm_status_t stream(seat_t *seat, size_t length, int count, double *second
         now = i % CLOCK_EVERY == 0 ? xm_transport_now(seat->transport) : now;
         status = finish(seat, &messages[place], now);
         if (i < count && status == XM_OK) {
-            status = post(seat, seat->rank == 0, TAG_STREAM + (uint64_t)i,
-                          seat->bytes + (size_t)place * length, length, &messages[place]);
+            status =
+                post(seat, seat->rank == 0, TAG_STREAM + (uint64_t)i,
+                     seat->bytes + (size_t)(place % buffers) * length, length, &messages[place]);
         }
     }
     if (seat->rank == 1 && status == XM_OK) {
@@ -182,7 +190,7 @@ static xm_status_t stream(seat_t *seat, size_t length, int count, double *second
 /* All messages that were still in the buffers at the end of the stream. */
 static void check(seat_t *seat, uint64_t seed, size_t length, int count)
 {
-    int there = count < seat->options->window ? count : seat->options->window;
+    int buffers = buffers_of(seat->options), there = count < buffers ? count : buffers;
 
     for (size_t i = 0; seat->rank == 1 && i < (size_t)there * length; ++i) {
         seat->wrong += seat->bytes[i] != pattern(seed, i);
@@ -199,7 +207,7 @@ static xm_status_t measure(seat_t *seat, uint64_t seed)
     if (status == XM_OK) {
         status = measure_latency(seat, length, &latency);
     }
-    fill(seat, seed, (size_t)o->window * length);
+    fill(seat, seed, (size_t)buffers_of(o) * length);
     for (int timed = o->warmup > 0 ? 0 : 1; timed < 2 && status == XM_OK; ++timed) {
         status = xm_worker_barrier(seat->worker);
         if (status == XM_OK) {
@@ -228,11 +236,11 @@ static void print_head(const seat_t *seat)
 {
     const options_t *o = seat->options;
 
-    printf("# %s %s: transport %s, %s, window %d, warm-up %d, ranks %s, memory %sregistered\n",
+    printf("# %s %s: transport %s, %s, window %d, warm-up %d, ranks %s, memory %sregistered%s\n",
            program, XM_VERSION_STRING, xm_transport_name(seat->transport),
            xm_worker_host_count(seat->worker) > 1 ? "two hosts" : "one host", o->window, o->warmup,
            xm_config_choice(XM_CONFIG_PROGRESS) == 1 ? "spin" : "sleep",
-           o->unregistered ? "not " : "");
+           o->unregistered ? "not " : "", o->one_buffer ? ", one buffer" : "");
     printf("# %10s %11s %12s %12s %10s %8s\n", "size", "iterations", "latency", "bandwidth", "",
            "");
     printf("# %10s %11s %12s %12s %10s %8s\n", "(B)", "", "(us)", "(MB/s)", "(GB/s)", "#wrong");
@@ -240,6 +248,7 @@ static void print_head(const seat_t *seat)
 
 static xm_status_t allocate(seat_t *seat)
 {
+    int buffers = buffers_of(seat->options);
     size_t longest = 0;
 
     for (int i = 0; i < seat->options->size_count; ++i) {
@@ -248,14 +257,14 @@ static xm_status_t allocate(seat_t *seat)
         longest = size > longest ? size : longest;
     }
     /* Two messages at least, for the round trips, and a byte. */
-    seat->length = longest * (size_t)(seat->options->window > 2 ? seat->options->window : 2) + 1;
+    seat->length = longest * (size_t)(buffers > 2 ? buffers : 2) + 1;
     seat->bytes = mmap(NULL, seat->length, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     seat->samples = malloc(((size_t)seat->options->iterations + RANKS) * sizeof(*seat->samples));
     if (seat->bytes == MAP_FAILED || seat->samples == NULL) {
         seat->bytes = seat->bytes == MAP_FAILED ? NULL : seat->bytes;
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d messages of %zu bytes",
-                            seat->options->window, longest);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d messages of %zu bytes", buffers,
+                            longest);
     }
     return seat->options->unregistered ? XM_OK
                                        : xm_transport_memory_register(seat->transport, seat->bytes,
@@ -401,6 +410,8 @@ static xm_status_t parse(int argc, char *const *argv, options_t *o)
          "Network devices as in XM_NICS; given twice: of rank 0, then of rank 1."},
         {"unregistered", 0, XM_CLI_FLAG, &o->unregistered, NULL, 0, 0,
          "Do not register the memory of the messages beforehand."},
+        {"one-buffer", 0, XM_CLI_FLAG, &o->one_buffer, NULL, 0, 0,
+         "All messages in flight have one buffer, as in ucx_perftest and ib_write_bw."},
     };
     xm_cli_command_t command = XM_CLI_COMMAND_INIT;
     xm_status_t status;

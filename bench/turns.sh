@@ -12,7 +12,7 @@ head_of_rows() {
 }
 
 # row TITLE UNIT OURS THEIRS GOAL: medians of both files, the median of the rounds' ratios, and whether that is as GOAL
-# (">= 0.95" or "<= 1.3") says. $failed becomes 1 where it is not, or where a side measured nothing.
+# (">= 0.95", "<= 1.3" or "none") says. $failed becomes 1 where it is not, or where a side measured nothing.
 row() {
     if [ ! -s "$work/$3" ] || [ "$(wc -l <"$work/$3")" -ne "$(wc -l <"$work/$4")" ]; then
         printf '  %-32s %-6s not measured\n' "$1" "$2"
@@ -20,8 +20,9 @@ row() {
         return
     fi
     ratio=$(paste "$work/$3" "$work/$4" | awk '$2 > 0 { print $1 / $2 }' | median)
-    verdict=$(echo "$ratio $5" | awk '{ good = $2 == ">=" ? $1 >= $3 : $1 > 0 && $1 <= $3; print good ? "met" : "MISSED" }')
-    [ "$verdict" = met ] || failed=1
+    verdict=$(echo "$ratio $5" | awk '$2 == "none" { print ""; next }
+        { good = $2 == ">=" ? $1 >= $3 : $1 > 0 && $1 <= $3; print good ? "met" : "MISSED" }')
+    [ "$verdict" != MISSED ] || failed=1
     printf '  %-32s %-6s %12.3f %12.3f %8.3f %10s %s\n' "$1" "$2" "$(median <"$work/$3")" "$(median <"$work/$4")" \
         "$ratio" "$5" "$verdict"
 }

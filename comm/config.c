@@ -40,6 +40,11 @@ const char *xm_config_string(xm_config_id_t id)
     return value != NULL ? value : rows[id].default_value;
 }
 
+bool xm_config_is_set(xm_config_id_t id)
+{
+    return getenv(rows[id].name) != NULL;
+}
+
 static xm_status_t parse_choice(const xm_config_row_t *row, const char *text, int *index)
 {
     const char *choice = row->type;

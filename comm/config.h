@@ -64,7 +64,8 @@
     ROW(CHUNK_SIZE, BYTES, "512KiB", true, \
         "Size of the pieces a transfer is pipelined in, in bytes.") \
     ROW(WINDOW, COUNT, "2", true, \
-        "Chunks in flight from one rank to one peer, 1 to 64.") \
+        "Chunks in flight from one rank to one peer, 1 to 64. Unset: twice as many where several TCP NICs stand in " \
+        "for each other.") \
     ROW(DIRECT_COPY, CHOICE("on|off"), "on", false, \
         "Whether ranks of one host copy large pieces straight from each other's memory, where that was allocated to be " \
         "shared (comm/shared_memory.h); off: everything goes through UCX.") \
@@ -118,6 +119,9 @@ XM_API uint64_t xm_config_bytes(xm_config_id_t id);
 
 /** Value of a COUNT row, 1 to 64. A malformed value gives the default. */
 XM_API int xm_config_count(xm_config_id_t id);
+
+/** Whether the environment has a value for a row. */
+XM_API bool xm_config_is_set(xm_config_id_t id);
 
 /** Index of the value of a CHOICE row among its choices. A malformed value gives the default's. */
 XM_API int xm_config_choice(xm_config_id_t id);

@@ -13,7 +13,18 @@ static uint64_t weight_of(uint64_t ours, uint64_t theirs)
     return ours < theirs ? ours : theirs;
 }
 
+static bool is_lost(unsigned lost, int rail)
+{
+    return (lost >> rail & 1) != 0;
+}
+
 void xm_stripe_make(xm_stripe_t *stripe, const uint64_t *ours, const uint64_t *theirs, int count)
+{
+    xm_stripe_make_without(stripe, ours, theirs, count, 0);
+}
+
+void xm_stripe_make_without(xm_stripe_t *stripe, const uint64_t *ours, const uint64_t *theirs,
+                            int count, unsigned lost)
 {
     uint64_t weight[XM_NICS_MAX], total = 0, thick = 0, sum = 0;
     bool known = true;
@@ -21,10 +32,10 @@ void xm_stripe_make(xm_stripe_t *stripe, const uint64_t *ours, const uint64_t *t
     *stripe = (xm_stripe_t){.rails = count};
     for (int rail = 0; rail < count; ++rail) {
         weight[rail] = weight_of(ours[rail], theirs[rail]);
-        known = known && weight[rail] > 0;
+        known = known && (weight[rail] > 0 || is_lost(lost, rail));
     }
     for (int rail = 0; rail < count; ++rail) {
-        weight[rail] = known ? weight[rail] : 1;
+        weight[rail] = is_lost(lost, rail) ? 0 : known ? weight[rail] : 1;
         total += weight[rail];
     }
     for (int rail = 0; rail < count; ++rail) {
@@ -36,7 +47,7 @@ void xm_stripe_make(xm_stripe_t *stripe, const uint64_t *ours, const uint64_t *t
     }
     for (int rail = 0; rail < count; ++rail) {
         sum += weight[rail];
-        stripe->end[rail] = (uint32_t)(sum * WHOLE / thick);
+        stripe->end[rail] = thick > 0 ? (uint32_t)(sum * WHOLE / thick) : 0;
     }
 }
 

@@ -36,6 +36,11 @@ typedef struct xm_stripe {
  */
 void xm_stripe_make(xm_stripe_t *stripe, const uint64_t *ours, const uint64_t *theirs, int count);
 
+/** The same without the rails whose bits are set in @p lost: they carry nothing. Without any rail
+ * left `used` is 0, and nothing else may be asked. */
+void xm_stripe_make_without(xm_stripe_t *stripe, const uint64_t *ours, const uint64_t *theirs,
+                            int count, unsigned lost);
+
 /** Whether rail @p rail carries anything. */
 static inline bool xm_stripe_uses(const xm_stripe_t *stripe, int rail)
 {

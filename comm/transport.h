@@ -104,6 +104,9 @@ struct xm_transport {
     bool real_hosts;
     /** Buffers of messages may be CUDA memory. */
     bool cuda;
+    /** Sends end when their bytes have arrived, not when they have left: with some peers it takes
+     *  twice as many in flight to fill a network. */
+    bool acknowledges;
     /** Where operations are counted; NULL: nowhere. */
     xm_counters_t *counters;
     /** By rank: the number of the peer there; NULL: its rank. */

@@ -1,6 +1,7 @@
 #include "comm/transport_ucx.h"
 
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <time.h>
 
 #include "comm/transport_ucx_mail.h"
@@ -122,8 +123,10 @@ void xm_ucx_abandon(xm_ucx_peer_t *peer)
     xm_ucx_abandon_ops(peer);
     for (int i = 0; i < peer->stripe.rails; ++i) {
         if (peer->failed && peer->lanes[i].ep != NULL) {
-            /* its endpoint cannot be closed without the peer */
-            ++xm_ucx_rail_of(peer, i)->abandoned;
+            /* Its endpoint cannot be closed without the peer. With mail UCX has no memory of users,
+             * so the rail may go on with what it has for others. */
+            ++*(peer->mail != NULL ? &xm_ucx_rail_of(peer, i)->stuck
+                                   : &xm_ucx_rail_of(peer, i)->abandoned);
         }
         peer->lanes[i].ep = NULL;
     }
@@ -235,12 +238,32 @@ static bool ucx_waits(const xm_transport_t *transport, int peer, uint64_t *moved
     return other->users > 0;
 }
 
+/* What nobody acts upon any more must not keep a sleeper awake either. */
+static void stop_waking(xm_ucx_transport_t *self)
+{
+    int fds[XM_UCX_RAIL_COUNT + 2], count = 0;
+
+    for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
+        if (self->rails[rail].open) {
+            fds[count++] = self->rails[rail].event_fd;
+        }
+    }
+    fds[count++] = self->timer_fd;
+    fds[count++] = self->watch.fd;
+    for (int i = 0; i < count; ++i) {
+        if (self->epoll >= 0 && fds[i] >= 0) {
+            (void)epoll_ctl(self->epoll, EPOLL_CTL_DEL, fds[i], NULL);
+        }
+    }
+}
+
 /* UCX writes to the user's memory from inside its progress only, so none is made any more. */
 static void ucx_fence(xm_transport_t *transport)
 {
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
 
     self->fenced = true;
+    stop_waking(self);
     for (int rank = 0; rank < self->base.size; ++rank) {
         xm_ucx_abandon_ops(&self->peers[rank]);
     }

@@ -14,7 +14,9 @@
  * joins the i-th NIC of both, and its rate is the smaller of theirs. Messages are spread over the
  * rails in proportion to their rates. A rail that would carry less than a sixteenth carries
  * nothing. A NIC without a rate has the one its driver tells; where a rail has none at all, all are
- * equal. (UCX's own multi-rail does not help over TCP: both connections may end up on one NIC.)
+ * equal. A NIC that cannot be used when the transport is made is left out with a warning, if
+ * another rail is left. (UCX's own multi-rail does not help over TCP: both connections may end up
+ * on one NIC.)
  *
  * Where all these NICs are used by TCP only, they stand in for each other (`failover`): a rail that
  * is lost in the middle of transfers (link down, address removed, connection reset, nothing passes

@@ -1,6 +1,5 @@
-/* The UCX transport: opening rails, exchanging addresses, registering memory, closing. */
+/* The UCX transport: opening rails, exchanging addresses, registering memory. */
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,10 +8,8 @@
 #include <unistd.h>
 
 #include "comm/little_endian.h"
+#include "comm/log.h"
 #include "comm/transport_ucx_mail.h"
-
-/* How long destroy waits for peers that are slow to take what was sent. */
-enum { CLOSE_MS = 1000 };
 
 static int host_of(const xm_transport_ucx_params_t *params, int rank)
 {
@@ -54,9 +51,54 @@ static xm_status_t watch_fd(const xm_ucx_transport_t *self, int fd)
                : xm_error_set(XM_ERR_IO, "epoll_ctl: %s", strerror(errno));
 }
 
-static xm_status_t open_rails(xm_ucx_transport_t *self, bool wakeup)
+static xm_status_t open_rail(xm_ucx_transport_t *self, int rail, bool wakeup)
 {
     bool frames = self->failover && self->nics.count > 1;
+    int nic = rail - XM_UCX_RAIL_NIC;
+    xm_status_t status =
+        xm_ucx_rail_open(&self->rails[rail], nic < 0 ? (xm_ucx_rail_kind_t)rail : XM_UCX_RAIL_NIC,
+                         nic < 0 ? "" : self->nics.nic[nic].device, self->base.rank,
+                         self->base.size, wakeup, frames && nic >= 0);
+
+    if (status == XM_OK) {
+        self->base.cuda = self->base.cuda && self->rails[rail].cuda;
+        count_rail(self, rail);
+        status = watch_fd(self, self->rails[rail].event_fd);
+    }
+    return status;
+}
+
+/* A NIC that cannot be used is left out as long as there is another one: a job that has lost one
+ * must be able to go on with its next transport. Its place in the list stays, for rails join NICs
+ * of the same place. */
+static xm_status_t open_nics(xm_ucx_transport_t *self, bool wakeup)
+{
+    char why[XM_NICS_MAX][512] = {""};
+    xm_status_t failure = XM_OK;
+    int open = 0;
+
+    for (int nic = 0; nic < self->nics.count; ++nic) {
+        xm_status_t status = open_rail(self, XM_UCX_RAIL_NIC + nic, wakeup);
+
+        if (status < 0 && (status != XM_ERR_UNREACHABLE || self->nics.count == 1)) {
+            return status;
+        }
+        if (status < 0) {
+            failure = status;
+            (void)snprintf(why[nic], sizeof(why[nic]), "%s", xm_last_error());
+        }
+        open += status == XM_OK;
+    }
+    for (int nic = 0; nic < self->nics.count && open > 0; ++nic) {
+        if (why[nic][0] != '\0') {
+            xm_log_warn("%s; the other NICs carry on without it", why[nic]);
+        }
+    }
+    return open > 0 ? XM_OK : failure;
+}
+
+static xm_status_t open_rails(xm_ucx_transport_t *self, bool wakeup)
+{
     bool needed[XM_UCX_RAIL_COUNT] = {false};
     xm_status_t status = XM_OK;
 
@@ -64,26 +106,10 @@ static xm_status_t open_rails(xm_ucx_transport_t *self, bool wakeup)
     for (int rank = 0; rank < self->base.size; ++rank) {
         needed[self->peers[rank].rail] |= rank != self->base.rank;
     }
-    for (int nic = 1; nic < self->nics.count; ++nic) {
-        needed[XM_UCX_RAIL_NIC + nic] = needed[XM_UCX_RAIL_NIC];
+    for (int rail = 0; rail < XM_UCX_RAIL_NIC && status == XM_OK; ++rail) {
+        status = needed[rail] ? open_rail(self, rail, wakeup) : XM_OK;
     }
-    for (int rail = 0; rail < XM_UCX_RAIL_COUNT && status == XM_OK; ++rail) {
-        int nic = rail - XM_UCX_RAIL_NIC;
-
-        if (!needed[rail]) {
-            continue;
-        }
-        status = xm_ucx_rail_open(&self->rails[rail],
-                                  nic < 0 ? (xm_ucx_rail_kind_t)rail : XM_UCX_RAIL_NIC,
-                                  nic < 0 ? "" : self->nics.nic[nic].device, self->base.rank,
-                                  self->base.size, wakeup, frames && nic >= 0);
-        if (status == XM_OK) {
-            status = watch_fd(self, self->rails[rail].event_fd);
-        }
-        self->base.cuda = self->base.cuda && self->rails[rail].cuda;
-        count_rail(self, rail);
-    }
-    return status;
+    return status == XM_OK && needed[XM_UCX_RAIL_NIC] ? open_nics(self, wakeup) : status;
 }
 
 /*
@@ -92,13 +118,15 @@ static xm_status_t open_rails(xm_ucx_transport_t *self, bool wakeup)
  */
 enum { COUNT_SIZE = 4, FRAMES_SIZE = 4, HEAD_SIZE = 8, RATE_SIZE = 8, LENGTH_SIZE = 4 };
 
-/* Several NICs, all with TCP only. */
+/* Several NICs, all that can be used with TCP only. */
 static bool can_frame(const xm_ucx_transport_t *self)
 {
     bool can = self->failover && self->nics.count > 1;
 
     for (int nic = 0; nic < self->nics.count; ++nic) {
-        can = can && self->rails[XM_UCX_RAIL_NIC + nic].tcp_only;
+        const xm_ucx_rail_t *rail = &self->rails[XM_UCX_RAIL_NIC + nic];
+
+        can = can && (rail->tcp_only || !rail->open);
     }
     return can;
 }
@@ -157,6 +185,37 @@ static const void *find_address(const uint8_t *blob, size_t length, int wanted)
     return NULL;
 }
 
+/* Rails to a peer that cannot be used because either end could not open its NIC, as bits. */
+static unsigned lost_rails(const xm_ucx_peer_t *peer, const uint8_t *addresses, size_t length,
+                           int lanes)
+{
+    unsigned lost = 0;
+
+    for (int lane = 0; lane < lanes; ++lane) {
+        if (!xm_ucx_rail_of(peer, lane)->open ||
+            find_address(addresses, length, peer->rail + lane) == NULL) {
+            lost |= 1u << lane;
+        }
+    }
+    return lost;
+}
+
+/* There is no rail to a peer. */
+static xm_status_t no_way(const xm_ucx_peer_t *peer, const uint8_t *addresses, size_t length)
+{
+    for (int nic = 0; nic < XM_NICS_MAX && peer->rail == XM_UCX_RAIL_NIC; ++nic) {
+        if (find_address(addresses, length, peer->rail + nic) != NULL) {
+            return xm_error_set(XM_ERR_UNREACHABLE,
+                                "rank %d and rank %d have no NICs of the same place in XM_NICS "
+                                "that both can use",
+                                peer->owner->base.rank, peer->rank);
+        }
+    }
+    return xm_error_set(XM_ERR_MISMATCH,
+                        "rank %d and rank %d disagree on whether they share a machine",
+                        peer->owner->base.rank, peer->rank);
+}
+
 /* Learns the way to a peer from its blob. Between two ranks there are as many rails as the one with
  * fewer NICs has. */
 static xm_status_t read_peer(xm_ucx_peer_t *peer, const uint8_t *blob, size_t length)
@@ -177,19 +236,23 @@ static xm_status_t read_peer(xm_ucx_peer_t *peer, const uint8_t *blob, size_t le
         theirs[lane] = xm_get_le(blob + HEAD_SIZE + (size_t)lane * RATE_SIZE, RATE_SIZE);
         theirs[lane] = theirs[lane] < XM_NICS_MAX_RATE ? theirs[lane] : XM_NICS_MAX_RATE;
     }
-    xm_stripe_make(&peer->stripe, ours, theirs, lanes);
-    for (int lane = 0; lane < lanes && peer->rank != peer->owner->base.rank; ++lane) {
-        const void *address = find_address(blob + head, length - head, peer->rail + lane);
-
-        if (address == NULL) {
-            return xm_error_set(XM_ERR_MISMATCH,
-                                "rank %d and rank %d disagree on whether they share a machine",
-                                peer->owner->base.rank, peer->rank);
-        }
-        peer->lanes[lane].address = xm_stripe_uses(&peer->stripe, lane) ? address : NULL;
+    if (peer->rank == peer->owner->base.rank) {
+        xm_stripe_make(&peer->stripe, ours, theirs, lanes);
+        return XM_OK;
+    }
+    xm_stripe_make_without(&peer->stripe, ours, theirs, lanes,
+                           lost_rails(peer, blob + head, length - head, lanes));
+    if (peer->stripe.used == 0) {
+        return no_way(peer, blob + head, length - head);
+    }
+    for (int lane = 0; lane < lanes; ++lane) {
+        peer->lanes[lane].address =
+            xm_stripe_uses(&peer->stripe, lane)
+                ? find_address(blob + head, length - head, peer->rail + lane)
+                : NULL;
         peer->lanes[lane].peer = peer;
     }
-    if (peer->stripe.used > 1 && peer->rank != peer->owner->base.rank && can_frame(peer->owner) &&
+    if (peer->stripe.used > 1 && can_frame(peer->owner) &&
         xm_get_le(blob + COUNT_SIZE, FRAMES_SIZE) != 0) {
         ++peer->owner->mails;
         return xm_ucx_mail_open(peer);
@@ -203,12 +266,15 @@ static xm_status_t open_mails(xm_ucx_transport_t *self)
     xm_status_t status = XM_OK;
 
     for (int nic = 0; nic < self->nics.count && status == XM_OK && self->mails > 0; ++nic) {
-        status = xm_ucx_mail_listen(self, XM_UCX_RAIL_NIC + nic);
+        if (self->rails[XM_UCX_RAIL_NIC + nic].open) {
+            status = xm_ucx_mail_listen(self, XM_UCX_RAIL_NIC + nic);
+        }
     }
     if (status < 0 || self->mails == 0) {
         return status;
     }
     self->base.cuda = false; /* bytes are read and written by this process itself */
+    self->base.acknowledges = true;
     xm_nic_watch_open(&self->watch, &self->nics);
     if (self->epoll < 0) {
         return XM_OK;
@@ -455,210 +521,4 @@ void xm_ucx_memory_deregister(xm_transport_t *transport, xm_memory_t *memory)
         memory->next->previous = memory->previous;
         free(memory);
     }
-}
-
-/* Frees the requests of closes that have ended; true when none is left. */
-static bool closes_ended(xm_ucx_transport_t *self)
-{
-    bool all = true;
-
-    for (int rank = 0; rank < self->base.size; ++rank) {
-        xm_ucx_peer_t *peer = &self->peers[rank];
-
-        for (int i = 0; i < peer->stripe.rails; ++i) {
-            void **closing = &peer->lanes[i].closing;
-
-            if (*closing != NULL && ucp_request_check_status(*closing) != UCS_INPROGRESS) {
-                ucp_request_free(*closing);
-                *closing = NULL;
-            }
-            /* A rail with abandoned operations makes no more progress. */
-            all = all && (*closing == NULL || xm_ucx_rail_of(peer, i)->abandoned > 0);
-        }
-        all = all && xm_ucx_ring_is_empty(&peer->in_flight) && peer->strays == NULL;
-    }
-    return all;
-}
-
-/* Peers that left without a word never answer a close; UCX aborts when such a request still has an
- * owner. */
-static void forget_closes(xm_ucx_transport_t *self)
-{
-    for (int rank = 0; rank < self->base.size; ++rank) {
-        xm_ucx_peer_t *peer = &self->peers[rank];
-
-        for (int i = 0; i < peer->stripe.rails; ++i) {
-            if (peer->lanes[i].closing != NULL) {
-                ucp_request_free(peer->lanes[i].closing);
-                peer->lanes[i].closing = NULL;
-                ++xm_ucx_rail_of(peer, i)->abandoned;
-            }
-        }
-    }
-}
-
-/* Receives that nothing will come for do not keep what was sent from going out. */
-static void cancel_mail_receives(xm_ucx_peer_t *peer)
-{
-    xm_op_t *op = peer->in_flight.priv.next;
-
-    while (op != &peer->in_flight) {
-        xm_op_t *next = op->priv.next;
-
-        if (op->priv.kind == XM_UCX_RECEIVE) {
-            xm_ucx_inbox_cancel(peer->mail, op);
-        }
-        op = next;
-    }
-}
-
-/* Ends what is in flight, and lets UCX send what has ended here; true when it cannot. */
-static bool close_mail(xm_ucx_peer_t *peer, int64_t deadline)
-{
-    xm_ucx_transport_t *self = peer->owner;
-    bool well = !peer->failed && !self->fenced, busy;
-
-    if (well) {
-        cancel_mail_receives(peer);
-    }
-    busy = !xm_ucx_ring_is_empty(&peer->in_flight);
-    if (well && !busy) {
-        while (xm_ucx_mail_has_parcels(peer->mail) && !peer->reported &&
-               xm_transport_now(&self->base) < deadline) {
-            if (xm_transport_progress(&self->base) == 0) {
-                (void)poll(NULL, 0, 1);
-            }
-        }
-    }
-    xm_ucx_abandon_ops(peer);
-    return busy || xm_ucx_mail_has_parcels(peer->mail);
-}
-
-/* Lets what was sent reach the peers (an endpoint with nothing in flight closes in order), and
- * makes UCX end what is still in flight. */
-static void close_all(xm_ucx_transport_t *self)
-{
-    int64_t deadline = xm_transport_now(&self->base) + (int64_t)CLOSE_MS * 1000000;
-
-    for (int rank = 0; rank < self->base.size; ++rank) {
-        xm_ucx_peer_t *peer = &self->peers[rank];
-        bool busy;
-
-        xm_ucx_cancel_receives(peer);
-        busy = peer->mail != NULL ? close_mail(peer, deadline)
-                                  : !xm_ucx_ring_is_empty(&peer->in_flight) || peer->strays != NULL;
-        if (!xm_ucx_watches(peer) && busy) {
-            xm_ucx_abandon(peer);
-        } else if (!peer->failed) {
-            xm_ucx_close_endpoints(peer, busy);
-        }
-    }
-    while (!closes_ended(self) && xm_transport_now(&self->base) < deadline) {
-        if (xm_transport_progress(&self->base) == 0) {
-            (void)poll(NULL, 0, 1);
-        }
-    }
-    forget_closes(self);
-    (void)xm_ucx_deliver(self);
-}
-
-static void ignore_message(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
-                           void *user_data)
-{
-    (void)status;
-    (void)info;
-    (void)user_data;
-    ucp_request_free(request);
-}
-
-/* Throws away messages that nobody received: after a failure that is normal, but UCX would warn
- * about each. Their senders see a closed connection. */
-static void discard_messages(xm_ucx_rail_t *rail)
-{
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK,
-                                 .cb.recv = ignore_message};
-    ucp_tag_recv_info_t info;
-    ucp_tag_message_h message;
-    char nothing;
-
-    while ((message = ucp_tag_probe_nb(rail->worker, 0, 0, 1, &info)) != NULL) {
-        (void)ucp_tag_msg_recv_nbx(rail->worker, &nothing, 0, message, &param);
-    }
-}
-
-/* Parcels that UCX has not sent over a rail. */
-static int parcels_stuck(const xm_ucx_transport_t *self, int rail)
-{
-    int stuck = 0;
-
-    for (int rank = 0; rank < self->base.size; ++rank) {
-        const xm_ucx_peer_t *peer = &self->peers[rank];
-        int lane = rail - peer->rail;
-
-        if (peer->mail != NULL && lane >= 0 && lane < XM_NICS_MAX) {
-            const xm_ucx_link_t *posted = &peer->mail->lanes[lane].posted;
-
-            stuck += posted->next != posted;
-        }
-    }
-    return stuck;
-}
-
-/* What mails had, now that UCX is done with. */
-static void close_mails(xm_ucx_transport_t *self)
-{
-    for (int rank = 0; rank < self->base.size; ++rank) {
-        xm_ucx_mail_close(&self->peers[rank]);
-    }
-    while (self->free_parcels != NULL) {
-        xm_ucx_parcel_t *parcel = self->free_parcels->of;
-
-        self->free_parcels = self->free_parcels->next;
-        free(parcel);
-    }
-    if (self->has_parcel_type) {
-        ucp_dt_destroy(self->parcel_type);
-    }
-    xm_nic_watch_close(&self->watch);
-    if (self->timer_fd >= 0) {
-        (void)close(self->timer_fd);
-    }
-}
-
-void xm_ucx_destroy(xm_transport_t *transport)
-{
-    xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
-
-    self->closing = true;
-    close_all(self);
-    /* The caller forgot these; UCX would abort the process over them. */
-    for (xm_memory_t *memory = self->memory.next; memory != &self->memory;) {
-        xm_memory_t *next = memory->next;
-
-        unmap(self, memory);
-        free(memory);
-        memory = next;
-    }
-    for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
-        if (self->rails[rail].open) {
-            discard_messages(&self->rails[rail]);
-        }
-        self->rails[rail].stuck += parcels_stuck(self, rail);
-        xm_ucx_rail_close(&self->rails[rail]);
-    }
-    /* UCX has let go of everything now: whatever it did not end, ends here. */
-    for (int rank = 0; rank < self->base.size; ++rank) {
-        while (!xm_ucx_ring_is_empty(&self->peers[rank].in_flight)) {
-            xm_ucx_end_op(self->peers[rank].in_flight.priv.next, XM_ERR_CANCELED);
-        }
-    }
-    (void)xm_ucx_deliver(self);
-    close_mails(self);
-    if (self->epoll >= 0) {
-        (void)close(self->epoll);
-    }
-    xm_ucx_free_pieces(self);
-    free(self->addresses);
-    free(self->peers);
-    free(self);
 }

@@ -41,6 +41,15 @@ static void ping(xm_ucx_mail_t *mail)
     }
 }
 
+/* A NIC that is lost leads to many peers, and is lost once. */
+static void count_failover(xm_ucx_rail_t *rail)
+{
+    if (!rail->lost) {
+        rail->lost = true;
+        xm_count_failover(rail->counters);
+    }
+}
+
 /* From now on the lane is not used. `reason` goes into the warning; `status` is what the peer fails
  * with when this was the last lane. */
 static void give_up(xm_ucx_mail_t *mail, int lane, const char *reason, ucs_status_t status)
@@ -59,7 +68,7 @@ static void give_up(xm_ucx_mail_t *mail, int lane, const char *reason, ucs_statu
     }
     (void)snprintf(health->reason, sizeof(health->reason), "%s", reason);
     health->moved = xm_ucx_outbox_resend(mail, lane);
-    xm_count_failover(xm_ucx_rail_of(mail->peer, lane)->counters);
+    count_failover(xm_ucx_rail_of(mail->peer, lane));
     mail->unsaid |= 1u << lane;
     /* The peer has to know, and to show that it lives. */
     for (int other = 0; other < mail->peer->stripe.rails; ++other) {
@@ -189,8 +198,15 @@ static void act_on_errors(xm_ucx_transport_t *self)
     }
 }
 
-/* Asks quiet lanes, and gives up those that stay silent although the peer answers on others. */
-static void look_at(xm_ucx_mail_t *mail, bool late)
+/* A time moved by so much, but not past now. */
+static int64_t later_of(int64_t time, int64_t by, int64_t now)
+{
+    return time + by < now ? time + by : now;
+}
+
+/* Asks quiet lanes, and gives up those that stay silent although the peer answers on others. For
+ * `late` nanoseconds before this look nobody was there to hear anything: they prove no silence. */
+static void look_at(xm_ucx_mail_t *mail, int64_t late)
 {
     xm_ucx_transport_t *self = mail->peer->owner;
     bool quiet = false;
@@ -198,7 +214,9 @@ static void look_at(xm_ucx_mail_t *mail, bool late)
     for (int lane = 0; lane < mail->peer->stripe.rails; ++lane) {
         xm_ucx_health_t *health = &mail->lanes[lane];
 
-        health->alone_at = late ? 0 : health->alone_at;
+        if (health->alone_at != 0) {
+            health->alone_at = later_of(health->alone_at, late, self->clock);
+        }
         quiet = quiet || (xm_ucx_mail_uses(mail, lane) && health->asked_at == 0 &&
                           self->clock - health->moved_at >= self->patience / QUIET);
     }
@@ -278,8 +296,8 @@ static void unwind(xm_ucx_transport_t *self)
 
 void xm_ucx_failover_look(xm_ucx_transport_t *self)
 {
-    int64_t tick = self->patience / LOOKS;
-    bool late, busy;
+    int64_t tick = self->patience / LOOKS, late = self->clock - self->next_look;
+    bool busy;
 
     if (self->broken) {
         act_on_errors(self);
@@ -287,7 +305,7 @@ void xm_ucx_failover_look(xm_ucx_transport_t *self)
     if (self->clock < self->next_look) {
         return;
     }
-    late = self->wound && self->clock - self->next_look > self->patience / LATE;
+    late = self->wound && late > self->patience / LATE ? late : 0;
     self->next_look = self->clock + tick;
     busy = look_at_nics(self);
     for (int rank = 0; rank < self->base.size; ++rank) {

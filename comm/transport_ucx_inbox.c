@@ -4,13 +4,52 @@
 
 #include "comm/transport_ucx_mail.h"
 
-/* SLOTS: of a mail that has received something. MOST_SLOTS: messages after one that has not come
- * yet or waits for its receive; more than a sender has memory for. */
-enum { SLOTS = 64, MOST_SLOTS = 1 << 24 };
+/* SLOTS: of a mail that has received something. SPAN: messages after one that is not finished,
+ * until that is put aside. MOST_SLOTS: after one that has not come yet; more than its sender gets
+ * to send before it notices that the rail is lost. */
+enum { SLOTS = 64, SPAN = 4096, MOST_SLOTS = 1 << 24 };
 
 static xm_ucx_slot_t *slot_of(const xm_ucx_mail_t *mail, uint64_t number)
 {
     return &mail->slots[number & (mail->slot_count - 1)];
+}
+
+/* Takes the first message out of the ring: one that nobody receives must not make it ever larger.
+ * Later ones are put aside later, so that list is in the order of the numbers. */
+static void put_first_aside(xm_ucx_mail_t *mail)
+{
+    xm_ucx_slot_t *slot = slot_of(mail, mail->base);
+
+    if (slot->message != NULL) {
+        slot->message->aside.of = slot->message;
+        xm_ucx_link_append(&mail->aside, &slot->message->aside);
+    }
+    *slot = (xm_ucx_slot_t){0};
+    ++mail->base;
+}
+
+/* A message that is known and not finished; NULL: there is none of that number. */
+static xm_ucx_incoming_t *find_message(const xm_ucx_mail_t *mail, uint64_t number)
+{
+    if (number >= mail->base) {
+        return number - mail->base < mail->slot_count ? slot_of(mail, number)->message : NULL;
+    }
+    for (const xm_ucx_link_t *link = mail->aside.next; link != &mail->aside; link = link->next) {
+        xm_ucx_incoming_t *message = link->of;
+
+        if (message->number >= number) {
+            return message->number == number ? message : NULL;
+        }
+    }
+    return NULL;
+}
+
+static bool is_done(const xm_ucx_mail_t *mail, uint64_t number)
+{
+    if (number < mail->base) {
+        return find_message(mail, number) == NULL;
+    }
+    return number - mail->base < mail->slot_count && slot_of(mail, number)->done;
 }
 
 /* Makes room for the message of this number. */
@@ -19,6 +58,9 @@ static bool grow(xm_ucx_mail_t *mail, uint64_t number)
     size_t count = mail->slot_count > 0 ? mail->slot_count : SLOTS;
     xm_ucx_slot_t *slots;
 
+    while (mail->base < mail->started && number - mail->base >= SPAN) {
+        put_first_aside(mail);
+    }
     if (number - mail->base >= MOST_SLOTS) {
         return false;
     }
@@ -58,14 +100,21 @@ static void answer(xm_ucx_mail_t *mail, int lane, uint64_t number, uint64_t offs
     xm_ucx_mail_answer(mail, lane, &frame);
 }
 
-/* Nothing more is wanted of a long message. */
+/* What a short message takes of this rank's memory until it is received. */
+static size_t cost_of(const xm_ucx_incoming_t *message)
+{
+    return sizeof(*message) + message->length;
+}
+
+/* Nothing more is wanted of a message that was not answered by ALL yet. */
 static void end_message(xm_ucx_mail_t *mail, xm_ucx_incoming_t *message)
 {
-    xm_ucx_slot_t *slot = slot_of(mail, message->number);
-
     answer(mail, message->lane, message->number, XM_UCX_FRAME_ALL);
-    slot->done = true;
-    slot->message = NULL;
+    if (xm_ucx_link_is_in(&message->aside)) {
+        xm_ucx_link_remove(&message->aside);
+    } else {
+        *slot_of(mail, message->number) = (xm_ucx_slot_t){.done = true};
+    }
     free(message);
     forget(mail);
 }
@@ -80,7 +129,12 @@ static void match(xm_ucx_mail_t *mail, xm_ucx_incoming_t *message, xm_op_t *op)
         if (fits) {
             memcpy(op->priv.buffer, message->bytes, message->length);
         }
-        free(message);
+        mail->kept -= cost_of(message);
+        if (message->owed) {
+            end_message(mail, message);
+        } else {
+            free(message);
+        }
         xm_ucx_end_op(op, fits ? XM_OK : XM_ERR_CORRUPT);
     } else if (!fits) {
         end_message(mail, message);
@@ -142,7 +196,7 @@ static void take_up(xm_ucx_mail_t *mail)
             break;
         }
         ++mail->started;
-        if (message->eager) {
+        if (message->eager && !message->owed) {
             slot->message = NULL;
         }
         op = find_receive(mail->peer, message->tag);
@@ -161,8 +215,16 @@ static void on_start(xm_ucx_mail_t *mail, int lane, const xm_ucx_frame_t *frame,
 {
     bool eager = frame->kind == XM_UCX_FRAME_EAGER;
     size_t kept = eager ? length : 0;
-    xm_ucx_incoming_t *message;
+    xm_ucx_incoming_t *message = find_message(mail, frame->message);
     xm_ucx_slot_t *slot;
+
+    if (message != NULL) { /* announced again: perhaps the answer was lost */
+        message->lane = lane;
+        if (message->op != NULL) {
+            answer(mail, lane, message->number, message->from);
+        }
+        return;
+    }
 
     if ((eager && frame->length != length) || frame->length > SIZE_MAX / 2 ||
         !grow(mail, frame->message)) {
@@ -170,14 +232,6 @@ static void on_start(xm_ucx_mail_t *mail, int lane, const xm_ucx_frame_t *frame,
         return;
     }
     slot = slot_of(mail, frame->message);
-    if (slot->message != NULL) {
-        message = slot->message; /* announced again: perhaps the answer was lost */
-        message->lane = lane;
-        if (message->op != NULL) {
-            answer(mail, lane, message->number, message->from);
-        }
-        return;
-    }
     message = malloc(sizeof(*message) + kept);
     if (message == NULL) {
         xm_ucx_report(mail->peer, UCS_ERR_NO_MEMORY);
@@ -190,11 +244,18 @@ static void on_start(xm_ucx_mail_t *mail, int lane, const xm_ucx_frame_t *frame,
                                    .lane = lane,
                                    .eager = eager};
     message->link.of = message;
-    memcpy(message->bytes, bytes, kept);
+    if (kept > 0) {
+        memcpy(message->bytes, bytes, kept);
+    }
     slot->message = message;
-    slot->done = eager;
     if (eager) {
         xm_count_piece(xm_ucx_rail_of(mail->peer, lane)->counters, XM_RECEIVED, length, XM_OK);
+        mail->kept += cost_of(message);
+        /* Too much waits here: the sender gets no answer, and announces what follows, too. */
+        message->owed = mail->kept > XM_UCX_MAIL_KEPT;
+        slot->done = !message->owed;
+    }
+    if (slot->done) {
         answer(mail, lane, message->number, XM_UCX_FRAME_ALL);
     }
     take_up(mail);
@@ -224,9 +285,7 @@ static bool put_chunk(xm_ucx_incoming_t *message, const xm_ucx_frame_t *frame, c
 static void on_chunk(xm_ucx_mail_t *mail, int lane, const xm_ucx_frame_t *frame,
                      const uint8_t *bytes, size_t length)
 {
-    xm_ucx_incoming_t *message = frame->message - mail->base < mail->slot_count
-                                     ? slot_of(mail, frame->message)->message
-                                     : NULL;
+    xm_ucx_incoming_t *message = find_message(mail, frame->message);
     size_t left, segment;
     uint64_t all;
     xm_op_t *op;
@@ -259,15 +318,54 @@ static void on_chunk(xm_ucx_mail_t *mail, int lane, const xm_ucx_frame_t *frame,
 void xm_ucx_inbox_on_frame(xm_ucx_mail_t *mail, int lane, const xm_ucx_frame_t *frame,
                            const uint8_t *bytes, size_t length)
 {
-    bool known = frame->message - mail->base < mail->slot_count;
-
     /* What has arrived before, and came again: perhaps the answer was lost. */
-    if (frame->message < mail->base || (known && slot_of(mail, frame->message)->done)) {
+    if (is_done(mail, frame->message)) {
         answer(mail, lane, frame->message, XM_UCX_FRAME_ALL);
     } else if (frame->kind == XM_UCX_FRAME_CHUNK) {
         on_chunk(mail, lane, frame, bytes, length);
     } else {
         on_start(mail, lane, frame, bytes, length);
+    }
+}
+
+/* Says by every lane that these messages have arrived. */
+static void answer_everywhere(xm_ucx_mail_t *mail, uint64_t first, uint64_t count)
+{
+    xm_ucx_frame_t frame = {
+        .kind = XM_UCX_FRAME_GRANT, .message = first, .offset = XM_UCX_FRAME_ALL, .length = count};
+
+    for (int lane = 0; lane < mail->peer->stripe.rails && count > 0; ++lane) {
+        if (xm_ucx_mail_uses(mail, lane)) {
+            xm_ucx_mail_answer(mail, lane, &frame);
+        }
+    }
+}
+
+void xm_ucx_inbox_farewell(xm_ucx_mail_t *mail)
+{
+    xm_ucx_frame_t bye = {.kind = XM_UCX_FRAME_BYE};
+    uint64_t first = 0;
+
+    if (!mail->peer->connected || mail->left) {
+        return;
+    }
+    for (const xm_ucx_link_t *link = mail->aside.next; link != &mail->aside; link = link->next) {
+        const xm_ucx_incoming_t *message = link->of;
+
+        answer_everywhere(mail, first, message->number - first);
+        first = message->number + 1;
+    }
+    for (uint64_t i = mail->base; i - mail->base < mail->slot_count; ++i) {
+        if (!slot_of(mail, i)->done) {
+            answer_everywhere(mail, first, i - first);
+            first = i + 1;
+        }
+    }
+    answer_everywhere(mail, first, mail->base + mail->slot_count - first);
+    for (int lane = 0; lane < mail->peer->stripe.rails; ++lane) {
+        if (xm_ucx_mail_uses(mail, lane)) {
+            xm_ucx_mail_answer(mail, lane, &bye);
+        }
     }
 }
 
@@ -277,9 +375,14 @@ void xm_ucx_inbox_clear(xm_ucx_mail_t *mail)
         xm_ucx_incoming_t *message = mail->unclaimed.next->of;
 
         xm_ucx_link_remove(&message->link);
-        if (!message->eager) {
-            slot_of(mail, message->number)->message = NULL;
+        if (message->eager && !message->owed) {
+            free(message); /* nothing else names it */
         }
+    }
+    while (mail->aside.next != &mail->aside) {
+        xm_ucx_incoming_t *message = mail->aside.next->of;
+
+        xm_ucx_link_remove(&message->aside);
         free(message);
     }
     for (size_t i = 0; i < mail->slot_count; ++i) {

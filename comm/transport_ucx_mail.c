@@ -244,14 +244,19 @@ void xm_ucx_mail_answer(xm_ucx_mail_t *mail, int lane, const xm_ucx_frame_t *fra
     }
 }
 
-/* The lane for bytes: of those with room that which was given least for its weight; -1: none. */
-static int choose_lane(xm_ucx_mail_t *mail, size_t length)
+/* The lane for bytes: of those with room that which was given least for its weight, but not `avoid`
+ * where there is another one; -1: none. */
+static int choose_lane(xm_ucx_mail_t *mail, size_t length, int avoid)
 {
     const xm_stripe_t *stripe = &mail->peer->stripe;
-    int best = -1;
+    int best = -1, others = 0;
 
     for (int i = 0; i < stripe->rails; ++i) {
-        if (xm_ucx_mail_uses(mail, i) && mail->lanes[i].given < XM_UCX_MAIL_ROOM &&
+        others += i != avoid && xm_ucx_mail_uses(mail, i);
+    }
+    for (int i = 0; i < stripe->rails; ++i) {
+        if (xm_ucx_mail_uses(mail, i) && (i != avoid || others == 0) &&
+            mail->lanes[i].given < XM_UCX_MAIL_ROOM &&
             (best < 0 || mail->lanes[i].load < mail->lanes[best].load)) {
             best = i;
         }
@@ -288,7 +293,8 @@ static bool pump_start(xm_ucx_mail_t *mail)
                             .tag = message->tag,
                             .length = message->length,
                             .chunk = message->chunk};
-    int lane = choose_lane(mail, eager ? message->length : 0);
+    int lane = choose_lane(mail, eager ? message->length : 0,
+                           message->elsewhere ? message->start_by : XM_UCX_MAIL_NO_LANE);
     xm_ucx_parcel_t *parcel = lane >= 0 ? take_parcel(mail, &frame) : NULL;
 
     if (parcel == NULL) {
@@ -315,7 +321,7 @@ static bool pump_chunk(xm_ucx_mail_t *mail)
     size_t length = left < message->chunk ? left : message->chunk;
     xm_ucx_frame_t frame = {
         .kind = XM_UCX_FRAME_CHUNK, .message = message->number, .offset = offset};
-    int lane = choose_lane(mail, length);
+    int lane = choose_lane(mail, length, XM_UCX_MAIL_NO_LANE);
     xm_ucx_parcel_t *parcel = lane >= 0 ? take_parcel(mail, &frame) : NULL;
 
     if (parcel == NULL) {
@@ -396,7 +402,9 @@ bool xm_ucx_mail_has_parcels(const xm_ucx_mail_t *mail)
     bool any = !is_empty(&mail->answers) || !is_empty(&mail->starts) || !is_empty(&mail->ready);
 
     for (int lane = 0; lane < mail->peer->stripe.rails; ++lane) {
-        any = any || (xm_ucx_mail_uses(mail, lane) && !is_empty(&mail->lanes[lane].posted));
+        /* At the end there is no progress on a rail with abandoned requests. */
+        any = any || (xm_ucx_mail_uses(mail, lane) && !is_empty(&mail->lanes[lane].posted) &&
+                      xm_ucx_rail_of(mail->peer, lane)->abandoned == 0);
     }
     return any;
 }
@@ -451,6 +459,9 @@ static ucs_status_t on_frame(void *arg, const void *header, size_t header_length
         break;
     case XM_UCX_FRAME_PONG:
         break;
+    case XM_UCX_FRAME_BYE:
+        peer->mail->left = true;
+        break;
     default:
         if (length == 0 || bytes[length - 1] == 1 || frame.kind == XM_UCX_FRAME_START) {
             xm_ucx_inbox_on_frame(peer->mail, lane, &frame, bytes, length > 0 ? length - 1 : 0);
@@ -499,6 +510,7 @@ xm_status_t xm_ucx_mail_open(xm_ucx_peer_t *peer)
     make_empty(&mail->ready);
     make_empty(&mail->answers);
     make_empty(&mail->unclaimed);
+    make_empty(&mail->aside);
     for (int lane = 0; lane < XM_NICS_MAX; ++lane) {
         make_empty(&mail->lanes[lane].posted);
     }

@@ -23,6 +23,9 @@
  *    arrived, which is the acknowledgement. An EAGER is answered by GRANT(ALL) as soon as it has
  *    come, taken or not; its send ends at once, because a copy is kept (XM_UCX_MAIL_COPIES bytes of
  *    them for each peer, then at the answer).
+ *  - What nobody receives is not stored without limit. With XM_UCX_MAIL_KEPT bytes of EAGERs that
+ *    wait for their receives, further ones are answered when they are received; and a sender with
+ *    XM_UCX_MAIL_UNHEARD bytes of unanswered ones announces short messages, too.
  *  - The sender alone decides which chunk goes by which rail: by that which, for its weight, has
  *    been given least and has room.
  *
@@ -33,7 +36,10 @@
  * is to be sent; and announces all its unfinished messages again, in case an answer was lost. Every
  * frame tells which rails its sender has given up, and the receiver then gives them up, too: first
  * of all a PING to the peer over each of the other rails. A rail that was given up stays so as long
- * as the transport lives. When the last one goes, the peer is lost.
+ * as the transport lives. When the last one goes, the peer is lost. A rank that leaves answers
+ * nothing any more, so it repeats its answers before, over all rails, and says BYE; and short
+ * messages that nobody has answered, over another rail: the last ones may have gone by a rail of
+ * which nobody knows yet that it is lost.
  *
  * A rail is given up when
  *  - UCX reports an error of its connection (a reset), and within 20 ms none of all others: a peer
@@ -44,7 +50,8 @@
  *  - it is silent: something unfinished is waiting, a PING on this rail has not been answered, and
  *    nothing else came or went by it for as long as the patience since the peer was first heard on
  *    another rail, and heard there again and again (so it lives, and looks after its transport).
- *    PINGs go out over all rails when one has been quiet for a quarter of the patience.
+ *    PINGs go out over all rails when one has been quiet for a quarter of the patience. Time in
+ *    which this rank itself did not look does not count, beyond an eighth of the patience a look.
  *
  * Threads: as transport.h.
  */
@@ -56,10 +63,15 @@
 
 /* COPIES: bytes of short messages, with what is known of them, that are kept for a peer although
  * their sends have ended.
+ * UNHEARD: the same of those that are sent as they are before the peer has answered them, whether
+ * their sends have ended or not.
+ * KEPT: the same of those from a peer that wait for their receives and were answered.
  * ROOM: bytes that UCX is given for a rail before it has sent them. */
 enum {
     XM_UCX_MAIL_EAGER = 20 * 1024,
     XM_UCX_MAIL_COPIES = 4 << 20,
+    XM_UCX_MAIL_UNHEARD = 8 << 20,
+    XM_UCX_MAIL_KEPT = 16 << 20,
     XM_UCX_MAIL_ROOM = 1 << 20,
     XM_UCX_MAIL_NO_LANE = 255
 };
@@ -90,6 +102,7 @@ struct xm_ucx_outgoing {
     uint32_t chunk;
     int parcels;      /* of it that UCX has */
     bool granted;     /* its bytes were asked for */
+    bool elsewhere;   /* is announced again by another lane than before */
     uint8_t start_by; /* lane of the announcement; XM_UCX_MAIL_NO_LANE: there was none */
     uint8_t by[XM_UCX_FRAME_CHUNKS]; /* lanes of the segment's chunks */
 };
@@ -108,7 +121,8 @@ struct xm_ucx_parcel {
 
 /* A message that is coming, or waits for its receive. */
 struct xm_ucx_incoming {
-    xm_ucx_link_t link; /* in `unclaimed` while no receive was posted */
+    xm_ucx_link_t link;  /* in `unclaimed` while no receive was posted */
+    xm_ucx_link_t aside; /* in mail's list of that name when it is behind `base` */
     xm_op_t *op;
     uint64_t number, tag;
     size_t length;
@@ -116,13 +130,14 @@ struct xm_ucx_incoming {
     uint64_t have; /* its chunks that have come */
     uint32_t chunk;
     int lane;        /* by which the last frame came */
-    bool eager;      /* all of it is here */
+    bool eager;      /* all of it is here … */
+    bool owed;       /* … and it is answered only when it is received */
     uint8_t bytes[]; /* of an eager one */
 };
 
 /* What is known of the messages from number `base` on. */
 typedef struct xm_ucx_slot {
-    xm_ucx_incoming_t *message; /* until it has been taken up (eager), or has arrived */
+    xm_ucx_incoming_t *message; /* until it has been taken up (answered before), or is answered */
     bool done;                  /* is answered by ALL */
 } xm_ucx_slot_t;
 
@@ -151,11 +166,15 @@ struct xm_ucx_mail {
     xm_ucx_health_t lanes[XM_NICS_MAX];
 
     uint64_t next_number;
-    size_t copies;
+    size_t copies;  /* bytes, see above */
+    size_t unheard; /* the same */
     xm_ucx_link_t unfinished, starts, ready, answers;
 
-    uint64_t base;        /* all messages before have arrived */
+    bool left;            /* the peer has said that it leaves */
+    size_t kept;          /* bytes of short messages that wait for their receives */
+    uint64_t base;        /* all messages before have arrived, or are aside */
     uint64_t started;     /* all before have been taken up */
+    xm_ucx_link_t aside;  /* of those before `base` the unfinished ones, by number */
     xm_ucx_slot_t *slots; /* a ring, of the numbers from base on */
     size_t slot_count;    /* a power of two, or 0 */
     xm_ucx_link_t unclaimed;
@@ -192,7 +211,7 @@ void xm_ucx_mail_answer(xm_ucx_mail_t *mail, int lane, const xm_ucx_frame_t *fra
 /** Nobody may read a message's bytes any more. */
 void xm_ucx_mail_void(xm_ucx_mail_t *mail, const xm_ucx_outgoing_t *message);
 
-/** Whether something waits to be given to UCX, or to be sent by it. */
+/** At the end: whether something waits to be given to UCX, or to be sent by it. */
 bool xm_ucx_mail_has_parcels(const xm_ucx_mail_t *mail);
 
 /** Ends every operation with the peer, and forgets its messages. */
@@ -211,6 +230,8 @@ xm_status_t xm_ucx_outbox_send(xm_ucx_mail_t *mail, xm_op_t *op, uint64_t tag, c
 void xm_ucx_outbox_on_grant(xm_ucx_mail_t *mail, const xm_ucx_frame_t *frame);
 /** What was sent by a lane that has been given up is to be sent again; returns how many pieces. */
 uint64_t xm_ucx_outbox_resend(xm_ucx_mail_t *mail, int lane);
+/** This rank leaves: what has ended here and was not answered goes once more, by another lane. */
+void xm_ucx_outbox_repeat(xm_ucx_mail_t *mail);
 void xm_ucx_outbox_clear(xm_ucx_mail_t *mail);
 
 /* transport_ucx_inbox.c */
@@ -222,6 +243,9 @@ void xm_ucx_inbox_cancel(xm_ucx_mail_t *mail, xm_op_t *op);
  * be. */
 void xm_ucx_inbox_on_frame(xm_ucx_mail_t *mail, int lane, const xm_ucx_frame_t *frame,
                            const uint8_t *bytes, size_t length);
+/** This rank leaves. Says what has arrived by every lane that is in use: one of them may be dead
+ * without anybody knowing, and its answers with it. */
+void xm_ucx_inbox_farewell(xm_ucx_mail_t *mail);
 void xm_ucx_inbox_clear(xm_ucx_mail_t *mail);
 
 /* transport_ucx_failover.c */

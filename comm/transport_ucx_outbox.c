@@ -33,10 +33,20 @@ static void announce(xm_ucx_mail_t *mail, xm_ucx_outgoing_t *message)
     xm_ucx_mail_set_due(mail);
 }
 
+static size_t cost_of(size_t length)
+{
+    return length + sizeof(xm_ucx_outgoing_t);
+}
+
+/* Whether a message goes without being announced. */
+static bool is_eager(const xm_ucx_mail_t *mail, size_t length)
+{
+    return length < XM_UCX_MAIL_EAGER && mail->unheard + cost_of(length) <= XM_UCX_MAIL_UNHEARD;
+}
+
 bool xm_ucx_outbox_copies(const xm_ucx_mail_t *mail, size_t length)
 {
-    return length < XM_UCX_MAIL_EAGER &&
-           mail->copies + length + sizeof(xm_ucx_outgoing_t) <= XM_UCX_MAIL_COPIES;
+    return is_eager(mail, length) && mail->copies + cost_of(length) <= XM_UCX_MAIL_COPIES;
 }
 
 static xm_status_t no_memory(const xm_ucx_mail_t *mail, xm_op_t *op)
@@ -70,12 +80,13 @@ xm_status_t xm_ucx_outbox_send(xm_ucx_mail_t *mail, xm_op_t *op, uint64_t tag, c
     message->tag = tag;
     message->length = length;
     message->bytes = buffer;
-    message->chunk = length < XM_UCX_MAIL_EAGER ? 0 : chunk_of(mail, length);
+    message->chunk = is_eager(mail, length) ? 0 : chunk_of(mail, length);
+    mail->unheard += message->chunk == 0 ? cost_of(length) : 0;
     message->start_by = XM_UCX_MAIL_NO_LANE;
     if (op == NULL) {
         memcpy(message->copy, buffer, length);
         message->bytes = message->copy;
-        mail->copies += length + sizeof(*message);
+        mail->copies += cost_of(length);
     } else {
         op->priv.handle = message;
     }
@@ -96,9 +107,8 @@ static void drop(xm_ucx_mail_t *mail, xm_ucx_outgoing_t *message)
     if (xm_ucx_link_is_in(&message->ready)) {
         xm_ucx_link_remove(&message->ready);
     }
-    if (message->copy != NULL) {
-        mail->copies -= message->length + sizeof(*message);
-    }
+    mail->copies -= message->copy != NULL ? cost_of(message->length) : 0;
+    mail->unheard -= message->chunk == 0 ? cost_of(message->length) : 0;
     free(message->copy);
     free(message);
 }
@@ -190,6 +200,19 @@ uint64_t xm_ucx_outbox_resend(xm_ucx_mail_t *mail, int lane)
         announce(mail, message);
     }
     return moved;
+}
+
+void xm_ucx_outbox_repeat(xm_ucx_mail_t *mail)
+{
+    for (xm_ucx_link_t *link = mail->unfinished.next; link != &mail->unfinished;
+         link = link->next) {
+        xm_ucx_outgoing_t *message = link->of;
+
+        if (message->op == NULL && !message->elsewhere) {
+            message->elsewhere = true;
+            announce(mail, message);
+        }
+    }
 }
 
 void xm_ucx_outbox_clear(xm_ucx_mail_t *mail)

@@ -1,7 +1,8 @@
 /**
  * @file transport_ucx_private.h
  * The UCX transport's state, shared by its operations (transport_ucx_op.c), its peers
- * (transport_ucx.c) and its creation and end (transport_ucx_create.c). Internal.
+ * (transport_ucx.c), its creation (transport_ucx_create.c) and its end (transport_ucx_close.c).
+ * Internal.
  *
  * Life of an operation: idle → on its peer's ring, while UCX has one of its pieces → on the ring
  * `ended`, when UCX has let go of all → idle, just before `done` is called. `done` is called from
@@ -199,6 +200,8 @@ void xm_ucx_abandon(xm_ucx_peer_t *peer);
 xm_status_t xm_ucx_memory_register(xm_transport_t *transport, void *address, size_t length,
                                    xm_memory_t **memory);
 void xm_ucx_memory_deregister(xm_transport_t *transport, xm_memory_t *memory);
+
+/* transport_ucx_close.c */
 void xm_ucx_destroy(xm_transport_t *transport);
 
 #endif

@@ -86,7 +86,8 @@ typedef struct xm_executor_params {
     uint64_t src_bytes;
     void *dst;
     uint64_t dst_bytes;
-    int window;  /**< chunks in flight per peer, at most 64; 0: XM_WINDOW, or 64 if ordered */
+    int window;  /**< chunks in flight per peer, at most 64; 0: XM_WINDOW (twice its default where
+                      the transport acknowledges), or 64 if ordered */
     int channel; /**< 0 … 254, equal on all ranks, different for executors alive together.
                     After a run has failed on it, a channel takes no new executor on the same
                     transport, because messages of the failed run may still come: another channel
@@ -126,6 +127,9 @@ typedef struct xm_executor_params {
  * (with the least that is needed).
  */
 XM_API xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t **executor);
+
+/** Chunks in flight per peer where `window` is 0 and nothing is `ordered`. */
+XM_API int xm_executor_window(const xm_transport_t *transport);
 
 /** Starts a run. The previous one must have ended. Device tiles may be read and written now. After
  * a run that failed or was cancelled there can be 255 more; then tags come again, and another

@@ -53,13 +53,33 @@ static xm_status_t make_tensors(xm_executor_t *executor)
     return XM_OK;
 }
 
+/* Where sends wait for an answer, what is on its way back is in flight as well. */
+int xm_executor_window(const xm_transport_t *transport)
+{
+    int window = xm_config_count(XM_CONFIG_WINDOW);
+
+    return transport->acknowledges && !xm_config_is_set(XM_CONFIG_WINDOW) ? 2 * window : window;
+}
+
 /* A fabric that keeps the order needs no window to protect it, and much in flight to be exact. */
 static int window_of(const xm_executor_params_t *params)
 {
+    int window = xm_executor_window(params->transport);
+    int64_t tasks;
+
     if (params->window > 0) {
         return params->window;
     }
-    return params->ordered ? MAX_WINDOW : xm_config_count(XM_CONFIG_WINDOW);
+    if (params->ordered) {
+        return MAX_WINDOW;
+    }
+    /* A box alone has no order to keep: what bridges the pauses of those who pass it on is welcome.
+     */
+    (void)xm_plan_tasks(params->plan, &tasks);
+    return tasks == 1 && !xm_config_is_set(XM_CONFIG_WINDOW) &&
+                   window == xm_config_count(XM_CONFIG_WINDOW)
+               ? 2 * window
+               : window;
 }
 
 xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t **executor)

@@ -33,6 +33,7 @@ refuse() {
 
 rows 3 -i 5 -w 1
 rows 1 --size 1 -i 3 -w 0 --window 1
+rows 2 --size 5,70000 -i 9 --window 4 --one-buffer
 rows 2 --size 777,100001 -i 7 --window 3 --hosts 2 --unregistered
 refuse "'shm' is not one of ucx|verbs" --transport shm
 refuse "1 byte to 1 TiB" --size 8,0

@@ -29,6 +29,8 @@ grep -q "MISSED" "$work/out" || fail "a row that is missed"
 failed=0
 row three us ours theirs "<= 0.5" >"$work/out"
 [ "$failed" -eq 0 ] || fail "a limit that is met"
+row three us ours theirs none >"$work/out"
+[ "$failed" -eq 0 ] && ! grep -qE "met|MISSED" "$work/out" || fail "a row without a goal"
 : >"$work/none"
 row none us none theirs "<= 0.5" >"$work/out"
 grep -q "not measured" "$work/out" && [ "$failed" -eq 1 ] || fail "a side without figures"

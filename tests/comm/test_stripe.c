@@ -136,6 +136,33 @@ START_TEST(short_messages_spread_by_tag)
 }
 END_TEST
 
+/* Lost rails carry nothing, whatever their rates; thin ones are used when they are all there is. */
+START_TEST(lost_rails_are_left_out)
+{
+    const uint64_t rates[] = {100 * gbit, gbit, 3 * gbit}, none[] = {0, 0, 0},
+                   some[] = {gbit, 0, gbit};
+    xm_stripe_t stripe;
+
+    xm_stripe_make_without(&stripe, rates, rates, 3, 0);
+    ck_assert_int_eq(stripe.used, 1);
+    xm_stripe_make_without(&stripe, rates, rates, 3, 1u << 0);
+    ck_assert_int_eq(stripe.used, 2);
+    ck_assert(!xm_stripe_uses(&stripe, 0));
+    ck_assert_uint_eq(stripe.end[1], 65536 / 4);
+    expect_all_lengths(&stripe);
+    xm_stripe_make_without(&stripe, rates, rates, 3, 1u << 0 | 1u << 2);
+    ck_assert_int_eq(stripe.used, 1);
+    ck_assert_int_eq(xm_stripe_rail(&stripe, 12345), 1);
+    xm_stripe_make_without(&stripe, some, some, 3, 1u << 1); /* nobody asks for its rate */
+    ck_assert_uint_eq(stripe.end[0], 65536 / 2);
+    xm_stripe_make_without(&stripe, none, none, 3, 1u << 1);
+    ck_assert_int_eq(stripe.used, 2);
+    expect_all_lengths(&stripe);
+    xm_stripe_make_without(&stripe, rates, rates, 3, 7);
+    ck_assert_int_eq(stripe.used, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("stripe");
@@ -147,6 +174,7 @@ int main(void)
     tcase_add_test(tcase, largest_rates_do_not_overflow);
     tcase_add_test(tcase, one_rail_splits_nothing);
     tcase_add_test(tcase, short_messages_spread_by_tag);
+    tcase_add_test(tcase, lost_rails_are_left_out);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }

@@ -1,21 +1,17 @@
 /* Two ranks over two rails, which are two connections over the loopback interface; one of them is
  * cut, or swallows what it gets, while messages of all sizes go both ways. */
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <linux/filter.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "comm/transport_ucx.h"
+#include "lane_strike.h"
 #include "local_job.h"
 #include "xm_test.h"
 
-enum { JOB_LIMIT_S = 60, MESSAGES = 24, LARGEST = 1200007, MOST_FDS = 1024, LANES = 2 };
+enum { JOB_LIMIT_S = 60, MESSAGES = 24, LARGEST = 1200007, LANES = LANE_STRIKE_LANES };
 static const double wait_limit_s = 20.0;
 
 /* Short ones, and some that are announced. */
@@ -42,104 +38,6 @@ static bool is_reset(const plan_t *plan)
 static double patience(void)
 {
     return local_patience(1.0) > 1.0 ? 1.0 : 0.5;
-}
-
-static int listening[2][LANES]; /* ports of the two ranks' rails, once exchanged */
-static int before[MOST_FDS];
-static int before_count;
-
-static int tcp_port(int fd, bool own, bool *listens)
-{
-    struct sockaddr_storage address = {0};
-    socklen_t length = sizeof(address), size = sizeof(int);
-    int accepts = 0;
-
-    if (own ? getsockname(fd, (struct sockaddr *)&address, &length) != 0
-            : getpeername(fd, (struct sockaddr *)&address, &length) != 0) {
-        return -1;
-    }
-    if (listens != NULL) {
-        (void)getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepts, &size);
-        *listens = accepts != 0;
-    }
-    return address.ss_family == AF_INET ? ntohs(((struct sockaddr_in *)&address)->sin_port) : -1;
-}
-
-static void note_fds(void)
-{
-    before_count = 0;
-    for (int fd = 0; fd < MOST_FDS; ++fd) {
-        if (fcntl(fd, F_GETFD) >= 0) {
-            before[before_count++] = fd;
-        }
-    }
-}
-
-static bool is_new(int fd)
-{
-    for (int i = 0; i < before_count; ++i) {
-        if (before[i] == fd) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* The ports at which this rank's rails listen, in the order of the rails. */
-static void find_listening(int ports[LANES])
-{
-    int found = 0;
-
-    for (int fd = 0; fd < MOST_FDS && found < LANES; ++fd) {
-        bool listens = false;
-        int port = is_new(fd) ? tcp_port(fd, true, &listens) : -1;
-
-        if (port > 0 && listens) {
-            ports[found++] = port;
-        }
-    }
-    local_expect(found == LANES, "%d rails listen", found);
-}
-
-/* Calls `strike` for this rank's connections of a lane; returns how many there were. */
-static int strike_lane(int rank, int lane, void (*strike)(int fd))
-{
-    int count = 0;
-
-    for (int fd = 0; fd < MOST_FDS; ++fd) {
-        bool listens = false;
-        int own = is_new(fd) ? tcp_port(fd, true, &listens) : -1, other = tcp_port(fd, false, NULL);
-
-        if (own > 0 && !listens &&
-            (own == listening[rank][lane] || other == listening[1 - rank][lane])) {
-            strike(fd);
-            ++count;
-        }
-    }
-    return count;
-}
-
-static void cut(int fd)
-{
-    (void)shutdown(fd, SHUT_RDWR);
-}
-
-/* Nothing that comes for the connection is let through, acknowledgements included. */
-static void swallow(int fd)
-{
-    struct sock_filter nothing[] = {{BPF_RET | BPF_K, 0, 0, 0}};
-    struct sock_fprog program = {.len = 1, .filter = nothing};
-
-    local_expect(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) == 0,
-                 "filter");
-}
-
-static void let_through(int fd)
-{
-    int nothing = 0;
-
-    local_expect(setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &nothing, sizeof(nothing)) == 0,
-                 "filter");
 }
 
 static uint8_t pattern(size_t i, uint64_t seed)
@@ -233,7 +131,7 @@ static xm_transport_t *open_transport(xm_bootstrap_t *bootstrap, const plan_t *p
     params.nics = "lo,lo";
     params.fault_channel = plan->told;
     params.patience = patience();
-    note_fds();
+    lane_strike_begin();
     local_expect_ok(xm_transport_ucx_create(bootstrap, &params, &transport));
     return transport;
 }
@@ -274,7 +172,7 @@ static void exchange(xm_transport_t *transport, const plan_t *plan, int round, r
                 continue;
             }
             for (int lane = plan->fault == ALL_RESET ? 0 : 1; lane < LANES; ++lane) {
-                local_expect(strike_lane(rank, lane, is_reset(plan) ? cut : swallow) > 0,
+                local_expect(lane_strike(rank, lane, is_reset(plan) ? lane_cut : lane_swallow) > 0,
                              "no connection of lane %d to strike", lane);
             }
         }
@@ -335,7 +233,7 @@ static int play(const xm_job_env_t *env, int listen_fd, void *arg)
     const plan_t *plan = arg;
     request_t sends[MESSAGES] = {0}, receives[MESSAGES] = {0};
     char path[] = "/tmp/xm_failover_XXXXXX";
-    int log = mkstemp(path), own[LANES], all[2 * LANES];
+    int log = mkstemp(path);
     xm_bootstrap_t *bootstrap;
     xm_transport_t *transport;
 
@@ -343,10 +241,7 @@ static int play(const xm_job_env_t *env, int listen_fd, void *arg)
     (void)close(log);
     local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, wait_limit_s, &bootstrap));
     transport = open_transport(bootstrap, plan);
-    find_listening(own);
-    local_expect_ok(
-        xm_bootstrap_allgather(bootstrap, own, all, sizeof(own), local_patience(wait_limit_s)));
-    memcpy(listening, all, sizeof(listening));
+    lane_strike_learn(bootstrap, wait_limit_s);
     only_two = plan->two;
     for (int i = 0; i < messages(); ++i) {
         sends[i].bytes = malloc(only_two ? two_segments : LARGEST);
@@ -360,7 +255,7 @@ static int play(const xm_job_env_t *env, int listen_fd, void *arg)
         }
         if (round == 2 && plan->fault == SWALLOW_FOR_A_WHILE && env->rank == 1) {
             /* What was swallowed comes again, late: into buffers that have new contents. */
-            local_expect(strike_lane(1, 1, let_through) > 0, "no connection to release");
+            local_expect(lane_strike(1, 1, lane_let_through) > 0, "no connection to release");
         }
         barrier(transport, bootstrap);
         for (int i = 0; i < 100; ++i) {

@@ -17,6 +17,7 @@ static const xm_ucx_frame_t frames[] = {
     {.kind = XM_UCX_FRAME_GRANT, .message = 1, .offset = XM_UCX_FRAME_ALL, .length = 12},
     {.kind = XM_UCX_FRAME_PING, .sender = INT32_MAX},
     {.kind = XM_UCX_FRAME_PONG},
+    {.kind = XM_UCX_FRAME_BYE},
 };
 
 START_TEST(frames_survive)
@@ -47,7 +48,7 @@ static const struct {
     uint8_t value;
 } wrong[] = {
     {0, 0},    {1, 0},     /* magic */
-    {2, 0},    {2, 7},     /* kind */
+    {2, 0},    {2, 8},     /* kind */
     {7, 0x80},             /* a negative sender */
     {22, 1},   {23, 0xff}, /* a tag of 49 bits and more */
     {44, 1},   {47, 1},    /* what has to be zero */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "resharding/execute_private.h"
 #include "resharding/plan_private.h"
 #include "sim_job.h"
 #include "xm_test.h"
@@ -80,6 +81,45 @@ START_TEST(bad_buffers_are_refused)
     ck_assert_xm_fails(xm_executor_create(&params, &executor), XM_ERR_INVALID_ARGUMENT,
                        "a memory limit of 100 bytes is too small: at least 2 pack buffers of 256 "
                        "bytes are needed, 512 in all");
+    xm_transport_destroy(params.transport);
+    xm_sim_fabric_destroy(fabric);
+    fixed_destroy(&fixed);
+}
+END_TEST
+
+/* Where sends wait for an answer there is more in flight, unless somebody has said how much. */
+START_TEST(answers_widen_the_window)
+{
+    static const struct {
+        bool acknowledges;
+        const char *variable;
+        int given, window;
+    } cases[] = {{false, NULL, 0, 2}, {true, NULL, 0, 4}, {true, "3", 0, 3}, {true, NULL, 5, 5}};
+    static char buffer[6144];
+    fixed_t fixed;
+    xm_sim_fabric_params_t fabric_params = XM_SIM_FABRIC_PARAMS_INIT;
+    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_sim_fabric_t *fabric;
+
+    fixed_default(&fixed);
+    fabric_params.ranks = 16;
+    ck_assert_xm_ok(xm_sim_fabric_create(&fabric_params, &fabric));
+    params.plan = fixed.plan;
+    ck_assert_xm_ok(xm_transport_sim_create(fabric, 9, &params.transport));
+    params.dst = buffer;
+    params.dst_bytes = sizeof(buffer);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        xm_executor_t *executor;
+
+        ck_assert_int_eq(cases[i].variable != NULL ? setenv("XM_WINDOW", cases[i].variable, 1)
+                                                   : unsetenv("XM_WINDOW"),
+                         0);
+        params.transport->acknowledges = cases[i].acknowledges;
+        params.window = cases[i].given;
+        ck_assert_xm_ok(xm_executor_create(&params, &executor));
+        ck_assert_int_eq(executor->window, cases[i].window);
+        xm_executor_destroy(executor);
+    }
     xm_transport_destroy(params.transport);
     xm_sim_fabric_destroy(fabric);
     fixed_destroy(&fixed);
@@ -352,6 +392,7 @@ int main(void)
 
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, bad_buffers_are_refused);
+    tcase_add_test(tcase, answers_widen_the_window);
     tcase_add_test(tcase, overlaps_and_batches_without_buffers_are_refused);
     tcase_add_test(tcase, pack_buffers_stay_below_8_mib_a_peer);
     tcase_add_test(tcase, a_run_allocates_nothing);

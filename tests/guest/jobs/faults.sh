@@ -1,6 +1,6 @@
 #!/bin/sh
-# faults.sh TRANSPORT: what a job does when the cable between its hosts loses packets, or is
-# cut. The ranks' bootstrap does not use the cable, so nobody but the transport can notice.
+# faults.sh TRANSPORT: what a job does when the cable between its hosts loses packets, when a port goes down and comes
+# back, and when the cable is cut. The ranks' bootstrap does not use the cable, so nobody but the transport can notice.
 set -eu
 . "$(dirname "$0")/common.sh"
 transport=$1
@@ -32,6 +32,34 @@ loss_and_delay() {
     echo "$transport: every byte is right with 1 % of the packets lost, after 2 ms"
 }
 
+# Packets are repeated for a second, so a port that comes back sooner costs nothing but time, unless Soft-RoCE wants to
+# send in the very moment in which the kernel has no route: that is an error of the connection, and the rank is named. What
+# never happens are wrong bytes and jobs that hang.
+port_down_and_up() {
+    sentence='reshard-bench: .*rank [0-3] .* is gone'
+    export XM_LOG=info # tells what the devices report
+    start 150
+    moving
+    blinks=0
+    while [ "$blinks" -lt 3 ] && kill -0 "$job" 2>/dev/null; do
+        wire blink veth1
+        blinks=$((blinks + 1))
+        begin=$(received)
+        eventually 60 is_moving || fail "$transport, port down and up: nothing moves afterwards"
+    done
+    status=0
+    wait "$job" || status=$?
+    unset XM_LOG
+    grep -q 'rank [23]: rxe1:1: port error' "$out" || fail "$transport, port down and up: no port went down"
+    if [ "$status" -eq 0 ]; then
+        all_right || fail "$transport, port down and up: bytes were not checked, or wrong"
+        echo "$transport: every byte is right although a port went down and up $blinks times"
+    else
+        grep -q "$sentence" "$out" || fail "$transport, port down and up: status $status without '$sentence'"
+        echo "$transport: a port went down and up $blinks times: $(grep "$sentence" "$out" | head -n 1)"
+    fi
+}
+
 cut() {
     sentence='reshard-bench: .*rank [0-3] .* is gone'
     start 100000
@@ -49,4 +77,5 @@ cut() {
 }
 
 loss_and_delay
+port_down_and_up
 cut
