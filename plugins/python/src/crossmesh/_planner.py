@@ -54,6 +54,8 @@ class ShardOptions(Structure):
         ("memory_limit", c_double),
         ("recompute", c_bool),
         ("every_layer", c_bool),
+        ("progress", c_void_p),
+        ("progress_arg", c_void_p),
     ]
 
 
@@ -64,6 +66,7 @@ class ShardResult(Structure):
         ("objective", c_double),
         ("bound", c_double),
         ("optimal", c_bool),
+        ("repeatable", c_bool),
         ("peak", c_double),
         ("peak_op", c_int),
         ("variables", c_int),
