@@ -218,8 +218,8 @@ END_TEST
 START_TEST(names_survive)
 {
     static const ap_shape_t shape = {1, {8}};
-    static const char *const names[] = {"gewichte.gr\xc3\xb6\xc3\x9f"
-                                        "e",
+    static const char *const names[] = {("gewichte.gr\xc3\xb6\xc3\x9f"
+                                         "e"),
                                         "\xe6\x9d\x83\xe9\x87\x8d\xf0\x9f\x98\x80",
                                         "line\nand\ttab \"quoted\" \\ \x01", "bad\xff\xc3("};
     ap_graph_t *graph, *again;
