@@ -463,13 +463,11 @@ static double crossing(const ap_inter_op_graph_t *graph, const ap_inter_op_node_
 /* Least cost per in port of the stages that begin here. */
 static void price_first(ap_inter_op_graph_t *graph, const ap_inter_op_node_t *node)
 {
-    const ap_inter_op_edge_t *edge = graph->edges + node->first_edge;
-    const ap_inter_op_edge_t *end = graph->edges + node->end_edge;
-
     for (int i = 0; i < node->in_count; ++i) {
         graph->first[i] = INFINITY;
     }
-    for (; edge < end; ++edge) {
+    for (size_t e = node->first_edge; e < node->end_edge; ++e) {
+        const ap_inter_op_edge_t *edge = &graph->edges[e];
         double whole = combine(graph, edge->cost, graph->value[edge->after]);
 
         if (edge->cost <= graph->limit && whole < graph->first[edge->in]) {
