@@ -149,11 +149,13 @@ assert "bs->" in rules, "no loss"
 END
 done
 echo before >"$work/kept.py"
-# A file of 512 bytes at most is a full disk.
-(trap "" XFSZ && ulimit -f 1 && exec "$AUTOPAR" export "$plan" --to jax -o "$work/kept.py") 2>"$work/err"
-[ $? -eq 1 ] || fail "export: no room, and no failure"
-grep -qF "cannot write $work/kept.py: File too large" "$work/err" || fail "export: $(cat "$work/err")"
-[ "$(cat "$work"/kept.py*)" = before ] || fail "export: an error half-way changed the file or left another"
+# A file of 512 bytes at most is a full disk; the thread sanitizer keeps its own memory in files.
+if [ -z "${TSAN:-}" ]; then
+    (trap "" XFSZ && ulimit -f 1 && exec "$AUTOPAR" export "$plan" --to jax -o "$work/kept.py") 2>"$work/err"
+    [ $? -eq 1 ] || fail "export: no room, and no failure"
+    grep -qF "cannot write $work/kept.py: File too large" "$work/err" || fail "export: $(cat "$work/err")"
+    [ "$(cat "$work"/kept.py*)" = before ] || fail "export: an error half-way changed the file or left another"
+fi
 bad "export: no form" "--to is needed" "$AUTOPAR" export "$plan"
 bad "export: no plan" "cannot read $work/none.json" "$AUTOPAR" export "$work/none.json" --to jax
 
