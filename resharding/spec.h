@@ -22,8 +22,9 @@ typedef struct xm_spec {
     uint8_t axes[XM_MAX_DIMS][XM_MAX_AXES]; /**< outermost first */
 } xm_spec_t;
 
-/** Longest text xm_spec_format() writes, with the terminator. */
-enum { XM_SPEC_TEXT = XM_MAX_DIMS * 2 + XM_MAX_AXES + 1 };
+/** Longest text xm_spec_format() writes, with the terminator; also of a spec that
+ * xm_spec_check() will refuse for naming an axis in every dimension. */
+enum { XM_SPEC_TEXT = XM_MAX_DIMS * (XM_MAX_AXES + 1) + 1 };
 
 /** Parses e.g. "S01RR". Fails with the position of the offending character. */
 XM_API xm_status_t xm_spec_parse(const char *text, xm_spec_t *spec);

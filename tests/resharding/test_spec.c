@@ -1,5 +1,7 @@
 #include "resharding/spec.h"
 
+#include <string.h>
+
 #include "xm_test.h"
 
 START_TEST(texts_survive_a_round_trip)
@@ -14,6 +16,21 @@ START_TEST(texts_survive_a_round_trip)
     }
     ck_assert_int_eq(spec.dims, 3);
     ck_assert_int_eq(spec.axes[0][0], 2);
+}
+END_TEST
+
+/* Every mesh refuses it, in a sentence that shows it whole. */
+START_TEST(the_longest_text_is_written_whole)
+{
+    char longest[XM_SPEC_TEXT] = "", text[XM_SPEC_TEXT];
+    xm_spec_t spec;
+
+    for (int d = 0; d < XM_MAX_DIMS; ++d) {
+        strcat(longest, "S01234567");
+    }
+    ck_assert_uint_eq(strlen(longest), XM_SPEC_TEXT - 1);
+    ck_assert_xm_ok(xm_spec_parse(longest, &spec));
+    ck_assert_str_eq(xm_spec_format(&spec, text), longest);
 }
 END_TEST
 
@@ -57,6 +74,7 @@ int main(void)
     TCase *tcase = tcase_create("all");
 
     tcase_add_test(tcase, texts_survive_a_round_trip);
+    tcase_add_test(tcase, the_longest_text_is_written_whole);
     tcase_add_test(tcase, bad_texts_are_located);
     tcase_add_test(tcase, specs_must_fit_their_mesh);
     suite_add_tcase(suite, tcase);
