@@ -1,5 +1,6 @@
 """redistribute() against torch's own full-tensor reference, bit for bit."""
 
+import collections
 import sys
 import time
 import unittest
@@ -19,8 +20,10 @@ WORLD = 6
 def random_pairs(rank):
     torch_case.join()
     started = time.monotonic()
+    seen = collections.Counter()
     for seed in range(torch_case.ROUNDS):
         full, (src, src_placements), (dst, dst_placements), contiguous = torch_case.pair(seed, WORLD)
+        seen.update(torch_case.kinds(full, (src, src_placements), (dst, dst_placements)))
         before = torch_case.make(full, src, src_placements, contiguous)
         # Ranks outside the source may have nothing at all.
         given = None if src.get_coordinate() is None and seed % 2 else before
@@ -32,7 +35,11 @@ def random_pairs(rank):
         assert torch.equal(torch_case.bits(local), torch_case.bits(wanted)), what
         assert after.shape == full.shape and after.device_mesh is dst, what
     if rank == 0:
-        print(f"{torch_case.ROUNDS} pairs in {time.monotonic() - started:.1f} s")
+        print(f"{torch_case.ROUNDS} pairs in {time.monotonic() - started:.1f} s, of which {dict(sorted(seen.items()))}")
+    # Chance gives what this is about.
+    wanted = ("uneven", "empty shards", "ranks in both", "no rank in both", "one mesh", "strided", "copies")
+    rare = {kind: seen[kind] for kind in wanted if seen[kind] < torch_case.ROUNDS // 50}
+    assert not rare, rare
     torch_case.leave()
 
 
