@@ -75,8 +75,8 @@ static void try_hello(uint8_t *bytes)
     expect(memchr(hello.name, '\0', sizeof(hello.name)) != NULL);
     xm_pipe_pack_hello(&hello, &secret, "sender", own, packed);
     expect(xm_pipe_read_hello(packed, &secret, "sender", own, &again) == XM_OK);
-    expect(memcmp(again.nonce, hello.nonce, sizeof(again.nonce)) == 0 &&
-           again.host == hello.host && again.machine == hello.machine && again.pid == hello.pid &&
+    expect(memcmp(again.nonce, hello.nonce, sizeof(again.nonce)) == 0 && again.host == hello.host &&
+           again.machine == hello.machine && again.pid == hello.pid &&
            strcmp(again.name, hello.name) == 0);
 }
 
