@@ -125,6 +125,11 @@ static const void *call(const char *path, const char *name, void *plugin)
     return ((const void *(*)(void *))(map->l_addr + at))(plugin);
 }
 
+void *real_nccl_open(const char *path, const char *entry)
+{
+    return (void *)(uintptr_t)call(path, "ncclOpenNetPluginLib", (void *)(uintptr_t)entry);
+}
+
 const void *real_nccl_table(const char *path, int version, void *plugin)
 {
     char name[32];

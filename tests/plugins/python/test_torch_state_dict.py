@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 import time
 import unittest
 
@@ -154,10 +155,10 @@ def dies(rank, death):
     os._exit(0)  # torch's own group has lost a rank
 
 
-def second_group(rank):
-    """A new default group has a new job."""
-    for _ in range(2):
-        dist.init_process_group("gloo")
+def second_group(rank, file):
+    """A new default group has a new job; the ranks meet through whatever Store that one has."""
+    for where in ("env://", f"file://{file}"):
+        dist.init_process_group("gloo", init_method=where, rank=rank, world_size=2)
         job = default_job()
         assert default_job() is job and job.size == 2
         job.barrier()
@@ -181,7 +182,8 @@ class StateDicts(unittest.TestCase):
         ranks.run(3, matching)
 
     def test_groups(self):
-        ranks.run(2, second_group)
+        with tempfile.TemporaryDirectory() as folder:
+            ranks.run(2, second_group, os.path.join(folder, "store"))
 
 
 class Faults(unittest.TestCase):
