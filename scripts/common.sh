@@ -56,6 +56,16 @@ install_python_packages() {
         cp packaging/python-packages.txt build/python/installed.txt
 }
 
+# install_nccl: NCCL itself, whose loader then opens our plugin in tests. 300 MB, so only where WITH_NCCL=1 asks for it.
+install_nccl() {
+    if [ "${WITH_NCCL:-0}" = 1 ]; then
+        say "installing NCCL into build/python"
+        build/python/bin/python3 -m pip install -q --no-deps nvidia-nccl-cu12==2.28.9
+    else
+        echo "NCCL's own loader is not tried on the plugin: WITH_NCCL=1 ./test fetches it (300 MB)"
+    fi
+}
+
 # build PRESET: configures (quick when nothing changed), then builds what changed.
 build() {
     say "building ($1)"

@@ -28,8 +28,9 @@ class BuildWithLibrary(build_py):
         shutil.rmtree(target, ignore_errors=True)
         if LIBRARY:
             os.makedirs(target)
-            shutil.copyfile(LIBRARY, os.path.join(target, "libcrossmesh.so"))
-            for name in ("libautopar.so", "libcrossmesh-xla.so"):
+            # By the name under which the others look for it beside them.
+            shutil.copyfile(LIBRARY, os.path.join(target, "libcrossmesh.so.0"))
+            for name in ("libautopar.so", "libcrossmesh-xla.so", "libnccl-net-crossmesh.so"):
                 other = os.path.join(os.path.dirname(LIBRARY), name)
                 if os.path.isfile(other):
                     shutil.copyfile(other, os.path.join(target, name))

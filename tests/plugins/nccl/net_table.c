@@ -43,15 +43,17 @@ const char *net_table_last_warning(void)
 bool net_table_open(net_table_t *net, int version)
 {
     char symbol[32];
+    const char *nccl = getenv("NCCL_LIBRARY");
 
     *net = (net_table_t){.version = version};
-    net->library = dlopen("libnccl-net-crossmesh.so", RTLD_NOW | RTLD_LOCAL);
+    net->library = nccl != NULL ? real_nccl_open(nccl, "crossmesh")
+                                : dlopen("libnccl-net-crossmesh.so", RTLD_NOW | RTLD_LOCAL);
     if (net->library == NULL) {
-        (void)fprintf(stderr, "%s\n", dlerror());
+        (void)fprintf(stderr, "%s\n", nccl != NULL ? "NCCL finds no plugin" : dlerror());
         return false;
     }
-    if (getenv("NCCL_LIBRARY") != NULL) {
-        net->table = real_nccl_table(getenv("NCCL_LIBRARY"), version, net->library);
+    if (nccl != NULL) {
+        net->table = real_nccl_table(nccl, version, net->library);
         net->version = REAL_NCCL_TABLE;
         return net->table != NULL;
     }

@@ -89,14 +89,16 @@ bool real_nccl_is_known(const char *path)
         *(void **)&get_version = dlsym(library, "ncclGetVersion");
     }
     if (get_version == NULL || get_version(&version) != 0 || !map_file(path, &image)) {
-        (void)fprintf(stderr, "%s is no NCCL that can be opened\n", path);
+        (void)fprintf(stderr,
+                      "skipped: %s is no NCCL that can be opened; WITH_NCCL=1 ./test fetches one\n",
+                      path);
         return false;
     }
     found = find_function(&image, "getNcclNet_v11") != 0;
     unmap(&image);
     if (!found || version / 100 != REAL_NCCL_VERSION) {
-        (void)fprintf(stderr, "%s is version %d%s, not 2.28 with its symbols\n", path, version,
-                      found ? "" : " without symbols");
+        (void)fprintf(stderr, "skipped: %s is version %d%s, not 2.28 with its symbols\n", path,
+                      version, found ? "" : " without symbols");
         return false;
     }
     return true;
@@ -121,6 +123,11 @@ static const void *call(const char *path, const char *name, void *plugin)
         return NULL;
     }
     return ((const void *(*)(void *))(map->l_addr + at))(plugin);
+}
+
+void *real_nccl_open(const char *path, const char *entry)
+{
+    return (void *)(uintptr_t)call(path, "ncclOpenNetPluginLib", (void *)(uintptr_t)entry);
 }
 
 const void *real_nccl_table(const char *path, int version, void *plugin)

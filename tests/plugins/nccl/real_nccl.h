@@ -15,6 +15,9 @@ enum { REAL_NCCL_TABLE = 11, REAL_NCCL_VERSION = 228 };
 /* True when the library is such a one; otherwise says why not, on standard error. */
 bool real_nccl_is_known(const char *path);
 
+/* The library that NCCL finds for an entry of NCCL_NET_PLUGIN; NULL: none. */
+void *real_nccl_open(const char *path, const char *entry);
+
 /* What getNcclNet_vN() gives for an opened plugin; NULL: nothing. */
 const void *real_nccl_table(const char *path, int version, void *plugin);
 

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import unittest
 
-from crossmesh import _native, _planner
+from crossmesh import _native, _planner, nccl
 
 try:
     from crossmesh.jax import _xla
@@ -73,6 +73,11 @@ class Abi(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         for name in _native.by_name(_xla.PROTOTYPES):
             self.assertTrue(callable(getattr(_xla.lib, name)), name)
+
+    def test_nccl_s_too(self):
+        numbers = {"NCCL_HANDLE_SIZE": nccl.HANDLE_SIZE, "NCCL_LOG_WARN": nccl.WARN, "NCCL_MEMBERS_MAX": nccl.MEMBERS}
+        result = compile_it(source("", numbers, nccl.STRUCTURES, nccl.HEADERS))
+        self.assertEqual(result.returncode, 0, result.stderr)
 
     def test_a_difference_would_be_found(self):
         wrong = _native.PROTOTYPES.replace("int xm_mesh_axes", "double xm_mesh_axes")

@@ -1,5 +1,6 @@
 """crossmesh.jax against the whole arrays, bit for bit, on processes of two CPU devices each."""
 
+import collections
 import os
 import sys
 import time
@@ -67,6 +68,7 @@ def random_trees(rank, port):
 
     started = time.monotonic()
     random = numpy.random.default_rng(20)
+    seen = collections.Counter()
     for call in range(CALLS):
         tree, targets, wholes = {}, {}, {}
         for name in "abcde"[:TREE]:
@@ -78,6 +80,9 @@ def random_trees(rank, port):
             wholes[name] = raw.view(dtype).reshape(shape)
             tree[name] = make(jax, wholes[name], random_sharding(jax, numpy, random, shape))
             targets[name] = random_sharding(jax, numpy, random, shape)
+            common = tree[name].sharding.device_set & targets[name].device_set
+            seen["devices in both" if common else "no device in both"] += 1
+            seen["cut"] += not (tree[name].sharding.is_fully_replicated and targets[name].is_fully_replicated)
         moved = crossmesh.jax.reshard(tree, targets)
         for name, after in moved.items():
             what = f"call {call}, process {rank}, {name}: {tree[name].sharding} -> {targets[name]}"
@@ -85,7 +90,8 @@ def random_trees(rank, port):
             if after.is_fully_addressable if hasattr(after, "is_fully_addressable") else False:
                 assert jax.device_get(after).tobytes() == wholes[name].tobytes(), what
     if rank == 0:
-        print(f"{CALLS * TREE} pairs in {time.monotonic() - started:.1f} s")
+        print(f"{CALLS * TREE} pairs in {time.monotonic() - started:.1f} s, of which {dict(sorted(seen.items()))}")
+    assert min(seen[kind] for kind in ("devices in both", "no device in both", "cut")) > CALLS * TREE // 20, seen
     crossmesh.jax.shutdown()
 
 

@@ -157,6 +157,29 @@ def interrupted(rank, progress_thread):
         assert target == b"y" * (1 << 16)
 
 
+def interrupted_alone(rank, interrupted, ended):
+    """Ctrl-C while rank 1 has not come yet; when it comes, it hears of it."""
+    if rank == 0:
+        started = time.monotonic()
+        try:
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+            Job.from_env(timeout=100 * ranks.PATIENCE)
+            raise AssertionError("not interrupted")
+        except KeyboardInterrupt:
+            assert time.monotonic() - started < ranks.PATIENCE / 2
+        interrupted.set()
+        assert ended.wait(ranks.PATIENCE)
+        return
+    assert interrupted.wait(ranks.PATIENCE)
+    try:
+        with Job.from_env() as job:
+            job.barrier()
+        raise AssertionError("rank 0 is there")
+    except errors.PeerError as error:
+        assert "interrupted" in str(error), error
+    ended.set()
+
+
 def outlive(rank, death):
     """Rank 2 is killed while the others wait for it; they go on without it."""
     job = Job.from_env()
@@ -173,7 +196,7 @@ def outlive(rank, death):
     except errors.PeerDiedError as error:
         assert "rank 2" in str(error), error
     seconds = time.monotonic() - started
-    assert seconds < ranks.PATIENCE / 6, seconds
+    assert seconds < ranks.PATIENCE / 3, seconds
     job.shrink()
     assert (job.size, job.rank) == (2, rank), job
     target = bytearray(elements)
@@ -293,6 +316,9 @@ class Faults(unittest.TestCase):
     def test_ctrl_c(self):
         for progress_thread in (False, True):
             ranks.run(3, interrupted, progress_thread)
+
+    def test_ctrl_c_before_the_others_come(self):
+        ranks.run(2, interrupted_alone, multiprocessing.Event(), multiprocessing.Event(), patience=2 * ranks.PATIENCE)
 
     def test_a_death(self):
         ranks.run(3, outlive, ranks.Death(2, 3), doomed=(2,))

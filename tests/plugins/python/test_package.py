@@ -27,12 +27,14 @@ def python(code, **environment):
 
 class Importing(unittest.TestCase):
     def test_it_is_quick_and_brings_no_framework(self):
+        # Processor time, which other programs on the machine do not lengthen.
         code = (
-            "import sys, time; t = time.perf_counter(); import crossmesh; t = time.perf_counter() - t;"
+            "import sys, time; t = time.process_time(); import crossmesh; t = time.process_time() - t;"
             "print(t, *[m for m in ('numpy', 'torch', 'jax') if m in sys.modules])"
         )
-        runs = [python(code).stdout.split() for _ in range(5)]
+        runs = [python(code).stdout.split() for _ in range(3)]
         self.assertEqual({len(run) for run in runs}, {1}, runs)
+        print(f"import crossmesh: {min(float(run[0]) for run in runs) * 1e3:.1f} ms", file=sys.stderr)
         self.assertLess(min(float(run[0]) for run in runs), 0.3)
 
     def test_a_missing_library_is_named(self):
@@ -125,6 +127,20 @@ class Plans(unittest.TestCase):
             bars = [r for r in picture.getElementsByTagName("rect") if r.getElementsByTagName("title")]
             self.assertEqual(bool(bars), bool(plan.hops()))
             self.assertIn("bound", picture.toxml())
+
+    def test_a_large_plan_is_no_large_picture(self):
+        src = Layout(Mesh((32, 8)), "S01R", (4096, 4096))
+        dst = Layout(Mesh((8, 32), range(256, 512)), "S1S0", (4096, 4096))
+        tensors = [TensorSpec(src, dst, 16, name) for name in ("a", "b", "c")]
+        plan = Plan(tensors, Network([rank // 3 for rank in range(512)]), scheduler="naive")
+        self.assertGreater(len(plan.hops()), 4000)
+        drawn = plan._repr_svg_()
+        self.assertLess(len(drawn), 1 << 20)
+        self.assertIn("more", drawn)
+        text = xml.dom.minidom.parseString(drawn).documentElement.getElementsByTagName("text")[0].firstChild.data
+        lanes = len({plan.host_of(hop.sender) for hop in plan.hops() if plan.host_of(hop.sender) != plan.host_of(hop.receiver)})
+        self.assertEqual("more hosts send" in text, lanes > 64, text)
+        self.assertLess(len(str(plan)), 4000)
 
     def test_bad_input(self):
         plan = make_plan()

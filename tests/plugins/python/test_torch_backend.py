@@ -12,7 +12,7 @@ import ranks
 import torch
 import torch.distributed as dist
 import torch_case
-from torch.distributed.tensor import DeviceMesh, Shard
+from torch.distributed.tensor import DeviceMesh, Replicate, Shard, distribute_tensor
 
 import crossmesh.torch.backend  # noqa: F401
 from crossmesh import errors
@@ -110,6 +110,62 @@ def collectives(rank, group=None):
     assert whole.reshape(-1, 9)[:, 0].tolist() == [float(m) for m in members]
 
 
+def exchanges(rank, group=None):
+    """What is sent from each to each, and to and from one."""
+    members = dist.get_process_group_ranks(group) if group else list(range(dist.get_world_size()))
+    size, place = len(members), members.index(rank)
+
+    def block(sender, receiver, count):
+        return data(count, torch.bfloat16, 100 * sender + receiver)
+
+    for count in SIZES:
+        for root in members:
+            blocks = [torch.zeros(count, dtype=torch.bfloat16) for _ in members] if rank == root else None
+            dist.gather(block(rank, root, count), blocks, dst=root, group=group)
+            assert rank != root or all(same(b, block(m, root, count)) for b, m in zip(blocks, members)), (rank, count)
+            target = torch.zeros(count, dtype=torch.bfloat16)
+            given = [block(root, m, count) for m in members] if rank == root else None
+            dist.scatter(target, given, src=root, group=group)
+            assert same(target, block(root, rank, count)), (rank, root, count)
+        # Each sends each another length.
+        into = [torch.zeros(count + 10 * m + rank, dtype=torch.bfloat16) for m in members]
+        out = [block(rank, m, count + 10 * rank + m) for m in members]
+        dist.all_to_all(into, out, group=group)
+        assert all(same(t, block(m, rank, count + 10 * m + rank)) for t, m in zip(into, members)), (rank, count)
+    # Rows: equally many for each, and told for each, out of a tensor that is not contiguous.
+    rows = torch.arange(3.0 * size).reshape(3, size).t() + 100 * rank
+    target = torch.zeros(size, 3)
+    dist.all_to_all_single(target, rows, group=group)
+    assert torch.equal(target, torch.stack([torch.arange(3.0) * size + place + 100 * m for m in members]))
+    sizes = [2 * m + rank for m in members]
+    target = torch.zeros(sum(rank * 2 + m for m in members), 2, dtype=torch.int64)
+    source = torch.full((sum(sizes), 2), rank)
+    dist.all_to_all_single(target, source, [rank * 2 + m for m in members], sizes, group=group)
+    assert target[:, 0].tolist() == [m for m in members for _ in range(rank * 2 + m)], (rank, target)
+
+
+def objects(rank):
+    """What torch makes of tensors: objects, and DTensors laid out anew on their mesh."""
+    size = dist.get_world_size()
+    everyone = [None] * size
+    dist.all_gather_object(everyone, {"rank": rank, "text": "x" * rank})
+    assert everyone == [{"rank": r, "text": "x" * r} for r in range(size)]
+    shared = [("from", 2)] if rank == 2 else [None]
+    dist.broadcast_object_list(shared, src=2)
+    assert shared == [("from", 2)]
+    gathered = [None] * size if rank == 1 else None
+    dist.gather_object(rank * "y", gathered, dst=1)
+    assert rank != 1 or gathered == [r * "y" for r in range(size)]
+    given = [None]
+    dist.scatter_object_list(given, [[r] for r in range(size)] if rank == 0 else None, src=0)
+    assert given == [[rank]]
+    mesh, full = DeviceMesh("cpu", list(range(size))), torch.arange(8.0 * size * 3).reshape(2 * size, 12)
+    for have, want in ((Shard(0), Shard(1)), (Shard(1), Replicate()), (Replicate(), Shard(0)), (Shard(0), Shard(0))):
+        there = distribute_tensor(full, mesh, [have]).redistribute(placements=[want])
+        assert torch.equal(there.to_local(), torch_case.shard(full, mesh, [want])), (rank, have, want)
+        assert torch.equal(there.full_tensor(), full), (rank, have, want)
+
+
 def barrier_waits(rank, late):
     if rank == 2:
         time.sleep(0.3)
@@ -119,8 +175,15 @@ def barrier_waits(rank, late):
 
 
 def refusals(rank):
+    ones = [torch.ones(1) for _ in range(4)]
     for call, text in (
-        (lambda: dist.all_reduce(torch.ones(1)), "no reductions"),
+        (lambda: dist.all_reduce(torch.ones(1)), "no all_reduce"),
+        (lambda: dist.reduce(torch.ones(1), 0), "no reduce:"),
+        (lambda: dist.reduce_scatter(torch.ones(1), ones), "no reduce_scatter:"),
+        (lambda: dist.reduce_scatter_tensor(torch.ones(1), torch.ones(4)), "no reduce_scatter_tensor"),
+        (lambda: dist.all_reduce_coalesced([torch.ones(1)]), "no all_reduce_coalesced"),
+        (lambda: dist.all_to_all_single(torch.ones(4), torch.ones(5)), "input of 5 rows"),
+        (lambda: dist.all_to_all_single(torch.ones(4), torch.ones(4), [1, 1, 1, 2]), "parts of [1, 1, 1, 2]"),
         (lambda: dist.recv(torch.ones(1)), "from any"),
         (lambda: dist.send(torch.ones(1), (rank + 1) % 4, tag=0xFFFF), "tag 65535"),
         (lambda: dist.all_gather_into_tensor(torch.ones(3), torch.ones(1)), "into 3"),
@@ -131,16 +194,23 @@ def refusals(rank):
             raise AssertionError(f"not refused: {text}")
         except errors.InputError as error:
             assert text in str(error), (text, error)
+    # The way out that the sentence names.
+    total = torch.full((3,), float(rank))
+    dist.all_reduce(total, group=dist.new_group(backend="gloo"))
+    assert total.tolist() == [6.0, 6.0, 6.0]
 
 
 def everything(rank, late):
     join()
     messages(rank)
     collectives(rank)
+    exchanges(rank)
+    objects(rank)
     barrier_waits(rank, late)
     group = dist.new_group([1, 2, 3])
     if rank > 0:
         collectives(rank, group)
+        exchanges(rank, group)
     refusals(rank)
     # DTensors over this backend, and the rest of crossmesh beside it.
     src, dst = DeviceMesh("cpu", [0, 1]), DeviceMesh("cpu", [1, 2, 3])
@@ -162,7 +232,7 @@ def dies(rank, death):
                 wait()
         except errors.PeerDiedError as error:
             assert "rank 1" in str(error), error
-    assert time.monotonic() - started < ranks.PATIENCE / 6
+    assert time.monotonic() - started < ranks.PATIENCE / 3
     os._exit(0)
 
 

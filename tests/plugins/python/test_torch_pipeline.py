@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.distributed.tensor import DeviceMesh, Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import ranks
 import torch_case
@@ -109,6 +110,57 @@ def train(rank, schedule_class, sizes, cuts):
     torch_case.leave()
 
 
+def sliced():
+    """A model of two stages, each of which tensor parallelism can cut."""
+    torch.manual_seed(5)
+    return [
+        torch.nn.Sequential(
+            torch.nn.Linear(WIDTH, 2 * WIDTH), torch.nn.Tanh(), torch.nn.Linear(2 * WIDTH, WIDTH), torch.nn.Tanh()
+        )
+        for _ in range(2)
+    ]
+
+
+def tensor_parallel(rank, sizes):
+    """Two stages of different tensor parallelism; activations are whole on every rank of a stage, or lie in rows."""
+    from crossmesh.torch.pipeline import Boundary, Stage
+
+    torch_case.join()
+    meshes = [DeviceMesh("cpu", list(range(sizes[0]))), DeviceMesh("cpu", list(range(sizes[0], sum(sizes))))]
+    mine = int(rank >= sizes[0])
+    # The second layer leaves its result in rows, as sequence parallelism does; the next stage wants it whole.
+    place = [Shard(0)]
+    boundary = Boundary((BATCH // CHUNKS, WIDTH), torch.float32, (meshes[0], place), (meshes[1], [Replicate()]))
+    module = parallelize_module(
+        sliced()[mine],
+        meshes[mine],
+        {"0": ColwiseParallel(), "2": RowwiseParallel(output_layouts=Replicate() if mine else Shard(0))},
+    )
+    stage = Stage(module, mine, [boundary])
+    schedule = Schedule1F1B(stage, CHUNKS, loss_fn=loss_of)
+    model = torch.nn.Sequential(*sliced())
+    for batch, target in batches():
+        model.zero_grad()
+        module.zero_grad()
+        expected, losses = [], []
+        for part, wanted in zip(batch.chunk(CHUNKS), target.chunk(CHUNKS)):
+            loss = loss_of(model(part), wanted)
+            (loss / CHUNKS).backward()
+            expected.append(float(loss.detach()))
+        if stage.is_last:
+            schedule.step(target=target, losses=losses)
+            torch.testing.assert_close([float(loss.detach()) for loss in losses], expected, rtol=1e-4, atol=1e-5)
+        else:
+            schedule.step(batch)
+        for own, whole in zip(module.parameters(), model[mine].parameters()):
+            torch.testing.assert_close(own.grad.full_tensor(), whole.grad, rtol=1e-4, atol=1e-5)
+        with torch.no_grad():
+            for parameter in (*module.parameters(), *model.parameters()):
+                parameter -= 0.1 * parameter.grad
+    stage.close()
+    torch_case.leave()
+
+
 def refusals(rank):
     from crossmesh.torch.pipeline import Boundary, Stage
 
@@ -138,6 +190,11 @@ class Pipeline(unittest.TestCase):
 
     def test_narrow_to_wide(self):
         ranks.run(6, train, ScheduleGPipe, (1, 2, 3), ([Replicate()], [Shard(0)], [Shard(0)]))
+
+    def test_tensor_parallel_stages(self):
+        """TP4 to TP2, and TP2 to TP3."""
+        for sizes in ((4, 2), (2, 3)):
+            ranks.run(sum(sizes), tensor_parallel, sizes)
 
     def test_refusals(self):
         ranks.run(3, refusals)

@@ -1,5 +1,6 @@
 """redistribute() against torch's own full-tensor reference, bit for bit."""
 
+import collections
 import sys
 import time
 import unittest
@@ -11,7 +12,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 import ranks
 import torch_case
 from crossmesh import errors
-from crossmesh.torch import redistribute
+from crossmesh.torch import default_job, redistribute, shutdown
 
 WORLD = 6
 
@@ -19,8 +20,10 @@ WORLD = 6
 def random_pairs(rank):
     torch_case.join()
     started = time.monotonic()
+    seen = collections.Counter()
     for seed in range(torch_case.ROUNDS):
         full, (src, src_placements), (dst, dst_placements), contiguous = torch_case.pair(seed, WORLD)
+        seen.update(torch_case.kinds(full, (src, src_placements), (dst, dst_placements)))
         before = torch_case.make(full, src, src_placements, contiguous)
         # Ranks outside the source may have nothing at all.
         given = None if src.get_coordinate() is None and seed % 2 else before
@@ -32,7 +35,11 @@ def random_pairs(rank):
         assert torch.equal(torch_case.bits(local), torch_case.bits(wanted)), what
         assert after.shape == full.shape and after.device_mesh is dst, what
     if rank == 0:
-        print(f"{torch_case.ROUNDS} pairs in {time.monotonic() - started:.1f} s")
+        print(f"{torch_case.ROUNDS} pairs in {time.monotonic() - started:.1f} s, of which {dict(sorted(seen.items()))}")
+    # Chance gives what this is about.
+    wanted = ("uneven", "empty shards", "ranks in both", "no rank in both", "one mesh", "strided", "copies")
+    rare = {kind: seen[kind] for kind in wanted if seen[kind] < torch_case.ROUNDS // 50}
+    assert not rare, rare
     torch_case.leave()
 
 
@@ -101,7 +108,9 @@ def shard_order(rank):
 def refusals(rank):
     """What differs between ranks is named on all of them, and nobody waits for a deadline."""
     src, dst = DeviceMesh("cpu", [0, 1, 2]), DeviceMesh("cpu", [3, 4, 5])
-    started = time.monotonic()
+    # Whoever waited for a deadline would wait longer than this test may take.
+    shutdown()
+    default_job(timeout=100 * ranks.PATIENCE)
     local = torch.zeros(2, 4)
 
     def dtensor(shape, dtype=torch.float32, part=None):
@@ -120,7 +129,6 @@ def refusals(rank):
             raise AssertionError(f"not refused: {text}")
         except errors.CrossmeshError as error:
             assert text in str(error), (text, error)
-    assert time.monotonic() - started < ranks.PATIENCE / 4
     after = redistribute(dtensor((6, 4)), dst, [Replicate()])
     assert after.to_local().numel() == (24 if rank >= 3 else 0)
     # A complex tensor that is conjugated only in name, and one that is transposed.
@@ -170,7 +178,7 @@ class Redistribute(unittest.TestCase):
 
     def test_special_cases(self):
         """Process groups, shard orders, what is refused."""
-        ranks.run(WORLD, one_after_the_other)
+        ranks.run(WORLD, one_after_the_other, patience=3 * ranks.PATIENCE)
 
     def test_memory(self):
         ranks.run(4, memory)

@@ -11,6 +11,7 @@ import zipfile
 PACKAGE = os.path.join(os.environ["SOURCE_DIR"], "plugins", "python")
 PROGRAM = """
 import crossmesh, os
+from crossmesh import _planner, nccl
 assert crossmesh.library_path().startswith(os.path.dirname(crossmesh.__file__)), crossmesh.library_path()
 layout = crossmesh.Layout(crossmesh.Mesh(1), "R", (64,))
 with crossmesh.Job.local() as job:
@@ -18,6 +19,10 @@ with crossmesh.Job.local() as job:
     copy = bytearray(64)
     crossmesh.Reshard(job, plan, bytes(range(64)), copy).run()
     assert bytes(copy) == bytes(range(64))
+assert callable(_planner.lib.ap_shard_solve)
+os.environ["NCCL_NET_PLUGIN"] = nccl.path()
+assert nccl.path().startswith(os.path.dirname(os.path.realpath(crossmesh.__file__))), nccl.path()
+assert nccl.Plugin(nccl.path()).name == "crossmesh"
 print(crossmesh.__version__)
 """
 
@@ -47,8 +52,9 @@ class Wheel(unittest.TestCase):
             subprocess.run(command, check=True)
             with zipfile.ZipFile(wheel) as archive:
                 names = archive.namelist()
-            for name in ("crossmesh/py.typed", "crossmesh/lib/libcrossmesh.so", "crossmesh/torch/__init__.py"):
-                self.assertIn(name, names)
+            libraries = ("libcrossmesh.so.0", "libautopar.so", "libcrossmesh-xla.so", "libnccl-net-crossmesh.so")
+            for name in ("py.typed", "torch/__init__.py", *(f"lib/{library}" for library in libraries)):
+                self.assertIn(f"crossmesh/{name}", names)
             environment = {**os.environ, "PYTHONPATH": site}
             del environment["CROSSMESH_LIBRARY"]
             # Nothing in the current folder or the environment leads to the sources.

@@ -119,4 +119,29 @@ def pair(seed, world):
     return whole(shape, rng.choice(DTYPES), seed), sides[0], sides[1], rng.random() < 0.5
 
 
+def kinds(full, *sides):
+    """What a pair is an example of."""
+    (src, have), (dst, want) = sides
+    members = set(src.mesh.flatten().tolist()), set(dst.mesh.flatten().tolist())
+    found = {"ranks in both" if members[0] & members[1] else "no rank in both"}
+    if members[0] == members[1]:
+        found.add("one mesh")
+    if any(type(p) is _StridedShard for p in (*have, *want)):
+        found.add("strided")
+    for mesh, placements in sides:
+        parts = {}
+        for extent, placement in zip(mesh.mesh.shape, placements):
+            if isinstance(placement, (Shard, _StridedShard)):
+                dim = placement.dim % full.ndim
+                parts[dim] = parts.get(dim, 1) * extent
+            elif extent > 1:
+                found.add("copies")
+        for dim, count in parts.items():
+            if full.shape[dim] % count:
+                found.add("uneven")
+            if full.shape[dim] < count and full.shape[dim]:
+                found.add("empty shards")
+    return found
+
+
 ROUNDS = int(os.environ.get("CROSSMESH_TEST_ROUNDS", "1000"))

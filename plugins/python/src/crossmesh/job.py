@@ -41,6 +41,40 @@ def _count_fork() -> None:
 os.register_at_fork(after_in_child=_count_fork)
 
 
+class _Errand(threading.Thread):
+    """A call that waits in C, where nobody looks at signals: another thread makes it, so that Ctrl-C is heard. What it
+    gives to nobody is undone."""
+
+    def __init__(self, call: Callable[[], int], undo: Callable[[], None]) -> None:
+        super().__init__(name="crossmesh-errand", daemon=True)
+        self._call, self._undo = call, undo
+        self._turn, self._back = threading.Lock(), threading.Event()
+        self._left = False
+        self._result = 0, ""
+
+    def run(self) -> None:
+        status = self._call()
+        self._result = status, _native.last_error() if status < 0 else ""  # which is the thread's own
+        with self._turn:
+            self._back.set()
+            left = self._left
+        if left and status >= 0:
+            self._undo()
+
+    def result(self) -> tuple[int, str]:
+        """Status and sentence."""
+        self.start()
+        try:
+            self._back.wait()
+        except BaseException:
+            with self._turn:
+                self._left, late = True, self._back.is_set()
+            if late and self._result[0] >= 0:
+                self._undo()
+            raise
+        return self._result
+
+
 class Grave(NamedTuple):
     """An executor to be destroyed."""
 
@@ -157,11 +191,20 @@ class Job:
             oob_only=oob_only,
         )
         worker = ctypes.c_void_p()
-        status = raw.xm_worker_create(env, params, worker)
+        if table is None and threading.current_thread() is threading.main_thread():
+            errand = _Errand(
+                lambda: int(raw.xm_worker_create(env, params, worker)),
+                lambda: raw.xm_worker_destroy(worker, b"interrupted while the job was made"),
+            )
+            status, sentence = errand.result()
+        else:
+            # A table is the caller's, who may want it to be called in this thread; Python looks at signals there.
+            status = raw.xm_worker_create(env, params, worker)
+            sentence = _native.last_error() if status < 0 else ""
         if table is not None:
             table.raise_pending()
         if status < 0:
-            raise from_status(status, _native.last_error())
+            raise from_status(status, sentence)
         self._worker, self._table, self._forks = worker.value, table, _forks
         self._gate, self._seat_lock = threading.Lock(), threading.Lock()
         self._wake_lock, self._posted = threading.Lock(), threading.Condition(threading.Lock())

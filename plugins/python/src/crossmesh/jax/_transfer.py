@@ -185,4 +185,5 @@ def reshard(
 
 def device_put(x: Any, sharding: jax.sharding.Sharding, **options: Any) -> jax.Array:
     """jax.device_put() that also works between meshes of different processes; see reshard(), whose options it takes."""
-    return reshard(x, sharding, **options)  # type: ignore[no-any-return]
+    moved: jax.Array = reshard(x, sharding, **options)
+    return moved

@@ -3,14 +3,15 @@
     >>> import crossmesh.torch.backend
     >>> torch.distributed.init_process_group("crossmesh")
 
-It has send, recv, isend, irecv, batch_isend_irecv, broadcast, all_gather, all_gather_into_tensor and barrier, for
-tensors of every dtype in host memory. There are no reductions. Operations go on while Python computes, any number at
-once; a rank that dies ends them with PeerDiedError.
+It has send, recv, isend, irecv, batch_isend_irecv, broadcast, all_gather, all_gather_into_tensor, gather, scatter,
+all_to_all, all_to_all_single and barrier, for tensors of every dtype in host memory, and so what torch makes of them:
+objects, and DTensors that are laid out anew. There are no reductions. Operations go on while Python computes, any
+number at once; a rank that dies ends them with PeerDiedError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -93,22 +94,23 @@ class Flow(Request):
 class _Work(dist.Work):  # type: ignore[misc]
     """What torch waits for."""
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, *flows: Flow) -> None:
         super().__init__()
-        self._flow = flow
+        self._flows = flows
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        self._flow.wait(timeout.total_seconds() if timeout else None)
+        for flow in self._flows:
+            flow.wait(timeout.total_seconds() if timeout else None)
         return True
 
     def is_completed(self) -> bool:
-        return self._flow.done
+        return all(flow.done for flow in self._flows)
 
     def is_success(self) -> bool:
-        return self._flow.done and self._flow._error is None
+        return self.is_completed() and self.exception() is None
 
     def exception(self) -> CrossmeshError | None:
-        return self._flow._error
+        return next((flow._error for flow in self._flows if flow._error is not None), None)
 
 
 class _Memory:
@@ -127,6 +129,28 @@ class _Memory:
     def unpack(self) -> None:
         if self.packed is not self.tensor:
             self.tensor.copy_(self.packed)
+
+
+_NO_REDUCTIONS = "it moves bytes and adds nothing up; dist.new_group(backend='gloo') has reductions for the same ranks"
+
+
+def _refusal(name: str, why: str) -> Callable[..., _Work]:
+    """An operation that torch may ask for by that name, and that is not there."""
+
+    def refuse(_group: Any, *_: Any, **__: Any) -> _Work:
+        raise InputError(f"backend crossmesh has no {name}: {why}")
+
+    return refuse
+
+
+def _parts(what: str, tensor: torch.Tensor, sizes: Sequence[int], ranks: int) -> list[_Memory]:
+    """A tensor's rows for each rank: so many, or equally many."""
+    rows = tensor.shape[0] if tensor.dim() else 0
+    if not sizes and rows % ranks == 0:
+        sizes = [rows // ranks] * ranks
+    if len(sizes) != ranks or sum(sizes) != rows:
+        raise InputError(f"all_to_all_single on {ranks} ranks with an {what} of {rows} rows in parts of {list(sizes)}")
+    return [_Memory(part) for part in tensor.split(list(sizes))]
 
 
 class ProcessGroupCrossmesh(dist.ProcessGroup):  # type: ignore[misc]
@@ -238,6 +262,15 @@ class ProcessGroupCrossmesh(dist.ProcessGroup):  # type: ignore[misc]
 
     all_gather_single = _allgather_base  # its name since PyTorch 2.13
 
+    def allgather_into_tensor_coalesced(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> _Work:
+        """Several at once; DTensor gathers by this."""
+        works = [self._allgather_base(output, own) for output, own in zip(outputs, inputs)]
+        return _Work(*(flow for work in works for flow in work._flows))
+
+    all_gather_single_coalesced = allgather_into_tensor_coalesced  # likewise
+
     def _gather(self, blocks: list[_Memory], own: torch.Tensor, whole: _Memory | None = None) -> _Work:
         """Around a ring."""
         size, rank, number = self.size(), self.rank(), self._next_collective()
@@ -271,11 +304,87 @@ class ProcessGroupCrossmesh(dist.ProcessGroup):  # type: ignore[misc]
 
         return self._begin(script())
 
-    def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int) -> _Work:
-        raise InputError("backend crossmesh receives from a rank that is named, not from any")
+    def _exchange(self, out: Mapping[int, _Memory], into: Mapping[int, _Memory]) -> _Work:
+        """A message to each rank of `out`, one from each rank of `into`, all at once."""
+        rank, number = self.rank(), self._next_collective()
+        if rank in into:
+            into[rank].packed.reshape(-1).copy_(out[rank].packed.reshape(-1))
 
-    def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> _Work:
-        raise InputError("backend crossmesh has no reductions")
+        def script() -> Script:
+            messages: list[int] = []
+            for peer, memory in into.items():
+                if peer != rank:
+                    messages += self._receive(peer, number, memory.address, memory.size)
+            for peer, memory in out.items():
+                if peer != rank:
+                    messages += self._send(peer, number, memory.address, memory.size)
+            yield messages
+            for memory in into.values():
+                memory.unpack()
+
+        return self._begin(script())
+
+    def gather(
+        self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> _Work:
+        root, own = opts.rootRank, _Memory(inputs[0])
+        if root != self.rank():
+            return self._exchange({root: own}, {})
+        blocks = [_Memory(output) for output in outputs[0]]
+        self._check_alike("gather", blocks, own)
+        return self._exchange({root: own}, dict(enumerate(blocks)))
+
+    def scatter(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any = None
+    ) -> _Work:
+        root, own = opts.rootRank, _Memory(outputs[0])
+        if root != self.rank():
+            return self._exchange({}, {root: own})
+        blocks = [_Memory(block) for block in inputs[0]]
+        self._check_alike("scatter", blocks, own)
+        return self._exchange(dict(enumerate(blocks)), {root: own})
+
+    def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None) -> _Work:
+        size, rank = self.size(), self.rank()
+        if len(outputs) != size or len(inputs) != size or outputs[rank].numel() != inputs[rank].numel():
+            raise InputError(f"all_to_all on {size} ranks needs as many tensors, equally large for a rank's own")
+        return self._exchange(
+            {peer: _Memory(tensor) for peer, tensor in enumerate(inputs)},
+            {peer: _Memory(tensor) for peer, tensor in enumerate(outputs)},
+        )
+
+    def alltoall_base(
+        self,
+        output: torch.Tensor,
+        own: torch.Tensor,
+        output_sizes: Sequence[int],
+        input_sizes: Sequence[int],
+        opts: Any = None,
+    ) -> _Work:
+        size, rank = self.size(), self.rank()
+        into, out = _parts("output", output, output_sizes, size), _parts("input", own, input_sizes, size)
+        if into[rank].size != out[rank].size:
+            raise InputError(
+                f"all_to_all_single: rank {rank} has {out[rank].size} bytes for itself, and room for {into[rank].size}"
+            )
+        return self._exchange(dict(enumerate(out)), dict(enumerate(into)))
+
+    all_to_all_single = alltoall_base  # likewise
+
+    def _check_alike(self, name: str, blocks: Sequence[_Memory], own: _Memory) -> None:
+        size = self.size()
+        if len(blocks) != size or any(block.size != own.size for block in blocks):
+            raise InputError(f"{name} on {size} ranks needs as many tensors, each as large as a rank's own")
+
+    recv_anysource = _refusal("receive from any rank", "name the rank")
+    allreduce = _refusal("all_reduce", _NO_REDUCTIONS)
+    allreduce_coalesced = _refusal("all_reduce_coalesced", _NO_REDUCTIONS)
+    reduce = _refusal("reduce", _NO_REDUCTIONS)
+    reduce_scatter = _refusal("reduce_scatter", _NO_REDUCTIONS)
+    reduce_scatter_single = _refusal("reduce_scatter_tensor", _NO_REDUCTIONS)
+    _reduce_scatter_base = reduce_scatter_single  # its name before PyTorch 2.13
+    reduce_scatter_single_coalesced = _refusal("reduce_scatter_tensor_coalesced", _NO_REDUCTIONS)
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     @property
     def group_name(self) -> str:
