@@ -37,6 +37,7 @@ typedef struct walk {
     ap_inter_op_stage_t *scratch;
     ap_inter_op_result_t *best;
     bool stopped;
+    xm_status_t status; /* of asking for boundaries */
 } walk_t;
 
 static void measure(const ap_inter_op_problem_t *problem, const ap_inter_op_stage_t *stages,
@@ -60,6 +61,27 @@ static bool must_stop(walk_t *walk)
     return walk->stopped;
 }
 
+/* The least cost of the graph under its limit; INFINITY: there is no plan. Boundaries are bounds at
+ * first. Those of the best plan are settled, which may make another one the best, until none is left
+ * to settle: then no plan is better, for the others cost no less than by their bounds. */
+static double run_graph(walk_t *walk, int *start)
+{
+    for (;;) {
+        double value = ap_inter_op_graph_run(&walk->graph, start);
+        bool changed = false;
+
+        if (value < INFINITY && walk->status == XM_OK) {
+            walk->status = ap_inter_op_graph_settle(&walk->graph, *start, value, &changed);
+        }
+        if (walk->status != XM_OK) {
+            return INFINITY;
+        }
+        if (!changed) {
+            return value;
+        }
+    }
+}
+
 /* One run below @p limit. False: no plan. Otherwise the plan is kept if it is the best so far. */
 static bool try_limit(walk_t *walk, double limit, double *sum, double *bottleneck)
 {
@@ -68,7 +90,7 @@ static bool try_limit(walk_t *walk, double limit, double *sum, double *bottlenec
 
     walk->graph.use_max = false;
     walk->graph.limit = limit;
-    *sum = ap_inter_op_graph_run(&walk->graph, &start);
+    *sum = run_graph(walk, &start);
     if (!(*sum < INFINITY)) {
         return false;
     }
@@ -100,7 +122,7 @@ static void walk_front(walk_t *walk)
 
     walk->graph.use_max = true;
     walk->graph.limit = INFINITY;
-    m0 = ap_inter_op_graph_run(&walk->graph, &start);
+    m0 = run_graph(walk, &start);
     if (!(m0 < INFINITY) || !try_limit(walk, INFINITY, &smallest_sum, &bottleneck)) {
         return;
     }
@@ -197,6 +219,9 @@ static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, boo
         }
         walk_front(walk);
         ap_inter_op_graph_free(&walk->graph);
+        if (walk->status != XM_OK) {
+            return walk->status;
+        }
         if (!build.thin && !walk->stopped &&
             walk->best->objective < build.threshold * (1.0 - 1e-12)) {
             proved = walk->best->objective;

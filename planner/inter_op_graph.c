@@ -277,11 +277,10 @@ static xm_status_t ask_boundaries(builder_t *b, ap_inter_op_node_t *node)
 
         for (int i = 0; i < node->in_count && status == XM_OK; ++i) {
             int in = graph->in_port[node->first_in + i];
-            double *seconds = &block[(size_t)out * (size_t)b->space->in_ports + (size_t)in];
 
-            if (isnan(*seconds)) {
-                status =
-                    ap_inter_op_space_ask(b->space, node->layer, node->devices, out, in, seconds);
+            if (isnan(block[ap_inter_op_block_at(b->space, out, in)])) {
+                status = ap_inter_op_space_ask(b->space, node->layer, node->devices, out, in, false,
+                                               block);
             }
         }
     }
@@ -453,11 +452,11 @@ static double combine(const ap_inter_op_graph_t *graph, double a, double b)
 static double crossing(const ap_inter_op_graph_t *graph, const ap_inter_op_node_t *node, int out,
                        int in)
 {
-    size_t ins = (size_t)graph->space->in_ports;
-
-    return node->block == NULL ? 0.0
-                               : node->block[(size_t)graph->out_port[node->first_out + out] * ins +
-                                             (size_t)graph->in_port[node->first_in + in]];
+    return node->block == NULL
+               ? 0.0
+               : node->block[ap_inter_op_block_at(graph->space,
+                                                  graph->out_port[node->first_out + out],
+                                                  graph->in_port[node->first_in + in])];
 }
 
 /* Least cost per in port of the stages that begin here. */
@@ -521,6 +520,70 @@ static int node_behind(const ap_inter_op_graph_t *graph, int value)
     return low;
 }
 
+/* What the last run chose behind an out port of a node; NULL: nothing can be chosen. */
+static const ap_inter_op_edge_t *choose(const ap_inter_op_graph_t *graph,
+                                        const ap_inter_op_node_t *node, int out)
+{
+    const ap_inter_op_edge_t *chosen = NULL;
+    double least = INFINITY;
+
+    for (size_t e = node->first_edge; e < node->end_edge; ++e) {
+        const ap_inter_op_edge_t *edge = &graph->edges[e];
+        double seconds = crossing(graph, node, out, edge->in);
+        double whole =
+            combine(graph, seconds, combine(graph, edge->cost, graph->value[edge->after]));
+
+        if (edge->cost <= graph->limit && seconds <= graph->limit && whole < least) {
+            least = whole;
+            chosen = edge;
+        }
+    }
+    return chosen;
+}
+
+/* The cost of one boundary, if only its least is known. *above: it is, and more than @p known. */
+static xm_status_t settle_one(const ap_inter_op_graph_t *graph, const ap_inter_op_node_t *node,
+                              int out, int in, double known, bool *above)
+{
+    int from = graph->out_port[node->first_out + out], to = graph->in_port[node->first_in + in];
+    size_t cell = ap_inter_op_block_at(graph->space, from, to);
+    double before = node->block[cell];
+    xm_status_t status;
+
+    if (ap_inter_op_settled(graph->space, node->block)[cell]) {
+        return XM_OK;
+    }
+    status = ap_inter_op_space_ask(graph->space, node->layer, node->devices, from, to, true,
+                                   node->block);
+    *above = *above || node->block[cell] > fmax(before, known);
+    return status;
+}
+
+xm_status_t ap_inter_op_graph_settle(ap_inter_op_graph_t *graph, int start, double value,
+                                     bool *changed)
+{
+    const ap_inter_op_node_t *node = &graph->nodes[start];
+    /* A longer boundary is no matter where the longest station counts, up to that one. */
+    double known = graph->use_max ? value : 0.0;
+    xm_status_t status = XM_OK;
+    int out = 0;
+
+    *changed = false;
+    while (status == XM_OK && node->layer < graph->space->layers) {
+        const ap_inter_op_edge_t *chosen = choose(graph, node, out);
+
+        if (chosen == NULL) { /* a boundary settled on the way is in its way */
+            break;
+        }
+        if (node->block != NULL) {
+            status = settle_one(graph, node, out, chosen->in, known, changed);
+        }
+        node = &graph->nodes[node_behind(graph, chosen->after)];
+        out = chosen->after - node->first_out;
+    }
+    return status;
+}
+
 int ap_inter_op_graph_trace(const ap_inter_op_graph_t *graph, int start,
                             ap_inter_op_stage_t *stages)
 {
@@ -529,22 +592,9 @@ int ap_inter_op_graph_trace(const ap_inter_op_graph_t *graph, int start,
     int out = 0, count = 0;
 
     while (node->layer < space->layers) {
-        const ap_inter_op_edge_t *chosen = NULL;
+        const ap_inter_op_edge_t *chosen = choose(graph, node, out);
         ap_inter_op_stage_t *stage = &stages[count++];
-        double least = INFINITY, transfer = 0.0;
 
-        for (size_t e = node->first_edge; e < node->end_edge; ++e) {
-            const ap_inter_op_edge_t *edge = &graph->edges[e];
-            double seconds = crossing(graph, node, out, edge->in);
-            double whole =
-                combine(graph, seconds, combine(graph, edge->cost, graph->value[edge->after]));
-
-            if (edge->cost <= graph->limit && seconds <= graph->limit && whole < least) {
-                least = whole;
-                chosen = edge;
-                transfer = seconds;
-            }
-        }
         *stage = (ap_inter_op_stage_t){
             .first_layer = node->layer,
             .last_layer = chosen->last,
@@ -552,7 +602,7 @@ int ap_inter_op_graph_trace(const ap_inter_op_graph_t *graph, int start,
             .config = chosen->state % space->problem->config_count,
             .first_device = space->problem->ordered ? space->total - node->devices : -1,
             .seconds = chosen->cost,
-            .boundary_seconds = transfer};
+            .boundary_seconds = crossing(graph, node, out, chosen->in)};
         node = &graph->nodes[node_behind(graph, chosen->after)];
         out = chosen->after - node->first_out;
     }

@@ -50,7 +50,8 @@ typedef struct ap_inter_op_space {
     int pairs;
     int rows, *row_of;     /* boundary rows, and that before each layer */
     int places, *place_of; /* boundary places, and that of each first device */
-    double **block;        /* [row][place]: [out port][in port], NaN where not yet asked; or NULL */
+    double **block;        /* [row][place]: [out port][in port], NaN where not yet asked, then as
+                              many flags: it is the cost itself, not a bound of it; or NULL */
 } ap_inter_op_space_t;
 
 /* Checks the tables of a checked problem and lays them out; close() also after a failure. */
@@ -64,8 +65,20 @@ void ap_inter_op_space_cheapest(ap_inter_op_space_t *space, int successors);
 /* Seconds across the boundary before @p layer where the later stage starts with @p devices left. */
 xm_status_t ap_inter_op_space_block(ap_inter_op_space_t *space, int layer, int devices,
                                     double **block);
+/* Asks for one of them: its least cost, if there is such a question, or with @p settle the cost. */
 xm_status_t ap_inter_op_space_ask(ap_inter_op_space_t *space, int layer, int devices, int out,
-                                  int in, double *seconds);
+                                  int in, bool settle, double *block);
+
+static inline size_t ap_inter_op_block_at(const ap_inter_op_space_t *space, int out, int in)
+{
+    return (size_t)out * (size_t)space->in_ports + (size_t)in;
+}
+
+/* The flags of a block. */
+static inline bool *ap_inter_op_settled(const ap_inter_op_space_t *space, double *block)
+{
+    return (bool *)(block + ap_inter_op_block_at(space, space->out_ports, 0));
+}
 
 /* [devices left][layers done], (total + 1) x (layers + 1): least cost of what stands before it or
  * after it, without boundaries. */
@@ -100,7 +113,7 @@ typedef struct ap_inter_op_node {
     size_t first_edge, end_edge;
     int first_in, in_count;   /* into in_port[] */
     int first_out, out_count; /* into out_port[] and value[] */
-    const double *block;      /* NULL: boundaries are free */
+    double *block;            /* NULL: boundaries are free */
 } ap_inter_op_node_t;
 
 typedef struct ap_inter_op_graph {
@@ -135,6 +148,11 @@ void ap_inter_op_graph_free(ap_inter_op_graph_t *graph);
 /* Runs the programme under graph->limit; returns the least cost (INFINITY: none) and in *start the
  * node that gives it. */
 double ap_inter_op_graph_run(ap_inter_op_graph_t *graph, int *start);
+
+/* Asks for the costs of the boundaries that the last run crosses from a node on, of which only the
+ * least were known. *changed: that run counts no longer, for they are above. */
+xm_status_t ap_inter_op_graph_settle(ap_inter_op_graph_t *graph, int start, double value,
+                                     bool *changed);
 
 /* Repeats the choices of the last run from a node on; returns the number of stages. */
 int ap_inter_op_graph_trace(const ap_inter_op_graph_t *graph, int start,

@@ -316,11 +316,11 @@ static size_t block_index(const ap_inter_op_space_t *space, int layer, int devic
 xm_status_t ap_inter_op_space_block(ap_inter_op_space_t *space, int layer, int devices,
                                     double **block)
 {
-    size_t cells = (size_t)space->out_ports * (size_t)space->in_ports;
+    size_t cells = ap_inter_op_block_at(space, space->out_ports, 0);
     double **slot = &space->block[block_index(space, layer, devices)];
 
     if (*slot == NULL) {
-        *slot = malloc(cells * sizeof(**slot));
+        *slot = malloc(cells * (sizeof(**slot) + sizeof(bool)));
         if (*slot == NULL) {
             return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu boundary costs", cells);
         }
@@ -333,16 +333,26 @@ xm_status_t ap_inter_op_space_block(ap_inter_op_space_t *space, int layer, int d
 }
 
 xm_status_t ap_inter_op_space_ask(ap_inter_op_space_t *space, int layer, int devices, int out,
-                                  int in, double *seconds)
+                                  int in, bool settle, double *block)
 {
     const ap_inter_op_problem_t *problem = space->problem;
     ap_inter_op_boundary_t at = {layer, out, in, problem->ordered ? space->total - devices : -1};
+    size_t cell = ap_inter_op_block_at(space, out, in);
+    bool least = !settle && problem->boundary_least != NULL;
+    double seconds = least ? problem->boundary_least(problem->boundary_arg, &at)
+                           : problem->boundary(problem->boundary_arg, &at);
 
-    *seconds = problem->boundary(problem->boundary_arg, &at);
-    if (!(*seconds >= 0.0)) {
+    if (!(seconds >= 0.0)) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "the boundary before layer %d costs %g: not a time", layer, *seconds);
+                            "the boundary before layer %d costs %g: not a time", layer, seconds);
     }
+    if (settle && seconds < block[cell]) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "the boundary before layer %d costs %.9g, less than its bound, %.9g",
+                            layer, seconds, block[cell]);
+    }
+    block[cell] = seconds;
+    ap_inter_op_settled(space, block)[cell] = !least || seconds == INFINITY;
     return XM_OK;
 }
 
