@@ -6,6 +6,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "planner/cross_mesh_bound.h"
 #include "resharding/plan.h"
 
 enum { FIRST_SLOTS = 256 };
@@ -279,39 +280,11 @@ int ap_cross_mesh_place(const ap_cross_mesh_t *cross_mesh, int first_device)
     return first_device % per_host != 0 ? 1 : 0; /* with or without the stage before on the host */
 }
 
-/* The cost behind a key, from the cache or made now. The mutex is held. */
-static xm_status_t look_up(ap_cross_mesh_t *cross_mesh, const cost_key_t *key,
-                           ap_cross_mesh_cost_t *cost)
-{
-    xm_status_t status = make_room(cross_mesh);
-    cost_entry_t *slot;
-
-    if (status != XM_OK) {
-        return status;
-    }
-    slot = find_slot(cross_mesh->slots, cross_mesh->slot_count, key);
-    if (slot->key.rank == 0) {
-        ap_cross_mesh_cost_t computed;
-
-        status = compute(cross_mesh, key, &computed);
-        if (status != XM_OK) {
-            return status;
-        }
-        slot->key = *key;
-        slot->cost = computed;
-        ++cross_mesh->used;
-    }
-    *cost = slot->cost;
-    return XM_OK;
-}
-
-xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
-                               int element_size, const ap_cross_mesh_side_t *src,
-                               const ap_cross_mesh_side_t *dst, ap_cross_mesh_cost_t *cost)
+static xm_status_t make_key(const ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
+                            int element_size, const ap_cross_mesh_side_t *src,
+                            const ap_cross_mesh_side_t *dst, cost_key_t *key)
 {
     int src_size = src->shape[0] * src->shape[1], dst_size = dst->shape[0] * dst->shape[1];
-    cost_key_t key;
-    xm_status_t status;
 
     if (src->first_device < dst->first_device + dst_size &&
         dst->first_device < src->first_device + src_size) {
@@ -320,22 +293,85 @@ xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh, const ap_shape_t *sh
                             src->first_device, src->first_device + src_size - 1, dst->first_device,
                             dst->first_device + dst_size - 1);
     }
-    memset(&key, 0, sizeof(key));
-    memcpy(key.dims, shape->dims, (size_t)shape->rank * sizeof(key.dims[0]));
-    key.rank = shape->rank;
-    key.element_size = element_size;
-    key.src_spec = src->spec;
-    key.dst_spec = dst->spec;
-    memcpy(key.src_shape, src->shape, sizeof(key.src_shape));
-    memcpy(key.dst_shape, dst->shape, sizeof(key.dst_shape));
-    key.src_first = cross_mesh->alike ? 0 : src->first_device;
-    key.dst_first = cross_mesh->alike
-                        ? canonical_first(xm_cluster_profile_devices_per_host(cross_mesh->profile),
-                                          src->first_device, src_size, dst->first_device, dst_size)
-                        : dst->first_device;
+    memset(key, 0, sizeof(*key));
+    memcpy(key->dims, shape->dims, (size_t)shape->rank * sizeof(key->dims[0]));
+    key->rank = shape->rank;
+    key->element_size = element_size;
+    key->src_spec = src->spec;
+    key->dst_spec = dst->spec;
+    memcpy(key->src_shape, src->shape, sizeof(key->src_shape));
+    memcpy(key->dst_shape, dst->shape, sizeof(key->dst_shape));
+    key->src_first = cross_mesh->alike ? 0 : src->first_device;
+    key->dst_first = cross_mesh->alike
+                         ? canonical_first(xm_cluster_profile_devices_per_host(cross_mesh->profile),
+                                           src->first_device, src_size, dst->first_device, dst_size)
+                         : dst->first_device;
+    return XM_OK;
+}
+
+/* The cost behind a key, if it is known. */
+static bool recall(ap_cross_mesh_t *cross_mesh, const cost_key_t *key, ap_cross_mesh_cost_t *cost)
+{
+    bool known = false;
+
     (void)pthread_mutex_lock(&cross_mesh->mutex);
-    status = look_up(cross_mesh, &key, cost);
+    if (cross_mesh->slot_count > 0) {
+        const cost_entry_t *slot = find_slot(cross_mesh->slots, cross_mesh->slot_count, key);
+
+        known = slot->key.rank != 0;
+        *cost = slot->cost;
+    }
     (void)pthread_mutex_unlock(&cross_mesh->mutex);
+    return known;
+}
+
+/* Keeps a cost, unless another thread has done so meanwhile. */
+static xm_status_t keep(ap_cross_mesh_t *cross_mesh, const cost_key_t *key,
+                        const ap_cross_mesh_cost_t *cost)
+{
+    xm_status_t status;
+
+    (void)pthread_mutex_lock(&cross_mesh->mutex);
+    status = make_room(cross_mesh);
+    if (status == XM_OK) {
+        cost_entry_t *slot = find_slot(cross_mesh->slots, cross_mesh->slot_count, key);
+
+        cross_mesh->used += slot->key.rank == 0;
+        slot->key = *key;
+        slot->cost = *cost;
+    }
+    (void)pthread_mutex_unlock(&cross_mesh->mutex);
+    return status;
+}
+
+xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
+                               int element_size, const ap_cross_mesh_side_t *src,
+                               const ap_cross_mesh_side_t *dst, ap_cross_mesh_cost_t *cost)
+{
+    cost_key_t key;
+    xm_status_t status = make_key(cross_mesh, shape, element_size, src, dst, &key);
+
+    if (status != XM_OK || recall(cross_mesh, &key, cost)) {
+        return status;
+    }
+    status = compute(cross_mesh, &key, cost); /* unlocked: others need not wait */
+    return status == XM_OK ? keep(cross_mesh, &key, cost) : status;
+}
+
+xm_status_t ap_cross_mesh_least(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
+                                int element_size, const ap_cross_mesh_side_t *src,
+                                const ap_cross_mesh_side_t *dst, double *seconds)
+{
+    ap_cross_mesh_cost_t cost;
+    cost_key_t key;
+    xm_status_t status = make_key(cross_mesh, shape, element_size, src, dst, &key);
+
+    if (status == XM_OK) {
+        *seconds = recall(cross_mesh, &key, &cost)
+                       ? cost.forward + cost.backward
+                       : ap_cross_mesh_bound(cross_mesh->profile, shape, element_size, src, dst) +
+                             ap_cross_mesh_bound(cross_mesh->profile, shape, element_size, dst, src);
+    }
     return status;
 }
 

@@ -10,7 +10,8 @@
  * cached by that; otherwise by where they stand. The strategy is broadcast with the balance
  * scheduler, reshard-bench's defaults.
  *
- * Threads: an object may be used by several; it caches under a lock.
+ * Threads: an object may be used by several, and works for them at the same time; what it has found
+ * is known to all.
  */
 #ifndef AP_PLANNER_CROSS_MESH_H
 #define AP_PLANNER_CROSS_MESH_H
@@ -48,6 +49,14 @@ XM_API xm_status_t ap_cross_mesh_create(const xm_cluster_profile_t *profile,
 XM_API xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
                                       int element_size, const ap_cross_mesh_side_t *src,
                                       const ap_cross_mesh_side_t *dst, ap_cross_mesh_cost_t *cost);
+
+/**
+ * What forward and backward take together at least: quick to have, for it plans nothing. The sum
+ * itself where the costs are known.
+ */
+XM_API xm_status_t ap_cross_mesh_least(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
+                                       int element_size, const ap_cross_mesh_side_t *src,
+                                       const ap_cross_mesh_side_t *dst, double *seconds);
 
 /** Costs are equal for later stages that begin on devices of one place, a number from 0 up to the
  * device's: all that matters of where they begin. */

@@ -37,6 +37,7 @@ typedef struct walk {
     ap_inter_op_stage_t *scratch;
     ap_inter_op_result_t *best;
     bool stopped;
+    xm_status_t status; /* of asking for boundaries */
 } walk_t;
 
 static void measure(const ap_inter_op_problem_t *problem, const ap_inter_op_stage_t *stages,
@@ -60,6 +61,27 @@ static bool must_stop(walk_t *walk)
     return walk->stopped;
 }
 
+/* The least cost of the graph under its limit; INFINITY: there is no plan. Boundaries are bounds at
+ * first. Those of the best plan are settled, which may make another one the best, until none is left
+ * to settle: then no plan is better, for the others cost no less than by their bounds. */
+static double run_graph(walk_t *walk, int *start)
+{
+    for (;;) {
+        double value = ap_inter_op_graph_run(&walk->graph, start);
+        bool changed = false;
+
+        if (value < INFINITY && walk->status == XM_OK) {
+            walk->status = ap_inter_op_graph_settle(&walk->graph, *start, value, &changed);
+        }
+        if (walk->status != XM_OK) {
+            return INFINITY;
+        }
+        if (!changed) {
+            return value;
+        }
+    }
+}
+
 /* One run below @p limit. False: no plan. Otherwise the plan is kept if it is the best so far. */
 static bool try_limit(walk_t *walk, double limit, double *sum, double *bottleneck)
 {
@@ -68,7 +90,7 @@ static bool try_limit(walk_t *walk, double limit, double *sum, double *bottlenec
 
     walk->graph.use_max = false;
     walk->graph.limit = limit;
-    *sum = ap_inter_op_graph_run(&walk->graph, &start);
+    *sum = run_graph(walk, &start);
     if (!(*sum < INFINITY)) {
         return false;
     }
@@ -100,7 +122,7 @@ static void walk_front(walk_t *walk)
 
     walk->graph.use_max = true;
     walk->graph.limit = INFINITY;
-    m0 = ap_inter_op_graph_run(&walk->graph, &start);
+    m0 = run_graph(walk, &start);
     if (!(m0 < INFINITY) || !try_limit(walk, INFINITY, &smallest_sum, &bottleneck)) {
         return;
     }
@@ -137,17 +159,19 @@ static xm_status_t look_out(ap_inter_op_space_t *space, outlook_t *outlook)
     if (values == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", space->layers);
     }
-    ap_inter_op_space_cheapest(space, 0);
-    outlook->least_max = ap_inter_op_relax_before(space, INFINITY, true, values);
-    smallest = ap_inter_op_relax_before(space, INFINITY, false, values);
+    ap_inter_op_space_cheapest(space, 0, INFINITY);
+    outlook->least_max = ap_inter_op_relax_before(space, true, values);
+    smallest = ap_inter_op_relax_before(space, false, values);
     outlook->bound = smallest + rounds * outlook->least_max;
     outlook->guess = smallest + rounds * smallest;
     for (size_t i = 0; smallest < INFINITY && i < sizeof(factors) / sizeof(factors[0]); ++i) {
         double longest = factors[i] * outlook->least_max;
 
         if (smallest + rounds * longest < outlook->guess) {
-            double sum = ap_inter_op_relax_before(space, longest, false, values);
+            double sum;
 
+            ap_inter_op_space_cheapest(space, 0, longest);
+            sum = ap_inter_op_relax_before(space, false, values);
             outlook->guess = fmin(outlook->guess, sum + rounds * longest);
         }
     }
@@ -197,6 +221,9 @@ static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, boo
         }
         walk_front(walk);
         ap_inter_op_graph_free(&walk->graph);
+        if (walk->status != XM_OK) {
+            return walk->status;
+        }
         if (!build.thin && !walk->stopped &&
             walk->best->objective < build.threshold * (1.0 - 1e-12)) {
             proved = walk->best->objective;
@@ -215,10 +242,11 @@ static bool fits_memory(const ap_inter_op_problem_t *problem, const ap_inter_op_
 {
     for (int i = 0; problem->max_successors != NULL && i < result->stage_count; ++i) {
         const ap_inter_op_stage_t *stage = &result->stages[i];
-        size_t entry =
-            ap_inter_op_entry(problem, stage->first_layer, stage->last_layer, stage->submesh);
+        size_t cell =
+            ap_inter_op_cell(problem, stage->first_layer, stage->last_layer, stage->submesh);
+        size_t entry = cell * (size_t)problem->config_count + (size_t)stage->config;
 
-        if (problem->max_successors[entry + (size_t)stage->config] < result->stage_count - 1 - i) {
+        if (problem->max_successors[entry] < result->stage_count - 1 - i) {
             return false;
         }
     }
@@ -375,30 +403,42 @@ xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem, ap_inter_op_
     return XM_OK;
 }
 
-/* Marks what a plan below the threshold can have, given the relaxed costs before and after. */
+/* Marks what a plan below the threshold can have on one submesh with so many devices left, given
+ * the relaxed costs before and after. */
+static void mark_place(const ap_inter_op_space_t *space, int submesh, int devices, double threshold,
+                       double least_max, const double *before, const double *after, bool *useful)
+{
+    double rounds = (double)(space->problem->micro_batches - 1);
+    int layers = space->layers;
+    const double *base = before + ap_inter_op_band_at(&space->everywhere, devices, 0);
+    const double *rest = after + ap_inter_op_band_at(&space->everywhere,
+                                                     devices - space->size[submesh], 1);
+
+    for (int first = 0; first < layers; ++first) {
+        const double *cost = ap_inter_op_stages(space, submesh, first);
+        int end = base[first] < INFINITY ? space->reach[submesh * layers + first] : 0;
+
+        for (int last = first; last < end; ++last) {
+            if (base[first] + rest[last] + (cost[last] + rounds * fmax(cost[last], least_max)) <
+                threshold) {
+                useful[(first * layers + last) * space->submeshes + submesh] = true;
+            }
+        }
+    }
+}
+
 static void mark_useful(const ap_inter_op_space_t *space, double threshold, double least_max,
                         const double *before, const double *after, bool *useful)
 {
-    double rounds = (double)(space->problem->micro_batches - 1);
-    size_t cell = 0, layers = (size_t)space->layers, columns = (size_t)space->total + 1;
+    size_t columns = (size_t)space->total + 1;
 
+    memset(useful, 0,
+           (size_t)space->layers * (size_t)space->layers * (size_t)space->submeshes *
+               sizeof(*useful));
     for (int s = 0; s < space->submeshes; ++s) {
-        for (int first = 0; first < space->layers; ++first) {
-            for (int last = 0; last < space->layers; ++last, ++cell) {
-                double cost = space->cheapest[cell];
-                double fixed = cost + rounds * fmax(cost, least_max);
-                size_t to = ((size_t)first * layers + (size_t)last) * (size_t)space->submeshes;
-
-                useful[to + (size_t)s] = false;
-                for (int d = space->size[s]; cost < INFINITY && d <= space->total; ++d) {
-                    double rest = before[ap_inter_op_relax_at(space, d, first)] +
-                                  after[ap_inter_op_relax_at(space, d - space->size[s], last + 1)];
-
-                    if (space->fits[(size_t)s * columns + (size_t)d] && rest + fixed < threshold) {
-                        useful[to + (size_t)s] = true;
-                        break;
-                    }
-                }
+        for (int devices = space->size[s]; devices <= space->total; ++devices) {
+            if (space->fits[(size_t)s * columns + (size_t)devices]) {
+                mark_place(space, s, devices, threshold, least_max, before, after, useful);
             }
         }
     }
@@ -425,12 +465,10 @@ xm_status_t ap_inter_op_useful(const ap_inter_op_problem_t *problem, double thre
         }
     }
     if (status == XM_OK) {
-        double limit;
-
-        ap_inter_op_space_cheapest(&space, 0);
-        least_max = ap_inter_op_relax_before(&space, INFINITY, true, before);
-        limit = ap_inter_op_relax_limit(&space, threshold, before);
-        ap_inter_op_relax_after(&space, limit, after, before, after);
+        ap_inter_op_space_cheapest(&space, 0, INFINITY);
+        least_max = ap_inter_op_relax_before(&space, true, before);
+        (void)ap_inter_op_relax_limit(&space, threshold, before);
+        ap_inter_op_relax_after(&space, &space.everywhere, after, before, after);
         mark_useful(&space, threshold, least_max, before, after, useful);
     }
     free(before);

@@ -80,7 +80,10 @@ typedef struct ap_inter_op_problem {
      *  Off: only device counts matter, as in Alpa. */
     bool ordered;
     ap_inter_op_boundary_fn boundary; /**< NULL: transfers are free */
-    void *boundary_arg;
+    /** Seconds that `boundary` is never below, quicker to have: `boundary` itself is then asked only
+     *  for what decides. NULL: for all that can matter. */
+    ap_inter_op_boundary_fn boundary_least;
+    void *boundary_arg; /**< of both */
     /** Per layer, a kind from 0 to layers - 1: boundaries before layers of one kind cost the same,
      *  and the function is asked only about the first layer of each. Models repeat one block, and
      *  the boundary table is what large clusters spend their memory and time on. NULL: every layer

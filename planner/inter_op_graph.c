@@ -17,11 +17,12 @@ typedef struct builder {
     int levels;        /* levels told apart; 1 when they are not */
     double limit;      /* no useful stage is longer */
     double rounds;     /* micro-batches after the first */
-    double *before;    /* relaxed, memory aside */
-    double *hopeful;   /* relaxed from there on, memory aside; infinite where nothing is useful */
-    double *after;     /* [level]: relaxed, with memory; level 0 ends the pipeline */
-    int *node_at;      /* [level]: the node there, or -1 */
-    size_t table;      /* entries of one level of these */
+    ap_inter_op_band_t band; /* around the places that are useful, memory aside */
+    /* Tables over the band: */
+    double *before;  /* relaxed, memory aside */
+    double *hopeful; /* relaxed from there on, memory aside; infinite where nothing is useful */
+    double *after;   /* [level]: relaxed, with memory; level 0 ends the pipeline */
+    int *node_at;    /* [level]: the node there, or -1 */
     int *best;         /* per pair: the edge of the stage at hand, or -1 */
     int *touched;      /* pairs with an edge */
     uint64_t *in_bits; /* per node: ports that occur */
@@ -32,53 +33,99 @@ typedef struct builder {
 
 static double *after_of(const builder_t *b, int level)
 {
-    return b->after + (size_t)(b->build->levels ? level : 0) * b->table;
+    return b->after + (size_t)(b->build->levels ? level : 0) * b->band.size;
 }
 
 static int *node_of(const builder_t *b, int level, int devices, int layer)
 {
-    return b->node_at + (size_t)(b->build->levels ? level : 0) * b->table +
-           ap_inter_op_relax_at(b->space, devices, layer);
-}
-
-/* Leaves out places that no plan below the threshold comes by. */
-static void drop_hopeless(const builder_t *b, double *after)
-{
-    double room = b->build->threshold - b->rounds * b->build->least_max;
-
-    for (size_t i = 0; i < b->table; ++i) {
-        if (!(b->before[i] + after[i] < room)) {
-            after[i] = INFINITY;
-        }
-    }
-}
-
-/* Relaxed costs from every place on, for each number of stages if they are told apart. */
-static void fill_after(builder_t *b)
-{
-    ap_inter_op_space_cheapest(b->space, 0);
-    b->limit = ap_inter_op_relax_limit(b->space, b->build->threshold, b->before);
-    ap_inter_op_relax_after(b->space, b->limit, b->hopeful, b->before, b->hopeful);
-    drop_hopeless(b, b->hopeful);
-    if (!b->build->levels) {
-        memcpy(b->after, b->hopeful, b->table * sizeof(*b->after));
-        return;
-    }
-    for (size_t i = 0; i < b->table; ++i) {
-        b->after[i] = INFINITY;
-    }
-    b->after[ap_inter_op_relax_at(b->space, 0, b->space->layers)] = 0.0;
-    for (int level = 1; level < b->levels; ++level) {
-        ap_inter_op_space_cheapest(b->space, level - 1);
-        ap_inter_op_relax_after(b->space, b->limit, after_of(b, level - 1), b->hopeful,
-                                after_of(b, level));
-        drop_hopeless(b, after_of(b, level));
-    }
+    return b->node_at + (size_t)(b->build->levels ? level : 0) * b->band.size +
+           ap_inter_op_band_at(&b->band, devices, layer);
 }
 
 static xm_status_t no_room(void)
 {
     return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the graph of stages");
+}
+
+/* Leaves out places that no plan below the threshold comes by. */
+static void drop_hopeless(const builder_t *b, const double *before, size_t size, double *after)
+{
+    double room = b->build->threshold - b->rounds * b->build->least_max;
+
+    for (size_t i = 0; i < size; ++i) {
+        if (!(before[i] + after[i] < room)) {
+            after[i] = INFINITY;
+        }
+    }
+}
+
+/* The part of a table over all places that is in the band. */
+static void narrow(const builder_t *b, const double *wide, double *values)
+{
+    const ap_inter_op_band_t *band = &b->band;
+
+    for (int devices = 0; devices <= b->space->total; ++devices) {
+        if (band->high[devices] >= band->low[devices]) {
+            memcpy(values + ap_inter_op_band_at(band, devices, band->low[devices]),
+                   wide + ap_inter_op_band_at(&b->space->everywhere, devices, band->low[devices]),
+                   (size_t)(band->high[devices] - band->low[devices] + 1) * sizeof(*values));
+        }
+    }
+}
+
+/* Finds the useful places and lays out the tables over the band around them. */
+static xm_status_t lay_out(builder_t *b)
+{
+    double *before = ap_inter_op_relax_alloc(b->space), *after = ap_inter_op_relax_alloc(b->space);
+    size_t levels = b->build->levels ? (size_t)b->levels : 1;
+    xm_status_t status = before == NULL || after == NULL ? no_room() : XM_OK;
+
+    if (status == XM_OK) {
+        b->limit = ap_inter_op_relax_limit(b->space, b->build->threshold, before);
+        ap_inter_op_relax_after(b->space, &b->space->everywhere, after, before, after);
+        drop_hopeless(b, before, b->space->everywhere.size, after);
+        status = ap_inter_op_band_open(b->space, after, &b->band);
+    }
+    if (status == XM_OK) {
+        size_t size = b->band.size;
+
+        b->before = malloc((size + 1) * sizeof(*b->before));
+        b->hopeful = malloc((size + 1) * sizeof(*b->hopeful));
+        b->after = malloc((levels * size + 1) * sizeof(*b->after));
+        b->node_at = malloc((levels * size + 1) * sizeof(*b->node_at));
+        if (b->before == NULL || b->hopeful == NULL || b->after == NULL || b->node_at == NULL) {
+            status = no_room();
+        }
+    }
+    if (status == XM_OK) {
+        narrow(b, before, b->before);
+        narrow(b, after, b->hopeful);
+        memset(b->node_at, 0xff, levels * b->band.size * sizeof(*b->node_at));
+    }
+    free(before);
+    free(after);
+    return status;
+}
+
+/* Relaxed costs from every place on, for each number of stages if they are told apart. */
+static void fill_after(builder_t *b)
+{
+    if (!b->build->levels) {
+        memcpy(b->after, b->hopeful, b->band.size * sizeof(*b->after));
+        return;
+    }
+    for (size_t i = 0; i < b->band.size; ++i) {
+        b->after[i] = INFINITY;
+    }
+    if (b->band.high[0] == b->space->layers) {
+        b->after[ap_inter_op_band_at(&b->band, 0, b->space->layers)] = 0.0;
+    }
+    for (int level = 1; level < b->levels; ++level) {
+        ap_inter_op_space_cheapest(b->space, level - 1, b->limit);
+        ap_inter_op_relax_after(b->space, &b->band, after_of(b, level - 1), b->hopeful,
+                                after_of(b, level));
+        drop_hopeless(b, b->before, b->band.size, after_of(b, level));
+    }
 }
 
 /* The node at a place, made on first use; -1: no memory. */
@@ -152,18 +199,16 @@ static xm_status_t add_edges(builder_t *b, int node, int target, int last, int s
     const ap_inter_op_problem_t *problem = b->space->problem;
     ap_inter_op_graph_t *graph = b->graph;
     ap_inter_op_node_t at = graph->nodes[node];
-    size_t entry = ap_inter_op_entry(problem, at.layer, last, submesh);
+    size_t cell = ap_inter_op_cell(problem, at.layer, last, submesh);
     int needed = b->build->levels ? at.level - 1 : 0, touched = 0;
 
-    for (int config = 0; config < problem->config_count; ++config) {
-        int state = submesh * problem->config_count + config;
-        int pair = b->build->thin ? b->space->pair_of[submesh * problem->config_count]
-                                  : b->space->pair_of[state];
-        double cost = problem->cost[entry + (size_t)config];
+    for (size_t c = b->space->choice_at[cell]; c < b->space->choice_at[cell + 1]; ++c) {
+        const ap_inter_op_choice_t *choice = &b->space->choice[c];
+        int pair = b->space->pair_of[b->build->thin ? submesh * problem->config_count
+                                                    : choice->state];
+        double cost = choice->cost;
 
-        if (!(cost <= b->limit) ||
-            (problem->max_successors != NULL &&
-             problem->max_successors[entry + (size_t)config] < needed) ||
+        if (!(cost <= b->limit) || choice->successors < needed ||
             !(elsewhere + cost + b->rounds * fmax(cost, b->build->least_max) <
               b->build->threshold)) {
             continue;
@@ -173,7 +218,7 @@ static xm_status_t add_edges(builder_t *b, int node, int target, int last, int s
 
             if (cost < edge->cost) {
                 edge->cost = cost;
-                edge->state = state;
+                edge->state = choice->state;
             }
             continue;
         }
@@ -183,7 +228,7 @@ static xm_status_t add_edges(builder_t *b, int node, int target, int last, int s
         b->touched[touched++] = pair;
         b->best[pair] = (int)graph->edge_count;
         graph->edges[graph->edge_count++] =
-            (ap_inter_op_edge_t){.cost = cost, .after = target, .last = last, .state = state};
+            (ap_inter_op_edge_t){.cost = cost, .after = target, .last = last, .state = choice->state};
     }
     for (int i = 0; i < touched; ++i) {
         const ap_inter_op_edge_t *edge = &graph->edges[b->best[b->touched[i]]];
@@ -203,21 +248,21 @@ static xm_status_t expand(builder_t *b, int node)
     ap_inter_op_space_t *space = b->space;
     ap_inter_op_node_t at = b->graph->nodes[node];
     const double *after = after_of(b, at.level - 1);
-    double before = b->before[ap_inter_op_relax_at(space, at.devices, at.layer)];
+    double before = b->before[ap_inter_op_band_at(&b->band, at.devices, at.layer)];
     xm_status_t status = XM_OK;
 
     b->graph->nodes[node].first_edge = b->graph->edge_count;
     for (int s = 0; s < space->submeshes && status == XM_OK; ++s) {
-        int left = at.devices - space->size[s];
+        int left = at.devices - space->size[s], first, end;
 
         if (!space->fits[(size_t)s * ((size_t)space->total + 1) + (size_t)at.devices]) {
             continue;
         }
-        for (int last = at.layer; last < space->layers && status == XM_OK; ++last) {
-            double rest = after[ap_inter_op_relax_at(space, left, last + 1)];
-            size_t cell =
-                ((size_t)s * (size_t)space->layers + (size_t)at.layer) * (size_t)space->layers +
-                (size_t)last;
+        first = b->band.low[left] - 1 > at.layer ? b->band.low[left] - 1 : at.layer;
+        end = b->band.high[left];
+        for (int last = first; last < end && status == XM_OK; ++last) {
+            double rest = after[ap_inter_op_band_at(&b->band, left, last + 1)];
+            size_t cell = ap_inter_op_cell(space->problem, at.layer, last, s);
             size_t step = space->stair_at[cell];
             int target;
 
@@ -277,11 +322,10 @@ static xm_status_t ask_boundaries(builder_t *b, ap_inter_op_node_t *node)
 
         for (int i = 0; i < node->in_count && status == XM_OK; ++i) {
             int in = graph->in_port[node->first_in + i];
-            double *seconds = &block[(size_t)out * (size_t)b->space->in_ports + (size_t)in];
 
-            if (isnan(*seconds)) {
-                status =
-                    ap_inter_op_space_ask(b->space, node->layer, node->devices, out, in, seconds);
+            if (isnan(block[ap_inter_op_block_at(b->space, out, in)])) {
+                status = ap_inter_op_space_ask(b->space, node->layer, node->devices, out, in, false,
+                                               block);
             }
         }
     }
@@ -350,15 +394,18 @@ static xm_status_t expand_all(builder_t *b)
     int least = b->build->levels && space->problem->min_stages > 1 ? space->problem->min_stages : 1;
 
     for (int level = b->levels - 1; level >= least; --level) {
-        double cost = after_of(b, level)[ap_inter_op_relax_at(space, space->total, 0)];
+        bool none = b->band.low[space->total] > 0 || b->band.high[space->total] < 0 ||
+                    !(after_of(b, level)[ap_inter_op_band_at(&b->band, space->total, 0)] < INFINITY);
 
-        if (cost < INFINITY && get_node(b, level, space->total, 0) < 0) {
+        if (!none && get_node(b, level, space->total, 0) < 0) {
             return no_room();
         }
     }
     for (int level = b->levels - 1; level > 0 && status == XM_OK; --level) {
-        for (int layer = 0; layer < space->layers && status == XM_OK; ++layer) {
-            for (int devices = 1; devices <= space->total && status == XM_OK; ++devices) {
+        for (int devices = space->total; devices > 0 && status == XM_OK; --devices) {
+            for (int layer = b->band.low[devices];
+                 layer <= b->band.high[devices] && layer < space->layers && status == XM_OK;
+                 ++layer) {
                 int node = *node_of(b, level, devices, layer);
 
                 if (node >= 0 && !b->too_large) {
@@ -373,6 +420,7 @@ static xm_status_t expand_all(builder_t *b)
 
 static void release(builder_t *b)
 {
+    ap_inter_op_band_close(&b->band);
     free(b->before);
     free(b->hopeful);
     free(b->after);
@@ -385,22 +433,15 @@ static void release(builder_t *b)
 
 static xm_status_t allocate(builder_t *b)
 {
-    size_t levels = b->build->levels ? (size_t)b->levels : 1;
     size_t pairs = (size_t)b->space->pairs;
 
-    b->before = ap_inter_op_relax_alloc(b->space);
-    b->hopeful = ap_inter_op_relax_alloc(b->space);
-    b->after = malloc(levels * b->table * sizeof(*b->after));
-    b->node_at = malloc(levels * b->table * sizeof(*b->node_at));
     b->best = malloc(pairs * sizeof(*b->best));
     b->touched = malloc(pairs * sizeof(*b->touched));
-    if (b->before == NULL || b->hopeful == NULL || b->after == NULL || b->node_at == NULL ||
-        b->best == NULL || b->touched == NULL) {
+    if (b->best == NULL || b->touched == NULL) {
         return no_room();
     }
-    memset(b->node_at, 0xff, levels * b->table * sizeof(*b->node_at));
     memset(b->best, 0xff, pairs * sizeof(*b->best));
-    return XM_OK;
+    return lay_out(b);
 }
 
 xm_status_t ap_inter_op_graph_build(ap_inter_op_space_t *space, const ap_inter_op_build_t *build,
@@ -411,7 +452,6 @@ xm_status_t ap_inter_op_graph_build(ap_inter_op_space_t *space, const ap_inter_o
                    .graph = graph,
                    .levels = build->levels ? space->most_stages + 1 : 2,
                    .rounds = (double)(space->problem->micro_batches - 1),
-                   .table = ((size_t)space->total + 1) * ((size_t)space->layers + 1),
                    .in_words = (space->in_ports + WORD - 1) / WORD,
                    .out_words = (space->out_ports + WORD - 1) / WORD};
     xm_status_t status;
@@ -453,11 +493,11 @@ static double combine(const ap_inter_op_graph_t *graph, double a, double b)
 static double crossing(const ap_inter_op_graph_t *graph, const ap_inter_op_node_t *node, int out,
                        int in)
 {
-    size_t ins = (size_t)graph->space->in_ports;
-
-    return node->block == NULL ? 0.0
-                               : node->block[(size_t)graph->out_port[node->first_out + out] * ins +
-                                             (size_t)graph->in_port[node->first_in + in]];
+    return node->block == NULL
+               ? 0.0
+               : node->block[ap_inter_op_block_at(graph->space,
+                                                  graph->out_port[node->first_out + out],
+                                                  graph->in_port[node->first_in + in])];
 }
 
 /* Least cost per in port of the stages that begin here. */
@@ -521,6 +561,70 @@ static int node_behind(const ap_inter_op_graph_t *graph, int value)
     return low;
 }
 
+/* What the last run chose behind an out port of a node; NULL: nothing can be chosen. */
+static const ap_inter_op_edge_t *choose(const ap_inter_op_graph_t *graph,
+                                        const ap_inter_op_node_t *node, int out)
+{
+    const ap_inter_op_edge_t *chosen = NULL;
+    double least = INFINITY;
+
+    for (size_t e = node->first_edge; e < node->end_edge; ++e) {
+        const ap_inter_op_edge_t *edge = &graph->edges[e];
+        double seconds = crossing(graph, node, out, edge->in);
+        double whole =
+            combine(graph, seconds, combine(graph, edge->cost, graph->value[edge->after]));
+
+        if (edge->cost <= graph->limit && seconds <= graph->limit && whole < least) {
+            least = whole;
+            chosen = edge;
+        }
+    }
+    return chosen;
+}
+
+/* The cost of one boundary, if only its least is known. *above: it is, and more than @p known. */
+static xm_status_t settle_one(const ap_inter_op_graph_t *graph, const ap_inter_op_node_t *node,
+                              int out, int in, double known, bool *above)
+{
+    int from = graph->out_port[node->first_out + out], to = graph->in_port[node->first_in + in];
+    size_t cell = ap_inter_op_block_at(graph->space, from, to);
+    double before = node->block[cell];
+    xm_status_t status;
+
+    if (ap_inter_op_settled(graph->space, node->block)[cell]) {
+        return XM_OK;
+    }
+    status = ap_inter_op_space_ask(graph->space, node->layer, node->devices, from, to, true,
+                                   node->block);
+    *above = *above || node->block[cell] > fmax(before, known);
+    return status;
+}
+
+xm_status_t ap_inter_op_graph_settle(ap_inter_op_graph_t *graph, int start, double value,
+                                     bool *changed)
+{
+    const ap_inter_op_node_t *node = &graph->nodes[start];
+    /* A longer boundary is no matter where the longest station counts, up to that one. */
+    double known = graph->use_max ? value : 0.0;
+    xm_status_t status = XM_OK;
+    int out = 0;
+
+    *changed = false;
+    while (status == XM_OK && node->layer < graph->space->layers) {
+        const ap_inter_op_edge_t *chosen = choose(graph, node, out);
+
+        if (chosen == NULL) { /* a boundary settled on the way is in its way */
+            break;
+        }
+        if (node->block != NULL) {
+            status = settle_one(graph, node, out, chosen->in, known, changed);
+        }
+        node = &graph->nodes[node_behind(graph, chosen->after)];
+        out = chosen->after - node->first_out;
+    }
+    return status;
+}
+
 int ap_inter_op_graph_trace(const ap_inter_op_graph_t *graph, int start,
                             ap_inter_op_stage_t *stages)
 {
@@ -529,22 +633,9 @@ int ap_inter_op_graph_trace(const ap_inter_op_graph_t *graph, int start,
     int out = 0, count = 0;
 
     while (node->layer < space->layers) {
-        const ap_inter_op_edge_t *chosen = NULL;
+        const ap_inter_op_edge_t *chosen = choose(graph, node, out);
         ap_inter_op_stage_t *stage = &stages[count++];
-        double least = INFINITY, transfer = 0.0;
 
-        for (size_t e = node->first_edge; e < node->end_edge; ++e) {
-            const ap_inter_op_edge_t *edge = &graph->edges[e];
-            double seconds = crossing(graph, node, out, edge->in);
-            double whole =
-                combine(graph, seconds, combine(graph, edge->cost, graph->value[edge->after]));
-
-            if (edge->cost <= graph->limit && seconds <= graph->limit && whole < least) {
-                least = whole;
-                chosen = edge;
-                transfer = seconds;
-            }
-        }
         *stage = (ap_inter_op_stage_t){
             .first_layer = node->layer,
             .last_layer = chosen->last,
@@ -552,7 +643,7 @@ int ap_inter_op_graph_trace(const ap_inter_op_graph_t *graph, int start,
             .config = chosen->state % space->problem->config_count,
             .first_device = space->problem->ordered ? space->total - node->devices : -1,
             .seconds = chosen->cost,
-            .boundary_seconds = transfer};
+            .boundary_seconds = crossing(graph, node, out, chosen->in)};
         node = &graph->nodes[node_behind(graph, chosen->after)];
         out = chosen->after - node->first_out;
     }

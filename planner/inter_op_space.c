@@ -1,5 +1,4 @@
-/* A stage-slicing problem laid out for searching: what fits where, what memory allows, boundaries,
- * and the relaxed programme without boundaries that bounds everything. */
+/* A stage-slicing problem laid out for searching: what fits where, what memory allows, boundaries. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,12 +8,6 @@
 static int min_int(int a, int b)
 {
     return a < b ? a : b;
-}
-
-static size_t cell_index(const ap_inter_op_space_t *space, int submesh, int first, int last)
-{
-    return ((size_t)submesh * (size_t)space->layers + (size_t)first) * (size_t)space->layers +
-           (size_t)last;
 }
 
 /* Whether a submesh can take the first of the last @p devices_left devices. */
@@ -84,95 +77,228 @@ static size_t add_step(ap_inter_op_step_t *steps, size_t count, double cost, int
     return count;
 }
 
-/* Stages that can follow one that ends in @p last on a submesh, memory aside. */
-static int most_after(const ap_inter_op_space_t *space, int last, int submesh)
+/* Whether a choice kept before serves all that this one does for no more. */
+static bool is_served(const ap_inter_op_space_t *space, const ap_inter_op_choice_t *kept,
+                      const ap_inter_op_choice_t *choice)
 {
-    return min_int(space->total - space->size[submesh], space->layers - 1 - last);
+    return space->pair_of[kept->state] == space->pair_of[choice->state] &&
+           kept->cost <= choice->cost && kept->successors >= choice->successors;
 }
 
-/* Reads one cell of the table into steps; refuses NaN and negative costs. */
-static xm_status_t read_cell(ap_inter_op_space_t *space, int submesh, int first, int last,
-                             ap_inter_op_step_t *steps, size_t *count)
+/* Adds a choice to those of a cell, of which @p count stand in @p kept, in the place of the first
+ * that it makes useless; returns their new number. */
+static size_t add_choice(const ap_inter_op_space_t *space, ap_inter_op_choice_t *kept, size_t count,
+                         const ap_inter_op_choice_t *choice)
+{
+    size_t left = 0;
+    bool placed = false;
+
+    for (size_t k = 0; k < count; ++k) {
+        if (is_served(space, &kept[k], choice)) {
+            return count;
+        }
+    }
+    for (size_t k = 0; k < count; ++k) {
+        if (!is_served(space, choice, &kept[k])) {
+            kept[left++] = kept[k];
+        } else if (!placed) {
+            kept[left++] = *choice;
+            placed = true;
+        }
+    }
+    if (!placed) {
+        kept[left++] = *choice;
+    }
+    return left;
+}
+
+/* Reads one cell of the tables; refuses NaN and negative costs. */
+static xm_status_t read_cell(ap_inter_op_space_t *space, int first, int last, int submesh,
+                             ap_inter_op_step_t *steps, size_t *step_count,
+                             ap_inter_op_choice_t *choices, size_t *choice_count)
 {
     const ap_inter_op_problem_t *problem = space->problem;
-    size_t entry = ap_inter_op_entry(problem, first, last, submesh);
-    int most = most_after(space, last, submesh);
+    size_t entry = ap_inter_op_cell(problem, first, last, submesh) * (size_t)problem->config_count;
 
-    *count = 0;
+    *step_count = *choice_count = 0;
     for (int config = 0; config < problem->config_count; ++config, ++entry) {
-        double cost = problem->cost[entry];
-        int32_t successors = most;
+        ap_inter_op_choice_t choice = {.cost = problem->cost[entry],
+                                       .successors = space->layers,
+                                       .state = submesh * problem->config_count + config};
 
-        if (!(cost >= 0.0)) {
+        if (!(choice.cost >= 0.0)) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                                 "layers %d to %d on submesh %d, configuration %d: the cost %g is "
                                 "not a time",
-                                first, last, submesh, config, cost);
+                                first, last, submesh, config, choice.cost);
         }
-        if (problem->max_successors != NULL && problem->max_successors[entry] < most) {
-            successors = problem->max_successors[entry];
+        if (problem->max_successors != NULL &&
+            problem->max_successors[entry] < choice.successors) {
+            choice.successors = problem->max_successors[entry];
         }
-        if (cost < INFINITY && successors >= 0) {
-            space->memory_limits = space->memory_limits || successors < most;
-            *count = add_step(steps, *count, cost, successors);
+        if (choice.cost < INFINITY && choice.successors >= 0) {
+            *step_count = add_step(steps, *step_count, choice.cost, choice.successors);
+            *choice_count = add_choice(space, choices, *choice_count, &choice);
         }
+    }
+    return XM_OK;
+}
+
+/* Room for one more cell behind what is used. */
+static xm_status_t make_room(ap_inter_op_space_t *space, size_t used_steps, size_t used_choices,
+                             size_t *steps, size_t *choices)
+{
+    size_t more = (size_t)space->problem->config_count;
+
+    if (used_steps + more > *steps) {
+        ap_inter_op_step_t *grown =
+            realloc(space->stair, 2 * (*steps + more) * sizeof(*space->stair));
+
+        if (grown == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", space->cells);
+        }
+        space->stair = grown;
+        *steps = 2 * (*steps + more);
+    }
+    if (used_choices + more > *choices) {
+        ap_inter_op_choice_t *grown =
+            realloc(space->choice, 2 * (*choices + more) * sizeof(*space->choice));
+
+        if (grown == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", space->cells);
+        }
+        space->choice = grown;
+        *choices = 2 * (*choices + more);
+    }
+    return XM_OK;
+}
+
+/* A range of each row of the tables, -1 where no range has it. */
+static xm_status_t list_rows(const ap_inter_op_problem_t *problem, int **range_of_row, int *rows)
+{
+    int layers = problem->layers, ranges = layers * layers;
+    int *range_of;
+
+    *rows = problem->range_row != NULL ? 0 : ranges;
+    for (int range = 0; problem->range_row != NULL && range < ranges; ++range) {
+        if (range / layers <= range % layers && problem->range_row[range] >= *rows) {
+            *rows = problem->range_row[range] + 1;
+        }
+    }
+    range_of = malloc((size_t)*rows * sizeof(*range_of));
+    if (range_of == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d ranges of layers", *rows);
+    }
+    for (int row = 0; row < *rows; ++row) {
+        range_of[row] = -1;
+    }
+    for (int range = ranges - 1; range >= 0; --range) {
+        if (range / layers <= range % layers) {
+            range_of[problem->range_row != NULL ? problem->range_row[range] : range] = range;
+        }
+    }
+    *range_of_row = range_of;
+    return XM_OK;
+}
+
+static xm_status_t allocate_costs(ap_inter_op_space_t *space, int rows)
+{
+    size_t layers = (size_t)space->layers, submeshes = (size_t)space->submeshes;
+
+    space->cells = (size_t)rows * submeshes;
+    space->stair_at = malloc((space->cells + 1) * sizeof(*space->stair_at));
+    space->choice_at = malloc((space->cells + 1) * sizeof(*space->choice_at));
+    space->least = malloc(space->cells * sizeof(*space->least));
+    space->cheapest = malloc(submeshes * layers * layers * sizeof(*space->cheapest));
+    space->reach = malloc(submeshes * layers * sizeof(*space->reach));
+    space->need = malloc((layers + 1) * sizeof(*space->need));
+    if (space->stair_at == NULL || space->choice_at == NULL || space->least == NULL ||
+        space->cheapest == NULL || space->reach == NULL || space->need == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", space->cells);
     }
     return XM_OK;
 }
 
 static xm_status_t read_costs(ap_inter_op_space_t *space)
 {
-    size_t cells = (size_t)space->submeshes * (size_t)space->layers * (size_t)space->layers;
-    size_t capacity = 2 * cells + (size_t)space->problem->config_count + 1, used = 0;
+    size_t steps = 0, choices = 0, used_steps = 0, used_choices = 0, cell = 0;
+    int *range_of_row = NULL, rows;
+    xm_status_t status = list_rows(space->problem, &range_of_row, &rows);
 
-    space->stair_at = malloc((cells + 1) * sizeof(*space->stair_at));
-    space->cheapest = malloc(cells * sizeof(*space->cheapest));
-    space->stair = malloc(capacity * sizeof(*space->stair));
-    if (space->stair_at == NULL || space->cheapest == NULL || space->stair == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", cells);
+    if (status == XM_OK) {
+        status = allocate_costs(space, rows);
     }
-    for (size_t cell = 0; cell < cells; ++cell) {
-        int last = (int)(cell % (size_t)space->layers);
-        int first = (int)(cell / (size_t)space->layers % (size_t)space->layers);
-        int submesh = (int)(cell / (size_t)space->layers / (size_t)space->layers);
-        size_t count = 0;
+    for (int row = 0; status == XM_OK && row < rows; ++row) {
+        int first = range_of_row[row] / space->layers, last = range_of_row[row] % space->layers;
 
-        space->stair_at[cell] = used;
-        if (used + (size_t)space->problem->config_count > capacity) {
-            ap_inter_op_step_t *grown = realloc(space->stair, 2 * capacity * sizeof(*space->stair));
+        for (int submesh = 0; status == XM_OK && submesh < space->submeshes; ++submesh, ++cell) {
+            size_t step_count = 0, choice_count = 0;
 
-            if (grown == NULL) {
-                return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", cells);
+            space->stair_at[cell] = used_steps;
+            space->choice_at[cell] = used_choices;
+            status = make_room(space, used_steps, used_choices, &steps, &choices);
+            if (status == XM_OK && range_of_row[row] >= 0) {
+                status = read_cell(space, first, last, submesh, space->stair + used_steps,
+                                   &step_count, space->choice + used_choices, &choice_count);
             }
-            space->stair = grown;
-            capacity *= 2;
+            used_steps += step_count;
+            used_choices += choice_count;
         }
-        if (first <= last) {
-            xm_status_t status =
-                read_cell(space, submesh, first, last, space->stair + used, &count);
-
-            if (status != XM_OK) {
-                return status;
-            }
-        }
-        used += count;
     }
-    space->stair_at[cells] = used;
-    return XM_OK;
+    if (status == XM_OK) {
+        space->stair_at[cell] = used_steps;
+        space->choice_at[cell] = used_choices;
+    }
+    free(range_of_row);
+    return status;
 }
 
-void ap_inter_op_space_cheapest(ap_inter_op_space_t *space, int successors)
+/* The fewest devices that the layers from each on take. */
+static void find_need(ap_inter_op_space_t *space)
 {
-    size_t cells = (size_t)space->submeshes * (size_t)space->layers * (size_t)space->layers;
+    int layers = space->layers;
 
-    for (size_t cell = 0; cell < cells; ++cell) {
+    space->need[layers] = 0;
+    for (int first = layers - 1; first >= 0; --first) {
+        int fewest = space->total + 1;
+
+        for (int s = 0; s < space->submeshes; ++s) {
+            const double *cost = ap_inter_op_stages(space, s, first);
+
+            for (int last = first; last < space->reach[s * layers + first]; ++last) {
+                int devices = space->size[s] + space->need[last + 1];
+
+                fewest = cost[last] < INFINITY && devices < fewest ? devices : fewest;
+            }
+        }
+        space->need[first] = fewest;
+    }
+}
+
+void ap_inter_op_space_cheapest(ap_inter_op_space_t *space, int successors, double limit)
+{
+    for (size_t cell = 0; cell < space->cells; ++cell) {
         size_t at = space->stair_at[cell], end = space->stair_at[cell + 1];
 
         while (at < end && space->stair[at].successors < successors) {
             ++at;
         }
-        space->cheapest[cell] = at < end ? space->stair[at].cost : INFINITY;
+        space->least[cell] =
+            at < end && space->stair[at].cost <= limit ? space->stair[at].cost : INFINITY;
     }
+    for (int s = 0; s < space->submeshes; ++s) {
+        for (int first = 0; first < space->layers; ++first) {
+            double *cost = ap_inter_op_stages(space, s, first);
+            int reach = first;
+
+            for (int last = first; last < space->layers; ++last) {
+                cost[last] = space->least[ap_inter_op_cell(space->problem, first, last, s)];
+                reach = cost[last] < INFINITY ? last + 1 : reach;
+            }
+            space->reach[s * space->layers + first] = reach;
+        }
+    }
+    find_need(space);
 }
 
 /* Port numbers of one side and how many there are; refuses a port of two submeshes. */
@@ -316,11 +442,11 @@ static size_t block_index(const ap_inter_op_space_t *space, int layer, int devic
 xm_status_t ap_inter_op_space_block(ap_inter_op_space_t *space, int layer, int devices,
                                     double **block)
 {
-    size_t cells = (size_t)space->out_ports * (size_t)space->in_ports;
+    size_t cells = ap_inter_op_block_at(space, space->out_ports, 0);
     double **slot = &space->block[block_index(space, layer, devices)];
 
     if (*slot == NULL) {
-        *slot = malloc(cells * sizeof(**slot));
+        *slot = malloc(cells * (sizeof(**slot) + sizeof(bool)));
         if (*slot == NULL) {
             return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu boundary costs", cells);
         }
@@ -333,16 +459,26 @@ xm_status_t ap_inter_op_space_block(ap_inter_op_space_t *space, int layer, int d
 }
 
 xm_status_t ap_inter_op_space_ask(ap_inter_op_space_t *space, int layer, int devices, int out,
-                                  int in, double *seconds)
+                                  int in, bool settle, double *block)
 {
     const ap_inter_op_problem_t *problem = space->problem;
     ap_inter_op_boundary_t at = {layer, out, in, problem->ordered ? space->total - devices : -1};
+    size_t cell = ap_inter_op_block_at(space, out, in);
+    bool least = !settle && problem->boundary_least != NULL;
+    double seconds = least ? problem->boundary_least(problem->boundary_arg, &at)
+                           : problem->boundary(problem->boundary_arg, &at);
 
-    *seconds = problem->boundary(problem->boundary_arg, &at);
-    if (!(*seconds >= 0.0)) {
+    if (!(seconds >= 0.0)) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "the boundary before layer %d costs %g: not a time", layer, *seconds);
+                            "the boundary before layer %d costs %g: not a time", layer, seconds);
     }
+    if (settle && seconds < block[cell]) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "the boundary before layer %d costs %.9g, less than its bound, %.9g",
+                            layer, seconds, block[cell]);
+    }
+    block[cell] = seconds;
+    ap_inter_op_settled(space, block)[cell] = !least || seconds == INFINITY;
     return XM_OK;
 }
 
@@ -363,9 +499,12 @@ xm_status_t ap_inter_op_space_open(ap_inter_op_space_t *space, const ap_inter_op
     }
     status = place_submeshes(space);
     if (status == XM_OK) {
+        status = open_boundaries(space);
+    }
+    if (status == XM_OK) {
         status = read_costs(space);
     }
-    return status == XM_OK ? open_boundaries(space) : status;
+    return status == XM_OK ? ap_inter_op_band_open(space, NULL, &space->everywhere) : status;
 }
 
 void ap_inter_op_space_close(ap_inter_op_space_t *space)
@@ -380,155 +519,17 @@ void ap_inter_op_space_close(ap_inter_op_space_t *space)
     free(space->pair_of);
     free(space->out_of);
     free(space->in_of);
-    free(space->stair);
+    ap_inter_op_band_close(&space->everywhere);
+    free(space->need);
+    free(space->reach);
     free(space->cheapest);
+    free(space->least);
+    free(space->choice);
+    free(space->choice_at);
+    free(space->stair);
     free(space->stair_at);
     free(space->high);
     free(space->low);
     free(space->fits);
     free(space->size);
-}
-
-double *ap_inter_op_relax_alloc(const ap_inter_op_space_t *space)
-{
-    return malloc(((size_t)space->total + 1) * ((size_t)space->layers + 1) * sizeof(double));
-}
-
-static void clear_values(const ap_inter_op_space_t *space, double *values)
-{
-    size_t count = ((size_t)space->total + 1) * ((size_t)space->layers + 1);
-
-    for (size_t i = 0; i < count; ++i) {
-        values[i] = INFINITY;
-    }
-}
-
-/* The last layers that leave neither layers without devices nor devices without layers. */
-static void last_layers(const ap_inter_op_space_t *space, int layer, int left, int *begin, int *end)
-{
-    *begin = left == 0 ? space->layers - 1 : layer;
-    *end = left == 0 ? space->layers : space->layers - 1;
-}
-
-double ap_inter_op_relax_before(const ap_inter_op_space_t *space, double limit, bool use_max,
-                                double *before)
-{
-    size_t columns = (size_t)space->total + 1;
-
-    clear_values(space, before);
-    before[ap_inter_op_relax_at(space, space->total, 0)] = 0.0;
-    for (int layer = 0; layer < space->layers; ++layer) {
-        for (int devices = 1; devices <= space->total; ++devices) {
-            double base = before[ap_inter_op_relax_at(space, devices, layer)];
-
-            for (int s = 0; base < INFINITY && s < space->submeshes; ++s) {
-                int left = devices - space->size[s], begin, end;
-                const double *cost;
-                double *to;
-
-                if (!space->fits[(size_t)s * columns + (size_t)devices]) {
-                    continue;
-                }
-                last_layers(space, layer, left, &begin, &end);
-                cost = &space->cheapest[cell_index(space, s, layer, 0)];
-                to = &before[ap_inter_op_relax_at(space, left, 1)];
-                for (int last = begin; last < end; ++last) {
-                    double sum = base + cost[last], max = base > cost[last] ? base : cost[last];
-                    double whole = use_max ? max : sum;
-
-                    whole = cost[last] <= limit ? whole : INFINITY;
-                    to[last] = whole < to[last] ? whole : to[last];
-                }
-            }
-        }
-    }
-    return before[ap_inter_op_relax_at(space, 0, space->layers)];
-}
-
-/* Per number of devices left, the layers between which a table of values has any. */
-static void find_windows(const ap_inter_op_space_t *space, const double *values, int *low,
-                         int *high)
-{
-    for (int devices = 0; devices <= space->total; ++devices) {
-        const double *row = &values[ap_inter_op_relax_at(space, devices, 0)];
-
-        low[devices] = space->layers + 1;
-        high[devices] = -1;
-        for (int layer = 0; layer <= space->layers; ++layer) {
-            if (row[layer] < INFINITY) {
-                low[devices] = layer < low[devices] ? layer : low[devices];
-                high[devices] = layer;
-            }
-        }
-    }
-}
-
-/* Least cost from one place on. */
-static double relax_place(const ap_inter_op_space_t *space, double limit, const double *after,
-                          int layer, int devices)
-{
-    size_t columns = (size_t)space->total + 1;
-    double best = INFINITY;
-
-    for (int s = 0; s < space->submeshes; ++s) {
-        int left = devices - space->size[s], begin, end;
-        const double *cost, *from;
-
-        if (!space->fits[(size_t)s * columns + (size_t)devices]) {
-            continue;
-        }
-        last_layers(space, layer, left, &begin, &end);
-        begin = space->low[left] - 1 > begin ? space->low[left] - 1 : begin;
-        end = space->high[left] < end ? space->high[left] : end;
-        cost = &space->cheapest[cell_index(space, s, layer, 0)];
-        from = &after[ap_inter_op_relax_at(space, left, 1)];
-        for (int last = begin; last < end; ++last) {
-            double whole = cost[last] <= limit ? cost[last] + from[last] : INFINITY;
-
-            best = whole < best ? whole : best;
-        }
-    }
-    return best;
-}
-
-void ap_inter_op_relax_after(const ap_inter_op_space_t *space, double limit, const double *after,
-                             const double *hopeful, double *values)
-{
-    bool in_place = after == values;
-
-    clear_values(space, values);
-    if (in_place) {
-        values[ap_inter_op_relax_at(space, 0, space->layers)] = 0.0;
-    }
-    find_windows(space, after, space->low, space->high);
-    for (int layer = space->layers - 1; layer >= 0; --layer) {
-        for (int devices = layer == 0 ? space->total : 1; devices <= space->total; ++devices) {
-            size_t place = ap_inter_op_relax_at(space, devices, layer);
-
-            if (hopeful != NULL && !(hopeful[place] < INFINITY)) {
-                continue;
-            }
-            values[place] = relax_place(space, limit, after, layer, devices);
-            if (in_place && values[place] < INFINITY) {
-                space->low[devices] = layer;
-                space->high[devices] = layer > space->high[devices] ? layer : space->high[devices];
-            }
-        }
-    }
-}
-
-double ap_inter_op_relax_limit(const ap_inter_op_space_t *space, double threshold, double *before)
-{
-    enum { ROUNDS = 3 };
-    double rounds = (double)(space->problem->micro_batches - 1), limit = INFINITY;
-
-    for (int i = 0;; ++i) {
-        double sum = ap_inter_op_relax_before(space, limit, false, before);
-        double longest = (threshold - sum) / rounds * (1.0 + 1e-12);
-
-        if (!(rounds > 0.0) || !(longest < limit) || i == ROUNDS) {
-            return limit;
-        }
-        limit = longest;
-    }
 }

@@ -310,34 +310,70 @@ static xm_status_t take_in(run_t *run, wave_t *wave)
     return status;
 }
 
-/* The trials that promise most, if they can still improve the plan enough: many to survey, or two
- * to solve. */
-static void pick_wave(run_t *run, wave_t *wave)
+/* A case that recomputes waits until the one that does not is surveyed, whose survey bounds it. */
+static bool waits(const run_t *run, const work_t *work)
 {
-    enum { MOST_SURVEYS = MOST_AT_ONCE, MOST_SOLVES = 2 };
+    for (int i = 0; i < run->result.trial_count && work->trial->recompute; ++i) {
+        const ap_planner_trial_t *trial = &run->result.trials[i];
 
-    wave->count = wave->next = 0;
-    for (;;) {
+        if (!run->work[i].surveyed && !trial->recompute &&
+            trial->micro_batches == work->trial->micro_batches) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether a trial's survey or solution is on, and no bound says that it is not worth it. */
+static bool is_open(const run_t *run, const work_t *work)
+{
+    return !work->trial->exact && work->trial->bound < cutoff(run) &&
+           (work->surveyed || !waits(run, work));
+}
+
+/* Adds the trials that promise most of those surveyed or not yet, up to so many and below a bound;
+ * those of which nothing is known alone. */
+static void fill_wave(run_t *run, wave_t *wave, bool surveyed, int most, double below)
+{
+    while (wave->count < most) {
         work_t *best = NULL;
 
         for (int i = 0; i < run->result.trial_count; ++i) {
             work_t *work = &run->work[i];
-            bool taken = false;
+            bool taken = wave->count > 0 && (work->trial->bound > 0.0) !=
+                                                (wave->work[0]->trial->bound > 0.0);
 
             for (int w = 0; w < wave->count; ++w) {
                 taken = taken || wave->work[w] == work;
             }
-            if (!taken && !work->trial->exact && work->trial->bound < cutoff(run) &&
-                (wave->count == 0 || work->surveyed == wave->work[0]->surveyed) &&
+            if (!taken && is_open(run, work) && work->surveyed == surveyed &&
+                work->trial->bound < below &&
                 (best == NULL || work->trial->bound < best->trial->bound)) {
                 best = work;
             }
         }
-        if (best == NULL ||
-            wave->count == (best->surveyed ? (int)MOST_SOLVES : (int)MOST_SURVEYS)) {
+        if (best == NULL) {
             return;
         }
         wave->work[wave->count++] = best;
+    }
+}
+
+/* Many to survey; or two to solve, once no other can be more promising than these. */
+static void pick_wave(run_t *run, wave_t *wave)
+{
+    enum { MOST_SURVEYS = MOST_AT_ONCE, MOST_SOLVES = 2 };
+    double below = INFINITY;
+
+    wave->count = wave->next = 0;
+    fill_wave(run, wave, true, MOST_SOLVES, INFINITY);
+    if (wave->count == (int)MOST_SOLVES) {
+        below = wave->work[MOST_SOLVES - 1]->trial->bound;
+    }
+    wave->count = 0;
+    fill_wave(run, wave, false, MOST_SURVEYS, below);
+    if (wave->count == 0) {
+        fill_wave(run, wave, true, MOST_SOLVES, INFINITY);
     }
 }
 

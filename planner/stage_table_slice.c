@@ -31,28 +31,63 @@ static bool port_exists(const ap_stage_table_t *table, int port)
            port % table->max_specs < table->variants[submesh][v].spec_count;
 }
 
+/* The tensor and the sides of a boundary; false: there is none of that kind. */
+static bool find_sides(const ap_stage_table_t *table, const ap_inter_op_boundary_t *at,
+                       const ap_tensor_t **tensor, ap_cross_mesh_side_t *src,
+                       ap_cross_mesh_side_t *dst)
+{
+    const ap_graph_t *graph = table->params.graph;
+
+    if (table->failed || !port_exists(table, at->src_port) || !port_exists(table, at->dst_port)) {
+        return false;
+    }
+    *tensor = ap_graph_tensor(graph, ap_graph_boundary(graph, at->layer - 1));
+    side_of_port(table, at->src_port, src);
+    side_of_port(table, at->dst_port, dst);
+    dst->first_device = at->dst_first_device;
+    src->first_device = at->dst_first_device - src->shape[0] * src->shape[1];
+    return true;
+}
+
+static double boundary_failed(ap_stage_table_t *table)
+{
+    table->failed = true;
+    (void)snprintf(table->failure, sizeof(table->failure), "%s", xm_last_error());
+    return INFINITY;
+}
+
 static double boundary_seconds(void *arg, const ap_inter_op_boundary_t *at)
 {
     ap_stage_table_t *table = arg;
-    const ap_tensor_t *tensor =
-        ap_graph_tensor(table->params.graph, ap_graph_boundary(table->params.graph, at->layer - 1));
+    const ap_tensor_t *tensor;
     ap_cross_mesh_side_t src, dst;
     ap_cross_mesh_cost_t cost;
 
-    if (table->failed || !port_exists(table, at->src_port) || !port_exists(table, at->dst_port)) {
+    if (!find_sides(table, at, &tensor, &src, &dst)) {
         return INFINITY;
     }
-    side_of_port(table, at->src_port, &src);
-    side_of_port(table, at->dst_port, &dst);
-    dst.first_device = at->dst_first_device;
-    src.first_device = at->dst_first_device - src.shape[0] * src.shape[1];
     if (ap_cross_mesh_cost(table->params.cross_mesh, &tensor->shape, ap_dtype_bytes(tensor->dtype),
                            &src, &dst, &cost) != XM_OK) {
-        table->failed = true;
-        (void)snprintf(table->failure, sizeof(table->failure), "%s", xm_last_error());
-        return INFINITY;
+        return boundary_failed(table);
     }
     return cost.forward + cost.backward;
+}
+
+static double boundary_least(void *arg, const ap_inter_op_boundary_t *at)
+{
+    ap_stage_table_t *table = arg;
+    const ap_tensor_t *tensor;
+    ap_cross_mesh_side_t src, dst;
+    double seconds;
+
+    if (!find_sides(table, at, &tensor, &src, &dst)) {
+        return INFINITY;
+    }
+    if (ap_cross_mesh_least(table->params.cross_mesh, &tensor->shape, ap_dtype_bytes(tensor->dtype),
+                            &src, &dst, &seconds) != XM_OK) {
+        return boundary_failed(table);
+    }
+    return seconds;
 }
 
 void ap_stage_table_pose(ap_stage_table_t *table, ap_inter_op_problem_t *problem)
@@ -88,6 +123,7 @@ static xm_status_t slice(ap_stage_table_t *table, int min_stages, int max_stages
     problem.micro_batches = table->params.steady ? STEADY : table->params.micro_batches;
     if (!table->params.free_boundaries) {
         problem.boundary = boundary_seconds;
+        problem.boundary_least = boundary_least;
         problem.boundary_arg = table;
         problem.boundary_kind = table->boundary_kind;
         problem.boundary_place = table->boundary_place;

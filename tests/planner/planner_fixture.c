@@ -3,7 +3,8 @@
 #include "xm_test.h"
 
 static xm_cluster_profile_t *make_profile(int hosts, int devices, double memory,
-                                          const xm_cluster_device_t *kinds)
+                                          const xm_cluster_device_t *kinds, const double *nics,
+                                          int hosts_per_rack)
 {
     static const xm_curve_point_t self[] = {{8, 1e-7}, {1 << 20, 1e-4}, {64 << 20, 6.4e-3}};
     static const xm_curve_point_t intra[] = {{8, 1e-6}, {1 << 20, 2.1e-4}, {64 << 20, 1.342e-2}};
@@ -20,6 +21,9 @@ static xm_cluster_profile_t *make_profile(int hosts, int devices, double memory,
     params.device_memory_bandwidth = 1e10;
     params.host_device = kinds;
     params.nic_bandwidth = 1e9;
+    params.host_nic_bandwidth = nics;
+    params.hosts_per_rack = hosts_per_rack;
+    params.uplink_bandwidth = hosts_per_rack > 0 ? 1e9 : 0;
     params.curve[XM_LINK_SELF] = self;
     params.curve[XM_LINK_INTRA_HOST] = intra;
     params.curve[XM_LINK_INTER_HOST] = inter;
@@ -32,7 +36,7 @@ static xm_cluster_profile_t *make_profile(int hosts, int devices, double memory,
 
 xm_cluster_profile_t *planner_fixture_profile(int hosts, int devices, double memory)
 {
-    return make_profile(hosts, devices, memory, NULL);
+    return make_profile(hosts, devices, memory, NULL, NULL, 0);
 }
 
 xm_cluster_profile_t *planner_fixture_two_kinds(int hosts, int devices, double memory)
@@ -48,5 +52,17 @@ xm_cluster_profile_t *planner_fixture_two_kinds(int hosts, int devices, double m
                                          .memory_bytes = share * memory,
                                          .memory_bandwidth = share * 1e10};
     }
-    return make_profile(hosts, devices, memory, kinds);
+    return make_profile(hosts, devices, memory, kinds, NULL, 0);
+}
+
+xm_cluster_profile_t *planner_fixture_two_rates(int hosts, int devices, double memory)
+{
+    enum { MOST_HOSTS = 16 };
+    double nics[MOST_HOSTS];
+
+    ck_assert_int_le(hosts, MOST_HOSTS);
+    for (int h = 0; h < hosts; ++h) {
+        nics[h] = h % 2 == 0 ? 1e9 : 5e8;
+    }
+    return make_profile(hosts, devices, memory, NULL, nics, 2);
 }

@@ -14,4 +14,8 @@ xm_cluster_profile_t *planner_fixture_profile(int hosts, int devices, double mem
  */
 xm_cluster_profile_t *planner_fixture_two_kinds(int hosts, int devices, double memory);
 
+/** The same with NICs of two rates, 1 GB/s and half of it in turn, in racks of two hosts that share
+ * an uplink of 1 GB/s. */
+xm_cluster_profile_t *planner_fixture_two_rates(int hosts, int devices, double memory);
+
 #endif

@@ -87,6 +87,86 @@ START_TEST(equal_places_are_simulated_once)
 }
 END_TEST
 
+/* A number below @p end from a sequence that is the same everywhere. */
+static int next_below(uint32_t *state, int end)
+{
+    *state = *state * 1664525U + 1013904223U;
+    return (int)((*state >> 16) % (uint32_t)end);
+}
+
+/* A mesh of 1 to 16 devices and a spec on it. */
+static void make_side(uint32_t *state, ap_cross_mesh_side_t *side)
+{
+    static const char *const specs[] = {"RRR",   "S0RR",  "S1RR", "RS0R", "RS1R", "S0S1R",
+                                        "S1RS0", "S01RR", "RRS1", "S1S0R"};
+
+    side->shape[0] = 1 << next_below(state, 3);
+    side->shape[1] = 1 << next_below(state, 3);
+    if (next_below(state, 8) == 0) {
+        side->shape[1] = 3;
+    }
+    side->spec = spec(specs[next_below(state, (int)(sizeof(specs) / sizeof(specs[0])))]);
+}
+
+/* Where a stage of so many devices can stand at the earliest. */
+static int place_after(int device, int devices, int per_host)
+{
+    bool whole = devices >= per_host;
+
+    return whole || device % per_host + devices > per_host
+               ? (device + per_host - 1) / per_host * per_host
+               : device;
+}
+
+static void check_least(const xm_cluster_profile_t *profile, uint32_t seed)
+{
+    int per_host = xm_cluster_profile_devices_per_host(profile), tight = 0, checked = 0;
+    uint32_t state = seed;
+    ap_cross_mesh_t *cross_mesh;
+
+    ck_assert_xm_ok(ap_cross_mesh_create(profile, &cross_mesh));
+    for (int round = 0; round < 400; ++round) {
+        ap_shape_t small = {3, {48 << next_below(&state, 3), 48, 48 << next_below(&state, 6)}};
+        ap_cross_mesh_side_t src, dst;
+        ap_cross_mesh_cost_t cost;
+        double least, known;
+
+        make_side(&state, &src);
+        make_side(&state, &dst);
+        src.first_device = place_after(next_below(&state, 2 * per_host),
+                                       src.shape[0] * src.shape[1], per_host);
+        dst.first_device = place_after(src.first_device + src.shape[0] * src.shape[1],
+                                       dst.shape[0] * dst.shape[1], per_host);
+        ck_assert_xm_ok(ap_cross_mesh_least(cross_mesh, &small, 2, &src, &dst, &least));
+        ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, &small, 2, &src, &dst, &cost));
+        ck_assert_xm_ok(ap_cross_mesh_least(cross_mesh, &small, 2, &src, &dst, &known));
+        ck_assert_msg(least >= 0.0 && least <= cost.forward + cost.backward,
+                      "round %d: %.12g is no bound of %.12g + %.12g", round, least, cost.forward,
+                      cost.backward);
+        ck_assert_double_eq(known, cost.forward + cost.backward);
+        tight += least >= 0.8 * known;
+        ++checked;
+    }
+    ck_assert_msg(2 * tight > checked, "only %d of %d bounds are close", tight, checked);
+    ap_cross_mesh_destroy(cross_mesh);
+}
+
+START_TEST(the_least_is_below_every_cost)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(8, 4, 1e9);
+
+    check_least(profile, 7);
+    xm_cluster_profile_destroy(profile);
+    ck_assert_xm_ok(xm_cluster_profile_load(
+        xm_test_source_path("tests/fixtures/profiles/p3-16xlarge-8x8.json"), &profile));
+    check_least(profile, 8);
+    xm_cluster_profile_destroy(profile);
+    profile = planner_fixture_two_rates(16, 4, 1e9);
+    check_least(profile, 9);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
 START_TEST(bad_sides_are_refused)
 {
     xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 1e9);
@@ -115,6 +195,7 @@ int main(void)
     tcase_add_test(tcase, a_tensor_between_hosts_takes_its_bytes_over_the_nic);
     tcase_add_test(tcase, inside_a_host_the_intra_host_curve_counts);
     tcase_add_test(tcase, equal_places_are_simulated_once);
+    tcase_add_test(tcase, the_least_is_below_every_cost);
     tcase_add_test(tcase, bad_sides_are_refused);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);

@@ -149,6 +149,18 @@ static double boundary(void *arg, const ap_inter_op_boundary_t *at)
     return hash % 13 == 0 ? INFINITY : instance->boundary_scale * (double)(hash % 1000) / 1000.0;
 }
 
+/* A bound of it: nothing for some ports, a part, or the cost itself. */
+static double boundary_least(void *arg, const ap_inter_op_boundary_t *at)
+{
+    double seconds = boundary(arg, at);
+    int parts = (at->src_port + 3 * at->dst_port) % 4;
+
+    if (isinf(seconds)) {
+        return parts == 3 ? seconds : parts;
+    }
+    return parts == 3 ? seconds : parts / 3.0 * seconds;
+}
+
 static size_t entry(const ap_inter_op_problem_t *problem, int first, int last, int state)
 {
     int range = first * problem->layers + last;
@@ -335,6 +347,27 @@ static void check_useful(instance_t *instance, const ap_inter_op_result_t *resul
     }
 }
 
+/* With bounds at hand fewer boundaries are asked for, and the plan is the very same. */
+static void check_least(instance_t *instance, const ap_inter_op_result_t *expected)
+{
+    ap_inter_op_result_t result;
+
+    instance->problem.boundary_least = boundary_least;
+    ck_assert_xm_ok(ap_inter_op_solve(&instance->problem, &result));
+    instance->problem.boundary_least = NULL;
+    ck_assert_double_eq(result.objective, expected->objective);
+    ck_assert_double_eq(result.bound, expected->bound);
+    ck_assert_int_eq(result.stage_count, expected->stage_count);
+    for (int i = 0; i < result.stage_count; ++i) {
+        ck_assert_int_eq(result.stages[i].last_layer, expected->stages[i].last_layer);
+        ck_assert_int_eq(result.stages[i].submesh, expected->stages[i].submesh);
+        ck_assert_int_eq(result.stages[i].config, expected->stages[i].config);
+        ck_assert_double_eq(result.stages[i].boundary_seconds,
+                            expected->stages[i].boundary_seconds);
+    }
+    ap_inter_op_result_clear(&result);
+}
+
 START_TEST(random_instances_match_exhaustive_search)
 {
     static instance_t instance;
@@ -363,6 +396,7 @@ START_TEST(random_instances_match_exhaustive_search)
         ck_assert_double_eq(result.bound, result.objective);
         check_result(&instance, &result);
         check_useful(&instance, &result);
+        check_least(&instance, &result);
         ap_inter_op_result_clear(&result);
         instance.problem.known = instance.best * (1.0 + 0.5 * mt_rand(&mt));
         ck_assert_xm_ok(ap_inter_op_solve(&instance.problem, &result));
@@ -497,6 +531,13 @@ static double one_second(void *arg, const ap_inter_op_boundary_t *at)
     return at->dst_first_device % 4 == 0 ? 1.0 : 0.01;
 }
 
+static double two_seconds(void *arg, const ap_inter_op_boundary_t *at)
+{
+    (void)arg;
+    (void)at;
+    return 2.0;
+}
+
 START_TEST(bad_problems_are_refused)
 {
     ap_inter_op_problem_t problem;
@@ -539,6 +580,12 @@ START_TEST(bad_problems_are_refused)
     problem.boundary_kind = wrong_kinds;
     ck_assert_xm_fails(ap_inter_op_solve(&problem, &result), XM_ERR_INVALID_ARGUMENT,
                        "the boundary before layer 1 is of kind 2, not 0 to 1");
+    small(&problem, cost, successors);
+    problem.boundary = one_second;
+    problem.boundary_least = two_seconds;
+    problem.min_stages = 2;
+    ck_assert_xm_fails(ap_inter_op_solve(&problem, &result), XM_ERR_INVALID_ARGUMENT,
+                       "the boundary before layer 1 costs 0.01, less than its bound, 2");
     small(&problem, cost, successors);
     problem.submeshes = &wide;
     problem.submesh_count = 1;

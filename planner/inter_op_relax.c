@@ -1,0 +1,228 @@
+/* The relaxed programme that bounds everything: stages without boundaries, whatever their neighbours,
+ * over the places (devices left, layers done). */
+#include <math.h>
+#include <stdlib.h>
+
+#include "planner/inter_op_private.h"
+
+/* One build runs everywhere, but takes wide vectors where it finds them. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDE
+#endif
+
+/* to[i] = the least of to[i], base + cost[i] */
+WIDE static void spread_sum(double base, const double *cost, int count, double *to)
+{
+#pragma omp simd
+    for (int i = 0; i < count; ++i) {
+        double whole = base + cost[i];
+
+        to[i] = whole < to[i] ? whole : to[i];
+    }
+}
+
+/* to[i] = the least of to[i], the larger of base and cost[i] */
+WIDE static void spread_max(double base, const double *cost, int count, double *to)
+{
+#pragma omp simd
+    for (int i = 0; i < count; ++i) {
+        double whole = base > cost[i] ? base : cost[i];
+
+        to[i] = whole < to[i] ? whole : to[i];
+    }
+}
+
+/* The least of cost[i] + from[i]. */
+WIDE static double least_sum(const double *cost, const double *from, int count)
+{
+    double least = HUGE_VAL;
+
+#pragma omp simd reduction(min : least)
+    for (int i = 0; i < count; ++i) {
+        double whole = cost[i] + from[i];
+
+        least = whole < least ? whole : least;
+    }
+    return least;
+}
+
+/* Per number of devices left, the layers between which a table over a band has any values. */
+static void find_window(const ap_inter_op_band_t *band, const double *values, int devices, int *low,
+                        int *high)
+{
+    low[devices] = band->high[devices] + 1;
+    high[devices] = band->low[devices] - 1;
+    for (int layer = band->low[devices]; layer <= band->high[devices]; ++layer) {
+        if (values[ap_inter_op_band_at(band, devices, layer)] < INFINITY) {
+            low[devices] = layer < low[devices] ? layer : low[devices];
+            high[devices] = layer;
+        }
+    }
+}
+
+xm_status_t ap_inter_op_band_open(const ap_inter_op_space_t *space, const double *values,
+                                  ap_inter_op_band_t *band)
+{
+    size_t rows = (size_t)space->total + 1;
+
+    *band = (ap_inter_op_band_t){.low = malloc(rows * sizeof(int)),
+                                 .high = malloc(rows * sizeof(int)),
+                                 .start = malloc(rows * sizeof(ptrdiff_t))};
+    if (band->low == NULL || band->high == NULL || band->start == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d devices", space->total);
+    }
+    for (int devices = 0; devices <= space->total; ++devices) {
+        band->low[devices] = 0;
+        band->high[devices] = space->layers;
+        if (values != NULL) {
+            find_window(&space->everywhere, values, devices, band->low, band->high);
+        }
+        band->start[devices] = (ptrdiff_t)band->size - band->low[devices];
+        if (band->high[devices] >= band->low[devices]) {
+            band->size += (size_t)(band->high[devices] - band->low[devices]) + 1;
+        }
+    }
+    return XM_OK;
+}
+
+void ap_inter_op_band_close(ap_inter_op_band_t *band)
+{
+    free(band->low);
+    free(band->high);
+    free(band->start);
+    *band = (ap_inter_op_band_t){0};
+}
+
+double *ap_inter_op_relax_alloc(const ap_inter_op_space_t *space)
+{
+    return malloc(space->everywhere.size * sizeof(double));
+}
+
+/* The last layers that leave neither layers without devices nor devices without layers. */
+static void last_layers(const ap_inter_op_space_t *space, int submesh, int layer, int left,
+                        int *begin, int *end)
+{
+    int reach = space->reach[submesh * space->layers + layer];
+
+    *begin = left == 0 ? space->layers - 1 : layer;
+    *end = left == 0 ? space->layers : space->layers - 1;
+    *end = reach < *end ? reach : *end;
+}
+
+static bool fits(const ap_inter_op_space_t *space, int submesh, int devices)
+{
+    return space->fits[(size_t)submesh * ((size_t)space->total + 1) + (size_t)devices];
+}
+
+/* Where all stages on a submesh lead to that begin with so many devices left. */
+static void spread(const ap_inter_op_space_t *space, int submesh, int devices, bool use_max,
+                   double *before)
+{
+    const ap_inter_op_band_t *all = &space->everywhere;
+    int left = devices - space->size[submesh];
+    double *to = &before[ap_inter_op_band_at(all, left, 1)];
+
+    for (int layer = 0; layer < space->layers; ++layer) {
+        double base = before[ap_inter_op_band_at(all, devices, layer)];
+        const double *cost = ap_inter_op_stages(space, submesh, layer);
+        int begin, end;
+
+        if (!(base < INFINITY) || devices < space->need[layer]) {
+            continue;
+        }
+        last_layers(space, submesh, layer, left, &begin, &end);
+        if (use_max) {
+            spread_max(base, cost + begin, end - begin, to + begin);
+        } else {
+            spread_sum(base, cost + begin, end - begin, to + begin);
+        }
+    }
+}
+
+double ap_inter_op_relax_before(const ap_inter_op_space_t *space, bool use_max, double *before)
+{
+    const ap_inter_op_band_t *all = &space->everywhere;
+
+    for (size_t i = 0; i < all->size; ++i) {
+        before[i] = INFINITY;
+    }
+    before[ap_inter_op_band_at(all, space->total, 0)] = 0.0;
+    for (int devices = space->total; devices > 0; --devices) {
+        for (int s = 0; s < space->submeshes; ++s) {
+            if (fits(space, s, devices)) {
+                spread(space, s, devices, use_max, before);
+            }
+        }
+    }
+    return before[ap_inter_op_band_at(all, 0, space->layers)];
+}
+
+/* Least cost from one place on. */
+static double relax_place(const ap_inter_op_space_t *space, const ap_inter_op_band_t *band,
+                          const double *after, int layer, int devices)
+{
+    double best = INFINITY;
+
+    for (int s = 0; s < space->submeshes; ++s) {
+        int left = devices - space->size[s], begin, end;
+
+        if (!fits(space, s, devices)) {
+            continue;
+        }
+        last_layers(space, s, layer, left, &begin, &end);
+        begin = space->low[left] - 1 > begin ? space->low[left] - 1 : begin;
+        end = space->high[left] < end ? space->high[left] : end;
+        if (begin < end) {
+            best = fmin(best, least_sum(ap_inter_op_stages(space, s, layer) + begin,
+                                        after + ap_inter_op_band_at(band, left, begin + 1),
+                                        end - begin));
+        }
+    }
+    return best;
+}
+
+void ap_inter_op_relax_after(const ap_inter_op_space_t *space, const ap_inter_op_band_t *band,
+                             const double *after, const double *hopeful, double *values)
+{
+    bool in_place = after == values;
+
+    for (size_t i = 0; i < band->size; ++i) {
+        values[i] = INFINITY;
+    }
+    if (in_place && band->high[0] == space->layers) {
+        values[ap_inter_op_band_at(band, 0, space->layers)] = 0.0;
+    }
+    find_window(band, after, 0, space->low, space->high);
+    for (int devices = 1; devices <= space->total; ++devices) {
+        int first = devices < space->total && band->low[devices] < 1 ? 1 : band->low[devices];
+
+        for (int layer = first; layer <= band->high[devices] && layer < space->layers; ++layer) {
+            size_t place = ap_inter_op_band_at(band, devices, layer);
+
+            if (hopeful[place] < INFINITY) {
+                values[place] = relax_place(space, band, after, layer, devices);
+            }
+        }
+        find_window(band, after, devices, space->low, space->high);
+    }
+}
+
+double ap_inter_op_relax_limit(ap_inter_op_space_t *space, double threshold, double *before)
+{
+    enum { ROUNDS = 3 };
+    double rounds = (double)(space->problem->micro_batches - 1), limit = INFINITY;
+
+    for (int i = 0;; ++i) {
+        double sum, longest;
+
+        ap_inter_op_space_cheapest(space, 0, limit);
+        sum = ap_inter_op_relax_before(space, false, before);
+        longest = (threshold - sum) / rounds * (1.0 + 1e-12);
+        if (!(rounds > 0.0) || !(longest < limit) || i == ROUNDS) {
+            return limit;
+        }
+        limit = longest;
+    }
+}
