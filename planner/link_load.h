@@ -17,8 +17,8 @@ enum { AP_LINK_OUT, AP_LINK_IN, AP_LINK_DIRECTIONS };
 
 /** One host's NICs, or one rack's uplink: for how long each direction is busy. */
 typedef struct ap_link_load {
-    bool rack; /**< the uplink of a rack; else the NICs of a host */
-    int index; /**< of the host or rack */
+    bool rack;                           /**< the uplink of a rack; else the NICs of a host */
+    int index;                           /**< of the host or rack */
     double forward[AP_LINK_DIRECTIONS];  /**< by the tensor, from a stage to the next */
     double backward[AP_LINK_DIRECTIONS]; /**< by its gradient, the way back */
 } ap_link_load_t;

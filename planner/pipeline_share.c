@@ -74,11 +74,19 @@ static xm_status_t check_uses(int channels, const ap_pipeline_use_t *uses, int c
 }
 
 /* Links become numbers without gaps, a channel has one use of each, and links that no more
- * channels use than fit together are left out: they are never full. Returns the number of uses. */
+ * channels use than fit together are left out: they are never full. Uses of nothing are left out,
+ * too. Returns the number of uses. */
 static int condense(ap_pipeline_use_t *uses, int count, int *links)
 {
     int kept = 0;
 
+    for (int i = 0; i < count; ++i) {
+        if (uses[i].share > 0.0) {
+            uses[kept++] = uses[i];
+        }
+    }
+    count = kept;
+    kept = 0;
     *links = 0;
     qsort(uses, (size_t)count, sizeof(*uses), compare_uses);
     for (int first = 0, end; first < count; first = end) {
@@ -121,8 +129,7 @@ static void fill_parts(ap_pipeline_share_t *share, const ap_pipeline_use_t *uses
         if (link->users.count++ == 0) {
             link->users.first = i;
         }
-        share->of_links[i] =
-            (part_t){uses[i].channel, llround(uses[i].share * (double)ONE)};
+        share->of_links[i] = (part_t){uses[i].channel, llround(uses[i].share * (double)ONE)};
         ++share->channels[uses[i].channel].links.count;
     }
     for (int c = 0; c < share->channel_count; ++c) {
@@ -236,9 +243,9 @@ static void gather(ap_pipeline_share_t *share, int index, int more)
 /* The largest pace that all without one can have on a link. */
 static int64_t pace_on(const link_t *link)
 {
-    return link->wanting > 0 ? (int64_t)(((product_t)link->free << ONE_BITS) /
-                                         (product_t)link->wanting)
-                             : INT64_MAX;
+    return link->wanting > 0
+               ? (int64_t)(((product_t)link->free << ONE_BITS) / (product_t)link->wanting)
+               : INT64_MAX;
 }
 
 /* The channel's pace is known: what it needs is taken from its links. */
@@ -326,9 +333,9 @@ static void change_paces(ap_pipeline_share_t *share, int64_t now, ap_pipeline_mo
 
         channel->gathered = false;
         if (channel->next_pace != channel->pace) {
-            channel->left -= (int64_t)(((product_t)(now - channel->since) *
-                                        (product_t)channel->pace) >>
-                                       ONE_BITS);
+            channel->left -=
+                (int64_t)(((product_t)(now - channel->since) * (product_t)channel->pace) >>
+                          ONE_BITS);
             channel->since = now;
             channel->pace = channel->next_pace;
             moved(arg, share->group[g], end_of(channel));

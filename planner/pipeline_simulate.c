@@ -153,8 +153,7 @@ static void hand_over(simulation_t *simulation, int device, const ap_schedule_op
 {
     const ap_schedule_t *schedule = simulation->schedule;
     int step = op->pass == AP_PASS_SEND_ACTIVATION ? 1 : -1;
-    const int64_t *times =
-        step > 0 ? simulation->times->activation : simulation->times->gradient;
+    const int64_t *times = step > 0 ? simulation->times->activation : simulation->times->gradient;
     int boundary = step > 0 ? op->stage : op->stage - 1, channel;
     int to = schedule->device_of[op->pipeline * schedule->stages + op->stage + step];
 
@@ -404,8 +403,8 @@ static bool allocate(simulation_t *simulation)
     simulation->next = calloc(devices, sizeof(int));
     simulation->in_flight = calloc(devices, sizeof(int));
     all = run->device != NULL && run->spans != NULL && simulation->messages != NULL &&
-          simulation->channels != NULL && simulation->passed != NULL &&
-          simulation->clock != NULL && simulation->batch_end != NULL && simulation->next != NULL &&
+          simulation->channels != NULL && simulation->passed != NULL && simulation->clock != NULL &&
+          simulation->batch_end != NULL && simulation->next != NULL &&
           simulation->in_flight != NULL;
     run->devices = all ? schedule->devices : 0;
     for (int device = 0; all && device < schedule->devices; ++device) {

@@ -169,9 +169,9 @@ static xm_status_t build_boundary(const ap_plan_recipe_t *recipe, int index,
                                             ap_dtype_bytes(tensor->dtype), &src, &dst, &cost);
 
     if (status == XM_OK) {
-        status = ap_cross_mesh_loads(recipe->cross_mesh, &tensor->shape,
-                                     ap_dtype_bytes(tensor->dtype), &src, &dst, &parts->links,
-                                     &parts->link_count);
+        status =
+            ap_cross_mesh_loads(recipe->cross_mesh, &tensor->shape, ap_dtype_bytes(tensor->dtype),
+                                &src, &dst, &parts->links, &parts->link_count);
     }
     if (status != XM_OK) {
         return status;

@@ -126,10 +126,10 @@ static xm_status_t find_passing(const ap_plan_t *plan, ap_cross_mesh_t *cross_me
         if (cross_mesh != NULL) {
             return price(cross_mesh, boundary, &boundary->src, &boundary->dst, passing);
         }
-        *passing = (passing_t){.cost = {.forward = boundary->forward,
-                                        .backward = boundary->backward},
-                               .links = boundary->links,
-                               .link_count = boundary->link_count};
+        *passing =
+            (passing_t){.cost = {.forward = boundary->forward, .backward = boundary->backward},
+                        .links = boundary->links,
+                        .link_count = boundary->link_count};
         return XM_OK;
     }
     if (boundaries == 0) {
@@ -151,11 +151,11 @@ static void add_use(arrays_t *arrays, int channel, const ap_link_load_t *link, i
                     double busy, double seconds)
 {
     if (busy > 0.0 && seconds > 0.0) {
-        arrays->uses[arrays->use_count++] = (ap_pipeline_use_t){
-            .channel = channel,
-            .link = 2 * AP_LINK_DIRECTIONS * link->index + (link->rack ? AP_LINK_DIRECTIONS : 0) +
-                    direction,
-            .share = busy / seconds};
+        arrays->uses[arrays->use_count++] =
+            (ap_pipeline_use_t){.channel = channel,
+                                .link = 2 * AP_LINK_DIRECTIONS * link->index +
+                                        (link->rack ? AP_LINK_DIRECTIONS : 0) + direction,
+                                .share = busy / seconds};
     }
 }
 
