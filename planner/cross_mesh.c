@@ -26,7 +26,20 @@ typedef struct cost_key {
 typedef struct cost_entry {
     cost_key_t key; /* rank 0: free slot */
     ap_cross_mesh_cost_t cost;
+    ap_link_load_t *links; /* in the hosts of the key */
+    int link_count;
 } cost_entry_t;
+
+/* What one direction of a resharding keeps busy, in seconds. */
+typedef struct survey {
+    const ap_cross_mesh_t *cross_mesh;
+    const xm_network_t *network;
+    const xm_plan_t *plan;
+    int ranks;
+    double *busy;          /* devices sending, then receiving */
+    ap_link_load_t *links; /* hosts, then racks */
+    bool back;
+} survey_t;
 
 struct ap_cross_mesh {
     const xm_cluster_profile_t *profile;
@@ -136,10 +149,33 @@ static xm_status_t make_network(const ap_cross_mesh_t *cross_mesh, int ranks,
     return status;
 }
 
-/* Adds the time of every hop of a transfer to its sender's and its receiver's. */
-static void add_hops(const ap_cross_mesh_t *cross_mesh, const xm_plan_t *plan, int64_t index,
-                     const xm_transfer_t *transfer, int ranks, double *busy)
+static void add_to_link(const survey_t *survey, int link, int direction, double seconds)
 {
+    ap_link_load_t *load = &survey->links[link];
+
+    (survey->back ? load->backward : load->forward)[direction] += seconds;
+}
+
+/* So many bytes from a host to another. */
+static void add_to_links(const survey_t *survey, int from, int to, double bytes)
+{
+    const xm_network_t *network = survey->network;
+    double uplink = xm_network_uplink_bandwidth(network);
+    int hosts = xm_network_hosts(network), up = xm_network_rack_of(network, from),
+        down = xm_network_rack_of(network, to);
+
+    add_to_link(survey, from, AP_LINK_OUT, bytes / xm_network_egress(network, from));
+    add_to_link(survey, to, AP_LINK_IN, bytes / xm_network_ingress(network, to));
+    if (uplink > 0.0 && up != down) {
+        add_to_link(survey, hosts + up, AP_LINK_OUT, bytes / uplink);
+        add_to_link(survey, hosts + down, AP_LINK_IN, bytes / uplink);
+    }
+}
+
+/* Adds the time of every hop of a transfer to its sender's and its receiver's, and to the links. */
+static void add_hops(const survey_t *survey, int64_t index, const xm_transfer_t *transfer)
+{
+    const xm_plan_t *plan = survey->plan;
     const xm_route_t *route = xm_plan_route(plan, transfer->route);
     double bytes = (double)xm_plan_transfer_bytes(plan, index);
 
@@ -148,42 +184,46 @@ static void add_hops(const ap_cross_mesh_t *cross_mesh, const xm_plan_t *plan, i
     }
     for (int h = 0; h < route->count; ++h) {
         int sender = xm_hop_sender(transfer, route, h), receiver = route->ranks[h];
-        bool inside = xm_plan_host_of(plan, sender) == xm_plan_host_of(plan, receiver);
-        double time = xm_cluster_profile_seconds(
-            cross_mesh->profile, inside ? XM_LINK_INTRA_HOST : XM_LINK_INTER_HOST, bytes);
+        int from = xm_plan_host_of(plan, sender), to = xm_plan_host_of(plan, receiver);
+        double time =
+            xm_cluster_profile_seconds(survey->cross_mesh->profile,
+                                       from == to ? XM_LINK_INTRA_HOST : XM_LINK_INTER_HOST, bytes);
 
-        busy[sender] += time;
-        busy[ranks + receiver] += time;
+        survey->busy[sender] += time;
+        survey->busy[survey->ranks + receiver] += time;
+        if (from != to) {
+            add_to_links(survey, from, to, bytes);
+        }
     }
 }
 
-/* Seconds of the busiest device's messages, one after the other, from the measured curves. */
-static xm_status_t busiest_device(const ap_cross_mesh_t *cross_mesh, const xm_plan_t *plan,
-                                  double *seconds)
+/* Seconds of the busiest device's messages, one after the other, from the measured curves; and what
+ * the links carry. */
+static xm_status_t look_at_hops(survey_t *survey, double *seconds)
 {
-    int ranks = xm_plan_ranks(plan);
-    double *busy = calloc(2 * (size_t)ranks, sizeof(*busy)); /* sending, then receiving */
     const xm_transfer_t *transfers;
     int64_t count;
 
-    if (busy == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d ranks", ranks);
+    survey->ranks = xm_plan_ranks(survey->plan);
+    survey->busy = calloc(2 * (size_t)survey->ranks, sizeof(*survey->busy));
+    if (survey->busy == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d ranks", survey->ranks);
     }
-    transfers = xm_plan_transfers(plan, &count);
+    transfers = xm_plan_transfers(survey->plan, &count);
     for (int64_t i = 0; i < count; ++i) {
-        add_hops(cross_mesh, plan, i, &transfers[i], ranks, busy);
+        add_hops(survey, i, &transfers[i]);
     }
     *seconds = 0.0;
-    for (int i = 0; i < 2 * ranks; ++i) {
-        *seconds = busy[i] > *seconds ? busy[i] : *seconds;
+    for (int i = 0; i < 2 * survey->ranks; ++i) {
+        *seconds = survey->busy[i] > *seconds ? survey->busy[i] : *seconds;
     }
-    free(busy);
+    free(survey->busy);
     return XM_OK;
 }
 
 /* Seconds of one direction: what the NICs take together, or the busiest device by itself. */
-static xm_status_t one_way(const ap_cross_mesh_t *cross_mesh, const xm_plan_params_t *params,
-                           double *seconds, double *bound, int64_t *net_bytes)
+static xm_status_t one_way(survey_t *survey, const xm_plan_params_t *params, double *seconds,
+                           double *bound, int64_t *net_bytes)
 {
     xm_plan_t *plan;
     xm_status_t status = xm_plan_create(params, &plan);
@@ -192,7 +232,8 @@ static xm_status_t one_way(const ap_cross_mesh_t *cross_mesh, const xm_plan_para
     if (status != XM_OK) {
         return status;
     }
-    status = busiest_device(cross_mesh, plan, &device);
+    survey->plan = plan;
+    status = look_at_hops(survey, &device);
     if (status == XM_OK) {
         *net_bytes = (int64_t)xm_plan_net_bytes(plan);
         *bound = 1e-9 * (double)xm_plan_bound_ns(plan);
@@ -203,9 +244,8 @@ static xm_status_t one_way(const ap_cross_mesh_t *cross_mesh, const xm_plan_para
     return status;
 }
 
-static xm_status_t both_ways(const ap_cross_mesh_t *cross_mesh, const xm_layout_t *src,
-                             const xm_layout_t *dst, int element_size, const xm_network_t *network,
-                             ap_cross_mesh_cost_t *cost)
+static xm_status_t both_ways(survey_t *survey, const xm_layout_t *src, const xm_layout_t *dst,
+                             int element_size, ap_cross_mesh_cost_t *cost)
 {
     xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
     double bound;
@@ -217,19 +257,64 @@ static xm_status_t both_ways(const ap_cross_mesh_t *cross_mesh, const xm_layout_
     params.element_size = element_size;
     params.strategy = used_strategy;
     params.scheduler = used_scheduler;
-    params.network = network;
-    status = one_way(cross_mesh, &params, &cost->forward, &cost->bound, &cost->net_bytes);
+    params.network = survey->network;
+    status = one_way(survey, &params, &cost->forward, &cost->bound, &cost->net_bytes);
     if (status != XM_OK) {
         return status;
     }
     params.src = dst;
     params.dst = src;
-    return one_way(cross_mesh, &params, &cost->backward, &bound, &net_bytes);
+    survey->back = true;
+    return one_way(survey, &params, &cost->backward, &bound, &net_bytes);
 }
 
-static xm_status_t compute(const ap_cross_mesh_t *cross_mesh, const cost_key_t *key,
-                           ap_cross_mesh_cost_t *cost)
+static bool is_idle(const ap_link_load_t *link)
 {
+    return link->forward[AP_LINK_OUT] + link->forward[AP_LINK_IN] + link->backward[AP_LINK_OUT] +
+               link->backward[AP_LINK_IN] <=
+           0.0;
+}
+
+/* Costs of both directions, and the links that they occupy. */
+static xm_status_t look_at_both(const ap_cross_mesh_t *cross_mesh, const xm_layout_t *src,
+                                const xm_layout_t *dst, const xm_network_t *network,
+                                cost_entry_t *entry)
+{
+    int hosts = xm_network_hosts(network), links = hosts + xm_network_racks(network);
+    survey_t survey = {.cross_mesh = cross_mesh,
+                       .network = network,
+                       .links = calloc((size_t)links, sizeof(*survey.links))};
+    xm_status_t status;
+
+    if (survey.links == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the NICs of %d hosts", hosts);
+    }
+    status = both_ways(&survey, src, dst, entry->key.element_size, &entry->cost);
+    if (status != XM_OK) {
+        free(survey.links);
+        return status;
+    }
+    for (int i = 0; i < links; ++i) {
+        ap_link_load_t link = survey.links[i];
+
+        link.rack = i >= hosts;
+        link.index = link.rack ? i - hosts : i;
+        if (!is_idle(&link)) {
+            survey.links[entry->link_count++] = link;
+        }
+    }
+    /* Many entries are kept, most with few links. */
+    entry->links = realloc(survey.links, ((size_t)entry->link_count + 1) * sizeof(*survey.links));
+    if (entry->links == NULL) {
+        entry->links = survey.links;
+    }
+    return XM_OK;
+}
+
+/* Fills in what follows from the entry's key. */
+static xm_status_t compute(const ap_cross_mesh_t *cross_mesh, cost_entry_t *entry)
+{
+    const cost_key_t *key = &entry->key;
     xm_layout_t *src, *dst;
     xm_network_t *network;
     int src_end, dst_end;
@@ -248,7 +333,7 @@ static xm_status_t compute(const ap_cross_mesh_t *cross_mesh, const cost_key_t *
     if (status != XM_OK) {
         goto destroy_dst;
     }
-    status = both_ways(cross_mesh, src, dst, key->element_size, network, cost);
+    status = look_at_both(cross_mesh, src, dst, network, entry);
     xm_network_destroy(network);
 
 destroy_dst:
@@ -325,23 +410,46 @@ static bool recall(ap_cross_mesh_t *cross_mesh, const cost_key_t *key, ap_cross_
     return known;
 }
 
-/* Keeps a cost, unless another thread has done so meanwhile. */
-static xm_status_t keep(ap_cross_mesh_t *cross_mesh, const cost_key_t *key,
-                        const ap_cross_mesh_cost_t *cost)
+/* Keeps an entry, unless another thread has done so meanwhile. The entry's links are taken. */
+static xm_status_t keep(ap_cross_mesh_t *cross_mesh, const cost_entry_t *entry)
 {
+    bool taken = false;
     xm_status_t status;
 
     (void)pthread_mutex_lock(&cross_mesh->mutex);
     status = make_room(cross_mesh);
     if (status == XM_OK) {
-        cost_entry_t *slot = find_slot(cross_mesh->slots, cross_mesh->slot_count, key);
+        cost_entry_t *slot = find_slot(cross_mesh->slots, cross_mesh->slot_count, &entry->key);
 
-        cross_mesh->used += slot->key.rank == 0;
-        slot->key = *key;
-        slot->cost = *cost;
+        taken = slot->key.rank == 0;
+        if (taken) {
+            *slot = *entry;
+            ++cross_mesh->used;
+        }
     }
     (void)pthread_mutex_unlock(&cross_mesh->mutex);
+    if (!taken) {
+        free(entry->links);
+    }
     return status;
+}
+
+/* What is behind a key, from the cache or made now, which others need not wait for. */
+static xm_status_t look_up(ap_cross_mesh_t *cross_mesh, const cost_key_t *key,
+                           ap_cross_mesh_cost_t *cost)
+{
+    cost_entry_t entry = {.key = *key};
+    xm_status_t status;
+
+    if (recall(cross_mesh, key, cost)) {
+        return XM_OK;
+    }
+    status = compute(cross_mesh, &entry);
+    if (status != XM_OK) {
+        return status;
+    }
+    *cost = entry.cost;
+    return keep(cross_mesh, &entry);
 }
 
 xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
@@ -351,11 +459,7 @@ xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh, const ap_shape_t *sh
     cost_key_t key;
     xm_status_t status = make_key(cross_mesh, shape, element_size, src, dst, &key);
 
-    if (status != XM_OK || recall(cross_mesh, &key, cost)) {
-        return status;
-    }
-    status = compute(cross_mesh, &key, cost); /* unlocked: others need not wait */
-    return status == XM_OK ? keep(cross_mesh, &key, cost) : status;
+    return status == XM_OK ? look_up(cross_mesh, &key, cost) : status;
 }
 
 xm_status_t ap_cross_mesh_least(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
@@ -372,6 +476,52 @@ xm_status_t ap_cross_mesh_least(ap_cross_mesh_t *cross_mesh, const ap_shape_t *s
                        : ap_cross_mesh_bound(cross_mesh->profile, shape, element_size, src, dst) +
                              ap_cross_mesh_bound(cross_mesh->profile, shape, element_size, dst, src);
     }
+    return status;
+}
+
+/* The hosts of a key are those of the sides, moved to the front of the cluster. */
+static int true_host(int per_host, const cost_key_t *key, const ap_cross_mesh_side_t *src,
+                     const ap_cross_mesh_side_t *dst, int host)
+{
+    int src_end = key->src_first + key->src_shape[0] * key->src_shape[1];
+
+    return host < (src_end + per_host - 1) / per_host
+               ? host - key->src_first / per_host + src->first_device / per_host
+               : host - key->dst_first / per_host + dst->first_device / per_host;
+}
+
+xm_status_t ap_cross_mesh_loads(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
+                                int element_size, const ap_cross_mesh_side_t *src,
+                                const ap_cross_mesh_side_t *dst, ap_link_load_t **loads, int *count)
+{
+    int per_host = xm_cluster_profile_devices_per_host(cross_mesh->profile);
+    ap_link_load_t *copy = NULL;
+    const cost_entry_t *entry;
+    ap_cross_mesh_cost_t cost;
+    cost_key_t key;
+    xm_status_t status = make_key(cross_mesh, shape, element_size, src, dst, &key);
+
+    if (status == XM_OK) {
+        status = look_up(cross_mesh, &key, &cost);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    (void)pthread_mutex_lock(&cross_mesh->mutex); /* the table may move */
+    entry = find_slot(cross_mesh->slots, cross_mesh->slot_count, &key);
+    *count = entry->link_count;
+    copy = malloc(((size_t)*count + 1) * sizeof(*copy));
+    if (copy == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d NICs", *count);
+    }
+    for (int i = 0; status == XM_OK && i < *count; ++i) {
+        copy[i] = entry->links[i];
+        if (cross_mesh->alike) {
+            copy[i].index = true_host(per_host, &key, src, dst, copy[i].index);
+        }
+    }
+    (void)pthread_mutex_unlock(&cross_mesh->mutex);
+    *loads = copy;
     return status;
 }
 
@@ -394,6 +544,9 @@ void ap_cross_mesh_destroy(ap_cross_mesh_t *cross_mesh)
 {
     if (cross_mesh != NULL) {
         (void)pthread_mutex_destroy(&cross_mesh->mutex);
+        for (size_t i = 0; i < cross_mesh->slot_count; ++i) {
+            free(cross_mesh->slots[i].links);
+        }
         free(cross_mesh->slots);
         free(cross_mesh);
     }

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "comm/cluster_profile.h"
+#include "planner/link_load.h"
 #include "planner/sharding_rule.h"
 #include "planner/spec.h"
 
@@ -57,6 +58,17 @@ XM_API xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh, const ap_shap
 XM_API xm_status_t ap_cross_mesh_least(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
                                        int element_size, const ap_cross_mesh_side_t *src,
                                        const ap_cross_mesh_side_t *dst, double *seconds);
+
+/**
+ * What the same resharding, and that of its gradient, occupy of hosts' NICs and racks' uplinks: an
+ * array of @p count that the caller frees with free(), hosts in their order, then racks, without
+ * those that it does not touch. Hosts are those of the devices, rack r has those from r times the
+ * profile's hosts per rack on.
+ */
+XM_API xm_status_t ap_cross_mesh_loads(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
+                                       int element_size, const ap_cross_mesh_side_t *src,
+                                       const ap_cross_mesh_side_t *dst, ap_link_load_t **loads,
+                                       int *count);
 
 /** Costs are equal for later stages that begin on devices of one place, a number from 0 up to the
  * device's: all that matters of where they begin. */

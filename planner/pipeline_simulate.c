@@ -3,25 +3,39 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "planner/wake_queue.h"
+
 /* A message from a stage to the next (activation) or the one before (gradient). */
 typedef struct message {
-    int64_t start, end; /* on the channel; end -1: not sent */
+    bool sent;          /* handed to its channel */
+    int64_t time;       /* that it takes alone */
+    int64_t start, end; /* on the channel; end -1: not there yet */
+    int sender, receiver;
+    ap_pipeline_span_t *span; /* of the send */
+    struct message *next;     /* in its channel */
 } message_t;
 
+/* Messages from a device to another, one at a time in the order in which they are sent. */
+typedef struct channel {
+    message_t *first, *last; /* the one on the way, and what waits behind it */
+} channel_t;
+
+/* Everything happens in the order of time; whoever has something to do next is in `queue`: devices,
+ * when their pass ends, and after them channels, when their message does. */
 typedef struct simulation {
     const ap_schedule_t *schedule;
     const ap_pipeline_times_t *times;
     ap_pipeline_run_t *run;
+    ap_wake_queue_t queue;
+    ap_pipeline_share_t *share;
     message_t *messages; /* [direction][sending stage][micro-batch][slice] */
-    int *channel;        /* [direction][pipeline][sending stage] */
-    int64_t *free_at;    /* [channel]: end of what it carries */
+    channel_t *channels; /* [2 * devices] */
     int64_t *passed;     /* [forward, backward][stage][micro-batch][slice]: end, -1: not run */
-    int64_t *clock;      /* [device] */
+    int64_t *clock;      /* [device]: until when it is busy, or since when it waits */
     int64_t *batch_end;  /* [batch] */
-    int *next, *queue;   /* [device] */
+    int *next;           /* [device] */
     int *in_flight;
-    bool *queued;
-    int queue_count;
+    int64_t now;
 } simulation_t;
 
 enum { ACTIVATION, GRADIENT };
@@ -80,14 +94,6 @@ static int64_t pass_time(const simulation_t *simulation, const ap_schedule_op_t 
     }
 }
 
-static void look_at(simulation_t *simulation, int device)
-{
-    if (!simulation->queued[device]) {
-        simulation->queued[device] = true;
-        simulation->queue[simulation->queue_count++] = device;
-    }
-}
-
 /* False while it has to wait for another device. */
 static bool run_pass(simulation_t *simulation, int device, const ap_schedule_op_t *op,
                      ap_pipeline_span_t *span)
@@ -125,29 +131,67 @@ static bool run_pass(simulation_t *simulation, int device, const ap_schedule_op_
     return true;
 }
 
-static void run_send(simulation_t *simulation, int device, const ap_schedule_op_t *op,
-                     ap_pipeline_span_t *span)
+static void wake_channel(void *arg, int channel, int64_t end)
+{
+    simulation_t *simulation = arg;
+
+    ap_wake_queue_set(&simulation->queue, simulation->schedule->devices + channel, end);
+}
+
+/* The first message of a channel leaves. */
+static void start_message(simulation_t *simulation, int channel)
+{
+    message_t *message = simulation->channels[channel].first;
+
+    message->start = simulation->now;
+    ap_pipeline_share_begin(simulation->share, channel, simulation->now, message->time,
+                            wake_channel, simulation);
+}
+
+static void hand_over(simulation_t *simulation, int device, const ap_schedule_op_t *op,
+                      message_t *message)
 {
     const ap_schedule_t *schedule = simulation->schedule;
-    int direction = op->pass == AP_PASS_SEND_ACTIVATION ? ACTIVATION : GRADIENT;
-    const int64_t *seconds =
-        direction == ACTIVATION ? simulation->times->activation : simulation->times->gradient;
-    int boundary = direction == ACTIVATION ? op->stage : op->stage - 1;
-    int64_t time = seconds != NULL ? seconds[boundary * schedule->slices + op->slice] : 0;
-    int line = (direction * schedule->pipelines + op->pipeline) * schedule->stages + op->stage;
-    int64_t *free_at = &simulation->free_at[simulation->channel[line]];
+    int step = op->pass == AP_PASS_SEND_ACTIVATION ? 1 : -1;
+    const int64_t *times = step > 0 ? simulation->times->activation : simulation->times->gradient;
+    int boundary = step > 0 ? op->stage : op->stage - 1, channel;
+    int to = schedule->device_of[op->pipeline * schedule->stages + op->stage + step];
 
-    span->start_ns = later(simulation->clock[device], *free_at);
-    span->end_ns = span->start_ns + time;
-    *free_at = span->end_ns;
-    if (simulation->times->blocking) {
-        simulation->run->device[device].transfer_ns += time;
-        simulation->clock[device] = span->end_ns;
+    message->sent = true;
+    message->time = times != NULL ? times[boundary * schedule->slices + op->slice] : 0;
+    message->sender = device;
+    message->receiver = to;
+    channel = ap_pipeline_channel(schedule->devices, device, to);
+    if (simulation->channels[channel].first != NULL) {
+        simulation->channels[channel].last->next = message;
+        simulation->channels[channel].last = message;
+        return;
     }
-    simulation->messages[part_of(schedule, direction, op->stage, op)] =
-        (message_t){span->start_ns, span->end_ns};
-    look_at(simulation, schedule->device_of[op->pipeline * schedule->stages + op->stage +
-                                            (direction == ACTIVATION ? 1 : -1)]);
+    simulation->channels[channel] = (channel_t){message, message};
+    start_message(simulation, channel);
+}
+
+/* False while it keeps its device busy. */
+static bool run_send(simulation_t *simulation, int device, const ap_schedule_op_t *op,
+                     ap_pipeline_span_t *span)
+{
+    int direction = op->pass == AP_PASS_SEND_ACTIVATION ? ACTIVATION : GRADIENT;
+    message_t *message =
+        &simulation->messages[part_of(simulation->schedule, direction, op->stage, op)];
+
+    if (!message->sent) {
+        message->span = span;
+        hand_over(simulation, device, op, message);
+    }
+    if (!simulation->times->blocking) {
+        return true;
+    }
+    if (message->end < 0) {
+        return false;
+    }
+    simulation->run->device[device].transfer_ns += message->end - message->start;
+    simulation->clock[device] = message->end;
+    return true;
 }
 
 static bool run_receive(simulation_t *simulation, int device, const ap_schedule_op_t *op,
@@ -181,8 +225,7 @@ static bool run_entry(simulation_t *simulation, int device, const ap_schedule_op
     switch (op->pass) {
     case AP_PASS_SEND_ACTIVATION:
     case AP_PASS_SEND_GRADIENT:
-        run_send(simulation, device, op, span);
-        return true;
+        return run_send(simulation, device, op, span);
     case AP_PASS_RECEIVE_ACTIVATION:
     case AP_PASS_RECEIVE_GRADIENT:
         return run_receive(simulation, device, op, span);
@@ -191,30 +234,55 @@ static bool run_entry(simulation_t *simulation, int device, const ap_schedule_op
     }
 }
 
+/* The device goes on until it is busy or has to wait; nothing if it is busy now. */
 static void advance(simulation_t *simulation, int device)
 {
     const ap_schedule_t *schedule = simulation->schedule;
     int *next = &simulation->next[device];
 
-    while (*next < schedule->op_count[device] &&
+    while (simulation->clock[device] <= simulation->now && *next < schedule->op_count[device] &&
            run_entry(simulation, device, &schedule->ops[device][*next],
                      &simulation->run->spans[device][*next])) {
         ++*next;
     }
+    if (simulation->clock[device] > simulation->now) {
+        ap_wake_queue_set(&simulation->queue, device, simulation->clock[device]);
+    }
+}
+
+/* A message is there; the next one may leave. */
+static void end_message(simulation_t *simulation, int index)
+{
+    channel_t *channel = &simulation->channels[index];
+    message_t *message = channel->first;
+
+    message->end = simulation->now;
+    *message->span = (ap_pipeline_span_t){message->start, message->end};
+    ap_pipeline_share_end(simulation->share, index, simulation->now, wake_channel, simulation);
+    channel->first = message->next;
+    if (channel->first != NULL) {
+        start_message(simulation, index);
+    }
+    if (simulation->times->blocking) {
+        advance(simulation, message->sender);
+    }
+    advance(simulation, message->receiver);
 }
 
 static xm_status_t run_all(simulation_t *simulation)
 {
     const ap_schedule_t *schedule = simulation->schedule;
+    int who;
 
-    for (int device = schedule->devices - 1; device >= 0; --device) {
-        look_at(simulation, device);
-    }
-    while (simulation->queue_count > 0) {
-        int device = simulation->queue[--simulation->queue_count];
-
-        simulation->queued[device] = false;
+    for (int device = 0; device < schedule->devices; ++device) {
         advance(simulation, device);
+    }
+    while (ap_wake_queue_take(&simulation->queue, &who, &simulation->now)) {
+        if (who < schedule->devices) {
+            advance(simulation, who);
+        } else {
+            end_message(simulation, who - schedule->devices);
+        }
     }
     for (int device = 0; device < schedule->devices; ++device) {
         int next = simulation->next[device];
@@ -306,30 +374,17 @@ static xm_status_t check_all_times(const ap_schedule_t *schedule, const ap_pipel
     return XM_OK;
 }
 
-/* Messages from one device to the same other share a channel. Stages follow each other round a ring
- * of devices, so two channels leave a device: to the next one and to the one before. */
-static void assign_channels(simulation_t *simulation)
+/* Stages follow each other round a ring of devices, so two channels leave a device: to the next one
+ * and to the one before. Two devices are each other's next. */
+int ap_pipeline_channel(int devices, int from, int to)
 {
-    const ap_schedule_t *schedule = simulation->schedule;
-    int lines = schedule->pipelines * schedule->stages;
-
-    for (int line = 0; line < 2 * lines; ++line) {
-        int i = line % lines, step = line < lines ? 1 : -1, stage = i % schedule->stages + step;
-        int from = schedule->device_of[i];
-
-        if (stage >= 0 && stage < schedule->stages) {
-            bool up = schedule->device_of[i + step] == (from + 1) % schedule->devices;
-
-            simulation->channel[line] = 2 * from + (up ? 1 : 0);
-        }
-    }
+    return 2 * from + (to == (from + 1) % devices ? 1 : 0);
 }
 
 static bool allocate(simulation_t *simulation)
 {
     const ap_schedule_t *schedule = simulation->schedule;
     size_t devices = (size_t)schedule->devices;
-    size_t lines = 2 * (size_t)schedule->pipelines * (size_t)schedule->stages;
     size_t parts = 2 * (size_t)schedule->stages * (size_t)parts_of_stage(schedule);
     ap_pipeline_run_t *run = calloc(1, sizeof(*run));
     bool all;
@@ -340,21 +395,17 @@ static bool allocate(simulation_t *simulation)
     }
     run->device = calloc(devices, sizeof(*run->device));
     run->spans = calloc(devices, sizeof(*run->spans));
-    simulation->messages = malloc(parts * sizeof(*simulation->messages));
+    simulation->messages = calloc(parts, sizeof(*simulation->messages));
+    simulation->channels = calloc(2 * devices, sizeof(*simulation->channels));
     simulation->passed = malloc(parts * sizeof(int64_t));
-    simulation->channel = calloc(lines, sizeof(int));
-    simulation->free_at = calloc(2 * devices, sizeof(int64_t));
     simulation->clock = calloc(devices, sizeof(int64_t));
     simulation->batch_end = calloc((size_t)schedule->batches, sizeof(int64_t));
     simulation->next = calloc(devices, sizeof(int));
-    simulation->queue = calloc(devices, sizeof(int));
     simulation->in_flight = calloc(devices, sizeof(int));
-    simulation->queued = calloc(devices, sizeof(bool));
     all = run->device != NULL && run->spans != NULL && simulation->messages != NULL &&
-          simulation->passed != NULL && simulation->channel != NULL &&
-          simulation->free_at != NULL && simulation->clock != NULL &&
-          simulation->batch_end != NULL && simulation->next != NULL && simulation->queue != NULL &&
-          simulation->in_flight != NULL && simulation->queued != NULL;
+          simulation->channels != NULL && simulation->passed != NULL && simulation->clock != NULL &&
+          simulation->batch_end != NULL && simulation->next != NULL &&
+          simulation->in_flight != NULL;
     run->devices = all ? schedule->devices : 0;
     for (int device = 0; all && device < schedule->devices; ++device) {
         run->spans[device] =
@@ -363,7 +414,7 @@ static bool allocate(simulation_t *simulation)
         all = run->spans[device] != NULL;
     }
     for (size_t i = 0; all && i < parts; ++i) {
-        simulation->messages[i] = (message_t){-1, -1};
+        simulation->messages[i].end = -1;
         simulation->passed[i] = -1;
     }
     return all;
@@ -378,11 +429,16 @@ xm_status_t ap_pipeline_simulate(const ap_schedule_t *schedule, const ap_pipelin
     if (status != XM_OK) {
         return status;
     }
-    if (allocate(&simulation)) {
-        assign_channels(&simulation);
-        status = run_all(&simulation);
-    } else {
+    status = ap_wake_queue_init(&simulation.queue, 3 * schedule->devices);
+    if (status == XM_OK) {
+        status = ap_pipeline_share_create(2 * schedule->devices, times->uses, times->use_count,
+                                          &simulation.share);
+    }
+    if (status == XM_OK && !allocate(&simulation)) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory to simulate a schedule");
+    }
+    if (status == XM_OK) {
+        status = run_all(&simulation);
     }
     if (status == XM_OK) {
         sum_up(&simulation);
@@ -390,16 +446,15 @@ xm_status_t ap_pipeline_simulate(const ap_schedule_t *schedule, const ap_pipelin
     } else {
         ap_pipeline_run_destroy(simulation.run);
     }
-    free(simulation.queued);
     free(simulation.in_flight);
-    free(simulation.queue);
     free(simulation.next);
     free(simulation.batch_end);
     free(simulation.clock);
-    free(simulation.free_at);
-    free(simulation.channel);
     free(simulation.passed);
+    free(simulation.channels);
     free(simulation.messages);
+    ap_pipeline_share_destroy(simulation.share);
+    ap_wake_queue_clear(&simulation.queue);
     return status;
 }
 

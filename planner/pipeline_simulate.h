@@ -4,6 +4,9 @@
  *
  * Each device does its list in order, one entry at a time. Between two devices there is one channel
  * in each direction; it carries one message at a time, in the order in which they are sent.
+ * Channels may share links, such as the NICs of a host (`uses`): messages that are on the way
+ * together and want more of a link than there is take longer (pipeline_share.h). Without, each
+ * takes its own time.
  *
  * Overlapped: a send is handed to the channel and costs the device nothing; a receive waits until
  * the message is there. Blocking, as when transfers run on the device's only stream: a send keeps
@@ -27,6 +30,7 @@
 #define AP_PLANNER_PIPELINE_SIMULATE_H
 
 #include "planner/pipeline_schedule.h"
+#include "planner/pipeline_share.h"
 
 /** What passes and transfers take, in nanoseconds. Borrowed for the call. */
 typedef struct ap_pipeline_times {
@@ -37,6 +41,9 @@ typedef struct ap_pipeline_times {
     const int64_t *activation; /**< [stages - 1][slices]: from a stage to the next; NULL: no time */
     const int64_t *gradient;   /**< [stages - 1][slices]: the way back; NULL: no time */
     const int64_t *update;     /**< [stages], once a batch; NULL: no time */
+    /** What messages take of shared links; channels as by ap_pipeline_channel(). */
+    const ap_pipeline_use_t *uses;
+    int use_count;
     bool blocking;
 } ap_pipeline_times_t;
 
@@ -68,6 +75,9 @@ typedef struct ap_pipeline_run {
     ap_pipeline_device_t *device; /**< [devices] */
     ap_pipeline_span_t **spans;   /**< [devices][op_count] */
 } ap_pipeline_run_t;
+
+/** The channel from a device to the next or the one before, round the ring of @p devices. */
+XM_API int ap_pipeline_channel(int devices, int from, int to);
 
 /**
  * Simulates. A schedule that cannot run to its end (see pipeline_check.h) is an error, and so are

@@ -125,6 +125,26 @@ static xm_status_t check_side(const char *place, const ap_plan_boundary_t *bound
     return XM_OK;
 }
 
+static xm_status_t check_links(const ap_plan_t *plan, const char *place,
+                               const ap_plan_boundary_t *boundary)
+{
+    xm_status_t status = XM_OK;
+
+    for (int i = 0; i < boundary->link_count && status == XM_OK; ++i) {
+        const ap_link_load_t *link = &boundary->links[i];
+
+        if (link->index >= plan->info.hosts) { /* nor are there more racks than hosts */
+            return xm_error_set(XM_ERR_PARSE, "%s: %s %d of a cluster of %d hosts", place,
+                                link->rack ? "rack" : "host", link->index, plan->info.hosts);
+        }
+        status = check_times(place, link->forward, AP_LINK_DIRECTIONS);
+        if (status == XM_OK) {
+            status = check_times(place, link->backward, AP_LINK_DIRECTIONS);
+        }
+    }
+    return status;
+}
+
 static xm_status_t check_boundary(const ap_plan_t *plan, int index)
 {
     const ap_plan_boundary_t *boundary = &plan->boundaries[index];
@@ -144,6 +164,9 @@ static xm_status_t check_boundary(const ap_plan_t *plan, int index)
                             boundary->bytes, bytes);
     }
     status = check_times(place, times, sizeof(times) / sizeof(times[0]));
+    if (status == XM_OK) {
+        status = check_links(plan, place, boundary);
+    }
     if (status != XM_OK) {
         return status;
     }

@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "comm/status.h"
+#include "planner/link_load.h"
 #include "planner/pipeline_schedule.h"
 #include "planner/spec.h"
 
@@ -88,6 +89,10 @@ typedef struct ap_plan_boundary {
     double bound;          /**< lower bound of `forward` */
     const char *strategy;  /**< that the prediction is for, e.g. "broadcast" */
     const char *scheduler; /**< e.g. "balance" */
+    /** Seconds that hosts' NICs and racks' uplinks are busy with it; none: not known, and taken to
+     * share nothing. */
+    const ap_link_load_t *links;
+    int link_count;
 } ap_plan_boundary_t;
 
 /** What concerns the whole plan. */

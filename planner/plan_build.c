@@ -23,6 +23,8 @@ typedef struct stage_parts {
 
 typedef struct boundary_parts {
     char src_spec[AP_SPEC_TEXT], dst_spec[AP_SPEC_TEXT];
+    ap_link_load_t *links;
+    int link_count;
 } boundary_parts_t;
 
 static void list_specs(const ap_graph_t *graph, const int *tensors, const ap_spec_t *specs,
@@ -166,6 +168,11 @@ static xm_status_t build_boundary(const ap_plan_recipe_t *recipe, int index,
     xm_status_t status = ap_cross_mesh_cost(recipe->cross_mesh, &tensor->shape,
                                             ap_dtype_bytes(tensor->dtype), &src, &dst, &cost);
 
+    if (status == XM_OK) {
+        status =
+            ap_cross_mesh_loads(recipe->cross_mesh, &tensor->shape, ap_dtype_bytes(tensor->dtype),
+                                &src, &dst, &parts->links, &parts->link_count);
+    }
     if (status != XM_OK) {
         return status;
     }
@@ -184,7 +191,9 @@ static xm_status_t build_boundary(const ap_plan_recipe_t *recipe, int index,
         .backward = cost.backward,
         .bound = cost.bound,
         .strategy = ap_cross_mesh_strategy(),
-        .scheduler = ap_cross_mesh_scheduler()};
+        .scheduler = ap_cross_mesh_scheduler(),
+        .links = parts->links,
+        .link_count = parts->link_count};
     for (int d = 0; d < tensor->shape.rank; ++d) {
         boundary->shape[d] = tensor->shape.dims[d];
         boundary->bytes *= tensor->shape.dims[d];
@@ -256,6 +265,7 @@ xm_status_t ap_plan_assemble(const ap_plan_recipe_t *recipe, const ap_plan_info_
         status = create_plan(recipe, info, stages, boundaries, plan);
     }
     for (size_t i = 0; i < count; ++i) {
+        free(boundary_parts[i].links);
         free(stage_parts[i].texts);
         free(stage_parts[i].ops);
         free(stage_parts[i].layers);

@@ -90,24 +90,40 @@ static json_t *side_to_json(const ap_plan_side_t *side)
                      ints_to_json(side->devices, side->device_count), "spec", side->spec);
 }
 
+static json_t *link_to_json(const ap_link_load_t *link)
+{
+    return json_pack("{s:i, s:[f, f], s:[f, f]}", link->rack ? "rack" : "host", link->index,
+                     "forward_s", link->forward[AP_LINK_OUT], link->forward[AP_LINK_IN],
+                     "backward_s", link->backward[AP_LINK_OUT], link->backward[AP_LINK_IN]);
+}
+
 static json_t *boundary_to_json(const ap_plan_boundary_t *boundary)
 {
-    json_t *shape = json_array();
+    json_t *shape = json_array(), *links = json_array();
 
     for (int d = 0; d < boundary->rank; ++d) {
         if (!append(shape, json_integer(boundary->shape[d]))) {
-            json_decref(shape);
-            return NULL;
+            goto release;
         }
     }
-    return json_pack("{s:s, s:o, s:s, s:I, s:I, s:o, s:o, s:{s:f, s:f, s:f, s:I, s:s, s:s}}",
+    for (int i = 0; i < boundary->link_count; ++i) {
+        if (!append(links, link_to_json(&boundary->links[i]))) {
+            goto release;
+        }
+    }
+    return json_pack("{s:s, s:o, s:s, s:I, s:I, s:o, s:o, s:{s:f, s:f, s:f, s:I, s:s, s:s, s:o}}",
                      "tensor", boundary->tensor, "shape", shape, "dtype", boundary->dtype,
                      "element_size", (json_int_t)boundary->element_size, "bytes",
                      (json_int_t)boundary->bytes, "src", side_to_json(&boundary->src), "dst",
                      side_to_json(&boundary->dst), "predicted", "forward_s", boundary->forward,
                      "backward_s", boundary->backward, "bound_s", boundary->bound, "net_bytes",
                      (json_int_t)boundary->net_bytes, "strategy", boundary->strategy, "scheduler",
-                     boundary->scheduler);
+                     boundary->scheduler, "links", links);
+
+release:
+    json_decref(links);
+    json_decref(shape);
+    return NULL;
 }
 
 json_t *ap_plan_to_json(const ap_plan_params_t *params)
@@ -367,28 +383,75 @@ static xm_status_t read_shape(const char *place, const json_t *array, ap_plan_bo
     return XM_OK;
 }
 
+static xm_status_t read_link(const char *place, json_t *item, ap_link_load_t *link)
+{
+    json_error_t error;
+    json_int_t host = -1, rack = -1;
+
+    if (json_unpack_ex(item, &error, 0, "{s?I, s?I, s:[F, F!], s:[F, F!] !}", "host", &host, "rack",
+                       &rack, "forward_s", &link->forward[AP_LINK_OUT], &link->forward[AP_LINK_IN],
+                       "backward_s", &link->backward[AP_LINK_OUT],
+                       &link->backward[AP_LINK_IN]) != 0) {
+        return unpack_failed(place, &error);
+    }
+    if ((host < 0) == (rack < 0)) {
+        return xm_error_set(XM_ERR_PARSE, "%s: neither a host nor a rack, or both", place);
+    }
+    link->rack = rack >= 0;
+    return narrow(place, link->rack ? "rack" : "host", link->rack ? rack : host, &link->index);
+}
+
+static xm_status_t read_links(ap_plan_t *plan, const char *place, const json_t *list,
+                              ap_plan_boundary_t *boundary)
+{
+    ap_link_load_t *links;
+    xm_status_t status = check_list(place, "links", list);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    boundary->link_count = (int)json_array_size(list);
+    links = allocate(plan, (size_t)boundary->link_count, sizeof(*links));
+    if (links == NULL) {
+        return no_memory();
+    }
+    boundary->links = links;
+    for (int i = 0; i < boundary->link_count && status == XM_OK; ++i) {
+        char inner[PLACE_TEXT];
+
+        (void)snprintf(inner, sizeof(inner), "%.40s.predicted.links[%d]", place, i);
+        status = read_link(inner, json_array_get(list, (size_t)i), &links[i]);
+    }
+    return status;
+}
+
 static xm_status_t read_boundary(ap_plan_t *plan, const char *place, json_t *item,
                                  ap_plan_boundary_t *boundary)
 {
     json_error_t error;
-    json_t *shape, *src, *dst;
+    json_t *shape, *src, *dst, *links = NULL;
     json_int_t element_size, bytes, net_bytes;
     char inner[PLACE_TEXT];
     xm_status_t status;
 
     if (json_unpack_ex(item, &error, 0,
-                       "{s:s, s:o, s:s, s:I, s:I, s:o, s:o, s:{s:F, s:F, s:F, s:I, s:s, s:s !} !}",
+                       "{s:s, s:o, s:s, s:I, s:I, s:o, s:o, "
+                       "s:{s:F, s:F, s:F, s:I, s:s, s:s, s?o !} !}",
                        "tensor", &boundary->tensor, "shape", &shape, "dtype", &boundary->dtype,
                        "element_size", &element_size, "bytes", &bytes, "src", &src, "dst", &dst,
                        "predicted", "forward_s", &boundary->forward, "backward_s",
                        &boundary->backward, "bound_s", &boundary->bound, "net_bytes", &net_bytes,
-                       "strategy", &boundary->strategy, "scheduler", &boundary->scheduler) != 0) {
+                       "strategy", &boundary->strategy, "scheduler", &boundary->scheduler, "links",
+                       &links) != 0) {
         return unpack_failed(place, &error);
     }
     boundary->element_size = element_size;
     boundary->bytes = bytes;
     boundary->net_bytes = net_bytes;
     status = read_shape(place, shape, boundary);
+    if (status == XM_OK && links != NULL) {
+        status = read_links(plan, place, links, boundary);
+    }
     if (status != XM_OK) {
         return status;
     }

@@ -15,12 +15,22 @@ static const double VERSION_SHARE = 0.5;
 
 enum { TEXT = 32 };
 
-/* Everything of a simulation that is an array; [stages][slices], [stages] or [stages - 1][slices].
- */
+/* Everything of a simulation that is an array; [stages][slices], [stages] or [stages - 1][slices];
+ * and what messages take of hosts' NICs and racks' uplinks. */
 typedef struct arrays {
     int stages, slices;
     int64_t *forward, *backward, *weight, *update, *activation, *gradient, *bytes;
+    ap_pipeline_use_t *uses;
+    int use_count;
 } arrays_t;
+
+/* What passes from a device to the next: seconds both ways, and the links it needs for that. */
+typedef struct passing {
+    ap_cross_mesh_cost_t cost;
+    const ap_link_load_t *links;
+    int link_count;
+    ap_link_load_t *priced; /* the links, where they are not the plan's */
+} passing_t;
 
 static void free_arrays(arrays_t *arrays)
 {
@@ -31,6 +41,7 @@ static void free_arrays(arrays_t *arrays)
     free(arrays->activation);
     free(arrays->gradient);
     free(arrays->bytes);
+    free(arrays->uses);
 }
 
 static bool allocate_arrays(arrays_t *arrays)
@@ -77,8 +88,7 @@ static void fill_stages(const ap_plan_t *plan, arrays_t *arrays)
 
 /* A tensor from the mesh of one stage to that of another, with the layouts of @p like. */
 static xm_status_t price(ap_cross_mesh_t *cross_mesh, const ap_plan_boundary_t *like,
-                         const ap_plan_side_t *src, const ap_plan_side_t *dst,
-                         ap_cross_mesh_cost_t *cost)
+                         const ap_plan_side_t *src, const ap_plan_side_t *dst, passing_t *passing)
 {
     ap_cross_mesh_side_t from = {src->devices[0], {src->shape[0], src->shape[1]}, 0};
     ap_cross_mesh_side_t to = {dst->devices[0], {dst->shape[0], dst->shape[1]}, 0};
@@ -89,38 +99,86 @@ static xm_status_t price(ap_cross_mesh_t *cross_mesh, const ap_plan_boundary_t *
         status = ap_spec_parse(dst->spec, like->rank, 2, &to.spec);
     }
     memcpy(shape.dims, like->shape, (size_t)like->rank * sizeof(shape.dims[0]));
-    return status == XM_OK
-               ? ap_cross_mesh_cost(cross_mesh, &shape, (int)like->element_size, &from, &to, cost)
-               : status;
+    if (status == XM_OK) {
+        status = ap_cross_mesh_cost(cross_mesh, &shape, (int)like->element_size, &from, &to,
+                                    &passing->cost);
+    }
+    if (status == XM_OK) {
+        status = ap_cross_mesh_loads(cross_mesh, &shape, (int)like->element_size, &from, &to,
+                                     &passing->priced, &passing->link_count);
+        passing->links = passing->priced;
+    }
+    return status;
 }
 
 /* What passes from device @p device to the next: its boundary, or from the last back to the first.
  */
-static xm_status_t boundary_cost(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh, int device,
-                                 ap_cross_mesh_cost_t *cost)
+static xm_status_t find_passing(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh, int device,
+                                passing_t *passing)
 {
+    ap_cross_mesh_cost_t *cost = &passing->cost;
     int boundaries = ap_plan_boundaries(plan);
     const ap_plan_boundary_t *last;
 
     if (device < boundaries) {
         const ap_plan_boundary_t *boundary = ap_plan_boundary(plan, device);
 
-        cost->forward = boundary->forward;
-        cost->backward = boundary->backward;
-        return cross_mesh == NULL
-                   ? XM_OK
-                   : price(cross_mesh, boundary, &boundary->src, &boundary->dst, cost);
+        if (cross_mesh != NULL) {
+            return price(cross_mesh, boundary, &boundary->src, &boundary->dst, passing);
+        }
+        *passing =
+            (passing_t){.cost = {.forward = boundary->forward, .backward = boundary->backward},
+                        .links = boundary->links,
+                        .link_count = boundary->link_count};
+        return XM_OK;
     }
     if (boundaries == 0) {
         return XM_OK;
     }
     last = ap_plan_boundary(plan, boundaries - 1);
     if (cross_mesh != NULL) {
-        return price(cross_mesh, last, &last->dst, &ap_plan_boundary(plan, 0)->src, cost);
+        return price(cross_mesh, last, &last->dst, &ap_plan_boundary(plan, 0)->src, passing);
     }
     for (int i = 0; i < boundaries; ++i) {
         cost->forward = fmax(cost->forward, ap_plan_boundary(plan, i)->forward);
         cost->backward = fmax(cost->backward, ap_plan_boundary(plan, i)->backward);
+    }
+    return XM_OK;
+}
+
+/* The share of a NIC's or uplink's direction that the messages of a channel take while alone. */
+static void add_use(arrays_t *arrays, int channel, const ap_link_load_t *link, int direction,
+                    double busy, double seconds)
+{
+    if (busy > 0.0 && seconds > 0.0) {
+        arrays->uses[arrays->use_count++] =
+            (ap_pipeline_use_t){.channel = channel,
+                                .link = 2 * AP_LINK_DIRECTIONS * link->index +
+                                        (link->rack ? AP_LINK_DIRECTIONS : 0) + direction,
+                                .share = busy / seconds};
+    }
+}
+
+static xm_status_t add_uses(const passing_t *passing, int devices, int device, arrays_t *arrays)
+{
+    int to = (device + 1) % devices;
+    int there = ap_pipeline_channel(devices, device, to),
+        back = ap_pipeline_channel(devices, to, device);
+    size_t most =
+        (size_t)arrays->use_count + 2 * AP_LINK_DIRECTIONS * (size_t)passing->link_count + 1;
+    ap_pipeline_use_t *grown = realloc(arrays->uses, most * sizeof(*grown));
+
+    if (grown == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d NICs", passing->link_count);
+    }
+    arrays->uses = grown;
+    for (int i = 0; i < passing->link_count; ++i) {
+        const ap_link_load_t *link = &passing->links[i];
+
+        for (int d = 0; d < AP_LINK_DIRECTIONS; ++d) {
+            add_use(arrays, there, link, d, link->forward[d], passing->cost.forward);
+            add_use(arrays, back, link, d, link->backward[d], passing->cost.backward);
+        }
     }
     return XM_OK;
 }
@@ -131,15 +189,24 @@ static xm_status_t fill_boundaries(const ap_plan_t *plan, ap_cross_mesh_t *cross
     int devices = ap_plan_stages(plan);
 
     for (int stage = 0; stage + 1 < arrays->stages; ++stage) {
-        ap_cross_mesh_cost_t cost = {0};
-        xm_status_t status = boundary_cost(plan, cross_mesh, stage % devices, &cost);
+        passing_t passing = {0};
+        xm_status_t status = find_passing(plan, cross_mesh, stage % devices, &passing);
 
         if (status != XM_OK) {
             return xm_error_prefix(status, "resharding %d", stage);
         }
         for (int i = stage * arrays->slices; i < (stage + 1) * arrays->slices; ++i) {
-            arrays->activation[i] = nanoseconds(cost.forward / arrays->slices);
-            arrays->gradient[i] = nanoseconds(cost.backward / arrays->slices);
+            arrays->activation[i] = nanoseconds(passing.cost.forward / arrays->slices);
+            arrays->gradient[i] = nanoseconds(passing.cost.backward / arrays->slices);
+        }
+        /* Further parts of a stage use its channels as well, and so does the way back from the
+         * second of two devices. */
+        if (stage + 1 < devices || (stage < devices && devices > 2)) {
+            status = add_uses(&passing, devices, stage, arrays);
+        }
+        free(passing.priced);
+        if (status != XM_OK) {
+            return status;
         }
     }
     return XM_OK;
@@ -185,6 +252,8 @@ static xm_status_t run_schedule(const ap_plan_simulation_t *simulation, const ar
     times.activation = arrays->activation;
     times.gradient = arrays->gradient;
     times.update = arrays->update;
+    times.uses = arrays->uses;
+    times.use_count = arrays->use_count;
     times.blocking = simulation->blocking;
     return ap_pipeline_simulate(schedule, &times, run);
 }

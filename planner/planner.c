@@ -17,6 +17,10 @@ enum { MOST_AT_ONCE = 8 /* trials */ };
 /* Share of the step that a case must be able to save to be taken up again. */
 static const double WORTHWHILE = 1e-3;
 
+/* Under other schedules than 1f1b the simulation judges, and what the search counts is only near
+ * it: plans that are longer by this share are looked at, too. */
+static const double NEARBY = 0.1;
+
 /* A trial at work. Bounds are of the objective, with boundaries for free. */
 typedef struct work {
     ap_planner_trial_t *trial;
@@ -59,20 +63,26 @@ static xm_status_t find_schedule(run_t *run)
     return status == XM_OK ? ap_plan_check_schedule(run->schedule) : status;
 }
 
+/* Whether the step of a plan is simulated, and not what the search counts. */
+static bool is_simulated(const run_t *run)
+{
+    return run->automatic || run->schedule != AP_SCHEDULE_1F1B;
+}
+
 /* The plan under the schedule asked for. A plan whose memory that schedule exceeds is none: *plan
  * is NULL then. */
-static xm_status_t apply_schedule(const run_t *run, work_t *work)
+static xm_status_t apply_schedule(const run_t *run, work_t *work, ap_plan_t **plan)
 {
     ap_plan_t *scheduled = NULL;
     xm_status_t status;
 
-    if (run->params->schedule == NULL || strcmp(run->params->schedule, "1f1b") == 0) {
+    if (!is_simulated(run)) {
         return XM_OK;
     }
-    status = run->automatic ? ap_plan_reschedule_best(work->plan, &scheduled)
-                            : ap_plan_reschedule(work->plan, run->schedule, &scheduled);
-    ap_plan_destroy(work->plan);
-    work->plan = scheduled;
+    status = run->automatic ? ap_plan_reschedule_best(*plan, &scheduled)
+                            : ap_plan_reschedule(*plan, run->schedule, &scheduled);
+    ap_plan_destroy(*plan);
+    *plan = scheduled;
     if (status == XM_ERR_NO_SOLUTION) {
         work->refused = true;
         (void)snprintf(work->error, sizeof(work->error), "%s", xm_last_error());
@@ -81,17 +91,30 @@ static xm_status_t apply_schedule(const run_t *run, work_t *work)
     return status;
 }
 
+/* What was found becomes the trial's plan if it has none that is as fast. */
 static xm_status_t build_plan(const run_t *run, work_t *work, ap_planner_case_t *one,
-                              const ap_inter_op_result_t *found)
+                              const ap_inter_op_result_t *found, bool *better)
 {
     const xm_cluster_profile_t *profile = run->params->profile;
     ap_plan_info_t info = {.model = run->params->model,
                            .global_batch = run->setup.global_batch,
                            .cluster = xm_cluster_profile_name(profile),
                            .cluster_provenance = xm_cluster_profile_provenance(profile)};
-    xm_status_t status = ap_plan_build(one->table, found, &info, &work->plan);
+    ap_plan_t *plan = NULL;
+    xm_status_t status = ap_plan_build(one->table, found, &info, &plan);
 
-    return status == XM_OK ? apply_schedule(run, work) : status;
+    if (status == XM_OK) {
+        status = apply_schedule(run, work, &plan);
+    }
+    *better = plan != NULL &&
+              (work->plan == NULL || ap_plan_info(plan)->step < ap_plan_info(work->plan)->step);
+    if (*better) {
+        ap_plan_destroy(work->plan);
+        work->plan = plan;
+    } else {
+        ap_plan_destroy(plan);
+    }
+    return status;
 }
 
 static double now(void)
@@ -112,7 +135,9 @@ static bool out_of_time(void *arg)
 /* What a case must stay below to be of interest. */
 static double cutoff(const run_t *run)
 {
-    return run->best * (1.0 + (run->params->margin > 0.0 ? run->params->margin : -WORTHWHILE));
+    double margin = run->params->margin > 0.0 ? run->params->margin : -WORTHWHILE;
+
+    return run->best * (1.0 + (is_simulated(run) ? fmax(margin, NEARBY) : margin));
 }
 
 static xm_status_t open_trial(run_t *run, const work_t *work, ap_planner_case_t *one)
@@ -151,12 +176,48 @@ static xm_status_t survey(run_t *run, work_t *work)
     return status == XM_ERR_NO_SOLUTION || status == XM_ERR_TIMEOUT ? XM_OK : status;
 }
 
+/*
+ * The best plans with fewer stages, then with more, as long as each takes a shorter simulated step
+ * than the one before: the search counts every transfer as a station of its own, the simulation
+ * knows which of them share NICs.
+ */
+static xm_status_t try_neighbours(run_t *run, work_t *work, ap_planner_case_t *one, int stages)
+{
+    const ap_planner_params_t *params = run->params;
+    xm_status_t status = XM_OK;
+
+    for (int step = -1; step <= 1 && status == XM_OK; step += 2) {
+        bool better = true;
+
+        for (int count = stages + step; better && count >= 1; count += step) {
+            ap_inter_op_result_t found = {0};
+
+            better = false;
+            if (count < params->min_stages ||
+                (params->max_stages > 0 && count > params->max_stages) || out_of_time(run)) {
+                break;
+            }
+            status = ap_stage_table_solve(one->table, count, count, &found);
+            if (status == XM_OK) {
+                status = build_plan(run, work, one, &found, &better);
+            }
+            ap_inter_op_result_clear(&found);
+            if (status != XM_OK) {
+                break;
+            }
+        }
+        status = status == XM_ERR_NO_SOLUTION || status == XM_ERR_TIMEOUT ? XM_OK : status;
+    }
+    return status;
+}
+
 /* Then its best plan. Finding none is not a failure here. */
 static xm_status_t solve(run_t *run, work_t *work)
 {
     ap_inter_op_result_t found = {0};
     ap_planner_trial_t *trial = work->trial;
     ap_planner_case_t one;
+    bool better;
     xm_status_t status = open_trial(run, work, &one);
 
     if (status != XM_OK) {
@@ -169,7 +230,10 @@ static xm_status_t solve(run_t *run, work_t *work)
         trial->step = found.objective;
         trial->stage_count = found.stage_count;
         trial->bound = fmax(trial->bound, fmin(found.bound, found.objective));
-        status = build_plan(run, work, &one, &found);
+        status = build_plan(run, work, &one, &found, &better);
+        if (status == XM_OK && is_simulated(run)) {
+            status = try_neighbours(run, work, &one, found.stage_count);
+        }
     } else if (status == XM_ERR_NO_SOLUTION) {
         trial->bound = fmax(trial->bound, run->best); /* none is better than what there was */
         status = XM_OK;

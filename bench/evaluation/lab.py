@@ -19,12 +19,13 @@ class Failed(Exception):
 class Cluster:
     """`with Cluster(build, hosts=5, nic="1gbit") as cluster:` – gone at the end, whatever happens."""
 
-    def __init__(self, build, hosts, ranks_per_host=4, nic="1gbit", uneven=None):
+    def __init__(self, build, hosts, ranks_per_host=4, nic="1gbit", uneven=None, congestion=None):
         self.build = os.path.abspath(build)
         self.tool = self.program("bench/cluster/emulated-cluster", "bench/emulated-cluster")
         self.name = f"rb{os.getpid() % 10000}"
         self.hosts = hosts
         self.ranks_per_host = ranks_per_host
+        self.congestion = congestion  # TCP's congestion control; None: the machine's
         self.shape = ["--hosts", str(hosts)] + (["--uneven", uneven] if uneven else ["--nic", nic])
 
     def program(self, *candidates):
@@ -36,7 +37,18 @@ class Cluster:
 
     def __enter__(self):
         subprocess.run([self.tool, "up", "--name", self.name, *self.shape], check=True)
+        try:
+            for host in range(self.hosts if self.congestion else 0):
+                self._set_congestion(host)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
+
+    def _set_congestion(self, host):
+        path = "/proc/sys/net/ipv4/tcp_congestion_control"
+        subprocess.run([self.tool, "exec", "--name", self.name, str(host), "sh", "-c",
+                        f"echo {self.congestion} > {path}"], check=True)
 
     def __exit__(self, *_):
         subprocess.run([self.tool, "down", "--name", self.name], check=False)

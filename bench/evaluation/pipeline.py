@@ -19,6 +19,9 @@ import machine
 from lab import Cluster, Failed, fail, read, say
 
 HOSTS, RANKS_PER_HOST = 4, 4
+# Messages come and go, and share NICs. A control that estimates rates (BBR) goes on for long at the rate that a
+# connection had while it shared, and stops each for 200 ms every 10 s; the classic one, which every kernel has, does not.
+CONGESTION = "reno"
 STAGES = [2, 3, 4]
 MICRO_BATCHES = [4, 8, 16]
 # Where each number of stages and of micro-batches occurs under several schedules, and each schedule with several of them.
@@ -86,7 +89,7 @@ class Evaluation:
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
     def run(self):
-        with Cluster(self.build, HOSTS, RANKS_PER_HOST) as cluster:
+        with Cluster(self.build, HOSTS, RANKS_PER_HOST, congestion=CONGESTION) as cluster:
             say("probe")
             cluster.job([cluster.program("planner/cli/autopar"), "probe", "-o", self.path("probed.json")])
             for model in MODELS:

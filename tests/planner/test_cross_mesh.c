@@ -1,5 +1,7 @@
 #include "planner/cross_mesh.h"
 
+#include <stdlib.h>
+
 #include "planner_fixture.h"
 #include "xm_test.h"
 
@@ -167,6 +169,69 @@ START_TEST(the_least_is_below_every_cost)
 }
 END_TEST
 
+static const ap_link_load_t *load_of(const ap_link_load_t *loads, int count, bool rack, int index)
+{
+    for (int i = 0; i < count; ++i) {
+        if (loads[i].rack == rack && loads[i].index == index) {
+            return &loads[i];
+        }
+    }
+    return NULL;
+}
+
+static void check_load(const double *load, double out, double in)
+{
+    ck_assert_double_eq_tol(load[AP_LINK_OUT], out, 1e-12);
+    ck_assert_double_eq_tol(load[AP_LINK_IN], in, 1e-12);
+}
+
+/* From one host to two that both need all of it: it leaves the one once, and once more for the
+ * second receiver. The gradient is one tensor that one of them sends. */
+START_TEST(loads_are_those_of_the_stages_own_hosts)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(6, 2, 1e9);
+    ap_cross_mesh_side_t src = {4, {1, 2}, spec("RRR")}, dst = {6, {2, 2}, spec("RRR")};
+    const ap_link_load_t *sender, *receivers[2];
+    double time = bytes / 1e9;
+    ap_cross_mesh_cost_t cost;
+    ap_cross_mesh_t *cross_mesh;
+    ap_link_load_t *loads;
+    int count;
+
+    ck_assert_xm_ok(ap_cross_mesh_create(profile, &cross_mesh));
+    ck_assert_xm_ok(ap_cross_mesh_loads(cross_mesh, &shape, 4, &src, &dst, &loads, &count));
+    ck_assert_int_eq(count, 3);
+    sender = load_of(loads, count, false, 2);
+    receivers[0] = load_of(loads, count, false, 3);
+    receivers[1] = load_of(loads, count, false, 4);
+    ck_assert(sender != NULL && receivers[0] != NULL && receivers[1] != NULL);
+    check_load(receivers[0]->forward, time - receivers[1]->forward[AP_LINK_OUT], time);
+    check_load(receivers[1]->forward, time - receivers[0]->forward[AP_LINK_OUT], time);
+    check_load(sender->forward, time, 0.0);
+    ck_assert_double_eq_tol(sender->backward[AP_LINK_IN], time, 1e-12);
+    ck_assert_double_eq_tol(
+        receivers[0]->backward[AP_LINK_OUT] + receivers[1]->backward[AP_LINK_OUT], time, 1e-12);
+    /* Never busy for longer than the resharding takes. */
+    ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, &shape, 4, &src, &dst, &cost));
+    for (int i = 0; i < count; ++i) {
+        for (int d = 0; d < AP_LINK_DIRECTIONS; ++d) {
+            ck_assert_double_le(loads[i].forward[d], cost.forward);
+            ck_assert_double_le(loads[i].backward[d], cost.backward);
+        }
+    }
+    ck_assert_uint_eq(ap_cross_mesh_simulated(cross_mesh), 1);
+    free(loads);
+    /* Inside a host there is nothing to share. */
+    src = (ap_cross_mesh_side_t){4, {1, 1}, spec("RRR")};
+    dst = (ap_cross_mesh_side_t){5, {1, 1}, spec("RRR")};
+    ck_assert_xm_ok(ap_cross_mesh_loads(cross_mesh, &shape, 4, &src, &dst, &loads, &count));
+    ck_assert_int_eq(count, 0);
+    free(loads);
+    ap_cross_mesh_destroy(cross_mesh);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
 START_TEST(bad_sides_are_refused)
 {
     xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 1e9);
@@ -196,6 +261,7 @@ int main(void)
     tcase_add_test(tcase, inside_a_host_the_intra_host_curve_counts);
     tcase_add_test(tcase, equal_places_are_simulated_once);
     tcase_add_test(tcase, the_least_is_below_every_cost);
+    tcase_add_test(tcase, loads_are_those_of_the_stages_own_hosts);
     tcase_add_test(tcase, bad_sides_are_refused);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);

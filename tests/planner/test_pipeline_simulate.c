@@ -14,6 +14,8 @@ typedef struct machine {
     int64_t forward, backward, weight, transfer;
     bool blocking;
     int64_t activation_bytes, weight_bytes;
+    const ap_pipeline_use_t *uses;
+    int use_count;
 } machine_t;
 
 static void simulate(const machine_t *machine, ap_schedule_t **schedule, ap_pipeline_run_t **run)
@@ -44,6 +46,8 @@ static void simulate(const machine_t *machine, ap_schedule_t **schedule, ap_pipe
     times.activation = transfer;
     times.gradient = transfer;
     times.blocking = machine->blocking;
+    times.uses = machine->uses;
+    times.use_count = machine->use_count;
     ck_assert_xm_ok(ap_schedule_create(&params, schedule));
     ck_assert_xm_ok(ap_schedule_check(*schedule, NULL));
     ck_assert_xm_ok(ap_pipeline_simulate(*schedule, &times, run));
@@ -384,6 +388,128 @@ START_TEST(a_slow_channel_is_the_bottleneck)
 }
 END_TEST
 
+/*
+ * Forward passes of 10 on three devices, transfers of 20, two micro-batches. Message 1 to device 1
+ * is under way from 30 to 50, message 0 to device 2 from 40 to 60. Over one NIC both go at half the
+ * pace from 40 on: the one has 10 to go and is there at 60, the other has the NIC for itself then
+ * and is there at 70. Everything after that is 10 later.
+ */
+START_TEST(two_boundaries_on_one_host_share_its_nic)
+{
+    const ap_pipeline_use_t uses[] = {{ap_pipeline_channel(3, 0, 1), 0, 1.0},
+                                      {ap_pipeline_channel(3, 1, 2), 0, 1.0}};
+    const int64_t there[][2] = {{30, 60}, {70, 90}}; /* boundary, message */
+    machine_t machine = {
+        .kind = AP_SCHEDULE_GPIPE, .devices = 3, .micro_batches = 2, .forward = 10, .transfer = 20};
+    ap_schedule_t *schedule;
+    ap_pipeline_run_t *run;
+
+    /* Four transfers of gradients, of 20, come after: two on the longest way, one behind another.
+     */
+    ck_assert_int_eq(makespan(&machine), 90 + 60);
+    machine.uses = uses;
+    machine.use_count = 2;
+    simulate(&machine, &schedule, &run);
+    for (int device = 0; device < 2; ++device) {
+        int message = 0;
+
+        for (int i = 0; i < schedule->op_count[device]; ++i) {
+            if (schedule->ops[device][i].pass == AP_PASS_SEND_ACTIVATION) {
+                ck_assert_int_eq(run->spans[device][i].end_ns, there[device][message++]);
+            }
+        }
+        ck_assert_int_eq(message, 2);
+    }
+    ck_assert_int_eq(run->makespan_ns, 100 + 60);
+    ap_pipeline_run_destroy(run);
+    ap_schedule_destroy(schedule);
+}
+END_TEST
+
+/*
+ * Two stages, passes of 10 each way, transfers of 30. Activation 1 is under way from 40 to 70,
+ * gradient 0 from 60 to 90. Where they share a NIC, the one is there at 80 and the other at 100;
+ * gradient 1 then leaves at 100 instead of 90.
+ */
+START_TEST(forward_and_backward_at_once_share_a_nic)
+{
+    const ap_pipeline_use_t uses[] = {{ap_pipeline_channel(2, 0, 1), 5, 1.0},
+                                      {ap_pipeline_channel(2, 1, 0), 5, 1.0}};
+    machine_t machine = {.kind = AP_SCHEDULE_1F1B,
+                         .devices = 2,
+                         .micro_batches = 2,
+                         .forward = 10,
+                         .backward = 10,
+                         .transfer = 30};
+
+    ck_assert_int_eq(makespan(&machine), 130);
+    machine.uses = uses;
+    machine.use_count = 2;
+    ck_assert_int_eq(makespan(&machine), 140);
+}
+END_TEST
+
+/* Every channel has links, but none has those of another, or they fit together. */
+START_TEST(disjoint_hosts_take_the_times_that_they_took)
+{
+    enum { DEVICES = 4, USES = 8 * DEVICES };
+    ap_pipeline_use_t uses[USES];
+    int count = 0;
+
+    for (int from = 0; from < DEVICES; ++from) {
+        for (int step = -1; step <= 1; step += 2) {
+            int channel = ap_pipeline_channel(DEVICES, from, (from + step + DEVICES) % DEVICES);
+
+            uses[count++] = (ap_pipeline_use_t){channel, 2 * channel, 1.0};
+            uses[count++] = (ap_pipeline_use_t){channel, 2 * channel + 1, 1.0};
+            uses[count++] = (ap_pipeline_use_t){channel, 1000, 1.0 / (2 * DEVICES)};
+        }
+    }
+    for (int kind = 0; kind < AP_SCHEDULE_KINDS; ++kind) {
+        for (int blocking = 0; blocking < 2; ++blocking) {
+            machine_t machine = {.kind = (ap_schedule_kind_t)kind,
+                                 .devices = DEVICES,
+                                 .micro_batches = 8,
+                                 .forward = 10,
+                                 .backward = 13,
+                                 .weight = 7,
+                                 .transfer = 9,
+                                 .blocking = blocking == 1};
+            int64_t alone = makespan(&machine);
+
+            machine.uses = uses;
+            machine.use_count = count;
+            ck_assert_int_eq(makespan(&machine), alone);
+        }
+    }
+}
+END_TEST
+
+/* A NIC that all transfers go through is never busy for less than all of them together. */
+START_TEST(a_shared_nic_carries_everything_in_turn)
+{
+    enum { DEVICES = 4, MICRO_BATCHES = 12, TRANSFER = 40 };
+    ap_pipeline_use_t uses[2 * DEVICES];
+
+    for (int channel = 0; channel < 2 * DEVICES; ++channel) {
+        uses[channel] = (ap_pipeline_use_t){channel, 0, 1.0};
+    }
+    for (int kind = 0; kind < AP_SCHEDULE_KINDS; ++kind) {
+        const machine_t machine = {.kind = (ap_schedule_kind_t)kind,
+                                   .devices = DEVICES,
+                                   .micro_batches = MICRO_BATCHES,
+                                   .forward = 10,
+                                   .backward = 13,
+                                   .weight = 7,
+                                   .transfer = TRANSFER,
+                                   .uses = uses,
+                                   .use_count = 2 * DEVICES};
+
+        ck_assert_int_ge(makespan(&machine), (int64_t)2 * (DEVICES - 1) * MICRO_BATCHES * TRANSFER);
+    }
+}
+END_TEST
+
 START_TEST(bad_times_have_a_sentence)
 {
     ap_schedule_params_t params = AP_SCHEDULE_PARAMS_INIT;
@@ -406,6 +532,11 @@ START_TEST(bad_times_have_a_sentence)
     times.backward = huge;
     ck_assert_xm_fails(ap_pipeline_simulate(schedule, &times, &run), XM_ERR_INVALID_ARGUMENT,
                        "too long");
+    times.backward = good;
+    times.uses = &(ap_pipeline_use_t){4, 0, 0.5};
+    times.use_count = 1;
+    ck_assert_xm_fails(ap_pipeline_simulate(schedule, &times, &run), XM_ERR_INVALID_ARGUMENT,
+                       "channel 4 of 4");
     ap_schedule_destroy(schedule);
 }
 END_TEST
@@ -424,6 +555,10 @@ int main(void)
     tcase_add_test(unit, terapipe_takes_the_published_latency);
     tcase_add_test(unit, eager_1f1b_hides_transfers);
     tcase_add_test(unit, a_slow_channel_is_the_bottleneck);
+    tcase_add_test(unit, two_boundaries_on_one_host_share_its_nic);
+    tcase_add_test(unit, forward_and_backward_at_once_share_a_nic);
+    tcase_add_test(unit, disjoint_hosts_take_the_times_that_they_took);
+    tcase_add_test(unit, a_shared_nic_carries_everything_in_turn);
     tcase_add_test(unit, bad_times_have_a_sentence);
     suite_add_tcase(suite, unit);
     return xm_test_run(suite);

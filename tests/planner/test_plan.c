@@ -12,6 +12,7 @@ typedef struct sample {
     ap_plan_layers_t layers[3];
     int devices[2][4];
     ap_plan_stage_t stages[2];
+    ap_link_load_t links[2];
     ap_plan_boundary_t boundary;
     ap_plan_params_t params;
 } sample_t;
@@ -51,6 +52,8 @@ static void fill_sample(sample_t *sample)
     sample->layers[1] = (ap_plan_layers_t){1, 2, 2, sample->ops};
     sample->layers[2] = (ap_plan_layers_t){3, 5, 2, sample->ops};
     fill_stages(sample);
+    sample->links[0] = (ap_link_load_t){.index = 1, .forward = {0.0, 0.01}, .backward = {0.02}};
+    sample->links[1] = (ap_link_load_t){.rack = true, .forward = {0.005}, .backward = {0, 0.015}};
     sample->boundary = (ap_plan_boundary_t){.tensor = "block2.out",
                                             .rank = 3,
                                             .shape = {8, 1024, 2048},
@@ -64,7 +67,9 @@ static void fill_sample(sample_t *sample)
                                             .backward = 0.02,
                                             .bound = 0.005,
                                             .strategy = "broadcast",
-                                            .scheduler = "balance"};
+                                            .scheduler = "balance",
+                                            .links = sample->links,
+                                            .link_count = 2};
     sample->params.info = (ap_plan_info_t){.model = "gpt-test",
                                            .layers = 6,
                                            .parameters = 1.3e9,
@@ -118,6 +123,16 @@ START_TEST(a_plan_survives_the_file)
     ck_assert_int_eq(boundary->shape[2], 2048);
     ck_assert_str_eq(boundary->dst.spec, "S0RS1");
     ck_assert_int_eq(boundary->dst.devices[0], 4);
+    ck_assert_int_eq(boundary->link_count, 2);
+    for (int i = 0; i < 2; ++i) {
+        const ap_link_load_t *link = &boundary->links[i];
+
+        ck_assert(link->rack == sample.links[i].rack && link->index == sample.links[i].index);
+        for (int d = 0; d < AP_LINK_DIRECTIONS; ++d) {
+            ck_assert_double_eq(link->forward[d], sample.links[i].forward[d]);
+            ck_assert_double_eq(link->backward[d], sample.links[i].backward[d]);
+        }
+    }
     ck_assert_str_eq(ap_plan_info(loaded)->model, "gpt-test");
     ck_assert(ap_plan_info(loaded)->rematerialize);
     ck_assert_int_eq(ap_plan_info(loaded)->micro_batches, 128);
@@ -221,6 +236,12 @@ START_TEST(documents_are_read_strictly)
          "'99999x99999' is not a mesh"},
         {"\"global_batch\": 1024", "\"global_batch\": -1024", false, XM_ERR_PARSE,
          "a batch of -1024"},
+        {"\"host\": 1", "\"host\": 2", false, XM_ERR_PARSE,
+         "reshardings[0]: host 2 of a cluster of 2 hosts"},
+        {"\"host\": 1,", "", false, XM_ERR_PARSE,
+         "reshardings[0].predicted.links[0]: neither a host nor a rack, or both"},
+        {"\"host\": 1", "\"host\": 1, \"rack\": 0", false, XM_ERR_PARSE, "neither a host nor"},
+        {"\"host\": 1", "\"hots\": 1", false, XM_ERR_PARSE, "predicted.links[0]"},
         {"{", "{,", false, XM_ERR_PARSE, "sample.json: line 1, column 2"},
     };
 
@@ -243,14 +264,17 @@ END_TEST
 /* Each of these keys holds a list; an object or a number there is not an empty list. */
 START_TEST(lists_are_lists)
 {
-    static const char *const keys[] = {"stages", "reshardings", "sharding", "ops"};
+    static const char *const keys[] = {"stages", "reshardings", "sharding", "ops", "links"};
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); ++i) {
         char *text = without_digest(edited("gpt-test", "gpt-mine")), *mutated, expected[64];
         json_t *document = json_loads(text, 0, NULL);
         json_t *stage = json_array_get(json_object_get(document, "stages"), 0);
         json_t *layers = json_array_get(json_object_get(stage, "sharding"), 0);
-        json_t *holder = i < 2 ? document : i == 2 ? stage : layers;
+        json_t *boundary = json_array_get(json_object_get(document, "reshardings"), 0);
+        json_t *const holders[] = {document, document, stage, layers,
+                                   json_object_get(boundary, "predicted")};
+        json_t *holder = holders[i];
         ap_plan_t *plan = NULL;
 
         ck_assert_ptr_nonnull(json_object_get(holder, keys[i]));
@@ -275,6 +299,33 @@ START_TEST(an_edited_file_without_digest_is_accepted)
     ck_assert_str_eq(ap_plan_info(plan)->model, "gpt-mine");
     ap_plan_destroy(plan);
     free(text);
+}
+END_TEST
+
+/* As plans were written before, or by others: what the links carry is not known. */
+START_TEST(a_plan_without_links_is_accepted)
+{
+    sample_t sample;
+    ap_plan_t *plan, *loaded;
+    json_t *document;
+    char *text;
+
+    fill_sample(&sample);
+    ck_assert_xm_ok(ap_plan_create(&sample.params, &plan));
+    text = ap_plan_text(plan);
+    document = json_loads(text, 0, NULL);
+    (void)json_object_del(document, "digest");
+    (void)json_object_del(
+        json_object_get(json_array_get(json_object_get(document, "reshardings"), 0), "predicted"),
+        "links");
+    free(text);
+    text = json_dumps(document, 0);
+    ck_assert_xm_ok(ap_plan_parse("sample.json", text, strlen(text), &loaded));
+    ck_assert_int_eq(ap_plan_boundary(loaded, 0)->link_count, 0);
+    free(text);
+    json_decref(document);
+    ap_plan_destroy(loaded);
+    ap_plan_destroy(plan);
 }
 END_TEST
 
@@ -314,6 +365,9 @@ START_TEST(contradictions_are_refused)
     ck_assert_xm_fails(ap_plan_create(&sample.params, &plan), XM_ERR_PARSE,
                        "reshardings[0].dst: the mesh is not that of its stage");
     fill_sample(&sample);
+    sample.links[1].backward[AP_LINK_IN] = -1.0;
+    ck_assert_xm_fails(ap_plan_create(&sample.params, &plan), XM_ERR_PARSE, "reshardings[0]: -1");
+    fill_sample(&sample);
     sample.stages[0].forward = -1.0;
     ck_assert_xm_fails(ap_plan_create(&sample.params, &plan), XM_ERR_PARSE, "stages[0]: -1");
     fill_sample(&sample);
@@ -350,6 +404,7 @@ int main(void)
     tcase_add_test(tcase, documents_are_read_strictly);
     tcase_add_test(tcase, lists_are_lists);
     tcase_add_test(tcase, an_edited_file_without_digest_is_accepted);
+    tcase_add_test(tcase, a_plan_without_links_is_accepted);
     tcase_add_test(tcase, contradictions_are_refused);
     tcase_add_test(tcase, files_that_cannot_be_used);
     suite_add_tcase(suite, tcase);

@@ -3,6 +3,8 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "planner/pipeline_timeline.h"
@@ -212,6 +214,82 @@ START_TEST(reshardings_are_priced_on_the_profile)
 }
 END_TEST
 
+static void slow_down(json_t *number, double factor)
+{
+    (void)json_real_set(number, factor * json_real_value(number));
+}
+
+/* The plan with reshardings so many times as long, on NICs as many times slower; or without a word
+ * on NICs. */
+static ap_plan_t *with_reshardings(const ap_plan_t *plan, double factor, bool links)
+{
+    char *text = ap_plan_text(plan);
+    json_t *document = json_loads(text, 0, NULL), *boundary, *link;
+    ap_plan_t *changed;
+    size_t b, l;
+
+    free(text);
+    (void)json_object_del(document, "digest");
+    json_array_foreach(json_object_get(document, "reshardings"), b, boundary)
+    {
+        json_t *predicted = json_object_get(boundary, "predicted");
+
+        slow_down(json_object_get(predicted, "forward_s"), factor);
+        slow_down(json_object_get(predicted, "backward_s"), factor);
+        json_array_foreach(json_object_get(predicted, "links"), l, link)
+        {
+            for (size_t d = 0; d < AP_LINK_DIRECTIONS; ++d) {
+                slow_down(json_array_get(json_object_get(link, "forward_s"), d), factor);
+                slow_down(json_array_get(json_object_get(link, "backward_s"), d), factor);
+            }
+        }
+        if (!links) {
+            (void)json_object_del(predicted, "links");
+        }
+    }
+    text = json_dumps(document, 0);
+    ck_assert_xm_ok(ap_plan_parse("changed.json", text, strlen(text), &changed));
+    json_decref(document);
+    free(text);
+    return changed;
+}
+
+/* Four stages on four hosts: the NICs of those between carry activations on and gradients back. */
+START_TEST(transfers_share_the_nics_of_their_hosts)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(4, 1, 64e9);
+    ap_plan_t *plan = make_plan(profile, NULL), *bare = with_reshardings(plan, 1.0, false);
+    ap_plan_t *slow = with_reshardings(plan, 500.0, true);
+    ap_plan_t *slow_bare = with_reshardings(plan, 500.0, false);
+    ap_cross_mesh_t *cross_mesh;
+
+    for (int b = 0; b < ap_plan_boundaries(plan); ++b) {
+        const ap_plan_boundary_t *boundary = ap_plan_boundary(plan, b);
+
+        ck_assert_int_eq(boundary->link_count, 2);
+        for (int i = 0; i < 2; ++i) {
+            ck_assert_int_eq(boundary->links[i].index, b + i);
+            ck_assert(!boundary->links[i].rack);
+            ck_assert_double_gt(boundary->links[i].forward[i], 0.0);
+            ck_assert_double_eq(boundary->links[i].forward[1 - i], 0.0);
+            ck_assert_double_gt(boundary->links[i].backward[1 - i], 0.0);
+        }
+    }
+    ck_assert_int_gt(step_of(slow, AP_SCHEDULE_ZB_H1, NULL),
+                     step_of(slow_bare, AP_SCHEDULE_ZB_H1, NULL));
+    /* A profile tells what the plan does not. */
+    ck_assert_xm_ok(ap_cross_mesh_create(profile, &cross_mesh));
+    ck_assert_int_eq(step_of(bare, AP_SCHEDULE_ZB_H1, cross_mesh),
+                     step_of(plan, AP_SCHEDULE_ZB_H1, NULL));
+    ap_cross_mesh_destroy(cross_mesh);
+    ap_plan_destroy(slow_bare);
+    ap_plan_destroy(slow);
+    ap_plan_destroy(bare);
+    ap_plan_destroy(plan);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
 static long file_size(const char *path)
 {
     FILE *file = fopen(path, "rb");
@@ -290,6 +368,7 @@ int main(void)
     tcase_add_test(unit, memory_decides_with_a_sentence);
     tcase_add_test(unit, pipedream_2bw_takes_enough_micro_batches);
     tcase_add_test(unit, reshardings_are_priced_on_the_profile);
+    tcase_add_test(unit, transfers_share_the_nics_of_their_hosts);
     tcase_add_test(unit, timelines_are_written);
     suite_add_tcase(suite, unit);
     return xm_test_run(suite);
