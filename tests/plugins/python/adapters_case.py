@@ -9,6 +9,7 @@ from torch.distributed.tensor import DeviceMesh, Replicate, Shard
 
 import ranks
 import torch_case
+from crossmesh import errors
 
 TRAINERS, TP, LAYERS = 4, 2, 4
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, INTER, VOCAB = 64, 4, 1, 16, 96, 250
@@ -165,11 +166,11 @@ class Crew:
         pipe = self.pipes[number][1]
         while True:
             try:
-                name, arguments = pipe.recv()
+                name, argument = pipe.recv()
             except EOFError:
                 return
             try:
-                answer = table(name, *arguments)
+                answer = table(name, argument)
             except Exception as error:
                 answer = error
             pipe.send(answer)
@@ -185,18 +186,33 @@ class Crew:
             caller.close()
             callee.close()
 
-    def call(self, name, *arguments):
-        """On all of them at once. Raises the first exception."""
+    def dismiss(self):
+        """They end."""
         for caller, _ in self.pipes:
-            caller.send((name, arguments))
+            caller.close()
+
+    def send(self, numbers, name, arguments):
+        for number, own in zip(numbers, arguments):
+            self.pipes[number][0].send((name, own))
+
+    def answers(self, numbers, name, arguments):
+        """What these answer to a call that is made on all of them at once, exceptions included."""
+        self.send(numbers, name, arguments)
         answers = []
-        for caller, _ in self.pipes:
+        for number in numbers:
+            caller = self.pipes[number][0]
             if not caller.poll(ranks.PATIENCE):
-                raise TimeoutError(f"{name} has not been answered")
+                raise TimeoutError(f"number {number} has not answered to {name}")
             answers.append(caller.recv())
-        for answer in answers:
-            if isinstance(answer, Exception):
-                raise answer
         return answers
 
+    def call_some(self, numbers, name, arguments):
+        """As answers(), but raises the first exception, one of a rank's own fault before those that follow from it."""
+        answers = self.answers(numbers, name, arguments)
+        failures = [answer for answer in answers if isinstance(answer, Exception)]
+        for failure in sorted(failures, key=lambda failure: isinstance(failure, errors.PeerError)):
+            raise failure
+        return answers
 
+    def call(self, name, argument=None):
+        return self.call_some(range(len(self.pipes)), name, [argument] * len(self.pipes))

@@ -59,19 +59,19 @@ def worker(number, crew, model, dtype):
     engine = WeightTransferEngineFactory.create_engine(config, vllm_config, torch.device("cpu"), model)
     peaks = []
 
-    def answer(name, *arguments):
+    def answer(name, argument):
         if name == "init":
-            engine.init_transfer_engine(engine.parse_init_info(*arguments))
+            engine.init_transfer_engine(engine.parse_init_info(argument))
         elif name == "start":
             engine.start_weight_update()
         elif name == "update":
             peak = case.Peak()
-            engine.update_weights(*arguments)
+            engine.update_weights(argument)
             peaks.append(peak.bytes())
         elif name == "finish":
             engine.finish_weight_update()
         elif name == "check":
-            case.check(model, dtype, arguments[0], f"worker {number}")
+            case.check(model, dtype, argument, f"worker {number}")
         return peaks
 
     crew.serve(number, answer)
