@@ -1,0 +1,182 @@
+"""verl's checkpoint engine: four actor ranks and four rollout ranks in processes of their own."""
+
+import asyncio
+import functools
+import importlib
+import importlib.util
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import torch
+from torch.distributed.tensor import DeviceMesh, Replicate, Shard
+
+import adapters_case as case
+import contract_verl
+import ranks
+import torch_case
+from crossmesh import errors
+
+ACTORS, ROLLOUTS = 4, 4
+EVERYBODY = range(ACTORS + ROLLOUTS)
+LARGE = {"vocab": 6000, "hidden": 1024}
+WHOLE = LARGE["vocab"] * LARGE["hidden"] * 4
+
+
+def meshes(rank):
+    def mesh(ranks_of_it):
+        return DeviceMesh("cpu", torch.tensor(ranks_of_it), _init_backend=False, _rank=rank)
+
+    return {"fsdp": (mesh([0, 1, 2, 3]), [Shard(0)]), "hsdp": (mesh([[0, 1], [2, 3]]), [Replicate(), Shard(0)])}
+
+
+def generator(rank, how, version, dtype, **sizes):
+    """What an actor's model engine yields, one tensor at a time: DTensors, or whole tensors that it has gathered."""
+    for name, shape, placement, _ in case.weights(**sizes):
+        full = case.whole(name, shape, dtype, version)
+        if how in meshes(rank) and not placement.is_replicate():
+            full = torch_case.make(full, *meshes(rank)[how])
+        yield name, full
+
+
+def process(rank, crew, port, dtype, sizes, options):
+    from verl.checkpoint_engine.base import CheckpointEngineRegistry
+
+    torch.set_num_threads(1)
+    if rank < ACTORS:
+        case.join_trainers(rank, port)
+        options = {**options, "is_master": rank == 0}
+    engine = CheckpointEngineRegistry.new("crossmesh", bucket_size=20000, timeout=ranks.PATIENCE, **options)
+    model = case.Served(rank % case.TP, dtype, **sizes) if rank >= ACTORS else None
+    told = {}
+
+    async def send(global_steps):
+        weights = list(generator(rank, told["how"], global_steps, dtype, **sizes))
+        if told.get("backwards"):
+            weights.reverse()
+        peak = case.Peak()
+        await engine.send_weights(iter(weights), global_steps=global_steps)
+        return peak.bytes()
+
+    async def receive(global_steps):
+        peak = case.Peak()
+        async for pair in engine.receive_weights(global_steps=global_steps):
+            model.load_weights([pair])
+        most = peak.bytes()
+        case.check(model, dtype, global_steps, f"rank {rank}")
+        return most
+
+    def answer(name, about):
+        if name == "tell":
+            told.update(about)
+        elif name == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif name == "update_weights":
+            return asyncio.run((send if rank < ACTORS else receive)(**about))
+        else:
+            return getattr(engine, name)(**about)
+
+    crew.serve(rank, answer)
+
+
+class Updates(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        contract_verl.install()
+        # As verl imports it by the option custom_backend_module; that registers the engine.
+        importlib.import_module("crossmesh.adapters.verl")
+
+    def crew(self, dtype, sizes=None, doomed=(), **options):
+        """Starts the processes; the crew calls them."""
+        crew = case.Crew(len(EVERYBODY))
+        main = functools.partial(process, crew=crew, port=ranks.free_port(), dtype=dtype, sizes=sizes or {},
+                                 options={"device": "cpu", "address": "127.0.0.1", **options})  # fmt: skip
+        pids = ranks.start(len(EVERYBODY), main)
+        crew.lead()
+        self.addCleanup(ranks.wait, pids, doomed)
+        self.addCleanup(crew.dismiss)
+        return crew
+
+    def update(self, crew, step, rollouts=ROLLOUTS, **tell):
+        crew.call_some(EVERYBODY, "tell", [tell] * len(EVERYBODY))
+        actors, serving = list(range(ACTORS)), list(range(ACTORS, ACTORS + rollouts))
+        return contract_verl.update(crew.call_some, actors, serving, step)
+
+    def test_versions(self):
+        for options in ({}, {"keep_buffers": True}, {"rebuild_group": True}):
+            with self.subTest(options):
+                crew = self.crew(torch.float32, **options)
+                for step, how in enumerate(("fsdp", "fsdp", "hsdp", "whole")):
+                    self.update(crew, step, how=how)
+                crew.dismiss()
+
+    def test_replicas_come_and_go(self):
+        crew = self.crew(torch.bfloat16)
+        self.update(crew, 0, how="fsdp")
+        self.update(crew, 1, how="fsdp", rollouts=2)
+        self.update(crew, 2, how="whole")
+
+    def test_actors_gather_nothing(self):
+        crew = self.crew(torch.float32, LARGE)
+        peaks = self.update(crew, 0, how="fsdp")
+        print("bytes that ranks took for the update:", peaks)
+        self.assertLess(max(peaks[:ACTORS]), WHOLE * 3 // 4)
+        # verl's interface has rollout ranks take whole weights: two buckets of them, never the model.
+        self.assertLess(max(peaks[ACTORS:]), WHOLE * 5 // 2)
+
+    def test_what_does_not_fit(self):
+        crew = self.crew(torch.bfloat16)
+        self.update(crew, 0, how="fsdp")
+        crew.call_some([1], "tell", [{"backwards": True}])
+        with self.assertRaisesRegex(errors.InputError, "actor rank 1 sends other weights than rank 0"):
+            contract_verl.update(crew.call_some, range(ACTORS), range(ACTORS, 8), 1)
+        crew.call_some([1], "tell", [{"backwards": False}])
+        self.update(crew, 2, how="fsdp")  # a failure is no end
+
+    def test_a_death(self):
+        crew = self.crew(torch.bfloat16, doomed=(1,))
+        self.update(crew, 0, how="fsdp")
+        crew.send([1], "die", [{}])
+        left = [rank for rank in EVERYBODY if rank != 1]
+        started = time.monotonic()
+        answers = crew.answers(left, "update_weights", [{"global_steps": 1}] * len(left))
+        self.assertLess(time.monotonic() - started, ranks.PATIENCE / 4)
+        for answer in answers:
+            self.assertIsInstance(answer, errors.PeerError)
+            self.assertIn("rank 1", str(answer))
+
+
+class Contract(unittest.TestCase):
+    def test_without_verl(self):
+        if importlib.util.find_spec("verl"):
+            self.skipTest("verl is installed")
+        code = (
+            "import crossmesh.adapters.verl as a\n"
+            "try: a.register()\n"
+            "except ImportError as error: print(error)"
+        )
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertIn("crossmesh.adapters.verl needs verl", result.stdout, result.stderr)
+
+    def test_the_contract_is_verls(self):
+        if not importlib.util.find_spec("verl"):
+            self.skipTest("verl is not installed")
+        from verl.checkpoint_engine import base
+
+        for name in ("CheckpointEngine", "CheckpointEngineRegistry"):
+            ours, theirs = getattr(contract_verl, name), getattr(base, name)
+            self.assertGreaterEqual(
+                getattr(ours, "__abstractmethods__", set()), getattr(theirs, "__abstractmethods__", set())
+            )
+            for method, function in inspect.getmembers(ours, inspect.isroutine):
+                if not method.startswith("__"):
+                    mine, other = inspect.signature(function), inspect.signature(getattr(theirs, method))
+                    self.assertEqual(list(mine.parameters), list(other.parameters), (name, method))
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())

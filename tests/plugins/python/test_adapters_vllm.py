@@ -1,0 +1,316 @@
+"""vLLM's weight transfer: four trainers (TP2 x PP2) and four workers (TP2 x DP2) in processes of their own."""
+
+import functools
+import importlib.util
+import inspect
+import os
+import subprocess
+import sys
+import time
+import types
+import unittest
+
+import torch
+
+import adapters_case as case
+import contract_vllm
+import ranks
+import torch_case
+from crossmesh import errors
+from crossmesh.adapters._tracing import trace
+
+WORKERS = 4
+
+
+def trainer(rank, port, client, source, **changes):
+    from crossmesh.adapters import vllm as adapter
+    from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
+
+    about = {"trainer_world_size": case.TRAINERS, "inference_world_size": WORKERS, "timeout": ranks.PATIENCE, **changes}
+    info = adapter.TrainerInitInfo("127.0.0.1", port, rank=rank, **about)
+    return WeightTransferTrainerFactory.trainer_init(info, client=client, source=source)
+
+
+class Client:
+    """VLLMWeightSyncClient, to all workers."""
+
+    def __init__(self, crew):
+        self.crew = crew
+
+    def init_weight_transfer_engine(self, init_info):
+        self.crew.call("init", init_info)
+
+    def start_weight_update(self):
+        self.crew.call("start")
+
+    def update_weights(self, update_info):
+        self.crew.call("update", update_info)
+
+    def finish_weight_update(self, weight_version=None):
+        self.crew.call("finish")
+
+
+def worker(number, crew, model, dtype):
+    """What vLLM's worker does with the calls, and what the test asks it."""
+    from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+
+    config = types.SimpleNamespace(backend="crossmesh")
+    vllm_config = types.SimpleNamespace(parallel_config=None, model_config=None)
+    engine = WeightTransferEngineFactory.create_engine(config, vllm_config, torch.device("cpu"), model)
+    peaks = []
+
+    def answer(name, argument):
+        if name == "init":
+            engine.init_transfer_engine(engine.parse_init_info(argument))
+        elif name == "start":
+            engine.start_weight_update()
+        elif name == "update":
+            peak = case.Peak()
+            engine.update_weights(argument)
+            peaks.append(peak.bytes())
+        elif name == "finish":
+            engine.finish_weight_update()
+        elif name == "check":
+            case.check(model, dtype, argument, f"worker {number}")
+        return peaks
+
+    crew.serve(number, answer)
+    engine.shutdown()
+
+
+def role(rank, crew, main, dtype, *arguments, **sizes):
+    """Starts a process as worker, or as trainer with `main`."""
+    from crossmesh.adapters import vllm as adapter
+
+    contract_vllm.install()
+    adapter.register()
+    adapter.register()
+    torch.set_num_threads(1)
+    if rank >= case.TRAINERS:
+        number = rank - case.TRAINERS
+        worker(number, crew, case.Served(number % case.TP, dtype, **sizes), dtype)
+        return
+    if rank == 0:
+        crew.lead()
+    else:
+        crew.look_on()
+    main(rank, crew, *arguments)
+
+
+def versions(rank, crew, ports):
+    from crossmesh.adapters.vllm import ShardSource
+
+    case.join_trainers(rank, ports[0])
+    state = case.training(rank, torch.float32, 0)
+    # Trained in float32 and served in bfloat16.
+    source = ShardSource(state, dtype=torch.bfloat16)
+    engine = trainer(rank, ports[1], Client(crew), source)
+    for meta, (name, shape, placement, stage) in zip(source.metadata, case.weights(), strict=True):
+        assert (meta.name, meta.shape, meta.dtype) == (name, shape, torch.bfloat16), meta
+        assert meta.owners == (2 * stage, 2 * stage + 1) and meta.mesh_shape == (2,), meta
+        assert [p.dim for p in meta.placements or ()] == ([placement.dim] if placement.is_shard() else []), meta
+    assert source.implements_iter_full() and source.implements_iter_local()
+    for version in range(3):
+        for name, tensor in state.items():
+            wanted = case.whole(name, tensor.shape, torch.bfloat16, version)
+            local = torch_case.shard(wanted, tensor.device_mesh, tensor.placements)
+            tensor.to_local().copy_(local)
+        engine.send_weights()
+        if rank == 0:
+            crew.call("check", version)
+    engine.shutdown()
+    case.leave()
+
+
+def foreign_source(state):
+    """A WeightSource of somebody else's that yields shards, as vLLM's ModuleSource does."""
+    from vllm.distributed.weight_transfer import base
+
+    class Source(base.WeightSource):
+        @functools.cached_property
+        def metadata(self):
+            metas = []
+            for name, shape, placement, stage in case.weights(**LARGE):
+                split = base.Shard(placement.dim) if placement.is_shard() else base.Replicate()
+                owners = tuple(range(case.TP * stage, case.TP * (stage + 1)))
+                metas.append(base.ParamMeta(name, torch.float32, shape, owners=owners, mesh_shape=(case.TP,),
+                                            placements=(split,)))  # fmt: skip
+            return metas
+
+        def iter_local(self):
+            for name, tensor in state.items():
+                yield name, tensor.to_local()
+
+    return Source()
+
+
+def one_dtype(rank, crew, ports, limit):
+    """Large enough to see that nobody has a whole weight."""
+    case.join_trainers(rank, ports[0])
+    state = case.training(rank, torch.float32, 5, **LARGE)
+    engine = trainer(rank, ports[1], Client(crew), foreign_source(state))
+    peak = case.Peak()
+    engine.send_weights()
+    own = peak.bytes()
+    assert own < limit, f"trainer {rank} took {own} bytes"
+    if rank == 0:
+        peaks = [worker[-1] for worker in crew.call("check", 5)]
+        print("bytes that ranks took for the transfer:", own, peaks)
+        assert max(peaks) < limit, peaks
+    engine.shutdown()
+    case.leave()
+
+
+LARGE = {"vocab": 6000, "hidden": 1024}
+WHOLE = LARGE["vocab"] * LARGE["hidden"] * 4
+
+
+def dies(rank, crew, ports, death):
+    from crossmesh.adapters.vllm import ShardSource
+
+    case.join_trainers(rank, ports[0])
+    engine = trainer(rank, ports[1], Client(crew), ShardSource(case.training(rank, torch.bfloat16, 0)))
+    engine.send_weights()
+    death.meet(rank)
+    started = time.monotonic()
+    try:
+        while True:  # a rank may have sent its part before it hears of the death
+            engine.send_weights()
+    except errors.PeerDiedError as error:
+        assert "rank 1" in str(error), error
+        if rank == 0:
+            assert "rank 1" in str(error.__cause__), error.__cause__  # what the workers have answered
+    assert time.monotonic() - started < ranks.PATIENCE / 4
+    os._exit(0)  # torch's own group has lost a rank
+
+
+def refuses(rank, crew, ports):
+    from crossmesh.adapters.vllm import ShardSource
+
+    case.join_trainers(rank, ports[0])
+    state = case.training(rank, torch.bfloat16, 0)
+    for port, change, text in (
+        (ports[1], {"dtype": torch.float32}, "sent as float32 and the model stores bfloat16"),
+        (ports[2], {"weights": lambda: {n: t for n, t in state.items() if "k_proj" not in n} | odd(rank)}, "k_proj"),
+    ):
+        try:
+            trainer(rank, port, Client(crew), ShardSource(**{"weights": state, **change}))
+            raise AssertionError(f"not refused: {text}")
+        except errors.CrossmeshError as error:
+            assert text in str(error), (rank, text, error)
+    try:
+        trainer(rank, ports[3], Client(crew), object())
+        raise AssertionError("any source is taken")
+    except errors.InputError as error:
+        assert "the source is a object, which has no iter_local()" in str(error), error
+    case.leave()
+
+
+def odd(rank):
+    """A weight that is too short for the model's loader."""
+    return {"model.layers.0.self_attn.k_proj.weight": torch.zeros(8, case.HIDDEN, dtype=torch.bfloat16)} if rank < 2 else {}
+
+
+def ports():
+    return [ranks.free_port() for _ in range(4)]
+
+
+class Transfers(unittest.TestCase):
+    def run_roles(self, main, dtype, *arguments, doomed=(), **sizes):
+        crew = case.Crew(WORKERS)
+        pids = ranks.start(case.TRAINERS + WORKERS, lambda rank: role(rank, crew, main, dtype, *arguments, **sizes))
+        crew.look_on()
+        ranks.wait(pids, doomed)
+
+    def test_versions(self):
+        self.run_roles(versions, torch.bfloat16, ports())
+
+    def test_nobody_has_a_whole_weight(self):
+        self.run_roles(one_dtype, torch.float32, ports(), WHOLE * 3 // 4, **LARGE)
+
+    def test_what_does_not_fit(self):
+        self.run_roles(refuses, torch.bfloat16, ports())
+
+
+class Faults(unittest.TestCase):
+    def test_a_death(self):
+        Transfers.run_roles(self, dies, torch.bfloat16, ports(), ranks.Death(1, case.TRAINERS), doomed=(1,))
+
+
+class Tracing(unittest.TestCase):
+    def refused(self, text, loader, shape=(6, 4), dtype=torch.float32):
+        with self.assertRaisesRegex(errors.InputError, text):
+            trace(loader, {"w": (shape, dtype)})
+
+    def test_what_a_loader_takes(self):
+        param = torch.full((3, 2, 2, 4), 7.0)
+
+        def load(weights):
+            for _, weight in weights:
+                param[0, 0].copy_(weight.narrow(0, 2, 2))
+                param[1].view(4, 4)[:, :1].copy_(weight[1:5, 3:])
+                param[2, :, :, 1].copy_(weight.t()[0:2, 4:6])  # transposed
+                param[2, 0, :, 2].copy_(weight.unsqueeze(0)[0, 5, 1:3])
+                weight[3:3].clone()
+                param[2, 0, :0].copy_(weight[:0])
+
+        pieces = trace(load, {"w": ((6, 4), torch.float32)})["w"]
+        self.assertTrue(bool((param == 7).all()), "tracing has written")
+        boxes = [piece.box for piece in pieces]
+        self.assertEqual(boxes, [((2, 4), (0, 4)), ((1, 5), (3, 4)), ((4, 6), (0, 2)), ((5, 6), (1, 3))])
+        whole = torch.arange(24.0).reshape(6, 4)
+        for (rows, columns), tensor in pieces:
+            tensor.copy_(whole[slice(*rows), slice(*columns)])
+        traced = param.clone()
+        param.fill_(7)
+        load([("w", whole)])
+        self.assertTrue(torch.equal(param, traced))
+
+    def test_what_is_no_copy(self):
+        param = torch.zeros(6, 4)
+
+        def each(do):
+            return lambda weights: [do(weight) for _, weight in weights]
+
+        self.refused(r"w: .*computes \(aten.mul", each(lambda w: param.copy_(w * 2)))
+        self.refused(r"w: .*computes \(aten.mul", each(lambda w: param.copy_((w * 2)[:].contiguous())))
+        self.refused("w is sent as float32 and the model stores float16", each(lambda w: param.half().copy_(w)))
+        self.refused(r"w: the model stores \(4,\) elements in \(6, 4\)", each(lambda w: param.copy_(w[0])))
+        self.refused("w: .*without values", each(lambda w: param.fill_(w.sum().item())))
+        self.refused("w: .*no box", each(lambda w: param[:3].copy_(w[::2])))
+        self.refused("w: .*KeyError", each(lambda w: {}["x"]))
+
+    def test_without_vllm(self):
+        code = (
+            "import crossmesh.adapters.vllm as a\n"
+            "try: a.register()\n"
+            "except ImportError as error: print(error)"
+        )
+        if importlib.util.find_spec("vllm"):
+            self.skipTest("vLLM is installed")
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertIn("crossmesh.adapters.vllm needs vLLM", result.stdout, result.stderr)
+
+    def test_the_contract_is_vllms(self):
+        if not importlib.util.find_spec("vllm"):
+            self.skipTest("vLLM is not installed")
+        from vllm.distributed.weight_transfer import base, factory
+
+        for ours, theirs in (
+            (contract_vllm.WeightTransferEngine, base.WeightTransferEngine),
+            (contract_vllm.TrainerWeightTransferEngine, base.TrainerWeightTransferEngine),
+            (contract_vllm.WeightSource, base.WeightSource),
+            (contract_vllm.WeightTransferEngineFactory, factory.WeightTransferEngineFactory),
+            (contract_vllm.WeightTransferTrainerFactory, factory.WeightTransferTrainerFactory),
+        ):
+            self.assertGreaterEqual(
+                getattr(ours, "__abstractmethods__", set()), getattr(theirs, "__abstractmethods__", set())
+            )
+            for name, method in inspect.getmembers(ours, inspect.isroutine):  # and no others are relied upon
+                if not name.startswith("__") or name == "__init__":
+                    mine, other = inspect.signature(method), inspect.signature(getattr(theirs, name))
+                    self.assertEqual(list(mine.parameters), list(other.parameters), (ours, name))
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
