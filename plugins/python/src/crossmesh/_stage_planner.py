@@ -68,6 +68,7 @@ class Space(Structure):
         ("stage_devices", c_int),
         ("recompute", c_bool),
         ("keep", c_bool),
+        ("cut_products", c_bool),
     ]
 
 
@@ -278,8 +279,12 @@ class _Planning:
 
 
 def _space(roles: tuple[int, int] | None = None, stage_devices: int = 0) -> Space:
-    """Parameters lie as their operators want them, and are kept whole otherwise; nothing is computed twice."""
-    space = Space(parameter_modes=1 << PARAMETER_REPLICATED, scatter=True, pipeline=True, stage_devices=stage_devices, keep=True)
+    """Parameters lie as their operators want them, and are kept whole otherwise; nothing is computed twice. With roles,
+    products of matrices are cut over both axes."""
+    space = Space(
+        parameter_modes=1 << PARAMETER_REPLICATED, scatter=True, pipeline=True, stage_devices=stage_devices, keep=True,
+        cut_products=roles is not None,
+    )  # fmt: skip
     space.roles[:] = (*(roles or (ROLES_ALL, ROLES_ALL)), ROLES_ALL)
     return space
 

@@ -62,7 +62,8 @@ def _exported(model: torch.nn.Module, inputs: Sequence[torch.Tensor], loss: Loss
         ):
             program = program.run_decompositions({})
     except Exception as error:
-        raise InputError(f"torch.export cannot export {type(model).__name__}: {error}") from error
+        reason = str(error).strip().partition("\n")[0]
+        raise InputError(f"torch.export cannot export {type(model).__name__}: {reason}") from error
     signature = program.graph_signature
     for kind in ("buffers_to_mutate", "parameters_to_mutate", "user_inputs_to_mutate"):
         for name in (getattr(signature, kind, None) or {}).values():

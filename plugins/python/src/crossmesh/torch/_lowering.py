@@ -516,15 +516,13 @@ def _transpose(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Va
     return _moved(recorder, a.self, order, dtype)
 
 
-@_handles("expand", "broadcast_to")
-def _expand(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
-    value: Value = a.self
+def _expanded(recorder: Recorder, value: Value, size: Sequence[int], dtype: torch.dtype, suffix: str = "") -> Value:
     letters = _Letters()
     term = letters.take(value.rank)
-    new = len(a.size) - value.rank
+    new = len(size) - value.rank
     result: list[str] = []
     sizes = {}
-    for place, extent in enumerate(a.size):
+    for place, extent in enumerate(size):
         kept = value.shape[place - new] if place >= new else None
         if kept is not None and extent in (-1, kept):
             result.append(term[place - new])
@@ -536,8 +534,26 @@ def _expand(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value
     made = tuple(result)
     return recorder.emit(
         "reshape", lambda parts, local: parts[0].expand(local.shape(made)), [(value, term)], made, dtype,
-        sizes=sizes, linear=True, view=True,
+        suffix=suffix, sizes=sizes, linear=True, view=True,
     )  # fmt: skip
+
+
+@_handles("expand", "broadcast_to")
+def _expand(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
+    return _expanded(recorder, a.self, a.size, dtype)
+
+
+@_handles("expand_as")
+def _expand_as(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
+    return _expanded(recorder, a.self, a.other.shape, dtype)
+
+
+@_handles("broadcast_tensors")
+def _broadcast_tensors(recorder: Recorder, a: SimpleNamespace, _: torch.dtype) -> tuple[Value, ...]:
+    shape = torch.broadcast_shapes(*(value.shape for value in a.tensors))
+    return tuple(
+        _expanded(recorder, value, shape, value.dtype, f"/{place}") for place, value in enumerate(a.tensors)
+    )
 
 
 @_handles("repeat_interleave")
