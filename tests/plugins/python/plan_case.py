@@ -29,13 +29,15 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    def __init__(self, blocks=BLOCKS, width=WIDTH, heads=HEADS):
+    def __init__(self, blocks=BLOCKS, width=WIDTH, heads=HEADS, tied=False):
         super().__init__()
         self.tokens = nn.Embedding(VOCABULARY, width)
         self.places = nn.Embedding(LENGTH, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(blocks))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, VOCABULARY, bias=False)
+        if tied:
+            self.head.weight = self.tokens.weight
 
     def forward(self, ids):
         x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))

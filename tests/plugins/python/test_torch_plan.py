@@ -188,10 +188,10 @@ class Export(unittest.TestCase):
             plan(nn.Linear(4, 4), [x], plan_case.CLUSTER, loss=functional.mse_loss, target=x, schedule="chimera")
 
 
-def make_plan(**options):
+def make_plan(tied=False, **options):
     ids, target = next(plan_case.batches(1, BATCH))
     options = {"loss": plan_case.loss_of, "target": target, "micro_batches": MICRO_BATCHES, **options}
-    return plan(plan_case.make_model(), [ids], plan_case.CLUSTER, **options)
+    return plan(plan_case.make_model(tied=tied), [ids], plan_case.CLUSTER, **options)
 
 
 class Plans(unittest.TestCase):
@@ -224,20 +224,13 @@ class Plans(unittest.TestCase):
             make_plan(stages=3, data_parallel=2, tensor_parallel=2)
         with self.assertRaisesRegex(errors.InputError, "does not fit into 9.77 KiB"):
             make_plan(stages=1, memory_limit=1e4)
-
-        class Tied(plan_case.Transformer):
-            def __init__(self):
-                super().__init__()
-                self.head.weight = self.tokens.weight
-
-        ids, target = next(plan_case.batches(1, BATCH))
-        with self.assertRaisesRegex(errors.InputError, "'tokens.weight' is used in stage 0 and in stage 1"):
-            plan(Tied(), [ids], plan_case.CLUSTER, loss=plan_case.loss_of, target=target, micro_batches=2, stages=2)
+        tied = make_plan(tied=True, stages=2)
+        self.assertEqual(tied.homes["tokens.weight"], [0, 1])
 
 
-def alone():
+def alone(**model):
     """One process: the losses, the gradients of the first step, and the parameters in the end."""
-    model = plan_case.make_model()
+    model = plan_case.make_model(**model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     losses, grads = [], {}
     for ids, target in plan_case.batches(STEPS, BATCH):
@@ -250,10 +243,10 @@ def alone():
     return losses, grads, {name: p.detach() for name, p in model.named_parameters()}
 
 
-def train(made, expected, steps):
+def train(made, expected, steps, **model):
     """Some steps of a plan, compared with one process."""
     losses, grads, parameters = expected
-    applied = apply(plan_case.make_model(), made)
+    applied = apply(plan_case.make_model(**model), made)
     mine = made.stages[applied.stage_number].parameters
     assert set(mine) == {name for name, _ in applied.named_parameters()}
     optimizer = torch.optim.AdamW(applied.parameters(), lr=3e-3)
@@ -298,6 +291,18 @@ def several(rank, plans, expected):
     torch_case.leave()
 
 
+def shared(rank, made, expected):
+    """Both stages keep the same values."""
+    torch_case.join()
+    applied = train(made, expected, 5, tied=True)
+    whole = dict(applied.named_parameters())["tokens.weight"].full_tensor().detach()
+    seen = [torch.empty_like(whole) for _ in range(4)]
+    dist.all_gather(seen, whole)
+    assert all(torch.equal(other, whole) for other in seen)
+    applied.close()
+    torch_case.leave()
+
+
 class Training(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -318,6 +323,11 @@ class Training(unittest.TestCase):
             make_plan(**four, stages=3),
         ]
         ranks.run(4, several, plans, self.expected, patience=3 * ranks.PATIENCE)
+
+    def test_a_parameter_of_two_stages(self):
+        made = make_plan(tied=True, hosts=1, devices_per_host=4, stages=2, data_parallel=1, tensor_parallel=2)
+        assert made.homes["tokens.weight"] == [0, 1]
+        ranks.run(4, shared, made, alone(tied=True), patience=3 * ranks.PATIENCE)
 
 
 if __name__ == "__main__":

@@ -207,17 +207,18 @@ class _Planning:
         return handle
 
     def read_cluster(self, cluster: Cluster) -> None:
-        asked = self._options
+        asked, free = self._options, "xm_cluster_profile_destroy"
         if isinstance(cluster, Mapping):
             text = json.dumps(dict(cluster)).encode()
-            self.profile = self._made("xm_cluster_profile_destroy", lib.xm_cluster_profile_from_text, text, len(text), b"cluster")
+            self.profile = self._made(free, lib.xm_cluster_profile_from_text, text, len(text), b"cluster")
         else:
-            self.profile = self._made("xm_cluster_profile_destroy", lib.xm_cluster_profile_load, os.fsencode(cluster))
+            self.profile = self._made(free, lib.xm_cluster_profile_load, os.fsencode(cluster))
         self.hosts = asked.hosts or lib.xm_cluster_profile_hosts(self.profile)
         self.devices_per_host = asked.devices_per_host or lib.xm_cluster_profile_devices_per_host(self.profile)
         if asked.hosts or asked.devices_per_host:
-            self.profile = self._made("xm_cluster_profile_destroy", lib.xm_cluster_profile_resize, self.profile, self.hosts,
-                                      self.devices_per_host)  # fmt: skip
+            self.profile = self._made(
+                free, lib.xm_cluster_profile_resize, self.profile, self.hosts, self.devices_per_host
+            )
 
     def read_graph(self, document: Mapping[str, Any]) -> Any:
         """The graph in layers, which is what comes back."""
@@ -302,7 +303,8 @@ def plan_stages(document: Mapping[str, Any], cluster: Cluster, options: Options)
         stages = options.stages or devices // size
         if stages * size != devices:
             raise InputError(
-                f"{stages} stages of {mesh[0]} x {mesh[1]} devices are {stages * size} devices, and the cluster has {devices}"
+                f"{stages} stages of {mesh[0]} x {mesh[1]} devices are {stages * size} devices, and the cluster has "
+                f"{devices}"
             )
         hosts, each = planning._submesh(size)
         roles = (ROLE_DATA, ROLE_TENSOR)
@@ -311,6 +313,7 @@ def plan_stages(document: Mapping[str, Any], cluster: Cluster, options: Options)
         # First where to cut, with stages of that size but free otherwise; then the meshes.
         free = planning.search(space=_space(stage_devices=size), stages=stages)
         pins = [Pin(first, last, hosts, each, (c_int * 2)(*mesh)) for first, last in (s["layers"] for s in free["stages"])]
-        if any(s["submesh"] != f"{hosts}x{each}" for s in free["stages"]):
-            raise InternalError(f"the planner made stages of {[s['submesh'] for s in free['stages']]}, not of {hosts}x{each}")
+        submeshes = {s["submesh"] for s in free["stages"]}
+        if submeshes != {f"{hosts}x{each}"}:
+            raise InternalError(f"the planner made stages of {sorted(submeshes)} devices, not of {hosts}x{each}")
         return layered, planning.search(pins=pins, space=_space(roles), stages=stages)

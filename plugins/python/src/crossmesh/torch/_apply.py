@@ -14,6 +14,7 @@ from ..job import Job
 from ._export import batch_of, micro_batch
 from ._partition import StageModule
 from ._plan import Plan
+from ._shared import SharedParameters
 
 __all__ = ["Applied", "apply"]
 
@@ -68,9 +69,11 @@ class Applied:
     Parameters are those of this rank's stage, under the model's names, DTensors on the mesh of the stage.
     """
 
-    def __init__(self, plan: Plan, module: StageModule, stage: Any, schedule: Any, number: int) -> None:
+    def __init__(
+        self, plan: Plan, module: StageModule, stage: Any, schedule: Any, number: int, shared: SharedParameters
+    ) -> None:
         self.plan, self.module, self.stage, self.schedule = plan, module, stage, schedule
-        self.stage_number = number
+        self.stage_number, self._shared = number, shared
 
     @property
     def mesh(self) -> DeviceMesh:
@@ -78,14 +81,17 @@ class Applied:
         return self.module.mesh
 
     def parameters(self) -> Iterator[torch.nn.Parameter]:
-        return self.module.parameters()
+        found: Iterator[torch.nn.Parameter] = self.module.parameters()
+        return found
 
     def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        return self.module.named_parameters()
+        found: Iterator[tuple[str, torch.nn.Parameter]] = self.module.named_parameters()
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         """The parameters of this stage: what reshard_state_dict() and torch's distributed checkpoints take."""
-        return self.module.state_dict()
+        state: dict[str, Any] = self.module.state_dict()
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
         return self.module.load_state_dict(state, strict=strict)
@@ -93,7 +99,9 @@ class Applied:
     def _inputs(self, inputs: tuple[torch.Tensor, ...]) -> list[dict[str, torch.Tensor]]:
         names, plan = self.plan.program.arguments, self.plan
         if len(inputs) != len(names):
-            raise InputError(f"{len(inputs)} tensors for a step of {plan.model}, which takes {len(names)} (the target is the last)")
+            raise InputError(
+                f"{len(inputs)} tensors for a step of {plan.model}, which takes {len(names)} (the target is the last)"
+            )
         if batch_of(inputs) != plan.batch:
             raise InputError(f"a batch of {batch_of(inputs)} samples; the plan is for {plan.batch}")
         there = [value.to(self.module.device, non_blocking=True) for value in inputs]
@@ -126,7 +134,9 @@ class Applied:
         plan has a loss function, the target. Gradients are added to those of the parameters, as DTensors, averaged over
         the micro-batches. Returns the loss, on all ranks. Collective."""
         losses = self._run(self.schedule.step, inputs)
-        self.module.settle(1.0 / self.plan.micro_batches)
+        grads = self.module.gradients(1.0 / self.plan.micro_batches)
+        self._shared.settle(grads)
+        self.module.add_gradients(grads)
         return self._mean(losses)
 
     def evaluate(self, *inputs: torch.Tensor) -> torch.Tensor:
@@ -135,6 +145,7 @@ class Applied:
 
     def close(self) -> None:
         """Frees what the stages exchange their tensors by. Collective."""
+        self._shared.close()
         self.stage.close()
 
 
@@ -192,4 +203,5 @@ def apply(
     stage = pipeline.Stage(module, number, boundaries, place, job=job, timeout=timeout, profile=profile)
     schedules: dict[str, Any] = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
     schedule = schedules[plan.schedule](stage, plan.micro_batches, loss_fn=_result, scale_grads=False)
-    return Applied(plan, module, stage, schedule, number)
+    shared = SharedParameters(plan, number, parameters, job, profile)
+    return Applied(plan, module, stage, schedule, number, shared)

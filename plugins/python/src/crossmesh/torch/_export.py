@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..errors import InputError
+from . import _movement  # noqa: F401  (its operators are in HANDLERS)
 from ._lowering import HANDLERS, is_pointwise, lower_pointwise
 from ._operators import Program, Recorder, Value
 
@@ -18,10 +19,10 @@ __all__ = ["Loss", "batch_of", "export_program", "micro_batch"]
 Loss = Callable[[Any, Any], torch.Tensor]
 
 # Operators that compute nothing.
-_SILENT = {"_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range_for_size", "_functional_assert_async"}
+_SILENT = {"_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range_for_size"}
 
 
-class _WithLoss(torch.nn.Module):
+class _WithLoss(torch.nn.Module):  # type: ignore[misc]
     """What a training step runs forward. Plain attributes that torch.export takes as the module's own."""
 
     def __init__(self, model: torch.nn.Module, loss: Loss | None) -> None:
@@ -56,11 +57,9 @@ def _exported(model: torch.nn.Module, inputs: Sequence[torch.Tensor], loss: Loss
     whole.train(model.training)
     try:
         program = torch.export.export(whole, tuple(inputs), strict=False)
-        if any(
-            node.op == "call_function" and getattr(node.target, "_schema", None) is not None and node.target._schema.is_mutable
-            for node in program.graph.nodes
-        ):
-            program = program.run_decompositions({})
+        schemas = [getattr(node.target, "_schema", None) for node in program.graph.nodes]
+        if any(schema is not None and schema.is_mutable for schema in schemas):
+            program = program.run_decompositions({})  # of what is changed in place
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         raise InputError(f"torch.export cannot export {type(model).__name__}: {reason}") from error
@@ -102,7 +101,7 @@ class _Reader:
         signature = self.exported.graph_signature
         fake = node.meta["val"]
         if not isinstance(fake, torch.Tensor):
-            raise InputError(f"input '{node.name}' of the model is {type(fake).__name__}, not a tensor: bind it before planning")
+            raise InputError(f"input '{node.name}' is {type(fake).__name__}, not a tensor: bind it before planning")
         shape = tuple(int(extent) for extent in fake.shape)
         if node.name in signature.inputs_to_parameters:
             name = self.program.aliases[signature.inputs_to_parameters[node.name].removeprefix("model.")]
@@ -147,10 +146,8 @@ class _Reader:
             raise self.recorder.refuse(f"the planner knows no sharding rule for {target}")
         if target._opname in _SILENT:
             return None
-        tensors = [
-            entry for argument in (*args, *kwargs.values()) for entry in (argument if isinstance(argument, list) else [argument])
-            if isinstance(entry, Value)
-        ]  # fmt: skip
+        lists = [argument if isinstance(argument, list) else [argument] for argument in (*args, *kwargs.values())]
+        tensors = [entry for argument in lists for entry in argument if isinstance(entry, Value)]
         if all(value.kind == "constant" for value in tensors):
             return self.constant(target, args, kwargs)
         result = node.meta.get("val")

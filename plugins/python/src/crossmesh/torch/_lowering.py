@@ -1,8 +1,8 @@
-"""Operators of torch.export's graphs as the planner's: a function for each name of ATen's."""
+"""Operators of torch.export's graphs as the planner's: a function for each name of ATen's. Those that only move
+elements are in _movement.py."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -10,15 +10,15 @@ from typing import Any
 import torch
 import torch.nn.functional as functional
 
-from ._operators import MAX_DIM_FACTORS, Local, Recorder, Term, Value, converted, elements, permuted
+from ._operators import Local, Recorder, Term, Value, converted, elements
 
-__all__ = ["HANDLERS", "is_pointwise", "lower_pointwise"]
+__all__ = ["HANDLERS", "Letters", "handles", "is_pointwise", "lower_pointwise"]
 
 Handler = Callable[[Recorder, SimpleNamespace, torch.dtype], Any]
 HANDLERS: dict[str, Handler] = {}
 
 
-def _handles(*names: str) -> Callable[[Handler], Handler]:
+def handles(*names: str) -> Callable[[Handler], Handler]:
     def note(handler: Handler) -> Handler:
         HANDLERS.update(dict.fromkeys(names, handler))
         return handler
@@ -26,7 +26,7 @@ def _handles(*names: str) -> Callable[[Handler], Handler]:
     return note
 
 
-class _Letters:
+class Letters:
     """Letters for factors, each given once."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class _Letters:
         return tuple(next(self._left) for _ in range(count))
 
 
-def _broadcast(letters: _Letters, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Term], Term]:
+def _broadcast(letters: Letters, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Term], Term]:
     """Terms of operands that are broadcast to one shape, and that of the result."""
     rank = max((len(shape) for shape in shapes), default=0)
     result = [""] * rank
@@ -70,7 +70,7 @@ def lower_pointwise(
     tensors = [value for value in args if isinstance(value, Value)]
     if any(isinstance(value, Value) for value in kwargs.values()) or any(isinstance(arg, list) for arg in args):
         raise recorder.refuse(f"{target} with operands in lists or by keyword has no sharding rule")
-    terms, result = _broadcast(_Letters(), [value.shape for value in tensors])
+    terms, result = _broadcast(Letters(), [value.shape for value in tensors])
 
     def run(parts: list[torch.Tensor], _: Local) -> torch.Tensor:
         left = iter(parts)
@@ -86,24 +86,24 @@ def lower_pointwise(
     )
 
 
-@_handles("to", "_to_copy", "type_as")
+@handles("to", "_to_copy", "type_as")
 def _convert(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
     value: Value = a.self
     if value.dtype == dtype:
         return value
     if value.kind in ("parameter", "constant"):
         return converted(value, dtype)
-    term = _Letters().take(value.rank)
+    term = Letters().take(value.rank)
     return recorder.emit("elementwise", lambda parts, _: parts[0].to(dtype), [(value, term)], term, dtype, linear=True)
 
 
-@_handles("contiguous", "clone", "alias", "lift_fresh_copy", "lift_fresh")
+@handles("contiguous", "clone", "alias", "lift_fresh_copy", "lift_fresh")
 def _same(_: Recorder, a: SimpleNamespace, __: torch.dtype) -> Value:
     value: Value = a.self
     return value
 
 
-@_handles("dropout", "feature_dropout")
+@handles("dropout", "feature_dropout")
 def _dropout(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
     value: Value = a.input
     if a.p == 0 or not a.train:
@@ -116,7 +116,7 @@ def _dropout(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Valu
         mask = torch.empty_like(part).bernoulli_(keep, generator=generator)
         return part * mask.div_(keep) if keep > 0 else part * 0
 
-    term = _Letters().take(value.rank)
+    term = Letters().take(value.rank)
     return recorder.emit("elementwise", run, [(value, term)], term, dtype, flops=2.0 * elements(value.shape))
 
 
@@ -126,7 +126,7 @@ def _dropout(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Valu
 def _product(recorder: Recorder, left: Value, right: Value, dtype: torch.dtype) -> Value:
     if left.rank < 2 or right.rank < 2:
         raise recorder.refuse(f"a product of tensors of {left.rank} and {right.rank} dimensions has no sharding rule")
-    letters = _Letters()
+    letters = Letters()
     (first, second), batch = _broadcast(letters, [left.shape[:-2], right.shape[:-2]])
     m, n, k = letters.take(3)
     shape = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
@@ -138,19 +138,19 @@ def _product(recorder: Recorder, left: Value, right: Value, dtype: torch.dtype) 
 
 
 def _add(recorder: Recorder, value: Value, other: Value, dtype: torch.dtype, suffix: str) -> Value:
-    (first, second), result = _broadcast(_Letters(), [value.shape, other.shape])
+    (first, second), result = _broadcast(Letters(), [value.shape, other.shape])
     return recorder.emit(
         "elementwise", lambda parts, _: parts[0] + parts[1], [(value, first), (other, second)], result, dtype,
         suffix=suffix, linear=True, flops=float(elements(value.shape)),
     )  # fmt: skip
 
 
-@_handles("matmul", "mm", "bmm")
+@handles("matmul", "mm", "bmm")
 def _matmul(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
     return _product(recorder, a.self, a.other if hasattr(a, "other") else a.mat2, dtype)
 
 
-@_handles("addmm", "baddbmm")
+@handles("addmm", "baddbmm")
 def _addmm(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
     if a.alpha != 1 or a.beta != 1:
         raise recorder.refuse("addmm with factors other than 1 has no sharding rule")
@@ -158,19 +158,19 @@ def _addmm(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
     return _add(recorder, _product(recorder, left, right, dtype), a.self, dtype, "/bias")
 
 
-@_handles("linear")
+@handles("linear")
 def _linear(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
-    letters = _Letters()
+    letters = Letters()
     batch = letters.take(a.input.rank - 1)
     k, n = letters.take(2)
     made = recorder.emit(
-        "einsum", lambda parts, _: functional.linear(*parts), [(a.input, (*batch, k)), (a.weight, (n, k))], (*batch, n), dtype,
-        flops=2.0 * elements(a.input.shape) * a.weight.shape[0],
+        "einsum", lambda parts, _: functional.linear(*parts), [(a.input, (*batch, k)), (a.weight, (n, k))],
+        (*batch, n), dtype, flops=2.0 * elements(a.input.shape) * a.weight.shape[0],
     )  # fmt: skip
     return made if a.bias is None else _add(recorder, made, a.bias, dtype, "/bias")
 
 
-@_handles("einsum")
+@handles("einsum")
 def _einsum(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
     equation = a.equation.replace(" ", "")
     left, arrow, right = equation.partition("->")
@@ -189,7 +189,7 @@ def _einsum(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value
     )  # fmt: skip
 
 
-@_handles("scaled_dot_product_attention")
+@handles("scaled_dot_product_attention")
 def _attention(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
     """One operator: its heads and samples are cut, and so torch's fused kernels stay."""
     query, key, value = a.query, a.key, a.value
@@ -197,7 +197,7 @@ def _attention(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Va
         raise recorder.refuse("scaled_dot_product_attention with dropout_p has no sharding rule: use dropout behind it")
     if query.rank < 3 or not query.rank == key.rank == value.rank:
         raise recorder.refuse("scaled_dot_product_attention needs operands of equal and at least 3 dimensions")
-    letters = _Letters()
+    letters = Letters()
     lead = letters.take(query.rank - 2)
     heads, groups = lead, query.shape[-3] // key.shape[-3]
     sizes = {}
@@ -228,10 +228,10 @@ def _attention(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Va
 # Over a dimension -----------------------------------------------------------------------------------------
 
 
-@_handles("softmax", "_softmax", "log_softmax", "_log_softmax")
+@handles("softmax", "_softmax", "log_softmax", "_log_softmax")
 def _softmax(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
     value: Value = a.self
-    term = _Letters().take(value.rank)
+    term = Letters().take(value.rank)
     operation = torch.log_softmax if "log" in recorder.base else torch.softmax
     return recorder.emit(
         "softmax", lambda parts, _: operation(parts[0], a.dim, dtype=dtype), [(value, term)], term, dtype,
@@ -241,7 +241,7 @@ def _softmax(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Valu
 
 def _normalise(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype, run: Any, parameters: list[Value]) -> Value:
     value: Value = a.input
-    term = _Letters().take(value.rank)
+    term = Letters().take(value.rank)
     normal = term[value.rank - len(a.normalized_shape) :]
     return recorder.emit(
         "layer_norm", run, [(value, term), *((parameter, normal) for parameter in parameters)], term, dtype,
@@ -249,7 +249,7 @@ def _normalise(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype, run: 
     )  # fmt: skip
 
 
-@_handles("layer_norm")
+@handles("layer_norm")
 def _layer_norm(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
     shape, eps, has_weight = list(a.normalized_shape), a.eps, a.weight is not None
 
@@ -260,7 +260,7 @@ def _layer_norm(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> V
     return _normalise(recorder, a, dtype, run, [p for p in (a.weight, a.bias) if p is not None])
 
 
-@_handles("rms_norm")
+@handles("rms_norm")
 def _rms_norm(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
     shape, eps = list(a.normalized_shape), a.eps
 
@@ -274,7 +274,7 @@ def _sum_over(
     recorder: Recorder, value: Value, dims: Any, keep: bool, dtype: torch.dtype, mean: bool = False, suffix: str = ""
 ) -> Value:
     """A mean is a sum of what is already divided: so parts of it add up to the whole."""
-    letters = _Letters()
+    letters = Letters()
     term = letters.take(value.rank)
     over = sorted({dim % value.rank for dim in dims} if dims else set(range(value.rank)))
     result: list[str] = []
@@ -298,19 +298,19 @@ def _sum_over(
     )  # fmt: skip
 
 
-@_handles("sum")
+@handles("sum")
 def _sum(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
     return _sum_over(recorder, a.self, getattr(a, "dim", None), getattr(a, "keepdim", False), dtype)
 
 
-@_handles("mean")
+@handles("mean")
 def _mean(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
     return _sum_over(recorder, a.self, getattr(a, "dim", None), getattr(a, "keepdim", False), dtype, mean=True)
 
 
-@_handles("embedding")
+@handles("embedding")
 def _embedding(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
-    letters = _Letters()
+    letters = Letters()
     index = letters.take(a.indices.rank)
     v, h = letters.take(2)
     padding = a.padding_idx if a.padding_idx >= 0 else None
@@ -321,7 +321,9 @@ def _embedding(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Va
         return functional.embedding(parts[0], parts[1], padding)
 
     kind = "custom" if a.indices.kind == "constant" else "embedding"
-    return recorder.emit(kind, run, [(a.indices, index), (a.weight, (v, h))], (*index, h), dtype, whole=v, linear=kind == "custom")
+    return recorder.emit(
+        kind, run, [(a.indices, index), (a.weight, (v, h))], (*index, h), dtype, whole=v, linear=kind == "custom"
+    )
 
 
 # Losses ---------------------------------------------------------------------------------------------------
@@ -333,7 +335,7 @@ def _class_loss(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype, run:
     logits, labels = a.self, a.target
     if a.weight is not None or a.reduction not in (_MEAN, _SUM) or labels.dtype.is_floating_point:
         raise recorder.refuse(f"{recorder.base} with weights, probabilities or without a reduction has no sharding rule")
-    letters = _Letters()
+    letters = Letters()
     term = letters.take(logits.rank)
     classes = term[min(1, logits.rank - 1)]
     samples = tuple(letter for letter in term if letter != classes)
@@ -358,7 +360,7 @@ def _class_loss(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype, run:
     )  # fmt: skip
 
 
-@_handles("cross_entropy_loss")
+@handles("cross_entropy_loss")
 def _cross_entropy(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
     def run(parts: list[torch.Tensor], _: Local) -> torch.Tensor:
         return functional.cross_entropy(
@@ -368,7 +370,7 @@ def _cross_entropy(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -
     return _class_loss(recorder, a, dtype, run, a.label_smoothing)
 
 
-@_handles("nll_loss", "nll_loss_nd", "nll_loss2d")
+@handles("nll_loss", "nll_loss_nd", "nll_loss2d")
 def _nll_loss(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
     def run(parts: list[torch.Tensor], _: Local) -> torch.Tensor:
         return functional.nll_loss(parts[0], parts[1], ignore_index=a.ignore_index, reduction="sum")
@@ -376,9 +378,9 @@ def _nll_loss(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Val
     return _class_loss(recorder, a, dtype, run, 0.0)
 
 
-@_handles("mse_loss")
+@handles("mse_loss")
 def _mse_loss(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
-    (first, second), result = _broadcast(_Letters(), [a.self.shape, a.target.shape])
+    (first, second), result = _broadcast(Letters(), [a.self.shape, a.target.shape])
     squares = recorder.emit(
         "elementwise", lambda parts, _: (parts[0] - parts[1]) ** 2, [(a.self, first), (a.target, second)], result, dtype,
         suffix="/square", flops=2.0 * elements(a.self.shape),
@@ -386,295 +388,3 @@ def _mse_loss(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Val
     if a.reduction not in (_MEAN, _SUM):
         return squares
     return _sum_over(recorder, squares, None, False, dtype, mean=a.reduction == _MEAN)
-
-
-# Shapes ---------------------------------------------------------------------------------------------------
-
-
-def _suffix_products(shape: Sequence[int]) -> list[int]:
-    products = [1]
-    for extent in reversed(shape):
-        products.append(products[-1] * extent)
-    return products[::-1]
-
-
-def _match(letters: _Letters, source: Sequence[int], target: Sequence[int]) -> tuple[Term, Term, dict[str, int], str]:
-    """Terms of a reshape: the factors that both shapes are made of. Where there are none, whole dimensions."""
-    sizes: dict[str, int] = {}
-    whole = ""
-    terms: tuple[list[str], list[str]] = ([], [])
-    places = [0, 0]
-    shapes = (list(source), list(target))
-
-    def fresh(extent: int) -> str:
-        (letter,) = letters.take(1)
-        sizes[letter] = extent
-        return letter
-
-    while places[0] < len(source) or places[1] < len(target):
-        for side in (0, 1):  # dimensions of one element belong to nothing
-            while places[side] < len(shapes[side]) and shapes[side][places[side]] == 1:
-                terms[side].append(fresh(1))
-                places[side] += 1
-        if places[0] >= len(source) and places[1] >= len(target):
-            break
-        ends = [places[0] + 1, places[1] + 1]
-        while (products := [elements(shapes[side][places[side] : ends[side]]) for side in (0, 1)])[0] != products[1]:
-            ends[0 if products[0] < products[1] else 1] += 1
-        parts = [shapes[side][places[side] : ends[side]] for side in (0, 1)]
-        bounds = [_suffix_products(part) for part in parts]
-        marks = sorted({*bounds[0], *bounds[1]}, reverse=True)
-        # The factors lie between neighbouring products, if these divide each other.
-        nested = all(larger % smaller == 0 for larger, smaller in zip(marks, marks[1:])) and all(
-            sum(lower < mark <= upper for mark in marks) <= MAX_DIM_FACTORS
-            for bound in bounds for upper, lower in zip(bound, bound[1:])
-        )  # fmt: skip
-        atoms = {larger: fresh(larger // smaller) for larger, smaller in zip(marks, marks[1:])} if nested else {}
-        for side in (0, 1):
-            for extent, upper, lower in zip(parts[side], bounds[side], bounds[side][1:]):
-                inside = "".join(letter for mark, letter in atoms.items() if lower < mark <= upper)
-                if not inside:
-                    inside = fresh(extent)
-                    whole += inside
-                terms[side].append(inside)
-        places = ends
-    return tuple(terms[0]), tuple(terms[1]), sizes, whole
-
-
-def _reshaped(recorder: Recorder, value: Value, target: Sequence[int], dtype: torch.dtype, suffix: str = "") -> Value:
-    target = list(target)
-    if -1 in target:
-        target[target.index(-1)] = elements(value.shape) // -elements(target)
-    if tuple(target) == value.shape:
-        return value
-    if 0 in value.shape:
-        raise recorder.refuse("a reshape of a tensor without elements has no sharding rule")
-    source, result, sizes, whole = _match(_Letters(), value.shape, target)
-    return recorder.emit(
-        "reshape", lambda parts, local: parts[0].reshape(local.shape(result)), [(value, source)], result, dtype,
-        suffix=suffix, whole=whole, sizes=sizes, linear=True, view=True,
-    )  # fmt: skip
-
-
-@_handles("view", "reshape", "_unsafe_view")
-def _view(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
-    return _reshaped(recorder, a.self, a.size if hasattr(a, "size") else a.shape, dtype)
-
-
-@_handles("flatten")
-def _flatten(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
-    shape, rank = list(a.self.shape), a.self.rank
-    first, last = a.start_dim % rank, a.end_dim % rank
-    return _reshaped(recorder, a.self, [*shape[:first], elements(shape[first : last + 1]), *shape[last + 1 :]], dtype)
-
-
-@_handles("unflatten")
-def _unflatten(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
-    shape, dim, sizes = list(a.self.shape), a.dim % a.self.rank, list(a.sizes)
-    if -1 in sizes:
-        sizes[sizes.index(-1)] = shape[dim] // -elements(sizes)
-    return _reshaped(recorder, a.self, [*shape[:dim], *sizes, *shape[dim + 1 :]], dtype)
-
-
-@_handles("unsqueeze")
-def _unsqueeze(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
-    shape = list(a.self.shape)
-    shape.insert(a.dim % (len(shape) + 1), 1)
-    return _reshaped(recorder, a.self, shape, dtype)
-
-
-@_handles("squeeze")
-def _squeeze(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
-    given = getattr(a, "dim", None)
-    rank = a.self.rank
-    dims = set(range(rank)) if given is None else {dim % rank for dim in ([given] if isinstance(given, int) else given)}
-    return _reshaped(recorder, a.self, [n for dim, n in enumerate(a.self.shape) if n != 1 or dim not in dims], dtype)
-
-
-def _moved(recorder: Recorder, value: Value, order: Sequence[int], dtype: torch.dtype) -> Value:
-    if value.kind in ("parameter", "constant"):
-        return permuted(value, order)
-    term = _Letters().take(value.rank)
-    order = tuple(dim % value.rank for dim in order)
-    return recorder.emit(
-        "reshape", lambda parts, _: parts[0].permute(order), [(value, term)], tuple(term[dim] for dim in order), dtype,
-        linear=True, view=True,
-    )  # fmt: skip
-
-
-@_handles("permute")
-def _permute(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
-    return _moved(recorder, a.self, [dim % a.self.rank for dim in a.dims], dtype)
-
-
-@_handles("transpose", "t")
-def _transpose(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
-    order = list(range(a.self.rank))
-    if order:
-        first, second = getattr(a, "dim0", 0) % len(order), getattr(a, "dim1", len(order) - 1) % len(order)
-        order[first], order[second] = order[second], order[first]
-    return _moved(recorder, a.self, order, dtype)
-
-
-def _expanded(recorder: Recorder, value: Value, size: Sequence[int], dtype: torch.dtype, suffix: str = "") -> Value:
-    letters = _Letters()
-    term = letters.take(value.rank)
-    new = len(size) - value.rank
-    result: list[str] = []
-    sizes = {}
-    for place, extent in enumerate(size):
-        kept = value.shape[place - new] if place >= new else None
-        if kept is not None and extent in (-1, kept):
-            result.append(term[place - new])
-        else:
-            result += letters.take(1)
-            sizes[result[-1]] = extent
-    if not sizes:
-        return value
-    made = tuple(result)
-    return recorder.emit(
-        "reshape", lambda parts, local: parts[0].expand(local.shape(made)), [(value, term)], made, dtype,
-        suffix=suffix, sizes=sizes, linear=True, view=True,
-    )  # fmt: skip
-
-
-@_handles("expand", "broadcast_to")
-def _expand(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
-    return _expanded(recorder, a.self, a.size, dtype)
-
-
-@_handles("expand_as")
-def _expand_as(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
-    return _expanded(recorder, a.self, a.other.shape, dtype)
-
-
-@_handles("broadcast_tensors")
-def _broadcast_tensors(recorder: Recorder, a: SimpleNamespace, _: torch.dtype) -> tuple[Value, ...]:
-    shape = torch.broadcast_shapes(*(value.shape for value in a.tensors))
-    return tuple(
-        _expanded(recorder, value, shape, value.dtype, f"/{place}") for place, value in enumerate(a.tensors)
-    )
-
-
-@_handles("repeat_interleave")
-def _repeat(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
-    """Each part of a dimension several times, one after the other: the heads of grouped queries."""
-    value: Value = a.self
-    if not isinstance(getattr(a, "repeats", None), int) or a.dim is None:
-        raise recorder.refuse("repeat_interleave without a number and a dimension has no sharding rule")
-    letters = _Letters()
-    term, (times,) = letters.take(value.rank), letters.take(1)
-    dim = a.dim % value.rank
-    result = tuple(letter + times if place == dim else letter for place, letter in enumerate(term))
-    return recorder.emit(
-        "reshape", lambda parts, _: parts[0].repeat_interleave(a.repeats, dim), [(value, term)], result, dtype,
-        sizes={times: a.repeats}, linear=True,
-    )  # fmt: skip
-
-
-def _narrowed(recorder: Recorder, value: Value, dim: int, first: int, extent: int, step: int, suffix: str) -> Value:
-    letters = _Letters()
-    term, (part,) = letters.take(value.rank), letters.take(1)
-    result = tuple(part if place == dim else letter for place, letter in enumerate(term))
-
-    place = (*[slice(None)] * dim, slice(first, first + (extent - 1) * step + 1, step))
-    return recorder.emit(
-        "reshape", lambda parts, _: parts[0][place], [(value, term)], result, value.dtype,
-        suffix=suffix, whole=term[dim] + part, sizes={part: extent}, linear=True,
-    )  # fmt: skip
-
-
-@_handles("slice")
-def _slice(recorder: Recorder, a: SimpleNamespace, _: torch.dtype) -> Value:
-    value: Value = a.self
-    dim = a.dim % value.rank
-    first, last, step = slice(a.start, a.end, a.step).indices(value.shape[dim])
-    extent = max(0, math.ceil((last - first) / step))
-    if extent == value.shape[dim]:
-        return value
-    if extent == 0:
-        raise recorder.refuse("a slice without elements has no sharding rule")
-    return _narrowed(recorder, value, dim, first, extent, step, "")
-
-
-@_handles("narrow")
-def _narrow(recorder: Recorder, a: SimpleNamespace, _: torch.dtype) -> Value:
-    dim = a.dim % a.self.rank
-    return _narrowed(recorder, a.self, dim, a.start % a.self.shape[dim], a.length, 1, "")
-
-
-def _selected(recorder: Recorder, value: Value, dim: int, index: int, suffix: str = "") -> Value:
-    term = _Letters().take(value.rank)
-    result = tuple(letter for place, letter in enumerate(term) if place != dim)
-    return recorder.emit(
-        "reshape", lambda parts, _: parts[0].select(dim, index), [(value, term)], result, value.dtype,
-        suffix=suffix, whole=term[dim], linear=True,
-    )  # fmt: skip
-
-
-@_handles("select")
-def _select(recorder: Recorder, a: SimpleNamespace, _: torch.dtype) -> Value:
-    dim = a.dim % a.self.rank
-    return _selected(recorder, a.self, dim, a.index % a.self.shape[dim])
-
-
-@_handles("unbind")
-def _unbind(recorder: Recorder, a: SimpleNamespace, _: torch.dtype) -> tuple[Value, ...]:
-    dim = a.dim % a.self.rank
-    return tuple(_selected(recorder, a.self, dim, index, f"/{index}") for index in range(a.self.shape[dim]))
-
-
-def _pieces(recorder: Recorder, value: Value, dim: int, extents: Sequence[int]) -> tuple[Value, ...]:
-    firsts = [sum(extents[:place]) for place in range(len(extents))]
-    return tuple(
-        _narrowed(recorder, value, dim, first, extent, 1, f"/{place}")
-        for place, (first, extent) in enumerate(zip(firsts, extents))
-    )
-
-
-@_handles("split", "split_with_sizes", "chunk")
-def _split(recorder: Recorder, a: SimpleNamespace, _: torch.dtype) -> tuple[Value, ...]:
-    dim = a.dim % a.self.rank
-    extent = a.self.shape[dim]
-    sizes = a.split_sizes if hasattr(a, "split_sizes") else getattr(a, "split_size", None)
-    if hasattr(a, "chunks"):
-        sizes = -(-extent // a.chunks)
-    if isinstance(sizes, int):
-        sizes = [min(sizes, extent - first) for first in range(0, extent, sizes)]
-    return _pieces(recorder, a.self, dim, sizes)
-
-
-def _joined(recorder: Recorder, values: Sequence[Value], dim: int, dtype: torch.dtype, suffix: str) -> Value:
-    letters = _Letters()
-    term = letters.take(values[0].rank)
-    own = letters.take(len(values))
-    (joint,) = letters.take(1)
-
-    def of(letter: str) -> Term:
-        return tuple(letter if place == dim else other for place, other in enumerate(term))
-
-    return recorder.emit(
-        "reshape", lambda parts, _: torch.cat(parts, dim), [(value, of(letter)) for value, letter in zip(values, own)],
-        of(joint), dtype, suffix=suffix, whole="".join(own) + joint,
-        sizes={joint: sum(value.shape[dim] for value in values)}, linear=True,
-    )  # fmt: skip
-
-
-@_handles("cat", "concat", "concatenate")
-def _cat(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
-    values: list[Value] = list(a.tensors)
-    dim = a.dim % values[0].rank
-    made = values[0]
-    for place, value in enumerate(values[1:]):
-        made = _joined(recorder, [made, value], dim, dtype, f"/{place}" if len(values) > 2 else "")
-    return made
-
-
-@_handles("stack")
-def _stack(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
-    dim = a.dim % (a.tensors[0].rank + 1)
-    values = [
-        _reshaped(recorder, value, [*value.shape[:dim], 1, *value.shape[dim:]], dtype, f"/{place}")
-        for place, value in enumerate(a.tensors)
-    ]
-    return _cat(recorder, SimpleNamespace(tensors=values, dim=dim), dtype)

@@ -227,8 +227,8 @@ class Recorder:
                 data = run([value.data for value, _ in uses if value.data is not None], local)
             return Value(self.base, tuple(data.shape), data.dtype, "constant", data=data)
         operands = tuple(self._operand(value, term) for value, term in uses)
-        read = {letter for operand in operands if operand.kind != "constant" for letters in operand.term for letter in letters}
-        made = {letter for letters in result for letter in letters}
+        read = set("".join(letters for operand in operands if operand.kind != "constant" for letters in operand.term))
+        made = set("".join(result))
         if any(known[letter] > 1 and letter not in whole for letter in read - made):
             # A sum may be scattered over a dimension of the result: this must not look like a cut of the factor.
             whole += "".join(sorted(made - read))

@@ -8,7 +8,7 @@ with moves between them that autograd knows; the parameters are DTensors.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Placement, Replicate, Shard
 
 from ..errors import InputError
-from ._operators import Local, Operand, Run
+from ._operators import Local, Operand, Run, Term
 from ._plan import Cut, Placed, Stage, axes_of_term, placements_of
 
 __all__ = ["StageModule", "cut_out"]
@@ -42,7 +42,7 @@ def _redistributed(local: torch.Tensor, mesh: DeviceMesh, src: Placements, dst: 
     return there.to_local()
 
 
-class _Move(torch.autograd.Function):
+class _Move(torch.autograd.Function):  # type: ignore[misc]
     """From one layout to another; the gradient comes in a layout of its own and leaves in another."""
 
     @staticmethod
@@ -77,7 +77,7 @@ def _summed(placements: Placements) -> Placements:
     return tuple(Replicate() if isinstance(p, Partial) else p for p in placements)
 
 
-def _gradient(term: Sequence[str], cut: Cut, mesh_rank: int) -> Placements:
+def _gradient(term: Term, cut: Cut, mesh_rank: int) -> Placements:
     """How an operator's rank has the gradient of an operand: part of a sum over the axes that cut what it lacks."""
     places = list(placements_of(axes_of_term(term, cut), mesh_rank))
     carried = {letter for letters in term for letter in letters}
@@ -123,14 +123,13 @@ class _Parameter:
             self.leaf = data.to_local().detach().requires_grad_(self.dtensor.requires_grad)
         return self.leaf
 
-    def settle(self, mesh: DeviceMesh, scale: float) -> None:
-        """The gradient of the step, added up over the ranks once, as DTensor's."""
+    def gradient(self, mesh: DeviceMesh, scale: float) -> Any:
+        """That of the step, added up over the ranks once, as a DTensor."""
         leaf, self.leaf = self.leaf, None
         if leaf is None or leaf.grad is None:
-            return
+            return None
         local = _redistributed(leaf.grad.mul_(scale), mesh, self.grad, self.placements)
-        made = DTensor.from_local(local, mesh, self.placements, run_check=False)
-        self.dtensor.grad = made if self.dtensor.grad is None else self.dtensor.grad + made
+        return DTensor.from_local(local, mesh, self.placements, run_check=False)
 
 
 class _Draws:
@@ -148,7 +147,7 @@ class _Draws:
         return generator
 
 
-class StageModule(torch.nn.Module):
+class StageModule(torch.nn.Module):  # type: ignore[misc]
     """The part of a model that a stage runs; its parameters have the model's names and are DTensors on its mesh."""
 
     def __init__(
@@ -289,7 +288,12 @@ class StageModule(torch.nn.Module):
         end = results[self._leaves[0]]
         return end if self._end is None else self._end(end)
 
-    def settle(self, scale: float) -> None:
-        """Gradients of the micro-batches of a step, each parameter's added up over the ranks."""
-        for parameter in self._own.values():
-            parameter.settle(self.mesh, scale)
+    def gradients(self, scale: float) -> dict[str, Any]:
+        """Those of the micro-batches of a step together, added up over the ranks."""
+        found = {name: parameter.gradient(self.mesh, scale) for name, parameter in self._own.items()}
+        return {name: grad for name, grad in found.items() if grad is not None}
+
+    def add_gradients(self, grads: Mapping[str, Any]) -> None:
+        for name, grad in grads.items():
+            parameter = self._own[name].dtensor
+            parameter.grad = grad if parameter.grad is None else parameter.grad + grad

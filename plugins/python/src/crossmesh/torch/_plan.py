@@ -101,12 +101,17 @@ class Plan:
 
     @property
     def parameters(self) -> dict[str, tuple[int, tuple[Placement, ...]]]:
-        """The stage and the placements of every parameter."""
-        return {
-            name: (number, placements)
-            for number, stage in enumerate(self.stages)
-            for name, placements in stage.parameters.items()
-        }
+        """The (first) stage and the placements there of every parameter."""
+        return {name: (homes[0], self.stages[homes[0]].parameters[name]) for name, homes in self.homes.items()}
+
+    @property
+    def homes(self) -> dict[str, list[int]]:
+        """The stages that use each parameter."""
+        found: dict[str, list[int]] = {}
+        for number, stage in enumerate(self.stages):
+            for name in stage.parameters:
+                found.setdefault(name, []).append(number)
+        return found
 
     @property
     def digest(self) -> str:
@@ -130,8 +135,8 @@ class Plan:
             if number < len(self.boundaries):
                 passing = self.boundaries[number]
                 lines.append(
-                    f"to stage {number + 1}: {tuple(passing.shape)} from {_written(passing.src)} to {_written(passing.dst)}, "
-                    f"{_time(passing.seconds)}"
+                    f"to stage {number + 1}: {tuple(passing.shape)} from {_written(passing.src)} to "
+                    f"{_written(passing.dst)}, {_time(passing.seconds)}"
                 )
         return "\n".join(lines)
 
@@ -145,7 +150,11 @@ def _written(placements: Sequence[Placement]) -> str:
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
+    for unit in ("s", "ms"):
+        if seconds >= 1:
+            return f"{seconds:.3g} {unit}"
+        seconds *= 1e3
+    return f"{seconds:.3g} us"
 
 
 def _bytes(count: float) -> str:
@@ -250,17 +259,6 @@ def _counts(micro_batches: int | Sequence[int] | None, batch: int) -> list[int]:
     return counts
 
 
-def _check(made: Plan) -> None:
-    homes: dict[str, int] = {}
-    for number, stage in enumerate(made.stages):
-        for name in stage.parameters:
-            if homes.setdefault(name, number) != number:
-                raise InputError(
-                    f"parameter '{name}' is used in stage {homes[name]} and in stage {number}; it needs a stage of its own for "
-                    "all its uses: plan with fewer stages, or give each use a parameter"
-                )
-
-
 def plan(
     model: torch.nn.Module,
     example_args: Sequence[torch.Tensor],
@@ -323,5 +321,4 @@ def plan(
         if best is None or made.step_seconds < best.step_seconds:
             best = made
     assert best is not None
-    _check(best)
     return best
