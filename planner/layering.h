@@ -2,9 +2,9 @@
  * @file layering.h
  * Gives a forward graph its layers: what pipeline stages are made of.
  *
- * Between two layers one tensor may pass, so layers begin only where one does: in a transformer
- * before and after each residual block. Where of these they begin is told by the caller, by a
- * pattern that names operators, or found:
+ * Between two layers one tensor may pass, so layers begin only where one does, and where it has
+ * dimensions: in a transformer before and after each residual block. Where of these they begin is
+ * told by the caller, by a pattern that names operators, or found:
  *
  *  - a number of layers: the cheapest cuts of that many (operator_clustering.h). Layers have at
  * most half more FLOPs than the mean, or what cannot be cut, and, but for the ends, three products

@@ -202,6 +202,18 @@ static int last_place(const ap_sequence_t *s)
     return output >= 0 ? place : s->count - 1;
 }
 
+/* Whether the tensor of this number, as list_uses() gave it, has no dimensions. */
+static bool is_number(const ap_sequence_t *s, int tensor)
+{
+    const ap_op_t *maker = ap_graph_op(s->graph, s->op[s->maker[tensor]]);
+    int result = tensor;
+
+    while (result > 0 && s->maker[result - 1] == s->maker[tensor]) {
+        --result;
+    }
+    return ap_graph_tensor(s->graph, maker->results[tensor - result])->shape.rank == 0;
+}
+
 /* Counts what passes each place; `last` has a place per tensor. */
 static void find_places(ap_sequence_t *s, int *last)
 {
@@ -215,11 +227,14 @@ static void find_places(ap_sequence_t *s, int *last)
             last[s->use_tensor[u]] = p;
         }
     }
-    /* A tensor passes the places behind its maker up to its last user. */
+    /* A tensor passes the places behind its maker up to its last user. One number alone is no place
+     * to cut: what comes after it is the tail of a loss, and there is nothing to reshard. */
     for (int t = 0; t < s->tensors; ++t) {
+        int weight = is_number(s, t) ? 2 : 1;
+
         if (last[t] > s->maker[t]) {
-            ++s->crossing[s->maker[t] + 1];
-            --s->crossing[last[t] + 1];
+            s->crossing[s->maker[t] + 1] += weight;
+            s->crossing[last[t] + 1] -= weight;
         }
     }
     for (int p = 0; p < s->count; ++p) {

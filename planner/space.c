@@ -16,6 +16,7 @@ bool ap_space_contains(const ap_space_t *whole, const ap_space_t *part)
 {
     bool inside = (part->parameter_modes & ~whole->parameter_modes) == 0 &&
                   whole->scatter >= part->scatter && whole->pipeline >= part->pipeline &&
+                  part->cut_products >= whole->cut_products &&
                   whole->recompute >= part->recompute && whole->keep >= part->keep &&
                   (!whole->one_axis || part->one_axis);
 
@@ -160,13 +161,30 @@ static bool scatters(const ap_strategy_t *strategy)
     return false;
 }
 
+/* A product of matrices: two operands share a factor that is summed. */
+static bool is_product(const ap_sharding_rule_t *rule)
+{
+    for (int f = 0; f < rule->factors; ++f) {
+        int carriers = 0;
+
+        for (int i = 0; i < rule->operands; ++i) {
+            carriers += ap_sharding_rule_carries(rule, i, f);
+        }
+        if (carriers > 1 && rule->factor[f].kind == AP_FACTOR_REDUCTION) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* With `cuts`, the strategy must cut a factor over every axis. */
 static bool inside(const ap_space_t *space, const ap_sharding_rule_t *rule,
                    const ap_factor_roles_t *roles, const ap_cost_mesh_t *mesh,
-                   const ap_strategy_t *strategy)
+                   const ap_strategy_t *strategy, bool cuts)
 {
     for (int axis = 0; axis < ap_cost_mesh_rank(mesh); ++axis) {
         unsigned role = ap_space_role(rule, roles, strategy, axis);
-        bool must = space->roles[axis] == AP_ROLE_DATA && has_batch(rule, roles);
+        bool must = cuts || (space->roles[axis] == AP_ROLE_DATA && has_batch(rule, roles));
 
         if (ap_cost_mesh_size(mesh, axis) > 1 &&
             ((role & ~space->roles[axis]) != 0 || (must && role == 0))) {
@@ -180,13 +198,17 @@ bool ap_space_filter(const ap_space_t *space, const ap_sharding_rule_t *rule,
                      const ap_factor_roles_t *roles, const ap_cost_mesh_t *mesh,
                      ap_strategy_list_t *list)
 {
+    bool cuts = false;
     int kept = 0, left = 0;
 
+    for (int s = 0; s < list->count && !cuts && space->cut_products && is_product(rule); ++s) {
+        cuts = inside(space, rule, roles, mesh, &list->items[s], true);
+    }
     for (int s = 0; s < list->count; ++s) {
-        left += inside(space, rule, roles, mesh, &list->items[s]);
+        left += inside(space, rule, roles, mesh, &list->items[s], cuts);
     }
     for (int s = 0; s < list->count && left > 0; ++s) {
-        if (inside(space, rule, roles, mesh, &list->items[s])) {
+        if (inside(space, rule, roles, mesh, &list->items[s], cuts)) {
             list->items[kept++] = list->items[s];
         }
     }

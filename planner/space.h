@@ -57,6 +57,9 @@ typedef struct ap_space {
     bool pipeline;                    /**< more than one stage */
     int stage_devices;                /**< most devices of one stage; 0: any number */
     bool recompute, keep;             /**< layers may run again, may keep their activations */
+    /** Products of matrices cut a factor over every axis, of a role that the axis has, where any
+     * does: what asks for tensor parallelism shall get it, also where repeating is cheaper. */
+    bool cut_products;
 } ap_space_t;
 
 /** Everything that the planner knows: what a NULL pointer to a space means as well. */

@@ -5,6 +5,7 @@
 
 #include "planner/forward_pass.h"
 #include "planner/frontend.h"
+#include "planner/frontend_json.h"
 #include "planner/training.h"
 #include "xm_test.h"
 
@@ -42,6 +43,35 @@ static ap_graph_t *apply(const ap_graph_t *forward, const ap_layering_t *how,
     ck_assert_int_eq(info->layers, ap_graph_layers(layered));
     return layered;
 }
+
+/* What follows a loss on one number is no layer: nothing that could be resharded passes there. */
+START_TEST(no_layer_begins_behind_one_number)
+{
+    static const char text[] =
+        "{\"format\": \"autopar-graph\", \"version\": 1, \"name\": \"tail\", \"tensors\": ["
+        "{\"name\": \"x\", \"kind\": \"input\", \"shape\": [8, 4]},"
+        "{\"name\": \"w\", \"kind\": \"parameter\", \"shape\": [4, 4]}], \"ops\": ["
+        "{\"name\": \"h\", \"kind\": \"matmul\", \"operands\": [\"x\", \"w\"]},"
+        "{\"name\": \"square\", \"kind\": \"elementwise\", \"operands\": [\"h\", \"h\"]},"
+        "{\"name\": \"sum\", \"kind\": \"reduce\", \"operands\": [\"square\"]},"
+        "{\"name\": \"mean\", \"kind\": \"elementwise\", \"operands\": [\"sum\"]},"
+        "{\"name\": \"loss\", \"kind\": \"elementwise\", \"operands\": [\"mean\"]}],"
+        "\"loss\": {\"tensor\": \"loss\"}}";
+    ap_layering_t how = AP_LAYERING_INIT;
+    ap_layering_info_t info;
+    ap_graph_t *forward, *layered;
+
+    ck_assert_xm_ok(ap_json_from_text(text, sizeof(text) - 1, "tail", &forward));
+    how.layers = 3;
+    layered = apply(forward, &how, &info);
+    ck_assert_int_eq(info.places, 2);
+    ap_graph_destroy(layered);
+    how.layers = 4;
+    ck_assert_xm_fails(ap_layering_apply(forward, &how, &layered, &info), XM_ERR_NO_SOLUTION,
+                       "2 places where one tensor passes, for at most 3");
+    ap_graph_destroy(forward);
+}
+END_TEST
 
 START_TEST(a_number_of_layers_is_had)
 {
@@ -279,6 +309,7 @@ int main(void)
     Suite *suite = suite_create("layering");
     TCase *tcase = tcase_create("layering");
 
+    tcase_add_test(tcase, no_layer_begins_behind_one_number);
     tcase_add_test(tcase, a_number_of_layers_is_had);
     tcase_add_test(tcase, blocks_become_layers_by_themselves);
     tcase_add_test(tcase, names_tell_layers);

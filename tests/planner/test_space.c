@@ -122,6 +122,52 @@ START_TEST(a_filter_leaves_the_roles_of_the_space)
 }
 END_TEST
 
+/* The cheapest way to compute a small product is often to repeat it; a space can forbid that. */
+START_TEST(products_can_be_demanded_to_be_cut)
+{
+    static const int shape[] = {2, 2};
+    const ap_strategy_options_t options = {0};
+    const ap_shape_t operands[] = {{2, {8, 6}}, {2, {6, 4}}}, odd[] = {{2, {8, 3}}, {2, {3, 5}}};
+    const ap_factor_roles_t roles = {{AP_ROLE_DATA, AP_ROLE_TENSOR, AP_ROLE_TENSOR}};
+    xm_cluster_profile_t *profile = planner_fixture_profile(1, 4, 64e9);
+    ap_space_t space = ap_space_all();
+    ap_cost_model_t *model;
+    ap_cost_mesh_t *mesh;
+
+    ck_assert_xm_ok(ap_cost_model_create_profile(profile, &model));
+    ck_assert_xm_ok(ap_cost_mesh_create(model, 1, 4, shape, 2, &mesh));
+    space.roles[0] = AP_ROLE_DATA;
+    space.roles[1] = AP_ROLE_TENSOR;
+    for (int demanded = 0; demanded < 2; ++demanded) {
+        for (int divides = 0; divides < 2; ++divides) {
+            ap_sharding_rule_t rule;
+            ap_strategy_site_t site = {.rule = &rule, .mesh = mesh};
+            ap_strategy_list_t list;
+            int repeating = 0;
+
+            for (int t = 0; t < AP_MAX_TERMS; ++t) {
+                site.element_bytes[t] = 4;
+            }
+            ck_assert_xm_ok(ap_sharding_rule_create("bk,kn->bn", NULL, NULL, NULL,
+                                                    divides != 0 ? operands : odd, 2, &rule));
+            ck_assert_xm_ok(ap_strategy_enumerate(&site, &options, &list));
+            space.cut_products = demanded != 0;
+            ck_assert(ap_space_filter(&space, &rule, &roles, mesh, &list));
+            for (int s = 0; s < list.count; ++s) {
+                repeating += ap_space_role(&rule, &roles, &list.items[s], 1) == 0;
+            }
+            /* Where neither features nor sums divide, repeating is all there is. */
+            ck_assert_int_eq(repeating > 0, demanded == 0 || divides == 0);
+            ck_assert_int_ge(list.count, 1);
+            ap_strategy_list_free(&list);
+        }
+    }
+    ap_cost_mesh_destroy(mesh);
+    ap_cost_model_destroy(model);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
 static void check_spec(const ap_graph_t *graph, const ap_stage_solution_t *solution,
                        const char *name, int operand, const char *expected)
 {
@@ -206,6 +252,10 @@ START_TEST(containment_looks_at_every_part)
     part = ap_space_all();
     part.parameter_modes = 1U << AP_PARAMETER_REPLICATED;
     ck_assert(!ap_space_contains(&part, &whole));
+    part = ap_space_all();
+    part.cut_products = true;
+    ck_assert(ap_space_contains(&whole, &part));
+    ck_assert(!ap_space_contains(&part, &whole));
 }
 END_TEST
 
@@ -217,6 +267,7 @@ int main(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, roles_are_followed_through_the_graph);
     tcase_add_test(tcase, a_filter_leaves_the_roles_of_the_space);
+    tcase_add_test(tcase, products_can_be_demanded_to_be_cut);
     tcase_add_test(tcase, data_and_tensor_axes_give_megatron_blocks);
     tcase_add_test(tcase, containment_looks_at_every_part);
     suite_add_tcase(suite, tcase);

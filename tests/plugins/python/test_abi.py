@@ -7,7 +7,7 @@ import sys
 import tempfile
 import unittest
 
-from crossmesh import _native, _planner, nccl
+from crossmesh import _native, _planner, _stage_planner, nccl
 
 try:
     from crossmesh.jax import _xla
@@ -67,6 +67,11 @@ class Abi(unittest.TestCase):
         result = compile_it(text)
         self.assertEqual(result.returncode, 0, result.stderr)
 
+    def test_that_of_stages_too(self):
+        module = _stage_planner
+        result = compile_it(source(module.PROTOTYPES, module.ENUMERATORS, module.STRUCTURES, module.HEADERS))
+        self.assertEqual(result.returncode, 0, result.stderr)
+
     @unittest.skipIf(_xla is None, "there is no jax")
     def test_that_of_the_custom_call_too(self):
         result = compile_it(source(_xla.PROTOTYPES, {}, _xla.STRUCTURES, _xla.HEADERS))
@@ -95,6 +100,8 @@ class Abi(unittest.TestCase):
             self.assertTrue(callable(getattr(_native.raw, name)), name)
         for name in _native.by_name(_planner.PROTOTYPES):
             self.assertTrue(callable(getattr(_planner.lib, name)), name)
+        for name in _native.by_name(_stage_planner.PROTOTYPES):
+            self.assertTrue(callable(getattr(_stage_planner.lib, name)), name)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,19 @@ except ImportError as error:
         f"crossmesh.torch needs PyTorch 2.5 or later with torch.distributed.tensor; this is {torch.__version__}"
     ) from error
 
+from ._apply import Applied, apply
 from ._job import default_job, shutdown
+from ._plan import Plan, plan
 from ._transfer import StateDictTransfer, redistribute, reshard_state_dict
 
-__all__ = ["StateDictTransfer", "default_job", "redistribute", "reshard_state_dict", "shutdown"]
+__all__ = [
+    "Applied",
+    "Plan",
+    "StateDictTransfer",
+    "apply",
+    "default_job",
+    "plan",
+    "redistribute",
+    "reshard_state_dict",
+    "shutdown",
+]

@@ -1,0 +1,203 @@
+"""From a module to the planner's operator graph, by torch.export."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from ..errors import InputError
+from . import _movement  # noqa: F401  (its operators are in HANDLERS)
+from ._lowering import HANDLERS, is_pointwise, lower_pointwise
+from ._operators import Program, Recorder, Value
+
+__all__ = ["Loss", "batch_of", "export_program", "micro_batch"]
+
+Loss = Callable[[Any, Any], torch.Tensor]
+
+# Operators that compute nothing.
+_SILENT = {"_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range_for_size"}
+
+
+class _WithLoss(torch.nn.Module):  # type: ignore[misc]
+    """What a training step runs forward. Plain attributes that torch.export takes as the module's own."""
+
+    def __init__(self, model: torch.nn.Module, loss: Loss | None) -> None:
+        super().__init__()
+        self.model = model
+        self.loss = loss
+
+    def forward(self, *inputs: Any) -> Any:
+        if self.loss is None:
+            return self.model(*inputs)
+        return self.loss(self.model(*inputs[:-1]), inputs[-1])
+
+
+def batch_of(inputs: Sequence[torch.Tensor]) -> int:
+    """Samples: the first dimension of the first input that has one."""
+    for value in inputs:
+        if value.ndim > 0:
+            return int(value.shape[0])
+    raise InputError("no input of the model has a dimension, so there is no batch to plan for")
+
+
+def micro_batch(inputs: Sequence[torch.Tensor], batch: int, count: int, number: int) -> list[torch.Tensor]:
+    """Every input that begins with the batch is cut; the others belong to each micro-batch."""
+    size = batch // count
+    return [
+        value.narrow(0, number * size, size) if value.ndim > 0 and value.shape[0] == batch else value for value in inputs
+    ]
+
+
+def _exported(model: torch.nn.Module, inputs: Sequence[torch.Tensor], loss: Loss | None) -> Any:
+    whole = _WithLoss(model, loss)
+    whole.train(model.training)
+    try:
+        program = torch.export.export(whole, tuple(inputs), strict=False)
+        schemas = [getattr(node.target, "_schema", None) for node in program.graph.nodes]
+        if any(schema is not None and schema.is_mutable for schema in schemas):
+            program = program.run_decompositions({})  # of what is changed in place
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise InputError(f"torch.export cannot export {type(model).__name__}: {reason}") from error
+    signature = program.graph_signature
+    for kind in ("buffers_to_mutate", "parameters_to_mutate", "user_inputs_to_mutate"):
+        for name in (getattr(signature, kind, None) or {}).values():
+            raise InputError(f"'{name.removeprefix('model.')}' is changed by the forward pass: only parameters may change")
+    return program
+
+
+def _module_of(node: torch.fx.Node) -> str:
+    stack = node.meta.get("nn_module_stack") or {}
+    paths = [str(entry[0]) for entry in stack.values()]
+    path = paths[-1] if paths else ""
+    path = path.removeprefix("L['self']").removeprefix(".")
+    return path.removeprefix("model").removeprefix(".")
+
+
+class _Reader:
+    def __init__(self, model: torch.nn.Module, program: Program, exported: Any) -> None:
+        self.program, self.exported = program, exported
+        self.recorder = Recorder(program)
+        self.values: dict[torch.fx.Node, Any] = {}
+        self.first_names: dict[int, str] = {}
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            first = self.first_names.setdefault(id(parameter), name)
+            program.aliases[name] = first
+            if first == name:
+                self.recorder.reserve(name)
+
+    def of(self, argument: Any) -> Any:
+        if isinstance(argument, torch.fx.Node):
+            return self.values[argument]
+        if isinstance(argument, (list, tuple)):
+            return [self.of(entry) for entry in argument]
+        return argument
+
+    def placeholder(self, node: torch.fx.Node) -> Value:
+        signature = self.exported.graph_signature
+        fake = node.meta["val"]
+        if not isinstance(fake, torch.Tensor):
+            raise InputError(f"input '{node.name}' is {type(fake).__name__}, not a tensor: bind it before planning")
+        shape = tuple(int(extent) for extent in fake.shape)
+        if node.name in signature.inputs_to_parameters:
+            name = self.program.aliases[signature.inputs_to_parameters[node.name].removeprefix("model.")]
+            return self.program.parameters.setdefault(name, Value(name, shape, fake.dtype, "parameter"))
+        for table, data in (
+            (signature.inputs_to_buffers, {**self.exported.constants, **self.exported.state_dict}),
+            (signature.inputs_to_lifted_tensor_constants, self.exported.constants),
+        ):
+            if node.name in table:
+                tensor = data[table[node.name]].detach()
+                return Value(node.name, shape, fake.dtype, "constant", data=tensor)
+        name = self.recorder.reserve(node.name)
+        return self.program.inputs.setdefault(name, Value(name, shape, fake.dtype, "input"))
+
+    def constant(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """What depends on nothing but constants, computed."""
+
+        def data(argument: Any) -> Any:
+            if isinstance(argument, list):
+                return [data(entry) for entry in argument]
+            return argument.data if isinstance(argument, Value) else argument
+
+        with torch.no_grad():
+            made = target(*data(args), **{name: data(value) for name, value in kwargs.items()})
+        return self.kept(made)
+
+    def kept(self, made: Any) -> Any:
+        if isinstance(made, torch.Tensor):
+            return Value("constant", tuple(made.shape), made.dtype, "constant", data=made)
+        if isinstance(made, (list, tuple)):
+            return tuple(self.kept(entry) for entry in made)
+        return made
+
+    def call(self, node: torch.fx.Node) -> Any:
+        target: Any = node.target
+        args = self.of(list(node.args))
+        if target is operator.getitem:
+            return args[0][args[1]]
+        kwargs = {name: self.of(value) for name, value in node.kwargs.items()}
+        schema = getattr(target, "_schema", None)
+        if schema is None:
+            raise self.recorder.refuse(f"the planner knows no sharding rule for {target}")
+        if target._opname in _SILENT:
+            return None
+        lists = [argument if isinstance(argument, list) else [argument] for argument in (*args, *kwargs.values())]
+        tensors = [entry for argument in lists for entry in argument if isinstance(entry, Value)]
+        if all(value.kind == "constant" for value in tensors):
+            return self.constant(target, args, kwargs)
+        result = node.meta.get("val")
+        dtype = result.dtype if isinstance(result, torch.Tensor) else tensors[0].dtype
+        self.recorder.base = node.name
+        handler = HANDLERS.get(target._opname)
+        if handler is None and is_pointwise(target):
+            return lower_pointwise(self.recorder, target, args, kwargs, dtype)
+        if handler is None:
+            raise self.recorder.refuse(f"the planner knows no sharding rule for {target}")
+        bound = {}
+        for place, argument in enumerate(schema.arguments):
+            default = argument.default_value if argument.has_default_value() else None
+            bound[argument.name] = args[place] if place < len(args) else kwargs.get(argument.name, default)
+        return handler(self.recorder, SimpleNamespace(**bound), dtype)
+
+    def read(self) -> None:
+        for node in self.exported.graph.nodes:
+            self.recorder.module = _module_of(node)
+            if node.op == "placeholder":
+                self.values[node] = self.placeholder(node)
+            elif node.op == "call_function":
+                self.values[node] = self.call(node)
+            elif node.op == "output":
+                self.end(self.of(node.args[0]))
+            else:
+                raise self.recorder.refuse(f"torch.export left '{node.op}' of {node.target}, which has no sharding rule")
+
+    def end(self, outputs: Sequence[Any]) -> None:
+        values = [value for value in outputs if isinstance(value, Value)]
+        if len(values) != 1 or values[0].shape != ():
+            shapes = ", ".join(str(value.shape) for value in values) or "nothing"
+            raise InputError(f"the model gives {shapes}: training needs a loss, one number; give loss and target")
+        if values[0].kind != "result":
+            raise InputError("the loss does not depend on the model's parameters and inputs")
+        self.program.loss = values[0].name
+
+
+def export_program(model: torch.nn.Module, inputs: Sequence[torch.Tensor], loss: Loss | None) -> Program:
+    """The forward pass and loss of one micro-batch. `inputs` are the model's arguments and, with a loss, the target."""
+    for value in inputs:
+        if not isinstance(value, torch.Tensor):
+            raise InputError(f"an argument of the model is {type(value).__name__}, not a tensor: bind it before planning")
+    program = Program(type(model).__name__)
+    reader = _Reader(model, program, _exported(model, inputs, loss))
+    reader.read()
+    program.arguments = list(program.inputs)
+    program.prune()
+    if not program.parameters:
+        raise InputError("the loss depends on no parameter of the model")
+    order = {name: place for place, name in enumerate(program.aliases)}
+    program.parameters = dict(sorted(program.parameters.items(), key=lambda item: order[item[0]]))
+    return program

@@ -1,0 +1,324 @@
+"""Parallel plans for modules: torch.export's graph, planned by libautopar.so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.distributed.tensor import Placement, Replicate, Shard
+
+from .. import _stage_planner
+from ..errors import InputError, InternalError
+from ._export import Loss, batch_of, export_program, micro_batch
+from ._operators import Operator, Program, Term
+
+__all__ = ["Boundary", "Plan", "Stage", "plan"]
+
+Cut = dict[str, tuple[int, ...]]  # mesh axes that cut each factor
+
+_SCHEDULES = ("1f1b", "gpipe")
+
+
+def _read_spec(text: str) -> list[tuple[int, ...]]:
+    """The mesh axes of every dimension, of "S01R"."""
+    return [tuple(int(axis) for axis in axes) for _, axes in re.findall(r"([RS])(\d*)", text)]
+
+
+def _read_specs(text: str) -> list[list[tuple[int, ...]]]:
+    return [_read_spec(part) for part in text.split(",")]
+
+
+def placements_of(axes: Sequence[tuple[int, ...]], mesh_rank: int = 2) -> tuple[Placement, ...]:
+    places: list[Placement] = [Replicate()] * mesh_rank
+    for dim, cutting in enumerate(axes):
+        for axis in cutting:
+            places[axis] = Shard(dim)
+    return tuple(places)
+
+
+def axes_of_term(term: Term, cut: Cut) -> list[tuple[int, ...]]:
+    """The mesh axes that cut each dimension, where factors are cut so."""
+    return [cut.get(letters[0], ()) for letters in term]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An operator in its stage."""
+
+    operator: Operator
+    name: str  # that of its result: what several layers compute each for itself has several names
+    operands: tuple[str, ...]  # without constants
+    cut: Cut
+    result: tuple[Placement, ...]  # after its collectives
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """What passes from one stage to the next in a micro-batch."""
+
+    tensor: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    src: tuple[Placement, ...]
+    dst: tuple[Placement, ...]
+    seconds: float  # there and, as a gradient, back
+
+
+@dataclass(frozen=True)
+class Stage:
+    ranks: tuple[int, ...]  # in the order of the mesh
+    mesh: tuple[int, int]
+    layers: tuple[int, int]
+    modules: tuple[str, ...]
+    parameters: dict[str, tuple[Placement, ...]]
+    forward: float  # seconds of a micro-batch
+    backward: float
+    memory: int  # bytes of a device
+    operators: tuple[Placed, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Stages, the placements of their parameters, and what a training step is predicted to take. Printable."""
+
+    model: str
+    batch: int  # samples of a step
+    micro_batches: int
+    schedule: str
+    stages: tuple[Stage, ...]
+    boundaries: tuple[Boundary, ...]
+    step_seconds: float
+    document: dict[str, Any] = field(repr=False)  # as docs/plan.md says
+    program: Program = field(repr=False)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the fullest device needs."""
+        return max(stage.memory for stage in self.stages)
+
+    @property
+    def parameters(self) -> dict[str, tuple[int, tuple[Placement, ...]]]:
+        """The (first) stage and the placements there of every parameter."""
+        return {name: (homes[0], self.stages[homes[0]].parameters[name]) for name, homes in self.homes.items()}
+
+    @property
+    def homes(self) -> dict[str, list[int]]:
+        """The stages that use each parameter."""
+        found: dict[str, list[int]] = {}
+        for number, stage in enumerate(self.stages):
+            for name in stage.parameters:
+                found.setdefault(name, []).append(number)
+        return found
+
+    @property
+    def digest(self) -> str:
+        return str(self.document["digest"])
+
+    def __str__(self) -> str:
+        size = self.batch // self.micro_batches
+        lines = [
+            f"{self.model}: {_count(len(self.stages), 'stage')}, {_count(self.micro_batches, 'micro-batch', 'es')} of "
+            f"{_count(size, 'sample')}, {self.schedule}; a step takes {_time(self.step_seconds)}, "
+            f"a device needs {_bytes(self.memory)}"
+        ]
+        for number, stage in enumerate(self.stages):
+            lines.append(
+                f"stage {number}: ranks {', '.join(map(str, stage.ranks))} as {stage.mesh[0]} x {stage.mesh[1]}, forward "
+                f"{_time(stage.forward)}, backward {_time(stage.backward)}, {_bytes(stage.memory)} a device"
+            )
+            lines.append(f"  modules: {', '.join(stage.modules)}")
+            width = max(map(len, stage.parameters), default=0)
+            lines += [f"  {name:<{width}}  {_written(placements)}" for name, placements in stage.parameters.items()]
+            if number < len(self.boundaries):
+                passing = self.boundaries[number]
+                lines.append(
+                    f"to stage {number + 1}: {tuple(passing.shape)} from {_written(passing.src)} to "
+                    f"{_written(passing.dst)}, {_time(passing.seconds)}"
+                )
+        return "\n".join(lines)
+
+
+def _count(number: int, noun: str, plural: str = "s") -> str:
+    return f"{number} {noun}{'' if number == 1 else plural}"
+
+
+def _written(placements: Sequence[Placement]) -> str:
+    return "[" + ", ".join(f"Shard({p.dim})" if isinstance(p, Shard) else "Replicate()" for p in placements) + "]"
+
+
+def _time(seconds: float) -> str:
+    for unit in ("s", "ms"):
+        if seconds >= 1:
+            return f"{seconds:.3g} {unit}"
+        seconds *= 1e3
+    return f"{seconds:.3g} us"
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.4g} GiB"
+
+
+def _cut_of(operator: Operator, operands: list[list[tuple[int, ...]]], result: list[tuple[int, ...]]) -> Cut:
+    """The axes of each factor, from the specs of operands; of factors that only the result has, from its own."""
+    cut: Cut = {}
+    for operand, spec in zip(operator.planned, operands):
+        for letters, axes in zip(operand.term, spec):
+            if axes:
+                cut[letters[0]] = axes
+    used = {axis for axes in cut.values() for axis in axes}
+    read = {letters[0] for operand in operator.planned for letters in operand.term}
+    for letters, axes in zip(operator.result, result):
+        own = tuple(axis for axis in axes if axis not in used)
+        if own and letters[0] not in read:
+            cut[letters[0]] = own
+    return cut
+
+
+def _place(program: Program, layered: Mapping[str, Any], stage: Mapping[str, Any]) -> list[Placed]:
+    """The operators of a stage in the order of the graph, which the plan keeps."""
+    known = {operator.name: operator for operator in program.operators}
+    by_layer: dict[int, list[Mapping[str, Any]]] = {}
+    for op in layered["ops"]:
+        by_layer.setdefault(op["layer"], []).append(op)
+    placed = []
+    for group in stage["sharding"]:
+        first, last = group["layers"]
+        for layer in range(first, last + 1):
+            ops = by_layer[layer]
+            if len(ops) != len(group["ops"]):
+                raise InternalError(f"the plan has {len(group['ops'])} operators in layer {layer}, the model {len(ops)}")
+            for op, planned in zip(ops, group["ops"]):
+                operator = known[op["name"].partition("~")[0]]
+                result = _read_spec(planned["results"])
+                cut = _cut_of(operator, _read_specs(planned["operands"]), result)
+                placed.append(Placed(operator, op["name"], tuple(op["operands"]), cut, placements_of(result)))
+    return placed
+
+
+def _top_module(path: str) -> str:
+    """A path up to its first number: one of the blocks that models are made of."""
+    parts = path.split(".")
+    for place, part in enumerate(parts):
+        if part.isdigit():
+            return ".".join(parts[: place + 1])
+    return parts[0]
+
+
+def _parameters(program: Program, placed: Sequence[Placed]) -> dict[str, tuple[Placement, ...]]:
+    """Each as its first operator wants it."""
+    found: dict[str, tuple[Placement, ...]] = {}
+    for entry in placed:
+        for operand in entry.operator.planned:
+            if operand.kind == "parameter" and operand.name not in found:
+                found[operand.name] = placements_of(axes_of_term(operand.term, entry.cut))
+    return {name: found[name] for name in program.parameters if name in found}
+
+
+def _stage(program: Program, layered: Mapping[str, Any], stage: Mapping[str, Any]) -> Stage:
+    placed = _place(program, layered, stage)
+    memory, rows, columns = stage["memory"], *map(int, stage["mesh"].split("x"))
+    return Stage(
+        ranks=tuple(stage["ranks"]),
+        mesh=(rows, columns),
+        layers=(stage["layers"][0], stage["layers"][1]),
+        modules=tuple(dict.fromkeys(_top_module(p.operator.module) for p in placed if p.operator.module)),
+        parameters=_parameters(program, placed),
+        forward=stage["seconds"]["forward"],
+        backward=stage["seconds"]["backward"],
+        memory=memory["state_bytes"] + memory["in_flight"] * memory["activation_bytes"] + memory["work_bytes"],
+        operators=tuple(placed),
+    )
+
+
+def _boundary(program: Program, entry: Mapping[str, Any]) -> Boundary:
+    made = {operator.name: operator for operator in program.operators}[entry["tensor"].partition("~")[0]]
+    return Boundary(
+        tensor=entry["tensor"],
+        shape=tuple(entry["shape"]),
+        dtype=made.dtype,
+        src=placements_of(_read_spec(entry["src"]["spec"])),
+        dst=placements_of(_read_spec(entry["dst"]["spec"])),
+        seconds=entry["predicted"]["forward_s"] + entry["predicted"]["backward_s"],
+    )
+
+
+def _counts(micro_batches: int | Sequence[int] | None, batch: int) -> list[int]:
+    if micro_batches is None:
+        return [count for count in (1, 2, 4, 8) if batch % count == 0]
+    counts = [micro_batches] if isinstance(micro_batches, int) else list(micro_batches)
+    for count in counts or [0]:
+        if count < 1 or batch % count != 0:
+            raise InputError(f"a batch of {batch} samples does not divide into {count} micro-batches")
+    return counts
+
+
+def plan(
+    model: torch.nn.Module,
+    example_args: Sequence[torch.Tensor],
+    cluster: _stage_planner.Cluster,
+    *,
+    loss: Loss | None = None,
+    target: torch.Tensor | None = None,
+    micro_batches: int | Sequence[int] | None = None,
+    stages: int | None = None,
+    data_parallel: int | None = None,
+    tensor_parallel: int | None = None,
+    layers: int | str | None = None,
+    hosts: int | None = None,
+    devices_per_host: int | None = None,
+    memory_limit: float | None = None,
+    schedule: str = "1f1b",
+    time_limit: float = 0.0,
+) -> Plan:
+    """The parallel plan with the smallest predicted step time for training a model on a cluster.
+
+    `example_args` are the model's arguments for a whole step, and `loss(output, target)` is what is trained, a mean (or
+    sum) over samples; without a loss the model gives one number itself. Nothing is computed with them but shapes. What
+    begins with the batch, the first dimension of the first argument, is cut into micro-batches, the rest belongs to each.
+
+    `cluster`: a profile that `autopar probe` has measured, a file or its contents (docs/cluster-profile.md); `hosts` and
+    `devices_per_host` take that many of its kind. `micro_batches`: their number, or numbers to choose from (None: 1, 2, 4
+    and 8, as far as they divide). `stages` and the mesh of each, `data_parallel` x `tensor_parallel`, are looked for unless
+    given: on such a mesh the first axis cuts the batch, the second one features, heads and the like. `layers`: how many
+    parts the stages are made of, or a pattern of modules' paths with one part for each text that matches ("blocks/[0-9]+").
+    `memory_limit`: bytes of a device. `schedule`: "1f1b" or "gpipe".
+
+    Equal models, arguments and options give equal plans on all ranks, unless a `time_limit` in seconds ends the search.
+    """
+    if schedule not in _SCHEDULES:
+        raise InputError(f"schedule '{schedule}'; plans of PyTorch models have {' or '.join(_SCHEDULES)}")
+    if (loss is None) != (target is None):
+        raise InputError("loss and target are given together, or neither of them")
+    inputs = [*example_args, *([] if target is None else [target])]
+    batch = batch_of(inputs)
+    best: Plan | None = None
+    for count in _counts(micro_batches, batch):
+        program = export_program(model, micro_batch(inputs, batch, count, 0), loss)
+        options = _stage_planner.Options(
+            global_batch=batch, micro_batches=count, stages=stages, data_parallel=data_parallel,
+            tensor_parallel=tensor_parallel, layers=layers, hosts=hosts, devices_per_host=devices_per_host,
+            memory_limit=memory_limit, schedule=schedule, time_limit=time_limit,
+        )  # fmt: skip
+        layered, document = _stage_planner.plan_stages(program.to_graph(), cluster, options)
+        made = Plan(
+            model=program.name,
+            batch=batch,
+            micro_batches=count,
+            schedule=document["schedule"]["kind"],
+            stages=tuple(_stage(program, layered, stage) for stage in document["stages"]),
+            boundaries=tuple(_boundary(program, entry) for entry in document["reshardings"]),
+            step_seconds=document["predicted"]["step_s"],
+            document=document,
+            program=program,
+        )
+        if best is None or made.step_seconds < best.step_seconds:
+            best = made
+    assert best is not None
+    return best

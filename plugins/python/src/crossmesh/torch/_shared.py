@@ -1,0 +1,87 @@
+"""Parameters that several stages use, as a table of tokens that is also the last layer's: each stage has one of its
+own, with placements of its own, and they stay equal because each adds the gradients of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from ..job import Job
+from ._plan import Plan
+from ._transfer import StateDictTransfer
+
+__all__ = ["SharedParameters"]
+
+
+def _local(tensor: Any) -> torch.Tensor:
+    """The memory of a DTensor's part."""
+    part: torch.Tensor = tensor.detach().to_local()
+    return part
+
+
+class SharedParameters:
+    """Made by all ranks together. `own` are the parameters of this rank's stage, stage `mine`."""
+
+    def __init__(
+        self, plan: Plan, mine: int, own: Mapping[str, torch.nn.Parameter], job: Job | None, profile: str | None
+    ) -> None:
+        self._mine, self._own = mine, own
+        self._homes = {name: homes for name, homes in plan.homes.items() if len(homes) > 1}
+        self._sent = {name: self._like(own[name]) for name, homes in self._homes.items() if mine in homes}
+        self._received: dict[tuple[str, int], Any] = {}
+        self._transfers: list[StateDictTransfer] = []
+        stages = range(len(plan.stages))
+        for source in stages:
+            for destination in stages:
+                names = [n for n, homes in self._homes.items() if {source, destination} <= set(homes)]
+                if source != destination and names:
+                    self._transfers.append(self._transfer(source, destination, names, job, profile))
+        self._begin()
+
+    @staticmethod
+    def _like(parameter: Any) -> Any:
+        part = torch.empty_like(_local(parameter))
+        return DTensor.from_local(part, parameter.device_mesh, parameter.placements, run_check=False)
+
+    def _transfer(
+        self, source: int, destination: int, names: list[str], job: Job | None, profile: str | None
+    ) -> StateDictTransfer:
+        src = {name: self._sent[name] for name in names} if source == self._mine else None
+        dst = None
+        if destination == self._mine:
+            dst = {name: self._like(self._own[name]) for name in names}
+            self._received.update({(name, source): tensor for name, tensor in dst.items()})
+        return StateDictTransfer(src, dst, job=job, profile=profile)
+
+    def _exchange(self, values: Mapping[str, Any]) -> None:
+        for name, buffer in self._sent.items():
+            if name in values:
+                _local(buffer).copy_(_local(values[name]))
+        for transfer in self._transfers:
+            transfer.run()
+
+    def _begin(self) -> None:
+        """All take the values of the first stage that has them."""
+        self._exchange(self._own)
+        for name in self._sent:
+            first = self._homes[name][0]
+            if first != self._mine:
+                _local(self._own[name]).copy_(_local(self._received[name, first]))
+
+    def settle(self, grads: Mapping[str, Any]) -> None:
+        """Adds the gradients of a step up, in one order everywhere, so that sums are equal to the last bit. Collective."""
+        self._exchange(grads)
+        for name in self._sent.keys() & grads.keys():
+            parts = [self._sent[name] if n == self._mine else self._received[name, n] for n in self._homes[name]]
+            total = _local(parts[0]).clone()
+            for part in parts[1:]:
+                total += _local(part)
+            _local(grads[name]).copy_(total)
+
+    def close(self) -> None:
+        for transfer in self._transfers:
+            transfer.close()
+        self._transfers.clear()

@@ -1,0 +1,334 @@
+"""Models of PyTorch, planned and run as planned."""
+
+import itertools
+import sys
+import unittest
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as functional
+from torch import nn
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+import plan_case
+import ranks
+import torch_case
+from crossmesh import errors
+from crossmesh.torch import apply, plan
+from crossmesh.torch._export import export_program
+from crossmesh.torch._operators import Local
+
+STEPS, BATCH, MICRO_BATCHES = 20, 16, 4
+
+
+def export(model, *inputs, loss=None):
+    return export_program(model, list(inputs), loss)
+
+
+def parts_of(operator, operands, letter, count):
+    """What `count` ranks make of their parts when a factor is cut."""
+    sizes = dict(operator.sizes)
+    sizes[letter] //= count
+    made = []
+    for rank in range(count):
+        given = []
+        for operand, whole in zip(operator.operands, operands):
+            for dim, letters in enumerate(operand.term):
+                if letters[0] == letter:
+                    extent = whole.shape[dim] // count
+                    whole = whole.narrow(dim, rank * extent, extent)
+            whole = whole if operand.cast is None else whole.to(operand.cast)
+            given.append(whole if operand.order is None else whole.permute(operand.order))
+        made.append(operator.run(given, Local(sizes)))
+    return made
+
+
+def put_together(operator, parts, letter):
+    for dim, letters in enumerate(operator.result):
+        if letters[0] == letter:
+            return torch.cat(parts, dim)
+    return sum(parts)
+
+
+def may_be_cut(operator, letter):
+    """By the planner's rules: it divides, and is the first factor of every dimension that it is in."""
+    terms = [letters for term in (*(o.term for o in operator.operands), operator.result) for letters in term]
+    return (
+        letter not in operator.whole
+        and operator.sizes[letter] % 2 == 0
+        and all(letters[0] == letter for letters in terms if letter in letters)
+    )
+
+
+class Zoo(nn.Module):
+    """Most of what is handled, in one module."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(10, 8, padding_idx=2)
+        self.norm, self.rms = nn.LayerNorm(8), nn.RMSNorm(8)
+        self.joint = nn.Linear(8, 24)
+        self.grouped = nn.Linear(8, 4)
+        self.matrix = nn.Parameter(torch.randn(8, 8))
+        self.register_buffer("mask", torch.ones(4, 4).tril() == 0)
+
+    def forward(self, ids, x):
+        y = self.norm(x) + self.rms(self.table(ids))
+        q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in self.joint(y).chunk(3, dim=-1))
+        scores = (q @ k.transpose(-1, -2) / 2).masked_fill(self.mask, float("-inf"))
+        y = y + (scores.softmax(-1) @ v).permute(0, 2, 1, 3).flatten(2)
+        few = self.grouped(y).view(2, 4, 1, 4).permute(0, 2, 1, 3)
+        y = y + functional.scaled_dot_product_attention(q, few, few, enable_gqa=True).transpose(1, 2).reshape(2, 4, 8)
+        wide = functional.scaled_dot_product_attention(q, few.repeat_interleave(2, 1), v, attn_mask=~self.mask)
+        y = y + wide.transpose(1, 2).reshape(2, 4, 8)
+        y = torch.addmm(self.matrix[0], y.reshape(-1, 8), self.matrix.t()).reshape(2, 4, 8)
+        y = torch.cat([y[..., 4:], y[..., :4].expand(2, 4, 4)], -1) * torch.sigmoid(y.mean(-1, keepdim=True))
+        y = y + torch.einsum("bte,ef->btf", y, self.matrix) + torch.stack(list(y.unbind(1)), 1).unsqueeze(1).squeeze(1)
+        return y.sum(1), y.log_softmax(-1)
+
+
+def zoo_loss(outputs, target):
+    summed, logs = outputs
+    return functional.mse_loss(summed, torch.zeros(2, 8)) + functional.nll_loss(logs.flatten(0, 1), target.flatten())
+
+
+def zoo_inputs():
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(10, (2, 4), generator=generator)
+    target = torch.randint(8, (2, 4), generator=generator)
+    target[0, 0] = -100
+    return ids, torch.randn(2, 4, 8, generator=generator), target
+
+
+class Export(unittest.TestCase):
+    def test_a_transformer_by_hand(self):
+        model = plan_case.make_model()
+        ids = torch.zeros(4, plan_case.LENGTH, dtype=torch.long)
+        program = export(model, ids, ids, loss=plan_case.loss_of)
+        self.assertEqual(list(program.parameters), [name for name, _ in model.named_parameters()])
+        for name, parameter in model.named_parameters():
+            self.assertEqual(program.parameters[name].shape, tuple(parameter.shape))
+        tokens, width, length = 4 * plan_case.LENGTH, plan_case.WIDTH, plan_case.LENGTH
+        block = 2 * tokens * width * (4 * width + 8 * width)
+        by_hand = plan_case.BLOCKS * block + 2 * tokens * width * plan_case.VOCABULARY
+        self.assertEqual(sum(o.flops for o in program.operators if o.kind == "einsum"), by_hand)
+        attention = [o for o in program.operators if o.kind == "custom" and "attention" in o.name]
+        self.assertEqual(sum(o.flops for o in attention), plan_case.BLOCKS * 4 * tokens * length * width)
+        ops = {op["name"]: op for op in program.to_graph()["ops"]}
+        self.assertEqual(ops["linear"]["rule"], "abc,dc->abd")
+        self.assertEqual(ops["linear"]["label"], "blocks/0/query")
+        self.assertEqual(ops["view"]["rule"], "ab(cd)->abcd")
+        self.assertEqual(ops["cross_entropy_loss"]["whole"], "b")
+        self.assertEqual(len([op for op in ops.values() if op["kind"] == "einsum"]), plan_case.BLOCKS * 6 + 1)
+
+    def test_every_operator_on_parts_is_the_whole(self):
+        """For every factor that the planner may cut: parts of operands give parts of the result, or of a sum."""
+        torch.manual_seed(2)
+        model, inputs = Zoo(), zoo_inputs()
+        program = export(model, *inputs, loss=zoo_loss)
+        values = dict(zip(program.arguments, inputs)) | {name: p.detach() for name, p in model.named_parameters()}
+        cuts = set()
+        for operator in program.operators:
+            operands = [o.data if o.kind == "constant" else values[o.name] for o in operator.operands]
+            (whole,) = parts_of(operator, operands, next(iter(operator.sizes), "") or "none", 1) if operator.sizes else [
+                operator.run(operands, Local({}))
+            ]
+            self.assertEqual((tuple(whole.shape), whole.dtype), (operator.shape, operator.dtype), operator.name)
+            for letter in operator.sizes:
+                if may_be_cut(operator, letter):
+                    made = put_together(operator, parts_of(operator, operands, letter, 2), letter)
+                    torch.testing.assert_close(made, whole, msg=lambda text, o=operator, x=letter: f"{o.name}, {x}: {text}")
+                    cuts.add((operator.name, letter))
+            values[operator.name] = whole
+        expected = zoo_loss(model(*inputs[:-1]), inputs[-1])
+        torch.testing.assert_close(values[program.loss], expected.detach())
+        self.assertGreater(len(cuts), 60)
+
+    def test_what_is_refused(self):
+        ids = torch.zeros(2, 4, dtype=torch.long)
+        x = torch.randn(2, 4)
+
+        class Router(nn.Module):
+            def forward(self, x):
+                return torch.topk(x, 2)[0]
+
+        class Outer(nn.Module):
+            def __init__(self, inner):
+                super().__init__()
+                self.router, self.weight = inner, nn.Parameter(torch.ones(4))
+
+            def forward(self, x):
+                return self.router(x * self.weight).sum()
+
+        class Branch(nn.Module):
+            def forward(self, x):
+                return x if x.sum() > 0 else -x
+
+        class Fused(nn.Module):
+            def forward(self, x):
+                return torch.einsum("ij,ij->ij", x, x).cumsum(0)
+
+        for model, given, texts in (
+            (Outer(Router()), [x], ("module 'router'", "aten.topk")),
+            (Outer(Fused()), [x], ("module 'router'", "aten.cumsum")),
+            (Outer(nn.BatchNorm1d(4)), [x], ("'router.", "changed by the forward pass")),
+            (Outer(Branch()), [x], ("torch.export cannot export Outer",)),
+            (nn.Linear(4, 4), [x], ("(2, 4)", "needs a loss")),
+            (Outer(nn.Identity()), [3.0], ("float", "not a tensor")),
+        ):
+            with self.assertRaises(errors.InputError) as caught:
+                export(model, *given)
+            for text in texts:
+                self.assertIn(text, str(caught.exception))
+        with self.assertRaisesRegex(errors.InputError, "loss and target"):
+            plan(nn.Linear(4, 4), [x], plan_case.CLUSTER, target=ids)
+        with self.assertRaisesRegex(errors.InputError, "2 samples does not divide into 3"):
+            plan(nn.Linear(4, 4), [x], plan_case.CLUSTER, loss=functional.mse_loss, target=x, micro_batches=3)
+        with self.assertRaisesRegex(errors.InputError, "schedule 'chimera'"):
+            plan(nn.Linear(4, 4), [x], plan_case.CLUSTER, loss=functional.mse_loss, target=x, schedule="chimera")
+
+
+def make_plan(tied=False, **options):
+    ids, target = next(plan_case.batches(1, BATCH))
+    options = {"loss": plan_case.loss_of, "target": target, "micro_batches": MICRO_BATCHES, **options}
+    return plan(plan_case.make_model(tied=tied), [ids], plan_case.CLUSTER, **options)
+
+
+class Plans(unittest.TestCase):
+    def test_a_given_mesh(self):
+        made = make_plan(stages=2, data_parallel=2, tensor_parallel=2)
+        self.assertEqual([stage.ranks for stage in made.stages], [(0, 1, 2, 3), (4, 5, 6, 7)])
+        self.assertEqual([stage.mesh for stage in made.stages], [(2, 2), (2, 2)])
+        model = plan_case.make_model()
+        self.assertEqual(set(made.parameters), {name for name, _ in model.named_parameters()})
+        # Megatron's blocks: columns, rows.
+        for name, shard in (("query.weight", 0), ("up.weight", 0), ("up.bias", 0), ("out.weight", 1), ("down.weight", 1)):
+            for block in range(plan_case.BLOCKS):
+                self.assertEqual(made.parameters[f"blocks.{block}.{name}"][1], (Replicate(), Shard(shard)), name)
+        self.assertEqual(made.boundaries[0].shape, (BATCH // MICRO_BATCHES, plan_case.LENGTH, plan_case.WIDTH))
+        self.assertEqual(made.boundaries[0].src[0], Shard(0))
+        text = str(made)
+        for expected in ("Transformer: 2 stages, 4 micro-batches of 4 samples, 1f1b", "ranks 0, 1, 2, 3 as 2 x 2",
+                         "[Replicate(), Shard(1)]", "to stage 1: (4, 8, 32)"):  # fmt: skip
+            self.assertIn(expected, text)
+        self.assertEqual(make_plan(stages=2, data_parallel=2, tensor_parallel=2).digest, made.digest)
+
+    def test_others(self):
+        whole = make_plan(stages=1, data_parallel=8, micro_batches=2)
+        self.assertEqual([stage.ranks for stage in whole.stages], [tuple(range(8))])
+        self.assertTrue(all(p == (Replicate(), Replicate()) for _, p in whole.parameters.values()))
+        free = make_plan(hosts=1, devices_per_host=2)
+        self.assertEqual(sorted(rank for stage in free.stages for rank in stage.ranks), [0, 1])
+        self.assertLess(0, free.step_seconds)
+        with self.assertRaisesRegex(errors.InputError, "3 stages of 2 x 2 devices are 12 devices, and the cluster has 8"):
+            make_plan(stages=3, data_parallel=2, tensor_parallel=2)
+        with self.assertRaisesRegex(errors.InputError, "does not fit into 9.77 KiB"):
+            make_plan(stages=1, memory_limit=1e4)
+        tied = make_plan(tied=True, stages=2)
+        self.assertEqual(tied.homes["tokens.weight"], [0, 1])
+
+
+def alone(**model):
+    """One process: the losses, the gradients of the first step, and the parameters in the end."""
+    model = plan_case.make_model(**model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    losses, grads = [], {}
+    for ids, target in plan_case.batches(STEPS, BATCH):
+        optimizer.zero_grad()
+        loss = plan_case.loss_of(model(ids), target)
+        loss.backward()
+        grads = grads or {name: p.grad.clone() for name, p in model.named_parameters()}
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, grads, {name: p.detach() for name, p in model.named_parameters()}
+
+
+def train(made, expected, steps, **model):
+    """Some steps of a plan, compared with one process."""
+    losses, grads, parameters = expected
+    applied = apply(plan_case.make_model(**model), made)
+    mine = made.stages[applied.stage_number].parameters
+    assert set(mine) == {name for name, _ in applied.named_parameters()}
+    optimizer = torch.optim.AdamW(applied.parameters(), lr=3e-3)
+    seen = []
+    for ids, target in itertools.islice(plan_case.batches(STEPS, BATCH), steps):
+        optimizer.zero_grad()
+        seen.append(applied.step(ids, target).item())
+        for name, parameter in applied.named_parameters():
+            assert isinstance(parameter, DTensor) and tuple(parameter.placements) == mine[name], name
+            assert tuple(parameter.grad.placements) == mine[name], name
+            if len(seen) == 1:
+                torch.testing.assert_close(parameter.grad.full_tensor(), grads[name], rtol=1e-3, atol=1e-6, msg=name)
+        optimizer.step()
+    torch.testing.assert_close(seen, losses[:steps], rtol=1e-4, atol=0)
+    for name, parameter in applied.named_parameters():
+        # Softmax does not see the bias of keys: its gradient is noise, which Adam makes steps of.
+        if steps == STEPS and not name.endswith("key.bias"):
+            torch.testing.assert_close(parameter.full_tensor().detach(), parameters[name], rtol=1e-3, atol=1e-4, msg=name)
+    return applied
+
+
+def as_planned(rank, made, expected):
+    torch_case.join()
+    applied = train(made, expected, STEPS)
+    ids, target = next(plan_case.batches(1, BATCH))
+    before = applied.evaluate(ids, target).item()
+    assert applied.step(ids, target).item() == before
+    for inputs, text in (((ids,), "1 tensors for a step of Transformer, which takes 2"), ((ids[:8], target), "plan is for 16")):
+        try:
+            applied.step(*inputs)
+            raise AssertionError(f"not refused: {text}")
+        except errors.InputError as error:
+            assert text in str(error), error
+    applied.close()
+    torch_case.leave()
+
+
+def several(rank, plans, expected):
+    torch_case.join()
+    for made in plans:
+        train(made, expected, 3).close()
+    torch_case.leave()
+
+
+def shared(rank, made, expected):
+    """Both stages keep the same values."""
+    torch_case.join()
+    applied = train(made, expected, 5, tied=True)
+    whole = dict(applied.named_parameters())["tokens.weight"].full_tensor().detach()
+    seen = [torch.empty_like(whole) for _ in range(4)]
+    dist.all_gather(seen, whole)
+    assert all(torch.equal(other, whole) for other in seen)
+    applied.close()
+    torch_case.leave()
+
+
+class Training(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        torch.set_num_threads(1)
+        cls.expected = alone()
+
+    def test_two_stages_of_two_by_two(self):
+        made = make_plan(stages=2, data_parallel=2, tensor_parallel=2)
+        ranks.run(8, as_planned, made, self.expected, patience=3 * ranks.PATIENCE)
+
+    def test_other_plans(self):
+        """Whatever the planner finds on four devices, one stage, no data parallelism, another schedule."""
+        four = {"hosts": 1, "devices_per_host": 4}
+        plans = [
+            make_plan(**four, stages=1, micro_batches=1),
+            make_plan(**four, data_parallel=1, tensor_parallel=4, micro_batches=2),
+            make_plan(**four, stages=2, data_parallel=1, tensor_parallel=2, schedule="gpipe"),
+            make_plan(**four, stages=3),
+        ]
+        ranks.run(4, several, plans, self.expected, patience=3 * ranks.PATIENCE)
+
+    def test_a_parameter_of_two_stages(self):
+        made = make_plan(tied=True, hosts=1, devices_per_host=4, stages=2, data_parallel=1, tensor_parallel=2)
+        assert made.homes["tokens.weight"] == [0, 1]
+        ranks.run(4, shared, made, alone(tied=True), patience=3 * ranks.PATIENCE)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
