@@ -45,11 +45,19 @@ def boundary_seconds(found):
                for r in found["reshardings"])
 
 
+def recomputing(found):
+    """Which stages recompute: all, none or some."""
+    if found["schedule"]["rematerialize"]:
+        return ", recomputing"
+    some = [str(i) for i, s in enumerate(found["stages"]) if s.get("recompute")]
+    return f", recomputing in {' '.join(some)}" if some else ""
+
+
 def describe(found):
     schedule = found["schedule"]
     return (f"{schedule['micro_batches']} micro-batch"
             f"{'es' if schedule['micro_batches'] > 1 else ''}"
-            f"{', recomputing' if schedule['rematerialize'] else ''}: {stages(found)}")
+            f"{recomputing(found)}: {stages(found)}")
 
 
 def main():

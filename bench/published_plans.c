@@ -142,9 +142,16 @@ static void measure(const ap_plan_t *plan, double *busy, double *idle)
 static void print_plan(const ap_plan_t *plan)
 {
     const ap_plan_info_t *info = ap_plan_info(plan);
+    char recompute[64];
+    const char *which = ap_plan_recompute_text(plan, recompute, sizeof(recompute));
 
-    printf("%lld micro-batches%s, ", (long long)info->micro_batches,
-           info->rematerialize ? " recomputing" : "");
+    printf("%lld micro-batches", (long long)info->micro_batches);
+    if (info->rematerialize) {
+        printf(" recomputing");
+    } else if (strcmp(which, "off") != 0) {
+        printf(" recomputing %s", which);
+    }
+    printf(", ");
     for (int i = 0; i < ap_plan_stages(plan); ++i) {
         const ap_plan_stage_t *stage = ap_plan_stage(plan, i);
         const ap_plan_stage_t *before = i > 0 ? ap_plan_stage(plan, i - 1) : NULL;

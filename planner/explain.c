@@ -255,11 +255,19 @@ static xm_status_t explain_all(ap_explain_context_t *context, ap_explanation_t *
     return status;
 }
 
-/* A file in as many layers as the plan has. */
+/* A file in the layers that the plan was made of; one that does not say how, in as many. */
 static xm_status_t open_model(ap_planner_params_t *params, const ap_plan_info_t *info,
                               ap_planner_setup_t *setup)
 {
-    xm_status_t status = ap_planner_setup_open(params, setup);
+    xm_status_t status;
+
+    params->layering.layers = info->reading.layers;
+    params->layering.pattern = info->reading.pattern;
+    params->layering.marks = info->reading.marks;
+    params->layering.mark_count = info->reading.mark_count;
+    params->dims = info->reading.dims;
+    params->dim_count = info->reading.dim_count;
+    status = ap_planner_setup_open(params, setup);
 
     if (status == XM_OK && setup->graph != NULL && ap_graph_layers(setup->graph) != info->layers) {
         ap_planner_setup_close(setup);
@@ -269,8 +277,7 @@ static xm_status_t open_model(ap_planner_params_t *params, const ap_plan_info_t 
     return status;
 }
 
-/* A file may have been cut in other ways into as many layers, by marks that the plan does not hold.
- */
+/* A file may have changed since, or the plan may not say how it was cut. */
 static xm_status_t check_layers(const ap_plan_t *plan, const ap_graph_t *graph)
 {
     for (int s = 0; s < ap_plan_stages(plan); ++s) {

@@ -127,17 +127,12 @@ xm_status_t ap_like_consider_plan(ap_like_t *like, ap_plan_t *plan, bool *kept)
 xm_status_t ap_like_consider(ap_like_t *like, const ap_like_case_t *one,
                              const ap_plan_part_t *parts, int count, bool *kept)
 {
-    const xm_cluster_profile_t *profile = like->params.profile;
-    ap_plan_info_t info = {.model = like->params.model,
-                           .global_batch = like->setup.global_batch,
-                           .cluster = xm_cluster_profile_name(profile),
-                           .cluster_provenance = xm_cluster_profile_provenance(profile)};
+    const ap_plan_info_t info = ap_planner_info(&like->setup);
     ap_plan_recipe_t recipe = {.graph = one->graph,
                                .cross_mesh = like->setup.cross_mesh,
                                .hosts = like->hosts,
                                .devices_per_host = like->devices_per_host,
                                .micro_batches = (int)one->micro_batches,
-                               .rematerialize = one->recompute,
                                .memory_limit = like->limit,
                                .parts = parts,
                                .part_count = count};

@@ -6,7 +6,7 @@
 
 #include "planner/like.h"
 
-enum { MOST_WORDS = 3 };
+enum { MOST_WORDS = 3, RECOMPUTE_TEXT = 64 };
 
 typedef struct words {
     char *text;
@@ -85,6 +85,8 @@ char *ap_like_difference(const ap_plan_t *plan, const ap_plan_t *other, char *bu
     const ap_plan_info_t *a = ap_plan_info(plan), *b = ap_plan_info(other);
     int stages = ap_plan_stages(plan);
     words_t words = {.text = buffer, .size = size};
+    char texts[2][RECOMPUTE_TEXT];
+    const char *ours = ap_plan_recompute_text(plan, texts[0], sizeof(texts[0]));
 
     buffer[0] = '\0';
     if (stages != ap_plan_stages(other)) {
@@ -93,8 +95,12 @@ char *ap_like_difference(const ap_plan_t *plan, const ap_plan_t *other, char *bu
     if (a->micro_batches != b->micro_batches) {
         say(&words, "%" PRId64 " micro-batches, not %" PRId64, a->micro_batches, b->micro_batches);
     }
-    if (a->rematerialize != b->rematerialize) {
-        say(&words, a->rematerialize ? "recomputes" : "does not recompute");
+    if (strcmp(ours, ap_plan_recompute_text(other, texts[1], sizeof(texts[1]))) != 0) {
+        if (strcmp(ours, "on") == 0 || strcmp(ours, "off") == 0) {
+            say(&words, a->rematerialize ? "recomputes" : "does not recompute");
+        } else {
+            say(&words, "recomputes %s", ours);
+        }
     }
     if (strcmp(a->schedule, b->schedule) != 0 && (stages > 1 || ap_plan_stages(other) > 1)) {
         say(&words, "%s, not %s", a->schedule, b->schedule);

@@ -209,6 +209,21 @@ static xm_status_t check_info(const ap_plan_t *plan)
     return check_times("predicted", times, sizeof(times) / sizeof(times[0]));
 }
 
+/* Whether all stages recompute is said once for all; a stage's own word must not gainsay it. */
+static xm_status_t check_recompute(const ap_plan_t *plan)
+{
+    bool all = true;
+
+    for (int i = 0; i < plan->stage_count; ++i) {
+        all = all && plan->stages[i].recompute;
+    }
+    return all == plan->info.rematerialize
+               ? XM_OK
+               : xm_error_set(XM_ERR_PARSE,
+                              "schedule: rematerialize is %s where %s stages recompute",
+                              plan->info.rematerialize ? "true" : "false", all ? "all" : "not all");
+}
+
 bool ap_plan_can_have(ap_schedule_kind_t kind)
 {
     return kind != AP_SCHEDULE_INTERLEAVED && kind != AP_SCHEDULE_CHIMERA &&
@@ -233,6 +248,9 @@ xm_status_t ap_plan_check(const ap_plan_t *plan)
     free(taken);
     for (int i = 0; i < plan->boundary_count && status == XM_OK; ++i) {
         status = check_boundary(plan, i);
+    }
+    if (status == XM_OK) {
+        status = check_recompute(plan);
     }
     if (status == XM_OK &&
         plan->stages[plan->stage_count - 1].last_layer + 1 != plan->info.layers) {
@@ -436,6 +454,38 @@ double ap_plan_stage_memory(const ap_plan_stage_t *stage)
 {
     return stage->state_bytes + (double)stage->in_flight * stage->activation_bytes +
            stage->work_bytes;
+}
+
+const char *ap_plan_recompute_text(const ap_plan_t *plan, char *text, size_t size)
+{
+    size_t length = 0;
+    int recomputing = 0;
+
+    for (int i = 0; i < plan->stage_count; ++i) {
+        recomputing += plan->stages[i].recompute;
+    }
+    if (recomputing == 0 || recomputing == plan->stage_count) {
+        return recomputing == 0 ? "off" : "on";
+    }
+    length = (size_t)snprintf(text, size, recomputing == 1 ? "in stage" : "in stages");
+    recomputing = 0;
+    for (int i = 0; i < plan->stage_count && length < size; ++i) {
+        int last = i;
+
+        if (!plan->stages[i].recompute) {
+            continue;
+        }
+        while (last + 1 < plan->stage_count && plan->stages[last + 1].recompute) {
+            ++last;
+        }
+        length += (size_t)snprintf(text + length, size - length, "%s%d",
+                                   recomputing++ == 0 ? " " : ", ", i);
+        if (last > i && length < size) {
+            length += (size_t)snprintf(text + length, size - length, "-%d", last);
+        }
+        i = last;
+    }
+    return text;
 }
 
 const char *ap_plan_digest(const ap_plan_t *plan)

@@ -59,7 +59,8 @@ typedef struct ap_plan_stage {
     double activation_bytes;     /**< of one device and one micro-batch in flight */
     double work_bytes;           /**< temporaries of the largest layer */
     int in_flight;               /**< micro-batches whose activations live at once */
-    int layer_count;             /**< groups in `layers` */
+    bool recompute;  /**< layers keep their input only and run their forward pass again */
+    int layer_count; /**< groups in `layers` */
     const ap_plan_layers_t *layers;
 } ap_plan_stage_t;
 
@@ -95,15 +96,27 @@ typedef struct ap_plan_boundary {
     int link_count;
 } ap_plan_boundary_t;
 
+/** How a model file became layers, as far as the planner was told: whoever reads the file again has
+ * the same layers. All zero where it was not told anything. */
+typedef struct ap_plan_reading {
+    int layers;          /**< as in ap_layering_t */
+    const char *pattern; /**< NULL: none */
+    const char *const *marks;
+    size_t mark_count;
+    const char *const *dims; /**< sizes of symbolic dimensions: "batch=8" */
+    size_t dim_count;
+} ap_plan_reading_t;
+
 /** What concerns the whole plan. */
 typedef struct ap_plan_info {
     const char *model;
+    ap_plan_reading_t reading;
     int layers;
     double parameters; /**< trained elements of the model */
     int64_t global_batch;
     int64_t micro_batches;
     const char *schedule; /**< "1f1b", "zb-h1", …: a name of pipeline_schedule.h */
-    bool rematerialize;   /**< layers keep their input only and run their forward pass again */
+    bool rematerialize;   /**< every stage recomputes; not looked at when a plan is created */
     const char *cluster;  /**< name of the cluster profile */
     const char *cluster_provenance;
     int hosts, devices_per_host;
@@ -156,6 +169,9 @@ XM_API const ap_plan_boundary_t *ap_plan_boundary(const ap_plan_t *plan, int ind
 /** Seconds a stage takes per micro-batch as the optimiser counts them: forward + backward +
  * (sync + update) / micro-batches. */
 XM_API double ap_plan_stage_seconds(const ap_plan_t *plan, int index);
+
+/** Which stages recompute: "on", "off", or "in stages 0-3" as far as @p size allows. */
+XM_API const char *ap_plan_recompute_text(const ap_plan_t *plan, char *text, size_t size);
 
 /** Bytes a stage needs on each of its devices. */
 XM_API double ap_plan_stage_memory(const ap_plan_stage_t *stage);

@@ -146,6 +146,7 @@ static xm_status_t build_stage(const ap_plan_recipe_t *recipe, int index, stage_
                           .state_bytes = cost->mem_stage,
                           .activation_bytes = cost->mem_act,
                           .work_bytes = cost->mem_work,
+                          .recompute = cost->recompute,
                           .in_flight = left < recipe->micro_batches ? left : recipe->micro_batches};
     return build_ops(recipe->graph, part->solution, parts, stage);
 }
@@ -229,7 +230,6 @@ static xm_status_t create_plan(const ap_plan_recipe_t *recipe, const ap_plan_inf
     parts.info.parameters = ap_graph_parameters(recipe->graph);
     parts.info.micro_batches = recipe->micro_batches;
     parts.info.schedule = "1f1b";
-    parts.info.rematerialize = recipe->rematerialize;
     parts.info.hosts = recipe->hosts;
     parts.info.devices_per_host = recipe->devices_per_host;
     parts.info.memory_limit = recipe->memory_limit;
@@ -289,7 +289,6 @@ xm_status_t ap_plan_build(ap_stage_table_t *table, const ap_inter_op_result_t *r
                                .hosts = params->hosts,
                                .devices_per_host = params->devices_per_host,
                                .micro_batches = params->micro_batches,
-                               .rematerialize = params->rematerialize,
                                .memory_limit = params->memory_limit,
                                .part_count = result->stage_count};
     ap_plan_part_t *parts = calloc((size_t)result->stage_count, sizeof(*parts));

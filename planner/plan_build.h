@@ -21,7 +21,6 @@ typedef struct ap_plan_recipe {
     ap_cross_mesh_t *cross_mesh;
     int hosts, devices_per_host; /**< the cluster */
     int micro_batches;
-    bool rematerialize;
     double memory_limit;
     const char *optimiser; /**< one line on how it was found */
     const ap_plan_part_t *parts;

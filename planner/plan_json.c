@@ -59,6 +59,13 @@ static json_t *layers_to_json(const ap_plan_layers_t *layers)
                      ops);
 }
 
+/* The key is there only where not all stages do the same. */
+static bool add_recompute(json_t *stage, bool recompute, bool mixed)
+{
+    return stage != NULL &&
+           (!mixed || json_object_set_new(stage, "recompute", json_boolean(recompute)) == 0);
+}
+
 static json_t *stage_to_json(const ap_plan_stage_t *stage)
 {
     const int submesh[2] = {stage->hosts, stage->devices_per_host};
@@ -126,13 +133,48 @@ release:
     return NULL;
 }
 
+/* Names in a list; NULL also for none. */
+static json_t *names_to_json(const char *const *names, size_t count)
+{
+    json_t *list = count > 0 ? json_array() : NULL;
+
+    for (size_t i = 0; i < count; ++i) {
+        if (!append(list, json_string(names[i]))) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+/* NULL where nothing was told. */
+static json_t *reading_to_json(const ap_plan_reading_t *reading)
+{
+    if (reading->layers == 0 && reading->pattern == NULL && reading->mark_count == 0 &&
+        reading->dim_count == 0) {
+        return NULL;
+    }
+    return json_pack("{s:o*, s:s*, s:o*, s:o*}", "layers",
+                     reading->layers != 0 ? json_integer(reading->layers) : NULL, "pattern",
+                     reading->pattern, "marks", names_to_json(reading->marks, reading->mark_count),
+                     "dims", names_to_json(reading->dims, reading->dim_count));
+}
+
 json_t *ap_plan_to_json(const ap_plan_params_t *params)
 {
     const ap_plan_info_t *info = &params->info;
     json_t *stages = json_array(), *boundaries = json_array();
+    int recomputing = 0;
+    bool mixed;
 
     for (int i = 0; i < params->stage_count; ++i) {
-        if (!append(stages, stage_to_json(&params->stages[i])) ||
+        recomputing += params->stages[i].recompute;
+    }
+    mixed = recomputing > 0 && recomputing < params->stage_count;
+    for (int i = 0; i < params->stage_count; ++i) {
+        json_t *stage = stage_to_json(&params->stages[i]);
+
+        if (!add_recompute(stage, params->stages[i].recompute, mixed) || !append(stages, stage) ||
             (i > 0 && !append(boundaries, boundary_to_json(&params->boundaries[i - 1])))) {
             json_decref(stages);
             json_decref(boundaries);
@@ -140,16 +182,17 @@ json_t *ap_plan_to_json(const ap_plan_params_t *params)
         }
     }
     return json_pack(
-        "{s:s, s:i, s:{s:s, s:i, s:I}, s:{s:s, s:s, s:i, s:i, s:I}, s:{s:s, s:I, s:I, s:b}, "
+        "{s:s, s:i, s:{s:s, s:i, s:I, s:o*}, s:{s:s, s:s, s:i, s:i, s:I}, s:{s:s, s:I, s:I, s:b}, "
         "s:{s:f, s:f, s:f}, s:s, s:o, s:o}",
         "format", format_name, "version", FORMAT_VERSION, "model", "name", info->model, "layers",
-        info->layers, "parameters", whole(info->parameters), "cluster", "name", info->cluster,
-        "provenance", info->cluster_provenance, "hosts", info->hosts, "devices_per_host",
-        info->devices_per_host, "memory_limit_bytes", whole(info->memory_limit), "schedule", "kind",
-        info->schedule, "global_batch", (json_int_t)info->global_batch, "micro_batches",
-        (json_int_t)info->micro_batches, "rematerialize", info->rematerialize, "predicted",
-        "step_s", info->step, "sum_s", info->sum, "bottleneck_s", info->bottleneck, "optimiser",
-        info->optimiser, "stages", stages, "reshardings", boundaries);
+        info->layers, "parameters", whole(info->parameters), "reading",
+        reading_to_json(&info->reading), "cluster", "name", info->cluster, "provenance",
+        info->cluster_provenance, "hosts", info->hosts, "devices_per_host", info->devices_per_host,
+        "memory_limit_bytes", whole(info->memory_limit), "schedule", "kind", info->schedule,
+        "global_batch", (json_int_t)info->global_batch, "micro_batches",
+        (json_int_t)info->micro_batches, "rematerialize", recomputing == params->stage_count,
+        "predicted", "step_s", info->step, "sum_s", info->sum, "bottleneck_s", info->bottleneck,
+        "optimiser", info->optimiser, "stages", stages, "reshardings", boundaries);
 }
 
 static void *allocate(ap_plan_t *plan, size_t count, size_t size)
@@ -310,19 +353,21 @@ static xm_status_t read_stage(ap_plan_t *plan, const char *place, json_t *item,
     json_t *ranks, *sharding;
     const char *submesh_text, *shape_text;
     json_int_t first, last, state, activation, work, in_flight;
-    int submesh[2];
+    int submesh[2], recompute = plan->info.rematerialize;
     xm_status_t status;
 
     if (json_unpack_ex(item, &error, 0,
                        "{s:[I, I!], s:s, s:s, s:o, s:{s:F, s:F, s:F, s:F !}, "
-                       "s:{s:I, s:I, s:I, s:I !}, s:o !}",
+                       "s:{s:I, s:I, s:I, s:I !}, s?b, s:o !}",
                        "layers", &first, &last, "submesh", &submesh_text, "mesh", &shape_text,
                        "ranks", &ranks, "seconds", "forward", &stage->forward, "backward",
                        &stage->backward, "sync", &stage->sync, "update", &stage->update, "memory",
                        "state_bytes", &state, "activation_bytes", &activation, "work_bytes", &work,
-                       "in_flight", &in_flight, "sharding", &sharding) != 0) {
+                       "in_flight", &in_flight, "recompute", &recompute, "sharding",
+                       &sharding) != 0) {
         return unpack_failed(place, &error);
     }
+    stage->recompute = recompute != 0;
     stage->state_bytes = (double)state;
     stage->activation_bytes = (double)activation;
     stage->work_bytes = (double)work;
@@ -494,12 +539,65 @@ static xm_status_t read_lists(ap_plan_t *plan, const json_t *stages, const json_
     return status;
 }
 
+static xm_status_t read_names(ap_plan_t *plan, const char *key, const json_t *list,
+                              const char *const **names, size_t *count)
+{
+    const char **made;
+
+    if (list == NULL) {
+        return XM_OK;
+    }
+    made = allocate(plan, json_array_size(list), sizeof(*made));
+    if (made == NULL) {
+        return no_memory();
+    }
+    for (size_t i = 0; i < json_array_size(list); ++i) {
+        made[i] = json_string_value(json_array_get(list, i));
+        if (made[i] == NULL) {
+            return xm_error_set(XM_ERR_PARSE, "model.reading: entry %zu of %s is not a text", i,
+                                key);
+        }
+    }
+    if (json_array_size(list) == 0) {
+        return xm_error_set(XM_ERR_PARSE, "model.reading: %s must be a list of texts", key);
+    }
+    *names = made;
+    *count = json_array_size(list);
+    return XM_OK;
+}
+
+static xm_status_t read_reading(ap_plan_t *plan, json_t *object)
+{
+    ap_plan_reading_t *reading = &plan->info.reading;
+    json_t *marks = NULL, *dims = NULL;
+    json_int_t layers = 0;
+    json_error_t error;
+    xm_status_t status;
+
+    if (object == NULL) {
+        return XM_OK;
+    }
+    if (json_unpack_ex(object, &error, 0, "{s?I, s?s, s?o, s?o !}", "layers", &layers, "pattern",
+                       &reading->pattern, "marks", &marks, "dims", &dims) != 0) {
+        return unpack_failed("model.reading", &error);
+    }
+    if (layers < -1 || layers > MOST) {
+        return xm_error_set(XM_ERR_PARSE,
+                            "model.reading: %" JSON_INTEGER_FORMAT " layers; -1 is automatic",
+                            layers);
+    }
+    reading->layers = (int)layers;
+    status = read_names(plan, "marks", marks, &reading->marks, &reading->mark_count);
+    return status == XM_OK ? read_names(plan, "dims", dims, &reading->dims, &reading->dim_count)
+                           : status;
+}
+
 xm_status_t ap_plan_from_json(ap_plan_t *plan)
 {
     ap_plan_info_t *info = &plan->info;
     json_int_t layers, parameters, hosts, devices, memory_limit, global_batch, micro_batches;
     const char *format = "", *digest = NULL;
-    json_t *stages, *boundaries;
+    json_t *stages, *boundaries, *reading = NULL;
     json_error_t error;
     int version = 0, rematerialize;
     xm_status_t status;
@@ -511,17 +609,17 @@ xm_status_t ap_plan_from_json(ap_plan_t *plan)
                             format, version, format_name, FORMAT_VERSION);
     }
     if (json_unpack_ex(plan->document, &error, 0,
-                       "{s:s, s:i, s?s, s:{s:s, s:I, s:I !}, s:{s:s, s:s, s:I, s:I, s:I !}, "
+                       "{s:s, s:i, s?s, s:{s:s, s:I, s:I, s?o !}, s:{s:s, s:s, s:I, s:I, s:I !}, "
                        "s:{s:s, s:I, s:I, s:b !}, s:{s:F, s:F, s:F !}, s:s, s:o, s:o !}",
                        "format", &format, "version", &version, "digest", &digest, "model", "name",
-                       &info->model, "layers", &layers, "parameters", &parameters, "cluster",
-                       "name", &info->cluster, "provenance", &info->cluster_provenance, "hosts",
-                       &hosts, "devices_per_host", &devices, "memory_limit_bytes", &memory_limit,
-                       "schedule", "kind", &info->schedule, "global_batch", &global_batch,
-                       "micro_batches", &micro_batches, "rematerialize", &rematerialize,
-                       "predicted", "step_s", &info->step, "sum_s", &info->sum, "bottleneck_s",
-                       &info->bottleneck, "optimiser", &info->optimiser, "stages", &stages,
-                       "reshardings", &boundaries) != 0) {
+                       &info->model, "layers", &layers, "parameters", &parameters, "reading",
+                       &reading, "cluster", "name", &info->cluster, "provenance",
+                       &info->cluster_provenance, "hosts", &hosts, "devices_per_host", &devices,
+                       "memory_limit_bytes", &memory_limit, "schedule", "kind", &info->schedule,
+                       "global_batch", &global_batch, "micro_batches", &micro_batches,
+                       "rematerialize", &rematerialize, "predicted", "step_s", &info->step, "sum_s",
+                       &info->sum, "bottleneck_s", &info->bottleneck, "optimiser", &info->optimiser,
+                       "stages", &stages, "reshardings", &boundaries) != 0) {
         return unpack_failed("the plan", &error);
     }
     info->parameters = (double)parameters;
@@ -541,6 +639,9 @@ xm_status_t ap_plan_from_json(ap_plan_t *plan)
     }
     if (status == XM_OK) {
         status = narrow("cluster", "devices_per_host", devices, &info->devices_per_host);
+    }
+    if (status == XM_OK) {
+        status = read_reading(plan, reading);
     }
     return status == XM_OK ? read_lists(plan, stages, boundaries) : status;
 }

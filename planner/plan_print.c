@@ -96,7 +96,7 @@ static void print_boundaries(const ap_plan_t *plan, FILE *stream)
 void ap_plan_print(const ap_plan_t *plan, FILE *stream)
 {
     const ap_plan_info_t *info = ap_plan_info(plan);
-    char step[TEXT], sum[TEXT], bottleneck[TEXT], limit[TEXT];
+    char step[TEXT], sum[TEXT], bottleneck[TEXT], limit[TEXT], recompute[SHAPE_TEXT];
 
     (void)fprintf(stream,
                   "# model %s (%d layers, %.3g parameters) on cluster %s: %d hosts x %d devices, "
@@ -108,7 +108,7 @@ void ap_plan_print(const ap_plan_t *plan, FILE *stream)
                   "# batch %" PRId64 " in %" PRId64 " micro-batches of %" PRId64
                   ", schedule %s, recomputation %s\n",
                   info->global_batch, info->micro_batches, info->global_batch / info->micro_batches,
-                  info->schedule, info->rematerialize ? "on" : "off");
+                  info->schedule, ap_plan_recompute_text(plan, recompute, sizeof(recompute)));
     print_stages(plan, stream);
     print_boundaries(plan, stream);
     /* A step from the simulation of a schedule is no such sum. */

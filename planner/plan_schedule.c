@@ -68,12 +68,11 @@ static int64_t nanoseconds(double seconds)
 static void fill_stages(const ap_plan_t *plan, arrays_t *arrays)
 {
     int devices = ap_plan_stages(plan), chunks = arrays->stages / devices;
-    bool again = ap_plan_info(plan)->rematerialize;
     double parts = (double)chunks * arrays->slices;
 
     for (int stage = 0; stage < arrays->stages; ++stage) {
         const ap_plan_stage_t *of = ap_plan_stage(plan, stage % devices);
-        double weight = 0.5 * (of->backward - (again ? of->forward : 0.0));
+        double weight = 0.5 * (of->backward - (of->recompute ? of->forward : 0.0));
 
         weight = weight > 0.0 ? weight : 0.0;
         arrays->update[stage] = nanoseconds((of->sync + of->update) / chunks);

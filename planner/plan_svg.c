@@ -110,7 +110,7 @@ static void cut_text(const char *text, int letters, char *cut, size_t size)
 static void draw_header(const figure_t *figure)
 {
     const ap_plan_info_t *info = ap_plan_info(figure->plan);
-    char step[TEXT], bottleneck[TEXT], costs[COSTS_TEXT];
+    char step[TEXT], bottleneck[TEXT], costs[COSTS_TEXT], recompute[2 * TEXT];
 
     (void)fprintf(figure->file,
                   "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
@@ -132,7 +132,7 @@ static void draw_header(const figure_t *figure)
              "batch %" PRId64 " in %" PRId64 " micro-batches of %" PRId64
              ", %s, recomputation %s; predicted step %s, bottleneck %s",
              info->global_batch, info->micro_batches, info->global_batch / info->micro_batches,
-             info->schedule, info->rematerialize ? "on" : "off",
+             info->schedule, ap_plan_recompute_text(figure->plan, recompute, sizeof(recompute)),
              xm_text_format_seconds(info->step, step, sizeof(step)),
              xm_text_format_seconds(info->bottleneck, bottleneck, sizeof(bottleneck)));
     cut_text(info->cluster_provenance, (figure->width - 2 * MARGIN) / SMALL_LETTER - 7, costs,

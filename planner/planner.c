@@ -95,11 +95,7 @@ static xm_status_t apply_schedule(const run_t *run, work_t *work, ap_plan_t **pl
 static xm_status_t build_plan(const run_t *run, work_t *work, ap_planner_case_t *one,
                               const ap_inter_op_result_t *found, bool *better)
 {
-    const xm_cluster_profile_t *profile = run->params->profile;
-    ap_plan_info_t info = {.model = run->params->model,
-                           .global_batch = run->setup.global_batch,
-                           .cluster = xm_cluster_profile_name(profile),
-                           .cluster_provenance = xm_cluster_profile_provenance(profile)};
+    const ap_plan_info_t info = ap_planner_info(&run->setup);
     ap_plan_t *plan = NULL;
     xm_status_t status = ap_plan_build(one->table, found, &info, &plan);
 

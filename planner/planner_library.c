@@ -1,144 +1,34 @@
 #include "planner/planner_library.h"
 
-#include <ctype.h>
-#include <dlfcn.h>
-#include <link.h>
-#include <stdint.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "planner/plan_verify.h"
+#include "planner/planner_channel.h"
 #include "planner/planner_request.h"
+#include "planner/planner_service.h"
 
-enum { VERSION = 1, VERSIONS_KNOWN_TO_COME = 16, NAME_MOST = 64, SENTENCE = 400 };
+enum { SENTENCE = 400 };
+
+/* Seconds without a say of the caller's. */
+static const double START_SECONDS = 30.0, PLAN_SECONDS = 600.0;
 
 struct ap_planner_library {
-    void *handle;
-    const autopar_planner_v1_t *table;
+    pid_t process; /* 0: it ended */
+    int socket;
+    double patience; /* seconds that starting and finalising may take */
     autopar_planner_host_v1_t host;
-    void *context;
+    char name[AP_PLANNER_NAME_MOST + 1]; /* the planner's; until it is known that of the library */
 };
-
-/* Looks in the library itself; dlsym() would also find the table of one that it uses. */
-static void *find_table(void *handle, int version)
-{
-    char symbol[32];
-    struct link_map *map;
-    Dl_info about;
-    void *table;
-
-    (void)snprintf(symbol, sizeof(symbol), "autopar_planner_v%d", version);
-    table = dlsym(handle, symbol);
-    if (table == NULL || dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || dladdr(table, &about) == 0 ||
-        (uintptr_t)about.dli_fbase != (uintptr_t)map->l_addr) {
-        return NULL;
-    }
-    return table;
-}
-
-static xm_status_t no_table(const char *path, void *handle)
-{
-    for (int version = 0; version <= VERSIONS_KNOWN_TO_COME; ++version) {
-        if (version != VERSION && find_table(handle, version) != NULL) {
-            return xm_error_set(XM_ERR_UNSUPPORTED,
-                                "%s is a planner of version %d (autopar_planner_v%d), this autopar "
-                                "loads version %d",
-                                path, version, version, VERSION);
-        }
-    }
-    return xm_error_set(XM_ERR_UNSUPPORTED,
-                        "%s is no planner: it does not export autopar_planner_v%d", path, VERSION);
-}
-
-/* A name is one printable word, for it stands in messages. */
-static bool is_name(const char *name)
-{
-    size_t length = 0;
-
-    while (length <= NAME_MOST && isgraph((unsigned char)name[length]) != 0) {
-        ++length;
-    }
-    return length > 0 && length <= NAME_MOST && name[length] == '\0';
-}
-
-static xm_status_t check_table(const char *path, const autopar_planner_v1_t *table)
-{
-    const struct {
-        const char *name;
-        bool there;
-    } members[] = {{"name", table->name != NULL},
-                   {"init", table->init != NULL},
-                   {"plan", table->plan != NULL},
-                   {"free", table->free != NULL},
-                   {"finalize", table->finalize != NULL}};
-
-    for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); ++i) {
-        if (!members[i].there) {
-            return xm_error_set(XM_ERR_UNSUPPORTED, "%s: autopar_planner_v%d has no %s", path,
-                                VERSION, members[i].name);
-        }
-    }
-    return is_name(table->name)
-               ? XM_OK
-               : xm_error_set(XM_ERR_UNSUPPORTED,
-                              "%s: the planner's name is not one word of at most %d characters",
-                              path, NAME_MOST);
-}
-
-static xm_status_t start(const char *path, ap_planner_library_t *library)
-{
-    int result;
-    xm_status_t status;
-
-    library->table = find_table(library->handle, VERSION);
-    if (library->table == NULL) {
-        return no_table(path, library->handle);
-    }
-    status = check_table(path, library->table);
-    if (status != XM_OK) {
-        return status;
-    }
-    result = library->table->init(&library->context, &library->host);
-    return result == 0
-               ? XM_OK
-               : xm_error_set(XM_ERR_INTERNAL, "%s: the planner %s did not start (init: %d)", path,
-                              library->table->name, result);
-}
-
-xm_status_t ap_planner_library_open(const char *path, const autopar_planner_host_v1_t *host,
-                                    ap_planner_library_t **library)
-{
-    ap_planner_library_t *made = calloc(1, sizeof(*made));
-    xm_status_t status;
-
-    if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the planner %s", path);
-    }
-    made->host = host != NULL ? *host : (autopar_planner_host_v1_t){0};
-    made->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (made->handle == NULL) {
-        status = xm_error_set(XM_ERR_NOT_FOUND, "cannot load the planner: %s", dlerror());
-        goto free_library;
-    }
-    status = start(path, made);
-    if (status != XM_OK) {
-        goto close_handle;
-    }
-    *library = made;
-    return XM_OK;
-
-close_handle:
-    (void)dlclose(made->handle);
-free_library:
-    free(made);
-    return status;
-}
-
-const char *ap_planner_library_name(const ap_planner_library_t *library)
-{
-    return library->table->name;
-}
 
 /* The planner's reason as one printable line. */
 static void one_line(const char *reason, char *line)
@@ -156,28 +46,203 @@ static void one_line(const char *reason, char *line)
     line[length] = '\0';
 }
 
+/* Ends the process, which may have started others, and says in *ended how it ended. */
+static void reap(ap_planner_library_t *library, int *ended)
+{
+    int unused;
+
+    if (library->process > 0) {
+        (void)kill(-library->process, SIGKILL);
+        while (waitpid(library->process, ended != NULL ? ended : &unused, 0) < 0 &&
+               errno == EINTR) {
+        }
+        library->process = 0;
+    }
+}
+
+/* The planner's process closed its end: it ends, or it ended. A moment for the former, so that its
+ * own status is what is seen. */
+static void describe_end(ap_planner_library_t *library, char *text, size_t size)
+{
+    enum { TRIES = 200, MOMENT_US = 5000 };
+    siginfo_t info = {0};
+    int ended = 0;
+
+    for (int i = 0; i < TRIES && info.si_pid == 0; ++i) {
+        if (waitid(P_PID, (id_t)library->process, &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
+            break;
+        }
+        if (info.si_pid == 0) {
+            (void)usleep(MOMENT_US);
+        }
+    }
+    reap(library, &ended);
+    if (WIFSIGNALED(ended)) {
+        (void)snprintf(text, size, "died of signal %d (%s)", WTERMSIG(ended),
+                       strsignal(WTERMSIG(ended)));
+    } else {
+        (void)snprintf(text, size, "ended its process with status %d", WEXITSTATUS(ended));
+    }
+}
+
+/* What a failed exchange means, in a sentence; the planner is no longer running then. */
+static xm_status_t exchange_failed(ap_planner_library_t *library, xm_status_t status,
+                                   const char *doing, double seconds)
+{
+    char end[SENTENCE];
+
+    switch (status) {
+    case XM_ERR_TIMEOUT:
+        reap(library, NULL);
+        return xm_error_set(XM_ERR_TIMEOUT, "planner %s: %s was not done within %g s; it was ended",
+                            library->name, doing, seconds);
+    case XM_ERR_PEER_DIED:
+        describe_end(library, end, sizeof(end));
+        return xm_error_set(XM_ERR_INTERNAL, "planner %s: it %s during %s", library->name, end,
+                            doing);
+    default:
+        reap(library, NULL);
+        return xm_error_prefix(XM_ERR_INTERNAL, "planner %s: %s", library->name, doing);
+    }
+}
+
+/* The next message that is an answer; what comes before it goes to the host. */
+static xm_status_t await(ap_planner_library_t *library, double deadline, ap_message_t *message,
+                         char **text)
+{
+    for (;;) {
+        xm_status_t status = ap_channel_receive(library->socket, deadline, message, text);
+
+        if (status != XM_OK) {
+            return status;
+        }
+        if (message->kind == AP_MESSAGE_PROGRESS && library->host.progress != NULL) {
+            library->host.progress(library->host.arg, message->fraction, *text);
+        } else if (message->kind == AP_MESSAGE_LOG && library->host.log != NULL) {
+            library->host.log(library->host.arg, *text);
+        } else if (message->kind != AP_MESSAGE_PROGRESS && message->kind != AP_MESSAGE_LOG) {
+            return XM_OK;
+        }
+        free(*text);
+    }
+}
+
+/* The child's part of the fork. Standard streams hold nothing then, so none is written twice. */
+static _Noreturn void serve(const ap_planner_service_t *service, pid_t parent)
+{
+    int status = 1;
+
+    (void)setpgid(0, 0);
+    /* A parent that is killed takes a planner at work with it. */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent) {
+        status = ap_planner_serve(service);
+    }
+    (void)fflush(NULL);
+    _exit(status);
+}
+
+static xm_status_t start_process(const char *path, ap_planner_library_t *library)
+{
+    ap_planner_service_t service = {
+        .path = path, .progress = library->host.progress != NULL, .log = library->host.log != NULL};
+    pid_t parent = getpid();
+    int ends[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+        return xm_error_set(XM_ERR_IO, "a socket for the planner %s: %s", path, strerror(errno));
+    }
+    (void)fflush(NULL);
+    library->process = fork();
+    if (library->process == 0) {
+        (void)close(ends[0]);
+        service.socket = ends[1];
+        serve(&service, parent);
+    }
+    (void)close(ends[1]);
+    if (library->process < 0) {
+        (void)close(ends[0]);
+        return xm_error_set(XM_ERR_IO, "a process for the planner %s: %s", path, strerror(errno));
+    }
+    (void)setpgid(library->process, library->process); /* whoever of the two is first */
+    library->socket = ends[0];
+    return XM_OK;
+}
+
+static xm_status_t await_start(ap_planner_library_t *library)
+{
+    ap_message_t message;
+    char *text;
+    xm_status_t status = await(library, ap_channel_now() + library->patience, &message, &text);
+
+    if (status != XM_OK) {
+        return exchange_failed(library, status, "its start", library->patience);
+    }
+    if (message.kind == AP_MESSAGE_READY) {
+        (void)snprintf(library->name, sizeof(library->name), "%s", text);
+    } else {
+        status = xm_error_set((xm_status_t)message.number, "%s", text);
+    }
+    free(text);
+    return status;
+}
+
+xm_status_t ap_planner_library_open(const char *path, const autopar_planner_host_v1_t *host,
+                                    double patience, ap_planner_library_t **library)
+{
+    ap_planner_library_t *made = calloc(1, sizeof(*made));
+    const char *file = strrchr(path, '/');
+    xm_status_t status;
+
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the planner %s", path);
+    }
+    made->host = host != NULL ? *host : (autopar_planner_host_v1_t){0};
+    made->patience = patience > 0.0 ? patience : START_SECONDS;
+    (void)snprintf(made->name, sizeof(made->name), "%.*s", AP_PLANNER_NAME_MOST,
+                   file != NULL ? file + 1 : path);
+    status = start_process(path, made);
+    if (status != XM_OK) {
+        free(made);
+        return status;
+    }
+    status = await_start(made);
+    if (status != XM_OK) {
+        reap(made, NULL);
+        (void)close(made->socket);
+        free(made);
+        return status;
+    }
+    *library = made;
+    return XM_OK;
+}
+
+const char *ap_planner_library_name(const ap_planner_library_t *library)
+{
+    return library->name;
+}
+
 static xm_status_t failed(const ap_planner_library_t *library, int result, const char *reason)
 {
     char line[SENTENCE] = "";
 
-    one_line(reason != NULL ? reason : "", line);
+    one_line(reason, line);
     if (line[0] == '\0') {
         (void)snprintf(line, sizeof(line), "failed without a reason (plan: %d)", result);
     }
     return xm_error_set(result == AUTOPAR_PLANNER_NO_SOLUTION ? XM_ERR_NO_SOLUTION
                                                               : XM_ERR_INTERNAL,
-                        "planner %s: %s", library->table->name, line);
+                        "planner %s: %s", library->name, line);
 }
 
 static xm_status_t read_reply(const ap_planner_library_t *library,
                               const ap_planner_params_t *params, const char *reply,
                               ap_plan_t **plan)
 {
-    char source[NAME_MOST + 32];
+    char source[AP_PLANNER_NAME_MOST + 32];
     ap_plan_t *made;
     xm_status_t status;
 
-    (void)snprintf(source, sizeof(source), "planner %s: its plan", library->table->name);
+    (void)snprintf(source, sizeof(source), "planner %s: its plan", library->name);
     status = ap_plan_parse(source, reply, strlen(reply), &made);
     if (status != XM_OK) {
         return status;
@@ -191,37 +256,80 @@ static xm_status_t read_reply(const ap_planner_library_t *library,
     return XM_OK;
 }
 
+/* One request and what it brings. */
+static xm_status_t ask(ap_planner_library_t *library, double seconds, const char *request,
+                       ap_message_t *message, char **text)
+{
+    const ap_message_t question = {.kind = AP_MESSAGE_PLAN};
+    double deadline = ap_channel_now() + seconds;
+    xm_status_t status = ap_channel_send(library->socket, deadline, &question, request);
+
+    if (status == XM_OK) {
+        status = await(library, deadline, message, text);
+    }
+    return status == XM_OK ? XM_OK : exchange_failed(library, status, "its planning", seconds);
+}
+
 xm_status_t ap_planner_library_plan(ap_planner_library_t *library,
                                     const ap_planner_params_t *params, ap_plan_t **plan)
 {
-    char *request, *reply = NULL;
-    xm_status_t status = ap_planner_request_text(params, &request);
-    int result;
+    double seconds = params->time_limit > 0.0 ? params->time_limit : PLAN_SECONDS;
+    ap_message_t message;
+    char *request, *text;
+    xm_status_t status;
 
+    if (library->process == 0) {
+        return xm_error_set(XM_ERR_INTERNAL, "planner %s: it is no longer running", library->name);
+    }
+    status = ap_planner_request_text(params, &request);
     if (status != XM_OK) {
         return status;
     }
-    result = library->table->plan(library->context, request, strlen(request), &reply);
+    status = ask(library, seconds, request, &message, &text);
     free(request);
-    if (result != 0) {
-        status = failed(library, result, reply);
-    } else if (reply == NULL) {
-        status =
-            xm_error_set(XM_ERR_PARSE, "planner %s: it returned no plan", library->table->name);
+    if (status != XM_OK) {
+        return status;
+    }
+    if (message.number != 0) {
+        status = failed(library, message.number, text);
+    } else if (message.kind != AP_MESSAGE_REPLY) {
+        status = xm_error_set(XM_ERR_PARSE, "planner %s: it returned no plan", library->name);
     } else {
-        status = read_reply(library, params, reply, plan);
+        status = read_reply(library, params, text, plan);
     }
-    if (reply != NULL) {
-        library->table->free(library->context, reply);
-    }
+    free(text);
     return status;
+}
+
+/* Lets the planner finalise. What goes wrong is told to the host: the plans are made by then. */
+static void finalize(ap_planner_library_t *library)
+{
+    const ap_message_t end = {.kind = AP_MESSAGE_END};
+    double deadline = ap_channel_now() + library->patience;
+    ap_message_t message;
+    char *text = NULL;
+    xm_status_t status = ap_channel_send(library->socket, deadline, &end, NULL);
+
+    if (status == XM_OK) {
+        status = await(library, deadline, &message, &text);
+        free(text);
+    }
+    if (status != XM_OK) {
+        (void)exchange_failed(library, status, "its end", library->patience);
+        if (library->host.log != NULL) {
+            library->host.log(library->host.arg, xm_last_error());
+        }
+    }
 }
 
 void ap_planner_library_close(ap_planner_library_t *library)
 {
     if (library != NULL) {
-        library->table->finalize(library->context);
-        (void)dlclose(library->handle);
+        if (library->process > 0) {
+            finalize(library);
+        }
+        reap(library, NULL);
+        (void)close(library->socket);
         free(library);
     }
 }

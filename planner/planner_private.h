@@ -30,6 +30,9 @@ xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, ap_planner_
 xm_status_t ap_planner_check_counts(const ap_planner_setup_t *setup);
 void ap_planner_setup_close(ap_planner_setup_t *setup);
 
+/* What plans of this run say of model, batch and cluster. */
+ap_plan_info_t ap_planner_info(const ap_planner_setup_t *setup);
+
 enum { AP_PLANNER_MICRO_BATCHES = 64 /* numbers of them that one run may try */ };
 
 /* The numbers of micro-batches to try: those asked for, or the usual powers of two. */

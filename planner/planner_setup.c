@@ -99,6 +99,26 @@ void ap_planner_setup_close(ap_planner_setup_t *setup)
     ap_planner_model_clear(&setup->read);
 }
 
+ap_plan_info_t ap_planner_info(const ap_planner_setup_t *setup)
+{
+    const ap_planner_params_t *params = setup->params;
+    const ap_layering_t *how = &params->layering;
+    ap_plan_info_t info = {.model = params->model,
+                           .global_batch = setup->global_batch,
+                           .cluster = xm_cluster_profile_name(params->profile),
+                           .cluster_provenance = xm_cluster_profile_provenance(params->profile)};
+
+    if (setup->graph != NULL && params->graph == NULL) { /* of a file that can be read again */
+        info.reading = (ap_plan_reading_t){.layers = how->layers,
+                                           .pattern = how->pattern,
+                                           .marks = how->marks,
+                                           .mark_count = how->mark_count,
+                                           .dims = params->dims,
+                                           .dim_count = params->dim_count};
+    }
+    return info;
+}
+
 xm_status_t ap_planner_graph_open(const ap_planner_setup_t *setup, int64_t micro_batches,
                                   const ap_graph_t **graph, ap_graph_t **made)
 {

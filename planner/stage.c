@@ -377,6 +377,7 @@ void ap_stage_plan_cost(const ap_stage_context_t *context, const ap_stage_plan_t
         plan->first > 0 ? ap_graph_boundary(context->training, plan->first - 1) : -1;
     cost->output_tensor = ap_graph_boundary(context->training, plan->last);
     cost->bound = plan->bound;
+    cost->recompute = context->rematerialize;
 }
 
 xm_status_t ap_stage_evaluate(ap_stage_context_t *context, const ap_stage_query_t *query,

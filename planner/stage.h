@@ -89,6 +89,7 @@ typedef struct ap_stage_cost {
     int input_tensor;  /**< id in the graph; -1 for the first stage, which reads the data set */
     int output_tensor; /**< id in the graph; -1 for the last stage, which ends in the loss */
     double bound;      /**< no plan of this space within the memory limit has an objective below */
+    bool recompute;    /**< layers keep their input only: the context rematerialises */
 } ap_stage_cost_t;
 
 /** The objective that was minimised: forward + backward + (sync + update) / B. */

@@ -11,7 +11,7 @@
 #include "planner/cli/command.h"
 #include "planner/like.h"
 
-enum { MAX_ROWS = 64, TEXT = 32, DIFFERENCE = 160 };
+enum { MAX_ROWS = 64, TEXT = 32, RECOMPUTE_TEXT = 64, DIFFERENCE = 160 };
 
 static const char program[] = "autopar compare";
 static const uint64_t not_given = UINT64_MAX;
@@ -248,10 +248,12 @@ static void print_table(const compare_options_t *o, const ap_planner_params_t *p
                  params->global_batch > 0 ? params->global_batch : (int64_t)1024);
     if (ours->plan != NULL) {
         const ap_plan_info_t *info = ap_plan_info(ours->plan);
+        char recompute[RECOMPUTE_TEXT];
 
-        (void)printf("# default: %d stages, %" PRId64 " micro-batches%s, %s\n",
+        (void)printf("# default: %d stages, %" PRId64 " micro-batches, recomputation %s, %s\n",
                      ap_plan_stages(ours->plan), info->micro_batches,
-                     info->rematerialize ? ", recomputing" : "", info->schedule);
+                     ap_plan_recompute_text(ours->plan, recompute, sizeof(recompute)),
+                     info->schedule);
     }
     (void)printf("# %-17s %12s %8s %10s %12s  %s\n", "planner", "step", "ratio", "memory", "search",
                  "where it differs from default");

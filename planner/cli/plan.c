@@ -132,13 +132,14 @@ static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o,
          .argument = "SECONDS",
          .minimum = 0,
          .maximum = 1000000,
-         .help = "Stop after this time with the best plan so far and say how good it is."},
+         .help = "Stop after this time with the best plan so far and say how good it is. A\n"
+                 "--planner is ended then (default 600)."},
         {.name = "planner",
          .kind = XM_CLI_STRING,
          .target = &o->planner,
          .argument = "LIBRARY",
-         .help = "Let another planner plan: a shared library that exports autopar_planner_v1. Its "
-                 "plan is verified."},
+         .help = "Let another planner plan: a shared library that exports autopar_planner_v1. It\n"
+                 "runs in a process of its own, and its plan is verified."},
         {.name = "like",
          .kind = XM_CLI_STRING,
          .target = &o->like,
@@ -316,7 +317,7 @@ static xm_status_t run_library(const plan_options_t *o, const ap_planner_params_
     const autopar_planner_host_v1_t host = {
         .arg = &arg, .progress = library_progress, .log = library_log};
     ap_planner_library_t *library;
-    xm_status_t status = ap_planner_library_open(o->planner, &host, &library);
+    xm_status_t status = ap_planner_library_open(o->planner, &host, 0.0, &library);
 
     if (status == XM_OK) {
         status = ap_planner_library_plan(library, params, plan);

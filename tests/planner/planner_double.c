@@ -5,9 +5,11 @@
  * PLANNER_DOUBLE says what: "reply" (default) returns the file PLANNER_DOUBLE_PLAN, others as
  * below. PLANNER_DOUBLE_REQUEST, if set, is where the request is written.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "planner/planner_plugin.h"
 
@@ -23,10 +25,33 @@ static const char *mode(void)
     return text != NULL ? text : "reply";
 }
 
+/* Does what no planner should, where the mode says so: "hang", "crash" or "exit", and where. */
+static void misbehave(const char *where)
+{
+    const char *dash = strchr(mode(), '-');
+
+    if (dash == NULL || strcmp(dash, where) != 0) {
+        return;
+    }
+    if (strncmp(mode(), "hang", 4) == 0) {
+        for (;;) {
+            (void)sleep(1);
+        }
+    }
+    if (strncmp(mode(), "crash", 5) == 0) {
+        (void)signal(SIGSEGV, SIG_DFL); /* no sanitizer's handler: the signal itself */
+        (void)raise(SIGSEGV);
+    }
+    if (strncmp(mode(), "exit", 4) == 0) {
+        _exit(5);
+    }
+}
+
 static int init(void **context, const autopar_planner_host_v1_t *host)
 {
     planner_t *planner;
 
+    misbehave("-in-init");
     if (strcmp(mode(), "no-start") == 0) {
         return 7;
     }
@@ -73,6 +98,7 @@ static int plan(void *context, const char *request, size_t length, char **reply)
         return 1;
     }
     keep_request(request, length);
+    misbehave("-in-plan");
     if (host->progress != NULL) {
         host->progress(host->arg, 0.5, "half");
     }
@@ -104,6 +130,7 @@ static void finalize(void *context)
 {
     planner_t *planner = context;
 
+    misbehave("-in-finalize");
     if (planner->replies != 0) {
         abort(); /* the host keeps what is not its own */
     }

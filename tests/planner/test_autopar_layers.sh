@@ -34,11 +34,24 @@ bad() {
     [ -s "$work/out" ] && fail "$name: output in spite of the error: $(cat "$work/out")"
 }
 
+# explained NAME: the plan that was just written is explained, read as it was planned.
+explained() {
+    "$AUTOPAR" explain "$work/plan.json" --cluster "$cluster" >"$work/out" 2>"$work/err" ||
+        fail "$1: explain: $(cat "$work/err")"
+    grep -q "^stage 0" "$work/out" || fail "$1: explain says nothing of stage 0"
+}
+
 good "HLO text" "operators are the forward pass" --model "$step" -o "$work/plan.json"
-"$AUTOPAR" explain "$work/plan.json" --cluster "$cluster" >/dev/null 2>"$work/err" ||
-    fail "explain: $(cat "$work/err")"
-good "a number of layers" "2 layers, 2 of them different" --model "$step" --layers 2 --stages 2
-good "a pattern" "3 layers" --model "$onnx" --layer-pattern 'blocks[./]([0-9]+)' --stages 2
+explained "HLO text"
+good "a number of layers" "2 layers, 2 of them different" --model "$step" --layers 2 --stages 2 \
+    -o "$work/plan.json"
+explained "a number of layers"
+good "a pattern" "3 layers" --model "$onnx" --layer-pattern 'blocks[./]([0-9]+)' --stages 2 \
+    -o "$work/plan.json"
+explained "a pattern"
+good "sizes of dimensions" "layers" --model "$SOURCE_DIR/tests/fixtures/onnx/block-dynamic.onnx" \
+    --dim batch=8 --dim sequence=64 -o "$work/plan.json"
+explained "sizes of dimensions"
 # 12,916 operators: embedding, 31 blocks, one more with the last norm, head.
 if [ -z "${TEST_FEW:-}" ]; then
     gzip -dc "$SOURCE_DIR/tests/fixtures/hlo/large/gpt-32-layers.hlo.gz" >"$work/gpt.hlo"

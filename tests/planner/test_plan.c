@@ -38,6 +38,7 @@ static void fill_stages(sample_t *sample)
                               .activation_bytes = 1e8,
                               .work_bytes = 1e7,
                               .in_flight = 2 - i,
+                              .recompute = true,
                               .layer_count = i == 0 ? 2 : 1,
                               .layers = i == 0 ? sample->layers : sample->layers + 2};
     }
@@ -76,7 +77,6 @@ static void fill_sample(sample_t *sample)
                                            .global_batch = 1024,
                                            .micro_batches = 128,
                                            .schedule = "1f1b",
-                                           .rematerialize = true,
                                            .cluster = "lab",
                                            .cluster_provenance = "measured",
                                            .hosts = 2,
@@ -140,6 +140,69 @@ START_TEST(a_plan_survives_the_file)
     ap_plan_destroy(plan);
     ap_plan_destroy(NULL);
     (void)unlink(path);
+}
+END_TEST
+
+/* Stages that differ say so; where all are alike the schedule does, and no stage has the key. */
+START_TEST(stages_recompute_one_by_one)
+{
+    static const struct {
+        bool first, second;
+        const char *text;
+    } rows[] = {{false, false, "off"}, {true, true, "on"}, {false, true, "in stage 1"}};
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); ++i) {
+        sample_t sample;
+        ap_plan_t *plan, *read;
+        char *text, names[32];
+
+        fill_sample(&sample);
+        sample.stages[0].recompute = rows[i].first;
+        sample.stages[1].recompute = rows[i].second;
+        ck_assert_xm_ok(ap_plan_create(&sample.params, &plan));
+        text = ap_plan_text(plan);
+        ck_assert_xm_ok(ap_plan_parse("sample.json", text, strlen(text), &read));
+        ck_assert_int_eq(strstr(text, "\"recompute\"") != NULL, rows[i].first != rows[i].second);
+        ck_assert_int_eq(ap_plan_info(read)->rematerialize, rows[i].first && rows[i].second);
+        ck_assert_int_eq(ap_plan_stage(read, 0)->recompute, rows[i].first);
+        ck_assert_int_eq(ap_plan_stage(read, 1)->recompute, rows[i].second);
+        ck_assert_str_eq(ap_plan_recompute_text(read, names, sizeof(names)), rows[i].text);
+        free(text);
+        ap_plan_destroy(read);
+        ap_plan_destroy(plan);
+    }
+}
+END_TEST
+
+/* How a file became layers is in the plan, for whoever reads the file again. */
+START_TEST(a_plan_tells_how_its_model_was_read)
+{
+    static const char *const marks[] = {"dot.1", "dot.7"}, *const dims[] = {"batch=8"};
+    sample_t sample;
+    ap_plan_t *plan, *read;
+    const ap_plan_reading_t *reading;
+    char *text;
+
+    fill_sample(&sample);
+    sample.params.info.reading = (ap_plan_reading_t){.layers = -1,
+                                                     .pattern = "h[.]([0-9]+)",
+                                                     .marks = marks,
+                                                     .mark_count = 2,
+                                                     .dims = dims,
+                                                     .dim_count = 1};
+    ck_assert_xm_ok(ap_plan_create(&sample.params, &plan));
+    text = ap_plan_text(plan);
+    ck_assert_xm_ok(ap_plan_parse("sample.json", text, strlen(text), &read));
+    reading = &ap_plan_info(read)->reading;
+    ck_assert_int_eq(reading->layers, -1);
+    ck_assert_str_eq(reading->pattern, "h[.]([0-9]+)");
+    ck_assert_uint_eq(reading->mark_count, 2);
+    ck_assert_str_eq(reading->marks[1], "dot.7");
+    ck_assert_uint_eq(reading->dim_count, 1);
+    ck_assert_str_eq(reading->dims[0], "batch=8");
+    free(text);
+    ap_plan_destroy(read);
+    ap_plan_destroy(plan);
 }
 END_TEST
 
@@ -242,6 +305,18 @@ START_TEST(documents_are_read_strictly)
          "reshardings[0].predicted.links[0]: neither a host nor a rack, or both"},
         {"\"host\": 1", "\"host\": 1, \"rack\": 0", false, XM_ERR_PARSE, "neither a host nor"},
         {"\"host\": 1", "\"hots\": 1", false, XM_ERR_PARSE, "predicted.links[0]"},
+        {"\"parameters\"", "\"reading\": 1, \"parameters\"", false, XM_ERR_PARSE,
+         "model.reading: "},
+        {"\"parameters\"", "\"reading\": {\"layers\": -2}, \"parameters\"", false, XM_ERR_PARSE,
+         "model.reading: -2 layers"},
+        {"\"parameters\"", "\"reading\": {\"marks\": []}, \"parameters\"", false, XM_ERR_PARSE,
+         "model.reading: marks must be a list of texts"},
+        {"\"parameters\"", "\"reading\": {\"dims\": [1]}, \"parameters\"", false, XM_ERR_PARSE,
+         "model.reading: entry 0 of dims is not a text"},
+        {"\"parameters\"", "\"reading\": {\"other\": 1}, \"parameters\"", false, XM_ERR_PARSE,
+         "model.reading: "},
+        {"\"ranks\"", "\"recompute\": false, \"ranks\"", false, XM_ERR_PARSE,
+         "schedule: rematerialize is true where not all stages recompute"},
         {"{", "{,", false, XM_ERR_PARSE, "sample.json: line 1, column 2"},
     };
 
@@ -400,6 +475,8 @@ int main(void)
     TCase *tcase = tcase_create("all");
 
     tcase_add_test(tcase, a_plan_survives_the_file);
+    tcase_add_test(tcase, stages_recompute_one_by_one);
+    tcase_add_test(tcase, a_plan_tells_how_its_model_was_read);
     tcase_add_test(tcase, digest_is_of_the_contents);
     tcase_add_test(tcase, documents_are_read_strictly);
     tcase_add_test(tcase, lists_are_lists);

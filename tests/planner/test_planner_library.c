@@ -1,6 +1,8 @@
 #include "planner/planner_library.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "planner/planner_request.h"
@@ -24,16 +26,46 @@ static ap_planner_params_t params_of(const xm_cluster_profile_t *profile)
     return params;
 }
 
-/* Asks one library; its environment says what it does. */
-static xm_status_t ask(const char *path, const ap_planner_params_t *params, ap_plan_t **plan)
+/* What a planner told its host: an aborted finalize, too. */
+static char logged[256];
+static double progressed;
+
+static void keep_log(void *arg, const char *sentence)
+{
+    (void)snprintf(arg, sizeof(logged), "%s", sentence);
+}
+
+static void keep_progress(void *arg, double fraction, const char *what)
+{
+    (void)arg;
+    ck_assert_str_eq(what, "half");
+    progressed = fraction;
+}
+
+static const autopar_planner_host_v1_t host = {.arg = logged, .log = keep_log};
+
+/* Asks one library; its environment says what it does. No process is left behind. */
+static xm_status_t ask_within(double patience, const char *path, const ap_planner_params_t *params,
+                              ap_plan_t **plan)
 {
     ap_planner_library_t *library;
-    xm_status_t status = ap_planner_library_open(path, NULL, &library);
+    xm_status_t status = ap_planner_library_open(path, &host, patience, &library);
 
+    logged[0] = '\0';
     if (status == XM_OK) {
         status = ap_planner_library_plan(library, params, plan);
         ap_planner_library_close(library);
     }
+    ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
+    ck_assert_int_eq(errno, ECHILD);
+    return status;
+}
+
+static xm_status_t ask(const char *path, const ap_planner_params_t *params, ap_plan_t **plan)
+{
+    xm_status_t status = ask_within(0.0, path, params, plan);
+
+    ck_assert_str_eq(logged, "");
     return status;
 }
 
@@ -149,6 +181,110 @@ START_TEST(what_is_no_planner_is_refused)
 }
 END_TEST
 
+/* Every wait for a planner ends, and what it breaks is its own. */
+static const struct {
+    const char *mode;
+    xm_status_t status;
+    const char *sentence;
+} accidents[] = {
+    {"hang-in-init", XM_ERR_TIMEOUT,
+     "planner libplanner_double.so: its start was not done within 0.3 s; it was ended"},
+    {"crash-in-init", XM_ERR_INTERNAL,
+     "planner libplanner_double.so: it died of signal 11 (Segmentation fault) during its start"},
+    {"hang-in-plan", XM_ERR_TIMEOUT,
+     "planner double: its planning was not done within 0.4 s; it was ended"},
+    {"crash-in-plan", XM_ERR_INTERNAL,
+     "planner double: it died of signal 11 (Segmentation fault) during its planning"},
+    {"exit-in-plan", XM_ERR_INTERNAL,
+     "planner double: it ended its process with status 5 during its planning"},
+};
+
+START_TEST(a_planner_that_hangs_or_crashes_is_a_sentence)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(2, 2, 64e9);
+    ap_planner_params_t params = params_of(profile);
+    bool at_start = strstr(accidents[_i].mode, "init") != NULL;
+    ap_plan_t *plan;
+
+    params.time_limit = strcmp(accidents[_i].mode, "hang-in-plan") == 0 ? 0.4 : 0.0;
+    ck_assert_int_eq(setenv("PLANNER_DOUBLE", accidents[_i].mode, 1), 0);
+    ck_assert_xm_fails(ask_within(at_start && accidents[_i].status == XM_ERR_TIMEOUT ? 0.3 : 0.0,
+                                  PLANNER_DOUBLE, &params, &plan),
+                       accidents[_i].status, accidents[_i].sentence);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+START_TEST(an_end_that_goes_wrong_is_told)
+{
+    static const char *const modes[] = {"hang-in-finalize", "crash-in-finalize"};
+    static const char *const sentences[] = {
+        "planner double: its end was not done within 1 s; it was ended",
+        "planner double: it died of signal 11 (Segmentation fault) during its end"};
+    xm_cluster_profile_t *profile = planner_fixture_profile(2, 2, 64e9);
+    ap_planner_params_t params = params_of(profile);
+    ap_plan_t *own = own_plan(&params), *through;
+
+    ck_assert_int_eq(setenv("PLANNER_DOUBLE", modes[_i], 1), 0);
+    ck_assert_xm_ok(ap_plan_save(own, plan_path));
+    ck_assert_xm_ok(ask_within(1.0, PLANNER_DOUBLE, &params, &through));
+    ck_assert_str_eq(logged, sentences[_i]);
+    ap_plan_destroy(through);
+    ap_plan_destroy(own);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+START_TEST(an_ended_planner_is_not_asked_again)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(2, 2, 64e9);
+    ap_planner_params_t params = params_of(profile);
+    ap_planner_library_t *library;
+    ap_plan_t *plan;
+
+    ck_assert_int_eq(setenv("PLANNER_DOUBLE", "crash-in-plan", 1), 0);
+    ck_assert_xm_ok(ap_planner_library_open(PLANNER_DOUBLE, NULL, 0.0, &library));
+    ck_assert_str_eq(ap_planner_library_name(library), "double");
+    ck_assert_xm_fails(ap_planner_library_plan(library, &params, &plan), XM_ERR_INTERNAL,
+                       "during its planning");
+    ck_assert_xm_fails(ap_planner_library_plan(library, &params, &plan), XM_ERR_INTERNAL,
+                       "planner double: it is no longer running");
+    ap_planner_library_close(library);
+    ap_planner_library_close(NULL);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+/* One init serves several requests; progress and words arrive in this process. */
+START_TEST(a_planner_reports_to_its_host)
+{
+    const autopar_planner_host_v1_t both = {
+        .arg = logged, .progress = keep_progress, .log = keep_log};
+    xm_cluster_profile_t *profile = planner_fixture_profile(2, 2, 64e9);
+    ap_planner_params_t params = params_of(profile);
+    ap_plan_t *own = own_plan(&params), *through;
+    ap_planner_library_t *library;
+
+    ck_assert_int_eq(setenv("PLANNER_DOUBLE", "log", 1), 0);
+    ck_assert_xm_ok(ap_plan_save(own, plan_path));
+    ck_assert_xm_ok(ap_planner_library_open(PLANNER_DOUBLE, &both, 0.0, &library));
+    for (int i = 0; i < 3; ++i) {
+        progressed = 0.0;
+        logged[0] = '\0';
+        ck_assert_xm_ok(ap_planner_library_plan(library, &params, &through));
+        ck_assert_str_eq(ap_plan_digest(through), ap_plan_digest(own));
+        ck_assert_double_eq(progressed, 0.5);
+        ck_assert_str_eq(logged, "a word from the planner");
+        ap_plan_destroy(through);
+    }
+    logged[0] = '\0';
+    ap_planner_library_close(library);
+    ck_assert_str_eq(logged, "");
+    ap_plan_destroy(own);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
 START_TEST(a_request_survives_its_text)
 {
     xm_cluster_profile_t *profile = planner_fixture_profile(2, 2, 64e9);
@@ -194,6 +330,11 @@ int main(void)
     tcase_add_test(tcase, another_planner_is_asked_and_answers);
     tcase_add_loop_test(tcase, what_is_no_planner_is_refused, 0,
                         (int)(sizeof(refusals) / sizeof(refusals[0])));
+    tcase_add_loop_test(tcase, a_planner_that_hangs_or_crashes_is_a_sentence, 0,
+                        (int)(sizeof(accidents) / sizeof(accidents[0])));
+    tcase_add_loop_test(tcase, an_end_that_goes_wrong_is_told, 0, 2);
+    tcase_add_test(tcase, an_ended_planner_is_not_asked_again);
+    tcase_add_test(tcase, a_planner_reports_to_its_host);
     tcase_add_test(tcase, a_request_survives_its_text);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
