@@ -1,5 +1,5 @@
 #!/bin/sh
-# Planning stays small as devices grow: a 70B model between 512 and 512 hosts of 8 devices within 5 s and 2 GiB, and one
+# Planning stays small as devices grow: a 70B model between 512 and 512 hosts of 8 devices within 5 s of processor time and 2 GiB, and one
 # 2 GiB tensor within 5 ms. The limits are several times what is measured, so that only a change of order fails.
 set -u
 : "${PLAN_SCALE:?}" "${RESHARD_BENCH:?}"
