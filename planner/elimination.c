@@ -279,6 +279,7 @@ typedef struct source {
 typedef struct row {
     int width;
     double *sum, *least, *winner; /* of one value of the variable that goes; of all; which one */
+    bool *taken;                  /* per value */
 } row_t;
 
 /* One build runs everywhere, but takes wide vectors where it finds them. */
@@ -349,19 +350,26 @@ static double low_of(const source_t *sources, int source_count, int last, int va
 }
 
 /* Least sum over the values of the variable that goes, and the first value that gives it. Values
- * that cannot win anywhere are left out; `good` probably wins somewhere, so it comes first. */
-static void minimise_row(const source_t *sources, int source_count, int last, int size, int good,
-                         const row_t *row)
+ * that cannot win anywhere are left out; so first come those that won in the row before (NULL:
+ * there is none). */
+static void minimise_row(const source_t *sources, int source_count, int last, int size,
+                         const uint16_t *before, const row_t *row)
 {
-    double largest;
+    double largest = HUGE_VAL;
 
     for (int i = 0; i < row->width; ++i) {
         row->least[i] = HUGE_VAL;
         row->winner[i] = 0.0;
     }
-    largest = take_value(sources, source_count, last, good, row);
+    memset(row->taken, 0, (size_t)size * sizeof(*row->taken));
+    for (int i = 0; before != NULL && i < row->width; ++i) {
+        if (!row->taken[before[i]]) {
+            row->taken[before[i]] = true;
+            largest = take_value(sources, source_count, last, before[i], row);
+        }
+    }
     for (int value = 0; value < size; ++value) {
-        if (value != good && !(low_of(sources, source_count, last, value) > largest)) {
+        if (!row->taken[value] && !(low_of(sources, source_count, last, value) > largest)) {
             largest = take_value(sources, source_count, last, value, row);
         }
     }
@@ -452,7 +460,7 @@ static void fill_message(ap_elimination_t *e, int variable, const int *scope, in
 
     for (size_t c = 0; c < cells; c += width) {
         minimise_row(sources, source_count, count - 1, e->domain[variable],
-                     c > 0 ? best[c - 1] : 0, row);
+                     c > 0 ? &best[c - width] : NULL, row);
         for (size_t i = 0; i < width; ++i) {
             values[c + i] = row->least[i];
             best[c + i] = (uint16_t)row->winner[i];
@@ -479,6 +487,7 @@ static xm_status_t eliminate(ap_elimination_t *e, int variable, const int *scope
     double *values = malloc(cells * sizeof(*values));
     double *rows = malloc(3 * (size_t)width * sizeof(*rows));
     uint16_t *best = malloc(cells * sizeof(*best));
+    bool *taken = malloc((size_t)e->domain[variable] * sizeof(*taken));
     source_t *sources = calloc((size_t)e->of[variable].count + 1, sizeof(*sources));
     bool opened = sources != NULL;
     row_t row;
@@ -492,13 +501,13 @@ static xm_status_t eliminate(ap_elimination_t *e, int variable, const int *scope
             opened = open_source(e, table, variable, scope, count, &sources[source_count++]);
         }
     }
-    if (values == NULL || rows == NULL || best == NULL || !opened) {
+    if (values == NULL || rows == NULL || best == NULL || taken == NULL || !opened) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a table of %zu cells", cells);
         free(values);
         free(best);
         goto release;
     }
-    row = (row_t){width, rows, rows + width, rows + 2 * width};
+    row = (row_t){width, rows, rows + width, rows + 2 * width, taken};
     fill_message(e, variable, scope, count, sources, source_count, &row, values, best);
     e->decisions[e->decision_count++] =
         (decision_t){.variable = variable, .message = e->table_count, .best = best};
@@ -510,6 +519,7 @@ release:
         free(sources[s].turned);
         free(sources[s].low);
     }
+    free(taken);
     free(rows);
     free(sources);
     return status;
