@@ -66,7 +66,9 @@ def main():
     parser.add_argument("--profiles", required=True, help="folder of the cluster profiles")
     parser.add_argument("--models", default=",".join(name for name, _ in CASES),
                         help="only these, separated by commas")
+    parser.add_argument("--micro-batches", help="only these numbers of them, separated by commas")
     arguments = parser.parse_args()
+    counts = ["--micro-batches", arguments.micro_batches] if arguments.micro_batches else []
     cases = [case for case in CASES if case[0] in arguments.models.split(",")]
     failed = False
     print("| links | model | stages chosen without boundaries | its step, s | with them | "
@@ -77,8 +79,8 @@ def main():
         for model, batch in cases:
             with tempfile.TemporaryDirectory() as directory:
                 free, free_step = plan(arguments.autopar, model, batch, profile, directory,
-                                       "--no-cross-mesh")
-                ours, step = plan(arguments.autopar, model, batch, profile, directory)
+                                       "--no-cross-mesh", *counts)
+                ours, step = plan(arguments.autopar, model, batch, profile, directory, *counts)
             gain = 1 - step / free_step
             gains.append(gain)
             same = describe(free) == describe(ours)

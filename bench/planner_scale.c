@@ -12,7 +12,7 @@ static const char program[] = "planner_scale";
 
 typedef struct options {
     const char *cluster, *model, *row;
-    int hosts, layers; /* the largest */
+    int hosts, devices, layers; /* the largest */
     int repeat;
 } options_t;
 
@@ -112,6 +112,8 @@ static xm_status_t one_row(const options_t *options, const xm_cluster_profile_t 
 
 static xm_status_t run(const options_t *options)
 {
+    enum { BLOCKS = 48 /* where it is not the blocks that grow */ };
+    int blocks_of_all = options->layers < BLOCKS ? options->layers : BLOCKS;
     xm_cluster_profile_t *profile;
     xm_status_t status;
 
@@ -137,13 +139,13 @@ static xm_status_t run(const options_t *options)
         print_head("hosts of 8 devices");
     }
     for (int hosts = 1; status == XM_OK && hosts <= options->hosts; hosts *= 2) {
-        status = row(options, profile, 48, hosts, 8);
+        status = row(options, profile, blocks_of_all, hosts, 8);
     }
     if (status == XM_OK) {
         print_head("devices of a host, 8 hosts");
     }
-    for (int devices = 1; status == XM_OK && devices <= 16; devices *= 2) {
-        status = row(options, profile, 48, 8, devices);
+    for (int devices = 1; status == XM_OK && devices <= options->devices; devices *= 2) {
+        status = row(options, profile, blocks_of_all, 8, devices);
     }
     if (status == XM_OK && options->hosts >= 128) {
         print_head("all together");
@@ -155,7 +157,8 @@ static xm_status_t run(const options_t *options)
 
 int main(int argc, char **argv)
 {
-    options_t options = {.model = "gpt-39b", .hosts = 128, .layers = 96, .repeat = 1};
+    options_t options = {
+        .model = "gpt-39b", .hosts = 128, .devices = 16, .layers = 96, .repeat = 1};
     const xm_cli_option_t table[] = {
         {.name = "cluster",
          .kind = XM_CLI_STRING,
@@ -174,6 +177,13 @@ int main(int argc, char **argv)
          .minimum = 1,
          .maximum = 1024,
          .help = "Most hosts (128)."},
+        {.name = "devices",
+         .kind = XM_CLI_INT,
+         .target = &options.devices,
+         .argument = "DEVICES",
+         .minimum = 1,
+         .maximum = 64,
+         .help = "Most devices of a host (16)."},
         {.name = "layers",
          .kind = XM_CLI_INT,
          .target = &options.layers,

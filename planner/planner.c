@@ -153,6 +153,7 @@ static xm_status_t open_trial(run_t *run, const work_t *work, ap_planner_case_t 
 static xm_status_t survey(run_t *run, work_t *work)
 {
     const ap_planner_params_t *params = run->params;
+    double known = work->trial->bound;
     ap_planner_case_t one;
     xm_status_t status = open_trial(run, work, &one);
 
@@ -169,6 +170,10 @@ static xm_status_t survey(run_t *run, work_t *work)
     }
     work->priced = ap_stage_table_evaluated(one.table);
     ap_planner_case_close(&one);
+    if (status == XM_ERR_TIMEOUT) { /* no more is known than before */
+        work->trial->bound = known;
+        work->slower_bound = known;
+    }
     return status == XM_ERR_NO_SOLUTION || status == XM_ERR_TIMEOUT ? XM_OK : status;
 }
 

@@ -189,9 +189,11 @@ static void fill_choice(const traced_layer_t *t, int n, choice_entry_t *entry)
     find_runner_up(t, n, entry);
 }
 
-/* `given`: the strategy of every node of the layer; NULL: those behind the plan's cell. */
+/* `given`: the strategy of every node of the layer; NULL: those behind the plan's cell. Either way
+ * *strategies, which the caller frees, is what they are. */
 static xm_status_t trace_layer(ap_stage_context_t *context, const ap_stage_plan_t *plan, int layer,
-                               const int *given, choice_entry_t *entries, int *count)
+                               const int *given, choice_entry_t *entries, int *count,
+                               int **strategies)
 {
     const ap_stage_cell_t *cell = &plan->cells[layer - plan->first];
     traced_layer_t t = {.context = context,
@@ -222,7 +224,7 @@ static xm_status_t trace_layer(ap_stage_context_t *context, const ap_stage_plan_
     for (int n = 0; n < t.problem->nodes && status == XM_OK; ++n) {
         fill_choice(&t, n, &entries[(*count)++]);
     }
-    free(t.strategies);
+    *strategies = t.strategies;
     return status;
 }
 
@@ -265,10 +267,28 @@ static void point_at_texts(ap_stage_solution_t *solution)
     }
 }
 
+/* An earlier layer of a plan that is the same in the same place of the same table, or -1. */
+static int find_same(const ap_stage_context_t *context, const ap_stage_plan_t *plan, int layer)
+{
+    const ap_stage_cell_t *cell = &plan->cells[layer - plan->first];
+
+    for (int earlier = plan->first; earlier < layer; ++earlier) {
+        const ap_stage_cell_t *other = &plan->cells[earlier - plan->first];
+
+        if (context->distinct_of[earlier] == context->distinct_of[layer] &&
+            other->rung == cell->rung && other->in == cell->in && other->out == cell->out) {
+            return earlier;
+        }
+    }
+    return -1;
+}
+
 /* The solution of a finished plan; `strategies` per layer as in trace_layer(), or NULL. */
 static xm_status_t write_solution(ap_stage_context_t *context, const ap_stage_plan_t *plan,
                                   const int *const *strategies, ap_stage_solution_t **solution)
 {
+    int layers = plan->last - plan->first + 1;
+    int **traced; /* per layer: the strategy of every node */
     ap_stage_solution_t *made;
     xm_status_t status =
         solution_create(forward_ops(context->training, plan->first, plan->last), &made);
@@ -276,12 +296,24 @@ static xm_status_t write_solution(ap_stage_context_t *context, const ap_stage_pl
     if (status != XM_OK) {
         return status;
     }
-    ap_stage_plan_cost(context, plan, &made->cost);
-    for (int layer = plan->first; layer <= plan->last && status == XM_OK; ++layer) {
-        status = trace_layer(context, plan, layer,
-                             strategies != NULL ? strategies[layer - plan->first] : NULL,
-                             made->entries, &made->count);
+    traced = calloc((size_t)layers, sizeof(*traced));
+    if (traced == NULL) {
+        ap_stage_solution_destroy(made);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan");
     }
+    ap_stage_plan_cost(context, plan, &made->cost);
+    for (int i = 0; i < layers && status == XM_OK; ++i) {
+        int same = strategies == NULL ? find_same(context, plan, plan->first + i) : -1;
+        const int *given = same >= 0 ? traced[same - plan->first] : NULL;
+
+        status = trace_layer(context, plan, plan->first + i,
+                             strategies != NULL ? strategies[i] : given, made->entries,
+                             &made->count, &traced[i]);
+    }
+    for (int i = 0; i < layers; ++i) {
+        free(traced[i]);
+    }
+    free(traced);
     if (status != XM_OK) {
         ap_stage_solution_destroy(made);
         return status;
