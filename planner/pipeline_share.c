@@ -312,16 +312,17 @@ static void share_out(ap_pipeline_share_t *share)
     }
 }
 
-/* When a message ends at its pace, rounded up. */
+/* When a message ends at its pace, rounded up. A pace that others' end will change may tell a time
+ * that there is no number for. */
 static int64_t end_of(const channel_t *channel)
 {
-    product_t scaled = (product_t)channel->left << ONE_BITS;
+    product_t scaled = (product_t)channel->left << ONE_BITS, end;
 
     if (channel->pace == ONE) {
         return channel->since + channel->left;
     }
-    return channel->since +
-           (int64_t)((scaled + (product_t)(channel->pace - 1)) / (product_t)channel->pace);
+    end = channel->since + (scaled + channel->pace - 1) / channel->pace;
+    return end < INT64_MAX ? (int64_t)end : INT64_MAX;
 }
 
 /* The group's messages go on at their new paces. */

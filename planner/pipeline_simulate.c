@@ -7,11 +7,9 @@
 
 /* A message from a stage to the next (activation) or the one before (gradient). */
 typedef struct message {
-    bool sent;          /* handed to its channel */
-    int64_t time;       /* that it takes alone */
-    int64_t start, end; /* on the channel; end -1: not there yet */
-    int sender, receiver;
-    ap_pipeline_span_t *span; /* of the send */
+    int64_t time;             /* that it takes alone */
+    int64_t start, end;       /* on the channel; end -1: not there yet */
+    ap_pipeline_span_t *span; /* of the send; NULL: not sent */
     struct message *next;     /* in its channel */
 } message_t;
 
@@ -157,10 +155,7 @@ static void hand_over(simulation_t *simulation, int device, const ap_schedule_op
     int boundary = step > 0 ? op->stage : op->stage - 1, channel;
     int to = schedule->device_of[op->pipeline * schedule->stages + op->stage + step];
 
-    message->sent = true;
     message->time = times != NULL ? times[boundary * schedule->slices + op->slice] : 0;
-    message->sender = device;
-    message->receiver = to;
     channel = ap_pipeline_channel(schedule->devices, device, to);
     if (simulation->channels[channel].first != NULL) {
         simulation->channels[channel].last->next = message;
@@ -179,7 +174,7 @@ static bool run_send(simulation_t *simulation, int device, const ap_schedule_op_
     message_t *message =
         &simulation->messages[part_of(simulation->schedule, direction, op->stage, op)];
 
-    if (!message->sent) {
+    if (message->span == NULL) {
         message->span = span;
         hand_over(simulation, device, op, message);
     }
@@ -255,6 +250,7 @@ static void end_message(simulation_t *simulation, int index)
 {
     channel_t *channel = &simulation->channels[index];
     message_t *message = channel->first;
+    int devices = simulation->schedule->devices, from = index / 2;
 
     message->end = simulation->now;
     *message->span = (ap_pipeline_span_t){message->start, message->end};
@@ -264,9 +260,9 @@ static void end_message(simulation_t *simulation, int index)
         start_message(simulation, index);
     }
     if (simulation->times->blocking) {
-        advance(simulation, message->sender);
+        advance(simulation, from);
     }
-    advance(simulation, message->receiver);
+    advance(simulation, index % 2 == 1 ? (from + 1) % devices : (from + devices - 1) % devices);
 }
 
 static xm_status_t run_all(simulation_t *simulation)

@@ -232,7 +232,7 @@ static xm_status_t solve(run_t *run, work_t *work)
         trial->stage_count = found.stage_count;
         trial->bound = fmax(trial->bound, fmin(found.bound, found.objective));
         status = build_plan(run, work, &one, &found, &better);
-        if (status == XM_OK && is_simulated(run)) {
+        if (status == XM_OK && is_simulated(run) && run->params->pins == NULL) {
             status = try_neighbours(run, work, &one, found.stage_count);
         }
     } else if (status == XM_ERR_NO_SOLUTION) {

@@ -113,6 +113,30 @@ START_TEST(who_is_held_back_leaves_the_rest_to_the_others)
 }
 END_TEST
 
+/* A pace that is soon over may tell an end beyond all numbers. */
+START_TEST(long_messages_do_not_overflow)
+{
+    ap_pipeline_use_t uses[CHANNELS];
+    ap_pipeline_share_t *share;
+    ends_t ends = {0};
+
+    for (int c = 0; c < CHANNELS; ++c) {
+        uses[c] = (ap_pipeline_use_t){c, 0, 1.0};
+    }
+    share = make(uses, CHANNELS);
+    for (int c = 0; c < CHANNELS; ++c) {
+        ap_pipeline_share_begin(share, c, 0, c == 0 ? INT64_MAX / 4 : 100, note, &ends);
+    }
+    ck_assert_int_eq(ends.end[0], INT64_MAX);
+    for (int c = CHANNELS - 1; c > 0; --c) {
+        ck_assert_int_eq(ends.end[c], 100 * CHANNELS);
+        ap_pipeline_share_end(share, c, 100 * CHANNELS, note, &ends);
+    }
+    ck_assert_int_eq(ends.end[0], INT64_MAX / 4 + 100 * (CHANNELS - 1));
+    ap_pipeline_share_destroy(share);
+}
+END_TEST
+
 START_TEST(what_cannot_be_is_refused)
 {
     const ap_pipeline_use_t bad[] = {
@@ -264,6 +288,7 @@ int main(void)
     tcase_add_test(unit, two_on_a_full_link_go_at_half_the_pace);
     tcase_add_test(unit, parts_that_fit_do_not_slow_each_other_down);
     tcase_add_test(unit, who_is_held_back_leaves_the_rest_to_the_others);
+    tcase_add_test(unit, long_messages_do_not_overflow);
     tcase_add_test(unit, what_cannot_be_is_refused);
     tcase_add_test(unit, random_messages_end_as_in_real_numbers);
     suite_add_tcase(suite, unit);

@@ -125,6 +125,40 @@ START_TEST(the_fastest_schedule_that_fits_is_chosen)
 }
 END_TEST
 
+/* Seconds of the best plan under the best schedule, with a number of stages or (0) any. */
+static double best_step(const xm_cluster_profile_t *profile, int stages)
+{
+    static const int64_t numbers[] = {4, 16, 32};
+    ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
+    ap_planner_result_t result;
+    double step;
+
+    params.model = "gpt-125m";
+    params.profile = profile;
+    params.global_batch = 64;
+    params.micro_batches = numbers;
+    params.micro_batch_count = 3;
+    params.min_stages = stages;
+    params.max_stages = stages;
+    params.schedule = "auto";
+    ck_assert_xm_ok(ap_planner_run(&params, &result));
+    step = ap_plan_info(result.plan)->step;
+    ap_planner_result_clear(&result);
+    return step;
+}
+
+START_TEST(no_number_of_stages_has_a_shorter_simulated_step)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(4, 2, 64e9);
+    double best = best_step(profile, 0);
+
+    for (int stages = 1; stages <= 6; ++stages) {
+        ck_assert_double_le(best, best_step(profile, stages) * (1 + 1e-9));
+    }
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
 START_TEST(memory_decides_with_a_sentence)
 {
     xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 64e9), *small;
@@ -365,6 +399,7 @@ int main(void)
     tcase_add_test(unit, plans_take_the_step_of_their_schedule);
     tcase_add_test(unit, activations_in_flight_follow_the_schedule);
     tcase_add_test(unit, the_fastest_schedule_that_fits_is_chosen);
+    tcase_add_test(unit, no_number_of_stages_has_a_shorter_simulated_step);
     tcase_add_test(unit, memory_decides_with_a_sentence);
     tcase_add_test(unit, pipedream_2bw_takes_enough_micro_batches);
     tcase_add_test(unit, reshardings_are_priced_on_the_profile);
