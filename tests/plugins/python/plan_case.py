@@ -23,7 +23,7 @@ class Block(nn.Module):
             part(y).view(batch, length, self.heads, width // self.heads).transpose(1, 2)
             for part in (self.query, self.key, self.value)
         ]
-        attention = functional.scaled_dot_product_attention(*heads, is_causal=True)
+        attention = functional.scaled_dot_product_attention(*heads, is_causal=True, dropout_p=self.dropout.p)
         x = x + self.dropout(self.out(attention.transpose(1, 2).reshape(batch, length, width)))
         return x + self.down(self.dropout(functional.gelu(self.up(self.between(x)))))
 
