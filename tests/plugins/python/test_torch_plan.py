@@ -190,7 +190,12 @@ class Export(unittest.TestCase):
             def forward(self, x):
                 return torch.einsum("ij,ij->ij", x, x).cumsum(0)
 
+        class Noise(nn.Module):
+            def forward(self, x):
+                return x + torch.randn(4)
+
         for model, given, texts in (
+            (Outer(Noise()), [x], ("module 'router'", "aten.randn.default draws random numbers")),
             (Outer(Router()), [x], ("module 'router'", "aten.topk")),
             (Outer(Fused()), [x], ("module 'router'", "aten.cumsum")),
             (Outer(nn.BatchNorm1d(4)), [x], ("'router.", "changed by the forward pass")),
@@ -202,6 +207,17 @@ class Export(unittest.TestCase):
                 export(model, *given)
             for text in texts:
                 self.assertIn(text, str(caught.exception))
+        class Weighted(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.ones(4))
+
+            def forward(self, output, target):
+                return ((output - target) * self.weight).sum()
+
+        weighted = Weighted()
+        with self.assertRaisesRegex(errors.InputError, "parameter of its own, 'loss.weight'"):
+            export(nn.Linear(4, 4), x, x, loss=weighted)
         with self.assertRaisesRegex(errors.InputError, "loss and target"):
             plan(nn.Linear(4, 4), [x], plan_case.CLUSTER, target=ids)
         with self.assertRaisesRegex(errors.InputError, "2 samples does not divide into 3"):
