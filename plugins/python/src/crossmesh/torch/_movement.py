@@ -12,6 +12,7 @@ import torch
 from ._lowering import Letters, handles
 from ._operators import MAX_DIM_FACTORS, Recorder, Term, Value, elements, permuted
 
+
 def _suffix_products(shape: Sequence[int]) -> list[int]:
     products = [1]
     for extent in reversed(shape):
