@@ -183,7 +183,7 @@ static xm_status_t check_places(const ap_sequence_t *s, const int *first, int la
                                 ap_graph_name(s->graph), op->name,
                                 s->crossing[first[layer]] == 1
                                     ? "what follows is the start of the backward pass"
-                                    : "not one tensor passes there but several, or none");
+                                    : "not one tensor passes there but several, one number or none");
         }
     }
     return XM_OK;

@@ -8,9 +8,9 @@ VOCABULARY, LENGTH, WIDTH, HEADS, BLOCKS = 48, 8, 32, 4, 2
 
 
 class Block(nn.Module):
-    def __init__(self, width, heads):
+    def __init__(self, width, heads, dropout):
         super().__init__()
-        self.heads = heads
+        self.heads, self.dropout = heads, nn.Dropout(dropout)
         self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
         self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
         self.out = nn.Linear(width, width)
@@ -23,17 +23,17 @@ class Block(nn.Module):
             part(y).view(batch, length, self.heads, width // self.heads).transpose(1, 2)
             for part in (self.query, self.key, self.value)
         ]
-        attention = functional.scaled_dot_product_attention(*heads, is_causal=True)
-        x = x + self.out(attention.transpose(1, 2).reshape(batch, length, width))
-        return x + self.down(functional.gelu(self.up(self.between(x))))
+        attention = functional.scaled_dot_product_attention(*heads, is_causal=True, dropout_p=self.dropout.p)
+        x = x + self.dropout(self.out(attention.transpose(1, 2).reshape(batch, length, width)))
+        return x + self.down(self.dropout(functional.gelu(self.up(self.between(x)))))
 
 
 class Transformer(nn.Module):
-    def __init__(self, blocks=BLOCKS, width=WIDTH, heads=HEADS, tied=False):
+    def __init__(self, blocks=BLOCKS, width=WIDTH, heads=HEADS, tied=False, dropout=0.0):
         super().__init__()
         self.tokens = nn.Embedding(VOCABULARY, width)
         self.places = nn.Embedding(LENGTH, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(blocks))
+        self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(blocks))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, VOCABULARY, bias=False)
         if tied:

@@ -198,6 +198,7 @@ class _Planning:
     def __init__(self, stack: contextlib.ExitStack, options: Options) -> None:
         self._stack, self._options = stack, options
         self.graph = self.profile = c_void_p()
+        self.name = b""
         self.hosts = self.devices_per_host = 0
 
     def _made(self, destroy: str, call: Any, *arguments: Any) -> c_void_p:
@@ -222,7 +223,7 @@ class _Planning:
 
     def read_graph(self, document: Mapping[str, Any]) -> Any:
         """The graph in layers, which is what comes back."""
-        text = json.dumps(document).encode()
+        text, self.name = json.dumps(document).encode(), str(document["name"]).encode()
         forward = self._made("ap_graph_destroy", lib.ap_json_from_text, text, len(text), b"the model")
         how = Layering(struct_size=ctypes.sizeof(Layering))
         if isinstance(self._options.layers, str):
@@ -255,7 +256,7 @@ class _Planning:
         kept = (Pin * max(1, len(pins)))(*pins)
         params = PlannerParams(
             struct_size=ctypes.sizeof(PlannerParams),
-            model=b"model",
+            model=self.name,
             graph=self.graph,
             layering=Layering(struct_size=ctypes.sizeof(Layering)),
             profile=self.profile,

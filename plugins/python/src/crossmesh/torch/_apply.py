@@ -141,7 +141,8 @@ class Applied:
 
     def evaluate(self, *inputs: torch.Tensor) -> torch.Tensor:
         """The loss of a batch without gradients, by the operators that were planned. Collective."""
-        return self._mean(self._run(self.schedule.eval, inputs))
+        with torch.no_grad():
+            return self._mean(self._run(self.schedule.eval, inputs))
 
     def close(self) -> None:
         """Frees what the stages exchange their tensors by. Collective."""

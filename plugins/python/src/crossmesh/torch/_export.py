@@ -104,15 +104,17 @@ class _Reader:
             raise InputError(f"input '{node.name}' is {type(fake).__name__}, not a tensor: bind it before planning")
         shape = tuple(int(extent) for extent in fake.shape)
         if node.name in signature.inputs_to_parameters:
-            name = self.program.aliases[signature.inputs_to_parameters[node.name].removeprefix("model.")]
+            full = signature.inputs_to_parameters[node.name]
+            if not full.startswith("model."):
+                raise InputError(f"the loss has a parameter of its own, '{full}': make it one of the model's")
+            name = self.program.aliases[full.removeprefix("model.")]
             return self.program.parameters.setdefault(name, Value(name, shape, fake.dtype, "parameter"))
         for table, data in (
             (signature.inputs_to_buffers, {**self.exported.constants, **self.exported.state_dict}),
             (signature.inputs_to_lifted_tensor_constants, self.exported.constants),
         ):
             if node.name in table:
-                tensor = data[table[node.name]].detach()
-                return Value(node.name, shape, fake.dtype, "constant", data=tensor)
+                return Value(node.name, shape, fake.dtype, "constant", data=data[table[node.name]].detach())
         name = self.recorder.reserve(node.name)
         return self.program.inputs.setdefault(name, Value(name, shape, fake.dtype, "input"))
 
@@ -146,6 +148,8 @@ class _Reader:
             raise self.recorder.refuse(f"the planner knows no sharding rule for {target}")
         if target._opname in _SILENT:
             return None
+        if torch.Tag.nondeterministic_seeded in target.tags and target._opname not in HANDLERS:
+            raise self.recorder.refuse(f"{target} draws random numbers, of which copies would get different ones; dropout may")
         lists = [argument if isinstance(argument, list) else [argument] for argument in (*args, *kwargs.values())]
         tensors = [entry for argument in lists for entry in argument if isinstance(entry, Value)]
         if all(value.kind == "constant" for value in tensors):

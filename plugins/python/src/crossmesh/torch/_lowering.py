@@ -103,21 +103,28 @@ def _same(_: Recorder, a: SimpleNamespace, __: torch.dtype) -> Value:
     return value
 
 
-@handles("dropout", "feature_dropout")
+def _dropped(part: torch.Tensor, p: float, local: Local) -> torch.Tensor:
+    generator = local.generator(part.device) if local.generator is not None else None
+    mask = torch.empty_like(part).bernoulli_(1.0 - p, generator=generator)
+    return part * mask.div_(1.0 - p) if p < 1 else part * 0
+
+
+@handles("dropout")
 def _dropout(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
     value: Value = a.input
     if a.p == 0 or not a.train:
         return value
-    keep = 1.0 - a.p
-
-    def run(parts: list[torch.Tensor], local: Local) -> torch.Tensor:
-        (part,) = parts
-        generator = local.generator(part.device) if local.generator is not None else None
-        mask = torch.empty_like(part).bernoulli_(keep, generator=generator)
-        return part * mask.div_(keep) if keep > 0 else part * 0
-
     term = Letters().take(value.rank)
-    return recorder.emit("elementwise", run, [(value, term)], term, dtype, flops=2.0 * elements(value.shape))
+    return recorder.emit(
+        "elementwise", lambda parts, local: _dropped(parts[0], a.p, local), [(value, term)], term, dtype,
+        flops=2.0 * elements(value.shape),
+    )  # fmt: skip
+
+
+@handles("native_dropout")
+def _native_dropout(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> tuple[Value, None]:
+    """Its mask is for a backward pass that is not exported."""
+    return _dropout(recorder, a, a.input.dtype), None
 
 
 # Products of matrices ------------------------------------------------------------------------------------
@@ -189,12 +196,25 @@ def _einsum(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value
     )  # fmt: skip
 
 
+def _attention_with_dropout(parts: list[torch.Tensor], a: SimpleNamespace, local: Local) -> torch.Tensor:
+    """Step by step, for torch's kernels draw numbers of their own."""
+    query, key, value = parts[:3]
+    times = query.shape[-3] // key.shape[-3]
+    if times > 1:
+        key, value = key.repeat_interleave(times, -3), value.repeat_interleave(times, -3)
+    scores = query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if a.scale is None else a.scale)
+    if a.is_causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(later, float("-inf"))
+    for mask in parts[3:]:
+        scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+    return _dropped(scores.softmax(-1), a.dropout_p, local) @ value
+
+
 @handles("scaled_dot_product_attention")
 def _attention(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
     """One operator: its heads and samples are cut, and so torch's fused kernels stay."""
     query, key, value = a.query, a.key, a.value
-    if a.dropout_p:
-        raise recorder.refuse("scaled_dot_product_attention with dropout_p has no sharding rule: use dropout behind it")
     if query.rank < 3 or not query.rank == key.rank == value.rank:
         raise recorder.refuse("scaled_dot_product_attention needs operands of equal and at least 3 dimensions")
     letters = Letters()
@@ -218,7 +238,9 @@ def _attention(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Va
         uses.append((a.attn_mask, tuple(mask)))
     options = {"is_causal": a.is_causal, "scale": a.scale, "enable_gqa": a.enable_gqa}
 
-    def run(parts: list[torch.Tensor], _: Local) -> torch.Tensor:
+    def run(parts: list[torch.Tensor], local: Local) -> torch.Tensor:
+        if a.dropout_p:
+            return _attention_with_dropout(parts, a, local)
         return functional.scaled_dot_product_attention(*parts[:3], *parts[3:], **options)
 
     flops = 2.0 * elements(query.shape[:-1]) * key.shape[-2] * (query.shape[-1] + value.shape[-1])

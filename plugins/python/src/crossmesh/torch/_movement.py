@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from ._lowering import Letters, handles
-from ._operators import MAX_DIM_FACTORS, Local, Recorder, Term, Value, elements, permuted
+from ._operators import MAX_DIM_FACTORS, Recorder, Term, Value, elements, permuted
+
 
 def _suffix_products(shape: Sequence[int]) -> list[int]:
     products = [1]

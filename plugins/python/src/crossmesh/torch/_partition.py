@@ -224,6 +224,8 @@ class StageModule(torch.nn.Module):  # type: ignore[misc]
             grad = _gradient(operand.term, cut, rank)
             if operand.kind == "constant":
                 assert operand.data is not None
+                if operand.data.is_meta:
+                    raise InputError(f"'{operator.name}' of module '{operator.module}' needs a constant that has no memory")
                 part = cut_out(operand.data.to(self.device), self.mesh, layout)
                 reads.append(_Read(operand.name, operand.kind, operand, part=part))
                 continue

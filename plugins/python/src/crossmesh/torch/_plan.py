@@ -282,6 +282,7 @@ def plan(
     `example_args` are the model's arguments for a whole step, and `loss(output, target)` is what is trained, a mean (or
     sum) over samples; without a loss the model gives one number itself. Nothing is computed with them but shapes. What
     begins with the batch, the first dimension of the first argument, is cut into micro-batches, the rest belongs to each.
+    Buffers, and tensors that are neither arguments nor parameters of the model, are constants.
 
     `cluster`: a profile that `autopar probe` has measured, a file or its contents (docs/cluster-profile.md); `hosts` and
     `devices_per_host` take that many of its kind. `micro_batches`: their number, or numbers to choose from (None: 1, 2, 4
