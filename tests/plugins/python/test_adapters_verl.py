@@ -21,6 +21,7 @@ import ranks
 import torch_case
 from crossmesh import errors
 
+INSTALLED = importlib.util.find_spec("verl")  # before the tests put something in its place
 ACTORS, ROLLOUTS = 4, 4
 EVERYBODY = range(ACTORS + ROLLOUTS)
 LARGE = {"vocab": 6000, "hidden": 1024}
@@ -143,7 +144,7 @@ class Updates(unittest.TestCase):
         crew.send([1], "die", [{}])
         left = [rank for rank in EVERYBODY if rank != 1]
         started = time.monotonic()
-        answers = crew.answers(left, "update_weights", [{"global_steps": 1}] * len(left))
+        answers = crew.call_some(left, "update_weights", [{"global_steps": 1}] * len(left), raises=False)
         self.assertLess(time.monotonic() - started, ranks.PATIENCE / 4)
         for answer in answers:
             self.assertIsInstance(answer, errors.PeerError)
@@ -152,7 +153,7 @@ class Updates(unittest.TestCase):
 
 class Contract(unittest.TestCase):
     def test_without_verl(self):
-        if importlib.util.find_spec("verl"):
+        if INSTALLED:
             self.skipTest("verl is installed")
         code = (
             "import crossmesh.adapters.verl as a\n"
@@ -163,7 +164,7 @@ class Contract(unittest.TestCase):
         self.assertIn("crossmesh.adapters.verl needs verl", result.stdout, result.stderr)
 
     def test_the_contract_is_verls(self):
-        if not importlib.util.find_spec("verl"):
+        if not INSTALLED:
             self.skipTest("verl is not installed")
         from verl.checkpoint_engine import base
 
