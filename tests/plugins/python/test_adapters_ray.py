@@ -123,7 +123,7 @@ def actor(rank, crew, store_port):
     adapter._leave(None, "crossmesh")
 
 
-class Transport(unittest.TestCase):
+class Actors(unittest.TestCase):
     def group(self, size=ACTORS, name="crossmesh", doomed=()):
         """Actors in a group, and the manager of the process that owns their objects."""
         crew = case.Crew(size)
@@ -145,6 +145,8 @@ class Transport(unittest.TestCase):
         adapter.create_group(actors, name, timeout=ranks.PATIENCE)
         return crew, transport(), actors
 
+
+class Transport(Actors):
     def test_objects(self):
         crew, manager, actors = self.group()
         self.assertTrue(manager.actor_has_tensor_transport(actors[3]))
@@ -185,6 +187,13 @@ class Transport(unittest.TestCase):
         transfer.begin()
         self.assertEqual(transfer.end(), [None, True])
 
+    def test_a_model_in_shards(self):
+        crew, _, _ = self.group(TRAINERS + SERVERS, "weights")
+        for version in range(3):
+            crew.call("move", version)
+
+
+class Faults(Actors):
     def test_a_death(self):
         crew, manager, actors = self.group(doomed=(0,))
         meta = crew.call_some([0], "extract", ["lost"])[0]
@@ -202,11 +211,6 @@ class Transport(unittest.TestCase):
         transfer = contract_ray.Transfer(manager, crew, actors[3], actors[1], "next")
         transfer.begin()
         self.assertEqual(transfer.end(), [None, True])
-
-    def test_a_model_in_shards(self):
-        crew, _, _ = self.group(TRAINERS + SERVERS, "weights")
-        for version in range(3):
-            crew.call("move", version)
 
 
 class Contract(unittest.TestCase):

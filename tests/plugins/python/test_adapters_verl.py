@@ -84,7 +84,7 @@ def process(rank, crew, port, dtype, sizes, options):
     crew.serve(rank, answer)
 
 
-class Updates(unittest.TestCase):
+class Processes(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         contract_verl.install()
@@ -107,6 +107,8 @@ class Updates(unittest.TestCase):
         actors, serving = list(range(ACTORS)), list(range(ACTORS, ACTORS + rollouts))
         return contract_verl.update(crew.call_some, actors, serving, step)
 
+
+class Updates(Processes):
     def test_versions(self):
         for options in ({}, {"keep_buffers": True}, {"rebuild_group": True}):
             with self.subTest(options):
@@ -138,6 +140,8 @@ class Updates(unittest.TestCase):
         crew.call_some([1], "tell", [{"backwards": False}])
         self.update(crew, 2, how="fsdp")  # a failure is no end
 
+
+class Faults(Processes):
     def test_a_death(self):
         crew = self.crew(torch.bfloat16, doomed=(1,))
         self.update(crew, 0, how="fsdp")

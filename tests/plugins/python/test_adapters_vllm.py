@@ -281,16 +281,21 @@ class Tracing(unittest.TestCase):
         self.refused("w: .*no box", each(lambda w: param[:3].copy_(w[::2])))
         self.refused("w: .*KeyError", each(lambda w: {}["x"]))
 
+
+class Contract(unittest.TestCase):
     def test_without_vllm(self):
         code = (
             "import crossmesh.adapters.vllm as a\n"
             "try: a.register()\n"
-            "except ImportError as error: print(error)"
+            "except ImportError as error: print(error)\n"
+            "a.plugin()"
         )
         if INSTALLED:
             self.skipTest("vLLM is installed")
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        self.assertIn("crossmesh.adapters.vllm needs vLLM", result.stdout, result.stderr)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("crossmesh.adapters.vllm needs vLLM", result.stdout)
+        self.assertIn("UserWarning: crossmesh.adapters.vllm needs vLLM", result.stderr)
 
     def test_the_contract_is_vllms(self):
         if not INSTALLED:
