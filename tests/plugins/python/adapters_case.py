@@ -1,7 +1,10 @@
 """What the tests of crossmesh.adapters share: a small decoder, as it is trained (TP2 x PP2) and as it is served (TP2),
 and weights whose every element depends on its place."""
 
+import ctypes
+import multiprocessing
 import os
+import threading
 
 import torch
 import torch.distributed as dist
@@ -131,6 +134,7 @@ class Peak:
     """The most memory that this process has had since then, less what it had then."""
 
     def __init__(self):
+        ctypes.CDLL(None).malloc_trim(0)  # what has been freed counts as free
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")
         self.start = self._read("VmRSS")
@@ -152,9 +156,10 @@ def leave():
 class Crew:
     """Serving processes that wait for calls, and the client through which the trainer makes them: a control plane."""
 
-    def __init__(self, count):
-        import multiprocessing
+    NOTHING = object()  # the answer of what is answered later
 
+    def __init__(self, count):
+        self.lock = threading.Lock()
         self.pipes = [multiprocessing.Pipe() for _ in range(count)]
 
     def serve(self, number, table):
@@ -173,7 +178,13 @@ class Crew:
                 answer = table(name, argument)
             except Exception as error:
                 answer = error
-            pipe.send(answer)
+            if answer is not self.NOTHING:
+                self.answer(number, answer)
+
+    def answer(self, number, answer):
+        """In a serving process, from any thread."""
+        with self.lock:
+            self.pipes[number][1].send(answer)
 
     def lead(self):
         """In the process that calls."""
@@ -195,24 +206,23 @@ class Crew:
         for number, own in zip(numbers, arguments):
             self.pipes[number][0].send((name, own))
 
-    def answers(self, numbers, name, arguments):
-        """What these answer to a call that is made on all of them at once, exceptions included."""
-        self.send(numbers, name, arguments)
+    def collect(self, numbers, raises=True):
+        """The next answer of each; raises the first exception, one of a rank's own fault before those that follow."""
         answers = []
         for number in numbers:
             caller = self.pipes[number][0]
             if not caller.poll(ranks.PATIENCE):
-                raise TimeoutError(f"number {number} has not answered to {name}")
+                raise TimeoutError(f"number {number} has not answered")
             answers.append(caller.recv())
-        return answers
-
-    def call_some(self, numbers, name, arguments):
-        """As answers(), but raises the first exception, one of a rank's own fault before those that follow from it."""
-        answers = self.answers(numbers, name, arguments)
-        failures = [answer for answer in answers if isinstance(answer, Exception)]
+        failures = [answer for answer in answers if raises and isinstance(answer, Exception)]
         for failure in sorted(failures, key=lambda failure: isinstance(failure, errors.PeerError)):
             raise failure
         return answers
+
+    def call_some(self, numbers, name, arguments, raises=True):
+        """On all of these at once."""
+        self.send(numbers, name, arguments)
+        return self.collect(numbers, raises)
 
     def call(self, name, argument=None):
         return self.call_some(range(len(self.pipes)), name, [argument] * len(self.pipes))

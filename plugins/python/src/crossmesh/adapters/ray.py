@@ -26,6 +26,7 @@ from ..errors import AbortedError, InputError
 from ..job import Job
 from ..torch.backend import Flow, ProcessGroupCrossmesh, Script, _Memory
 from . import _meeting
+from ._weights import WeightTransfer
 
 TRANSPORT = "CROSSMESH"  # Ray's names are in capitals
 # A message's number in the group's channel: that of the transfer, and in it that of the tensor.

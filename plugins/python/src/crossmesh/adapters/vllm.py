@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -359,3 +360,11 @@ def register() -> None:
     ):
         if BACKEND not in registry._registry:
             registry.register_engine(BACKEND, classes[name])
+
+
+def plugin() -> None:
+    """What vLLM calls where crossmesh is installed. Programs that do not want it are not kept from starting."""
+    try:
+        register()
+    except ImportError as error:
+        warnings.warn(str(error), stacklevel=2)
