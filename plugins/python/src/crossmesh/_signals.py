@@ -28,7 +28,7 @@ def _pass_on(handler: Any) -> None:
 
 @contextlib.contextmanager
 def shielded() -> Iterator[None]:
-    """Nothing is done in other threads, which Python does not interrupt, nor where the program hears nothing of Ctrl-C."""
+    """Does nothing in other threads, which Python does not interrupt, nor where the program ignores Ctrl-C."""
     global _meant_for
     handler = signal.getsignal(signal.SIGINT)
     if handler is _keep or not callable(handler) or threading.current_thread() is not threading.main_thread():
