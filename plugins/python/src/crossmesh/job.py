@@ -64,18 +64,17 @@ class _Errand:
             self._undo()
 
     def result(self) -> tuple[int, str]:
-        """Status and sentence."""
+        """Status and sentence. In a shield."""
+        threading.Thread(target=self._run, name="crossmesh-errand", daemon=True).start()
         try:
-            with shielded():
-                threading.Thread(target=self._run, name="crossmesh-errand", daemon=True).start()
             while self._result is None:
-                self._back.acquire(timeout=1.0)
+                hear()
+                self._back.acquire(timeout=0.05)
         except BaseException:
-            with shielded():
-                with self._turn:
-                    self._left, late = True, self._result
-                if late is not None and late[0] >= 0:
-                    self._undo()
+            with self._turn:
+                self._left, late = True, self._result
+            if late is not None and late[0] >= 0:
+                self._undo()
             raise
         return self._result
 
@@ -196,21 +195,26 @@ class Job:
             oob_only=oob_only,
         )
         worker = ctypes.c_void_p()
-        if table is None and threading.current_thread() is threading.main_thread():
-            errand = _Errand(
-                lambda: int(raw.xm_worker_create(env, params, worker)),
-                lambda: raw.xm_worker_destroy(worker, b"interrupted while the job was made"),
-            )
-            status, sentence = errand.result()
-        else:
-            # A table is the caller's, who may want it to be called in this thread; Python looks at signals there.
+        if table is not None:
+            # It is the caller's, who may want it to be called in this thread, where Python hears of Ctrl-C.
             status = raw.xm_worker_create(env, params, worker)
             sentence = _native.last_error() if status < 0 else ""
-        if table is not None:
             table.raise_pending()
-        if status < 0:
-            raise from_status(status, sentence)
-        self._worker, self._table, self._forks = worker.value, table, _forks
+        with shielded():
+            if table is None:
+                errand = _Errand(
+                    lambda: int(raw.xm_worker_create(env, params, worker)),
+                    lambda: raw.xm_worker_destroy(worker, b"interrupted while the job was made"),
+                )
+                status, sentence = errand.result()
+            if status < 0:
+                raise from_status(status, sentence)
+            self._take(worker.value, table, progress_thread)
+        return self
+
+    def _take(self, worker: int | None, table: Table | None, progress_thread: bool) -> None:
+        """The worker is this job's from here on."""
+        self._worker, self._table, self._forks = worker, table, _forks
         self._gate, self._seat_lock = threading.Lock(), threading.Lock()
         self._wake_lock, self._posted = threading.Lock(), threading.Condition(threading.Lock())
         self._seated = 0
@@ -226,7 +230,6 @@ class Job:
             self._thread = threading.Thread(target=_make_progress, args=(self,), name="crossmesh", daemon=True)
             self._thread.start()
         _open_jobs.add(self)
-        return self
 
     def _read_seats(self) -> None:
         self.rank = raw.xm_worker_rank(self._worker)
