@@ -148,6 +148,11 @@ def one_process(rank):
 
     import crossmesh.jax
 
+    # An array's memory is lent, not copied.
+    for dtype in (jax.numpy.float32, jax.numpy.bfloat16, jax.numpy.int8):
+        array = jax.numpy.arange(12, dtype=dtype).reshape(3, 4)
+        buffer = crossmesh.Buffer.of(array)
+        assert (buffer.address, buffer.nbytes) == (array.unsafe_buffer_pointer(), array.nbytes), dtype
     devices = numpy.array(jax.devices())
     src = NamedSharding(Mesh(devices[:4].reshape(2, 2), ("x", "y")), PartitionSpec("x", "y"))
     dst = NamedSharding(Mesh(devices[2:], "z"), PartitionSpec(None, "z"))

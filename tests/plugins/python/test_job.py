@@ -157,6 +157,35 @@ def interrupted(rank, progress_thread):
         assert target == b"y" * (1 << 16)
 
 
+def interrupted_anywhere(rank, progress_thread):
+    """Ctrl-C between any two instructions: no lock stays taken, and what comes next works, if only after a shrink()."""
+    rng = random.Random(7)
+    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    data, copy = rng.randbytes(1 << 12), bytearray(1 << 12)
+    with Job.local(progress_thread=progress_thread) as job:
+        layout = Layout(Mesh(1), "R", (1 << 12,))
+        plan = Plan(TensorSpec(layout, layout, 8), job.network())
+        reshard = Reshard(job, plan, data, copy)
+        for _ in range(120):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-5 + 0.004 * rng.random())
+                while True:
+                    reshard.run()
+                    job.barrier()
+            except KeyboardInterrupt:
+                pass
+            copy[:] = bytes(len(copy))
+            try:
+                job.barrier()
+                reshard.run()
+            except errors.AbortedError as error:
+                assert "interrupted" in str(error), error
+                job.shrink()
+                reshard = Reshard(job, plan, data, copy)
+                reshard.run()
+            assert copy == data
+
+
 def interrupted_alone(rank, interrupted, ended):
     """Ctrl-C while rank 1 has not come yet; when it comes, it hears of it."""
     if rank == 0:
@@ -316,6 +345,10 @@ class Faults(unittest.TestCase):
     def test_ctrl_c(self):
         for progress_thread in (False, True):
             ranks.run(3, interrupted, progress_thread)
+
+    def test_ctrl_c_at_any_time(self):
+        for progress_thread in (False, True):
+            ranks.run(1, interrupted_anywhere, progress_thread)
 
     def test_ctrl_c_before_the_others_come(self):
         ranks.run(2, interrupted_alone, multiprocessing.Event(), multiprocessing.Event(), patience=2 * ranks.PATIENCE)

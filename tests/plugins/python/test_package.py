@@ -89,6 +89,28 @@ class Layouts(unittest.TestCase):
             self.assertIn(text, str(caught.exception))
 
 
+    def test_layouts_as_text_and_pictures(self):
+        chunk = Layout(Mesh((2, 2)), "S01R", (7, 3), "chunk")
+        self.assertIn("rank 3: [6:7, 0:3]", str(chunk))
+        self.assertIn("and 32 more", str(Layout(Mesh(64), "S0", (64,))))
+        for layout, cells, texts in (
+            (chunk, 4, ("2:4", "0:3", "dimension 0 × dimension 1")),
+            (Layout(Mesh((2, 4), range(8, 16)), "S0RS1", (4, 5, 8)), 8, ("dimension 0 × dimension 2", "13", "6:8")),
+            (Layout(Mesh((2, 2, 2)), "S0S1S2", (2, 2, 2)), 4, ("cut in dimension 2 as well", "6, 7")),
+            (Layout(Mesh((2, 2)), "RS1", (4, 4)), 2, ("0, 2", "1, 3")),
+            (Layout(Mesh(8), "RR", (4, 4)), 1, ("0, 1, 2, 3 …",)),
+            (Layout(Mesh(64), "S0", (64,)), 16, ("not all parts are shown",)),
+            (Layout(Mesh(2), "S0", (1,), "chunk"), 2, ("1:1",)),
+            (Layout(Mesh(2, [3, 5]), "S0", (2,), cuts=[[0, 0, 2]]), 2, (">ranks 3<", ">ranks 5<")),
+            (Layout(Mesh(2), "", ()), 1, ("a scalar", "0, 1")),
+        ):
+            picture = xml.dom.minidom.parseString(layout._repr_svg_())
+            found = [r for r in picture.getElementsByTagName("rect") if r.getElementsByTagName("title")]
+            self.assertEqual(len(found), cells, layout)
+            for text in texts:
+                self.assertIn(text, picture.toxml(), layout)
+
+
 def make_plan(**options):
     src = Layout(Mesh((2, 2)), "S01R", (64, 64))
     dst = Layout(Mesh((2, 2), range(4, 8)), "RS01", (64, 64))
@@ -138,7 +160,8 @@ class Plans(unittest.TestCase):
         self.assertLess(len(drawn), 1 << 20)
         self.assertIn("more", drawn)
         text = xml.dom.minidom.parseString(drawn).documentElement.getElementsByTagName("text")[0].firstChild.data
-        lanes = len({plan.host_of(hop.sender) for hop in plan.hops() if plan.host_of(hop.sender) != plan.host_of(hop.receiver)})
+        ways = [(plan.host_of(hop.sender), plan.host_of(hop.receiver)) for hop in plan.hops()]
+        lanes = len({sender for sender, receiver in ways if sender != receiver})
         self.assertEqual("more hosts send" in text, lanes > 64, text)
         self.assertLess(len(str(plan)), 4000)
 

@@ -15,7 +15,7 @@ import torch_case
 from torch.distributed.tensor import DeviceMesh, Replicate, Shard, distribute_tensor
 
 import crossmesh.torch.backend  # noqa: F401
-from crossmesh import errors
+from crossmesh import Buffer, errors
 from crossmesh.torch import redistribute
 
 SIZES = [0, 1, 3, 1000, 300_000]
@@ -237,6 +237,22 @@ def dies(rank, death):
 
 
 class Backend(unittest.TestCase):
+    def test_tensors_lend_their_memory(self):
+        """What Buffer.of() makes of real tensors."""
+        for dtype in torch_case.DTYPES:
+            tensor = data(12, dtype, 3).reshape(3, 4)
+            buffer = Buffer.of(tensor)
+            self.assertEqual((buffer.address, buffer.nbytes), (tensor.data_ptr(), 12 * dtype.itemsize), dtype)
+            self.assertFalse(buffer.readonly)
+        for bad, text in (
+            (torch.zeros(3, 4)[:, 1:], "row-major"),
+            (torch.zeros(3, requires_grad=True), "does not lend its memory"),
+            (torch.zeros(3, dtype=torch.complex64).conj(), "does not lend its memory"),
+        ):
+            with self.assertRaises(errors.InputError) as caught:
+                Buffer.of(bad)
+            self.assertIn(text, str(caught.exception))
+
     def test_everything(self):
         ranks.run(4, everything, multiprocessing.Event())
 

@@ -176,7 +176,7 @@ def second_group(rank, file):
 
 class StateDicts(unittest.TestCase):
     def test_training_to_serving(self):
-        ranks.run(12, transfer)
+        ranks.run(12, transfer, patience=4 * ranks.PATIENCE)
 
     def test_what_does_not_match(self):
         ranks.run(3, matching, patience=2 * ranks.PATIENCE)

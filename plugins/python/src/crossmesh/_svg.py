@@ -1,4 +1,5 @@
-"""A plan as a picture: when each sender is busy, on the simulation's time axis, with the lower bound."""
+"""Pictures: of a plan, when each sender is busy, on the simulation's time axis, with the lower bound; of a layout, which
+ranks hold which part."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
+    from .layouts import Layout
     from .plan import Hop, Plan
 
 WIDTH, LANE, LEFT, TOP, BOTTOM = 760.0, 18.0, 110.0, 34.0, 40.0
@@ -94,5 +96,62 @@ def draw(plan: Plan) -> str:
         out.append(
             f'<text x="{x:.2f}" y="{y:.1f}" text-anchor="end" fill="{stroke}">{name} {seconds * 1e3:.3f} ms</text>'
         )
+    out.append("</svg>")
+    return "\n".join(out)
+
+
+GRID, CELL_WIDTH, CELL_HEIGHT = 16, 92.0, 34.0  # cells of a layout's picture are as many at most, each way
+
+
+def _few(ranks: Sequence[int], most: int = 4) -> str:
+    return ", ".join(map(str, ranks[:most])) + (" …" if len(ranks) > most else "")
+
+
+def _part(cuts: Sequence[int], extent: slice) -> int:
+    """Which part this is; of several empty ones at one place the first."""
+    return list(zip(cuts, cuts[1:])).index((extent.start, extent.stop))
+
+
+def draw_layout(layout: Layout) -> str:
+    """The parts of the first two dimensions that are cut, each with the ranks that hold some of it."""
+    dims = len(layout.shape)
+    cut = [d for d in range(dims) if len(layout.cuts(d)) > 2]
+    shown = sorted([*cut, *(d for d in range(dims) if d not in cut)][:2])
+    rows, columns = [layout.cuts(d) for d in shown] + [(0, 1)] * (2 - len(shown))
+    held: dict[tuple[int, int], list[int]] = {}
+    for rank in layout.mesh.ranks:
+        tile = layout.tile(rank) or ()
+        at = [_part(layout.cuts(d), tile[d]) for d in shown] + [0] * (2 - len(shown))
+        held.setdefault((at[0], at[1]), []).append(rank)
+    down, across = min(len(rows) - 1, GRID), min(len(columns) - 1, GRID)
+    width, height = LEFT + CELL_WIDTH * across + 8, TOP + 18 + CELL_HEIGHT * down + 8
+    names = " × ".join(f"dimension {d}" for d in shown) or "a scalar"
+    title = f"{layout.spec or 'scalar'} {layout.shape} on a mesh {layout.mesh.shape}: {names}"
+    more = [d for d in cut if d not in shown]
+    title += f"; cut in dimension {', '.join(map(str, more))} as well" if more else ""
+    title += "; not all parts are shown" if down < len(rows) - 1 or across < len(columns) - 1 else ""
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{max(width, WIDTH):.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {max(width, WIDTH):.0f} {height:.0f}" font-family="sans-serif" font-size="11">',
+        f'<rect width="{max(width, WIDTH):.0f}" height="{height:.0f}" fill="white"/>',
+        f'<text x="8" y="18">{escape(title)}</text>',
+    ]
+    for column in range(across):
+        x = LEFT + CELL_WIDTH * column
+        out.append(f'<text x="{x:.0f}" y="{TOP + 10:.0f}">{columns[column]}:{columns[column + 1]}</text>')
+    for row in range(down):
+        y = TOP + 18 + CELL_HEIGHT * row
+        out.append(f'<text x="8" y="{y + 20:.0f}">{rows[row]}:{rows[row + 1]}</text>')
+        for column in range(across):
+            ranks = held.get((row, column), [])
+            empty = rows[row] == rows[row + 1] or columns[column] == columns[column + 1]
+            colour = "#ffffff" if empty or not ranks else COLOURS[ranks[0] % len(COLOURS)]
+            x = LEFT + CELL_WIDTH * column
+            out.append(
+                f'<rect x="{x:.0f}" y="{y:.0f}" width="{CELL_WIDTH - 2:.0f}" height="{CELL_HEIGHT - 2:.0f}" '
+                f'fill="{colour}" fill-opacity="0.35" stroke="#555555">'
+                f"<title>{escape('ranks ' + ', '.join(map(str, ranks)))}</title></rect>"
+            )
+            out.append(f'<text x="{x + 6:.0f}" y="{y + 20:.0f}">{escape(_few(ranks))}</text>')
     out.append("</svg>")
     return "\n".join(out)

@@ -118,10 +118,10 @@ class Buffer:
         if hasattr(thing, "__dlpack__"):
             try:
                 return cls._of_dlpack(thing)
-            except (BufferError, TypeError, RuntimeError):
+            except (BufferError, TypeError, RuntimeError) as error:
                 # Read-only arrays and some element types are not exported; there may be another way.
                 if not hasattr(thing, "__array_interface__"):
-                    raise
+                    raise InputError(f"a {type(thing).__name__} does not lend its memory: {error}") from error
         if hasattr(thing, "__array_interface__"):
             return cls._of_interface(thing, thing.__array_interface__, "cpu")
         return cls._of_memory(thing)

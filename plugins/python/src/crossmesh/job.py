@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _native
 from ._native import IN_PROGRESS, lib, raw
 from ._oob import CallerAllgather, OutOfBand, Table
+from ._signals import hear, shielded
 from .errors import AbortedError, CrossmeshError, ForkError, InputError, from_status
 from .network import Network
 
@@ -41,35 +42,38 @@ def _count_fork() -> None:
 os.register_at_fork(after_in_child=_count_fork)
 
 
-class _Errand(threading.Thread):
+class _Errand:
     """A call that waits in C, where nobody looks at signals: another thread makes it, so that Ctrl-C is heard. What it
     gives to nobody is undone."""
 
     def __init__(self, call: Callable[[], int], undo: Callable[[], None]) -> None:
-        super().__init__(name="crossmesh-errand", daemon=True)
         self._call, self._undo = call, undo
-        self._turn, self._back = threading.Lock(), threading.Event()
+        self._turn, self._back = threading.Lock(), threading.Lock()  # the latter is free when the thread is back
         self._left = False
-        self._result = 0, ""
+        self._result: tuple[int, str] | None = None
+        self._back.acquire()
 
-    def run(self) -> None:
+    def _run(self) -> None:
         status = self._call()
-        self._result = status, _native.last_error() if status < 0 else ""  # which is the thread's own
+        sentence = _native.last_error() if status < 0 else ""  # which is the thread's own
         with self._turn:
-            self._back.set()
+            self._result = status, sentence
             left = self._left
+        self._back.release()
         if left and status >= 0:
             self._undo()
 
     def result(self) -> tuple[int, str]:
-        """Status and sentence."""
-        self.start()
+        """Status and sentence. In a shield."""
+        threading.Thread(target=self._run, name="crossmesh-errand", daemon=True).start()
         try:
-            self._back.wait()
+            while self._result is None:
+                hear()
+                self._back.acquire(timeout=0.05)
         except BaseException:
             with self._turn:
-                self._left, late = True, self._back.is_set()
-            if late and self._result[0] >= 0:
+                self._left, late = True, self._result
+            if late is not None and late[0] >= 0:
                 self._undo()
             raise
         return self._result
@@ -191,21 +195,26 @@ class Job:
             oob_only=oob_only,
         )
         worker = ctypes.c_void_p()
-        if table is None and threading.current_thread() is threading.main_thread():
-            errand = _Errand(
-                lambda: int(raw.xm_worker_create(env, params, worker)),
-                lambda: raw.xm_worker_destroy(worker, b"interrupted while the job was made"),
-            )
-            status, sentence = errand.result()
-        else:
-            # A table is the caller's, who may want it to be called in this thread; Python looks at signals there.
+        if table is not None:
+            # It is the caller's, who may want it to be called in this thread, where Python hears of Ctrl-C.
             status = raw.xm_worker_create(env, params, worker)
             sentence = _native.last_error() if status < 0 else ""
-        if table is not None:
             table.raise_pending()
-        if status < 0:
-            raise from_status(status, sentence)
-        self._worker, self._table, self._forks = worker.value, table, _forks
+        with shielded():
+            if table is None:
+                errand = _Errand(
+                    lambda: int(raw.xm_worker_create(env, params, worker)),
+                    lambda: raw.xm_worker_destroy(worker, b"interrupted while the job was made"),
+                )
+                status, sentence = errand.result()
+            if status < 0:
+                raise from_status(status, sentence)
+            self._take(worker.value, table, progress_thread)
+        return self
+
+    def _take(self, worker: int | None, table: Table | None, progress_thread: bool) -> None:
+        """The worker is this job's from here on."""
+        self._worker, self._table, self._forks = worker, table, _forks
         self._gate, self._seat_lock = threading.Lock(), threading.Lock()
         self._wake_lock, self._posted = threading.Lock(), threading.Condition(threading.Lock())
         self._seated = 0
@@ -221,7 +230,6 @@ class Job:
             self._thread = threading.Thread(target=_make_progress, args=(self,), name="crossmesh", daemon=True)
             self._thread.start()
         _open_jobs.add(self)
-        return self
 
     def _read_seats(self) -> None:
         self.rank = raw.xm_worker_rank(self._worker)
@@ -243,27 +251,28 @@ class Job:
 
     @contextlib.contextmanager
     def _seat(self) -> Iterator[int]:
-        """The worker, for this thread alone. The progress thread is asked to make room."""
+        """The worker, for this thread alone. The progress thread is asked to make room. Ctrl-C is heard at the end."""
         self._check()
         assert self._worker is not None
         if self._seated == threading.get_ident():
             yield self._worker
             return
-        with self._gate:
-            if not self._seat_lock.acquire(blocking=False):
-                # Who has it sleeps for a slice at most, and less after this.
-                with self._wake_lock:
-                    if self._worker is not None:
-                        raw.xm_worker_wake(self._worker)
-                self._seat_lock.acquire()
-        self._seated = threading.get_ident()
-        try:
-            self._check()
-            self._bury()
-            yield self._worker
-        finally:
-            self._seated = 0
-            self._seat_lock.release()
+        with shielded():
+            with self._gate:
+                if not self._seat_lock.acquire(blocking=False):
+                    # Who has it sleeps for a slice at most, and less after this.
+                    with self._wake_lock:
+                        if self._worker is not None:
+                            raw.xm_worker_wake(self._worker)
+                    self._seat_lock.acquire()
+            self._seated = threading.get_ident()
+            try:
+                self._check()
+                self._bury()
+                yield self._worker
+            finally:
+                self._seated = 0
+                self._seat_lock.release()
 
     def _bury(self) -> None:
         """Destroys executors that nobody has any more; the collector may not, as it may come at any time."""
@@ -302,6 +311,7 @@ class Job:
             lib.xm_bootstrap_allgather_post(bootstrap, send, receive, length)
             try:
                 while (status := raw.xm_bootstrap_allgather_test(bootstrap)) == IN_PROGRESS:
+                    hear()
                     nap = 0 if self._advance(set()) else self._slice
                     waited = raw.xm_worker_wait(worker, min(self._now() + nap, deadline))
                     if waited < 0 and (waited != _native.ERR_TIMEOUT or self._now() >= deadline):

@@ -12,6 +12,8 @@ from .errors import InputError
 
 __all__ = ["Layout", "Mesh"]
 
+MOST_LINES = 32
+
 
 class Mesh:
     """An N-dimensional array of ranks, axis 0 varying slowest.
@@ -144,3 +146,19 @@ class Layout:
 
     def __repr__(self) -> str:
         return f"Layout({self.mesh!r}, {self.spec!r}, {self.shape}, {self.partition!r})"
+
+    def __str__(self) -> str:
+        """Which part each rank holds."""
+        lines = [f"{self.spec or 'scalar'} {self.shape} on a mesh {self.mesh.shape}, {self.partition}:"]
+        for rank in self.mesh.ranks[:MOST_LINES]:
+            tile = self.tile(rank) or ()
+            lines.append(f"  rank {rank}: [" + ", ".join(f"{part.start}:{part.stop}" for part in tile) + "]")
+        if len(self.mesh.ranks) > MOST_LINES:
+            lines.append(f"  and {len(self.mesh.ranks) - MOST_LINES} more")
+        return "\n".join(lines)
+
+    def _repr_svg_(self) -> str:
+        """For notebooks: the tensor, cut into its parts, with the ranks that hold them."""
+        from ._svg import draw_layout
+
+        return draw_layout(self)

@@ -96,7 +96,7 @@ def path() -> str:
     """The plugin that stands beside libcrossmesh.so; InputError where there is none."""
     beside = os.path.join(os.path.dirname(os.path.realpath(_native.library_path())), "libnccl-net-crossmesh.so")
     if not os.path.exists(beside):
-        raise InputError(f"there is no {beside}: it is built as the target nccl_net, and installed beside libcrossmesh.so")
+        raise InputError(f"there is no {beside}: the target nccl_net, which is installed beside libcrossmesh.so")
     return beside
 
 

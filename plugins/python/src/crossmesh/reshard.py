@@ -26,13 +26,16 @@ class Request:
         self._reshard = reshard
         self._executor = None if reshard is None else reshard._executor
         self._job, self._deadline = job, deadline
-        self._ended = threading.Event()
+        # Free when the run has ended. No Event: those do not stand Ctrl-C in a wait.
+        self._ended = threading.Lock()
+        self._ended.acquire()
+        self._done = False
         self._error: CrossmeshError | None = None
 
     @property
     def done(self) -> bool:
         """The run has ended, well or not. Does not make progress."""
-        return self._ended.is_set()
+        return self._done
 
     def test(self) -> bool:
         """Makes progress without waiting; true when the run has ended. Raises what ended it."""
@@ -51,14 +54,16 @@ class Request:
         try:
             while not self.done:
                 job._check()
-                if job._thread is not None:
-                    self._ended.wait(0.05)
+                if job._thread is not None and job._thread.is_alive():
+                    if self._ended.acquire(timeout=0.05):
+                        self._ended.release()
                 else:
                     job._wait(self)
                 if limit is not None and not self.done and time.monotonic() >= limit:
                     raise TimeoutError(f"the run has not ended within {timeout} s; it goes on")
         except (KeyboardInterrupt, SystemExit) as reason:
-            job.abort(f"interrupted ({type(reason).__name__})")
+            if not self._done:
+                job.abort(f"interrupted ({type(reason).__name__})")
             raise
         self._result()
 
@@ -89,7 +94,9 @@ class Request:
         self._error, self._reshard = error, None
         if self in self._job._requests:
             self._job._requests.remove(self)
-        self._ended.set()
+        if not self._done:
+            self._done = True
+            self._ended.release()
 
     def _drop(self) -> None:
         """The job ends; what belongs to a reshard ends with that."""
@@ -168,7 +175,11 @@ class Reshard:
             status = raw.xm_executor_create(params, executor)
             failure = _native.last_error() if status < 0 else ""
             # A rank without an executor would leave the others waiting, so all hear of it.
-            verdicts = job._allgather_fixed(status.to_bytes(4, "little", signed=True), 4)
+            try:
+                verdicts = job._allgather_fixed(status.to_bytes(4, "little", signed=True), 4)
+            except BaseException:
+                raw.xm_executor_destroy(executor)
+                raise
             failed = [r for r, v in enumerate(verdicts) if int.from_bytes(v, "little") != 0]
             if failed and status >= 0:
                 raw.xm_executor_destroy(executor)
@@ -177,16 +188,16 @@ class Reshard:
             if status < 0:
                 raise from_status(status, failure)
             job._channels &= ~(1 << channel)
-        assert executor.value is not None
-        self._executor = executor.value
-        self._buffers = sources, targets
-        self._request: Request | None = None
-        self._spent = [False]
-        self._finalizer = weakref.finalize(
-            self, _bequeath, job, self._executor, channel, self._spent, (plan, self._buffers)
-        )
-        self._finalizer.atexit = False
-        job._reshards.add(self)
+            assert executor.value is not None
+            self._executor = executor.value
+            self._buffers = sources, targets
+            self._request: Request | None = None
+            self._spent = [False]
+            self._finalizer = weakref.finalize(
+                self, _bequeath, job, self._executor, channel, self._spent, (plan, self._buffers)
+            )
+            self._finalizer.atexit = False
+            job._reshards.add(self)
 
     def post(self, *, timeout: float | None = None, stream: int | None = None) -> Request:
         """Starts a run; the former one must have ended. `timeout`: seconds until its deadline, the job's otherwise.
@@ -194,6 +205,15 @@ class Reshard:
         `stream`: a CUDA stream's address; device buffers are touched only after what is in it now. Without one they may
         be touched at once. When a run has ended, so has its work on the device.
         """
+        former = self._request
+        try:
+            return self._post(timeout, stream)
+        except (KeyboardInterrupt, SystemExit) as reason:
+            if self._request is not former:
+                self._give_up(reason)
+            raise
+
+    def _post(self, timeout: float | None, stream: int | None) -> Request:
         job = self._job
         with job._seat():
             if self._executor is None:
@@ -207,13 +227,24 @@ class Reshard:
             seconds = job.timeout if timeout is None else timeout
             self._request = request = Request(job, self, job._now() + int(seconds * 1e9))
             job._requests.append(request)
-        with job._posted:
-            job._posted.notify_all()
+            with job._posted:
+                job._posted.notify_all()
         return request
+
+    def _give_up(self, reason: BaseException) -> None:
+        """Whoever is interrupted does not have to know of the run."""
+        if self._request is not None and not self._request.done:
+            self._job.abort(f"interrupted ({type(reason).__name__})")
 
     def run(self, *, timeout: float | None = None, stream: int | None = None) -> None:
         """Posts and waits. All ranks that the plan names call it."""
-        self.post(timeout=timeout, stream=stream).wait()
+        former = self._request
+        try:
+            self.post(timeout=timeout, stream=stream).wait()
+        except (KeyboardInterrupt, SystemExit) as reason:
+            if self._request is not former:
+                self._give_up(reason)
+            raise
 
     def verify(self) -> None:
         """After a run that went well on all ranks: proves by checksums that destinations hold what sources hold.

@@ -199,8 +199,8 @@ class ProcessGroupCrossmesh(dist.ProcessGroup):  # type: ignore[misc]
             flow = Flow(job, script, job._now() + int(job.timeout * 1e9))
             job._requests.append(flow)
             flow._step()
-        with job._posted:
-            job._posted.notify_all()
+            with job._posted:
+                job._posted.notify_all()
         return _Work(flow)
 
     def _next_collective(self) -> int:
