@@ -21,10 +21,7 @@ static int instances(int usual)
 {
     const char *text = getenv("XM_TEST_INSTANCES");
 
-#ifdef SLOW
-    usual = usual / 20 + 1;
-#endif
-    return text != NULL ? atoi(text) : usual;
+    return text != NULL ? atoi(text) : xm_test_rounds(usual);
 }
 
 typedef struct {
