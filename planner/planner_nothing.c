@@ -1,18 +1,38 @@
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "comm/text.h"
 #include "planner/planner_private.h"
 
 enum { DOUBLINGS = 24, HALVINGS = 6, TEXT = 32 };
 
+/* Where it may, every stage recomputes: nothing needs less. */
+static ap_recompute_t least_memory(const ap_planner_setup_t *setup)
+{
+    return setup->params->recompute == AP_RECOMPUTE_OFF ? AP_RECOMPUTE_OFF : AP_RECOMPUTE_ON;
+}
+
+/* The schedule asked for; none needs less memory than 1f1b. */
+static ap_schedule_kind_t schedule_of(const ap_planner_setup_t *setup)
+{
+    const char *name = setup->params->schedule;
+    ap_schedule_kind_t kind = AP_SCHEDULE_1F1B;
+
+    if (name == NULL || strcmp(name, "auto") == 0 || ap_schedule_find(name, &kind) != XM_OK) {
+        return AP_SCHEDULE_1F1B;
+    }
+    return kind;
+}
+
 /* Is there a plan with this memory and these stage limits? XM_ERR_NO_SOLUTION: no. */
 static xm_status_t solvable(const ap_planner_setup_t *setup, int64_t micro_batches, double memory,
                             int min_stages, int max_stages)
 {
     ap_planner_case_options_t options = {.micro_batches = micro_batches,
-                                         .recompute = setup->params->recompute != AP_RECOMPUTE_OFF,
+                                         .recompute = least_memory(setup),
+                                         .schedule = schedule_of(setup),
                                          .memory_limit = memory};
     ap_inter_op_result_t found = {0};
     ap_planner_case_t one;
@@ -65,9 +85,8 @@ static xm_status_t nearest_stages(const ap_planner_setup_t *setup, int64_t micro
     const ap_planner_params_t *params = setup->params;
     int devices = xm_cluster_profile_hosts(params->profile) *
                   xm_cluster_profile_devices_per_host(params->profile);
-    ap_planner_case_options_t options = {.micro_batches = micro_batches,
-                                         .recompute = params->recompute != AP_RECOMPUTE_OFF,
-                                         .memory_limit = INFINITY};
+    ap_planner_case_options_t options = {
+        .micro_batches = micro_batches, .recompute = least_memory(setup), .memory_limit = INFINITY};
     ap_planner_case_t one;
     xm_status_t status = ap_planner_case_open(setup, &options, &one);
 

@@ -57,6 +57,7 @@ typedef struct ap_space {
     bool pipeline;                    /**< more than one stage */
     int stage_devices;                /**< most devices of one stage; 0: any number */
     bool recompute, keep;             /**< layers may run again, may keep their activations */
+    bool mixed;                       /**< each stage as it likes; otherwise all alike */
 } ap_space_t;
 
 /** Everything that the planner knows: what a NULL pointer to a space means as well. */
