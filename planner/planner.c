@@ -194,6 +194,10 @@ static xm_status_t survey(run_t *run, work_t *work)
         status = ap_stage_table_bound_recomputing(one.table, params->min_stages, params->max_stages,
                                                   &work->slower_bound);
     }
+    if (status == XM_ERR_TIMEOUT) { /* nothing is known */
+        work->trial->bound = 0.0;
+        work->slower_bound = 0.0;
+    }
     work->priced = ap_stage_table_evaluated(one.table);
     ap_planner_case_close(&one);
     return status == XM_ERR_NO_SOLUTION || status == XM_ERR_TIMEOUT ? XM_OK : status;
@@ -264,11 +268,26 @@ static void report(const run_t *run, double fraction, const ap_planner_trial_t *
     }
 }
 
+/* Ways to recompute that are searched apart. Stages that choose one by one are best for what the
+ * search counts; a simulation may like it better if all do the same. */
+static int list_ways(const run_t *run, ap_recompute_t *ways)
+{
+    ap_recompute_t asked = run->params->recompute;
+    bool simulated = run->automatic || run->schedules[0] != AP_SCHEDULE_1F1B;
+
+    if (asked == AP_RECOMPUTE_UNIFORM || (asked == AP_RECOMPUTE_AUTO && simulated)) {
+        ways[0] = asked == AP_RECOMPUTE_UNIFORM ? AP_RECOMPUTE_OFF : asked;
+        ways[1] = AP_RECOMPUTE_ON;
+        return 2;
+    }
+    ways[0] = asked;
+    return 1;
+}
+
 static xm_status_t list_trials(run_t *run)
 {
-    static const ap_recompute_t uniform[] = {AP_RECOMPUTE_OFF, AP_RECOMPUTE_ON};
-    int each = run->params->recompute == AP_RECOMPUTE_UNIFORM ? 2 : 1;
-    int total = run->count * run->schedule_count * each;
+    ap_recompute_t ways[2];
+    int each = list_ways(run, ways), total = run->count * run->schedule_count * each;
 
     run->result.trials = calloc((size_t)total + 1, sizeof(*run->result.trials));
     if (run->result.trials == NULL) {
@@ -278,7 +297,7 @@ static xm_status_t list_trials(run_t *run)
     for (int i = 0; i < total; ++i) {
         run->result.trials[i] =
             (ap_planner_trial_t){.micro_batches = run->micro_batches[i / each % run->count],
-                                 .recompute = each == 2 ? uniform[i % 2] : run->params->recompute,
+                                 .recompute = ways[i % each],
                                  .schedule = run->schedules[i / each / run->count],
                                  .step = INFINITY};
     }
@@ -469,6 +488,17 @@ static xm_status_t try_all(run_t *run)
     return status;
 }
 
+/* Of those to try: the smallest ones need the least memory. */
+static int64_t most_micro_batches(const run_t *run)
+{
+    int64_t most = 0;
+
+    for (int i = 0; i < run->count; ++i) {
+        most = run->micro_batches[i] > most ? run->micro_batches[i] : most;
+    }
+    return most;
+}
+
 xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_t *result)
 {
     run_t run = {.params = params, .best = INFINITY, .deadline = INFINITY};
@@ -494,7 +524,7 @@ xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_
         status = xm_error_set(XM_ERR_NO_SOLUTION, "%s has no plan under that schedule; %s",
                               params->model, run.refused);
     } else if (status == XM_OK && run.result.plan == NULL) {
-        status = ap_planner_explain_nothing(&run.setup, run.micro_batches[run.count - 1]);
+        status = ap_planner_explain_nothing(&run.setup, most_micro_batches(&run));
     }
     if (status == XM_OK) {
         run.result.boundaries_simulated = (int64_t)ap_cross_mesh_simulated(run.setup.cross_mesh);
