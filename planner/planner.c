@@ -80,24 +80,29 @@ static bool is_simulated(const run_t *run, const work_t *work)
 }
 
 /* The plan under its schedule, or under the fastest if it may choose. A plan whose memory that
- * exceeds is none: *plan is NULL then. */
+ * exceeds is none: *plan is NULL then. `refused`: the schedule that it was made for is exceeded. */
 static xm_status_t apply_schedule(const run_t *run, work_t *work, ap_plan_t **plan)
 {
-    ap_plan_t *scheduled = NULL;
+    ap_plan_t *own = NULL, *scheduled = NULL;
     xm_status_t status;
 
     if (!is_simulated(run, work)) {
         return XM_OK;
     }
-    status = run->automatic ? ap_plan_reschedule_best(*plan, &scheduled)
-                            : ap_plan_reschedule(*plan, work->trial->schedule, &scheduled);
-    ap_plan_destroy(*plan);
-    *plan = scheduled;
+    status = ap_plan_reschedule(*plan, work->trial->schedule, &own);
     if (status == XM_ERR_NO_SOLUTION) {
         work->refused = true;
         (void)snprintf(work->error, sizeof(work->error), "%s", xm_last_error());
         status = XM_OK;
     }
+    if (status == XM_OK && run->automatic) {
+        status = ap_plan_reschedule_best(*plan, &scheduled);
+        status = status == XM_ERR_NO_SOLUTION ? XM_OK : status;
+        ap_plan_destroy(own);
+        own = scheduled;
+    }
+    ap_plan_destroy(*plan);
+    *plan = own;
     return status;
 }
 
@@ -237,6 +242,7 @@ static xm_status_t solve_once(run_t *run, work_t *work, int stages, int *count)
 static xm_status_t solve(run_t *run, work_t *work)
 {
     int stages = 0;
+    bool refused;
     xm_status_t status;
 
     work->priced = 0;
@@ -245,7 +251,8 @@ static xm_status_t solve(run_t *run, work_t *work)
         work->trial->bound =
             fmax(work->trial->bound, run->best); /* none is better than what there was */
     }
-    while (status == XM_OK && work->refused && stages > 1 && stages >= run->params->min_stages) {
+    refused = work->refused;
+    while (status == XM_OK && refused && stages > 1 && stages >= run->params->min_stages) {
         int unused;
 
         status = solve_once(run, work, stages, &unused);
