@@ -8,6 +8,7 @@
 
 #include "comm/text.h"
 #include "planner/explain_private.h"
+#include "planner/plan_schedule.h"
 
 enum { TEXT = 32, MOST_STAGES = 32 };
 
@@ -35,17 +36,10 @@ ap_decision_t *ap_explanation_add(ap_explanation_t *explanation)
     return &explanation->decisions[explanation->count++];
 }
 
-/* What stage slicing made small; under 1f1b this is the predicted step. */
-static double objective(const ap_plan_info_t *info)
+static void name_case(const ap_plan_info_t *info, int64_t micro_batches, char *text)
 {
-    return info->sum + (double)(info->micro_batches - 1) * info->bottleneck;
-}
-
-static void name_case(const ap_plan_info_t *info, int64_t micro_batches, bool recompute, char *text)
-{
-    (void)snprintf(text, AP_CHOICE_TEXT,
-                   "%" PRId64 " micro-batches of %" PRId64 ", recomputation %s", micro_batches,
-                   info->global_batch / micro_batches, recompute ? "on" : "off");
+    (void)snprintf(text, AP_CHOICE_TEXT, "%" PRId64 " micro-batches of %" PRId64, micro_batches,
+                   info->global_batch / micro_batches);
 }
 
 /* The best other case of a run, or NULL. */
@@ -57,9 +51,8 @@ static const ap_planner_trial_t *best_other(const ap_planner_result_t *result,
     for (int i = 0; i < result->trial_count; ++i) {
         const ap_planner_trial_t *trial = &result->trials[i];
 
-        if ((trial->micro_batches != info->micro_batches ||
-             trial->recompute != info->rematerialize) &&
-            trial->solved && (best == NULL || trial->step < best->step)) {
+        if (trial->micro_batches != info->micro_batches && trial->solved &&
+            (best == NULL || trial->step < best->step)) {
             best = trial;
         }
     }
@@ -86,10 +79,10 @@ static xm_status_t explain_batches(const ap_explain_context_t *context,
     other = best_other(&result, info);
     (void)snprintf(decision->subject, sizeof(decision->subject), "micro-batches");
     (void)snprintf(decision->unit, sizeof(decision->unit), "step");
-    name_case(info, info->micro_batches, info->rematerialize, decision->chosen);
-    decision->chosen_seconds = objective(info);
+    name_case(info, info->micro_batches, decision->chosen);
+    decision->chosen_seconds = info->step;
     if (other != NULL) {
-        name_case(info, other->micro_batches, other->recompute, decision->runner_up);
+        name_case(info, other->micro_batches, decision->runner_up);
         decision->runner_up_seconds = other->step;
     }
     (void)snprintf(decision->decided_by, sizeof(decision->decided_by),
@@ -123,13 +116,39 @@ static double plan_crossing_seconds(const ap_plan_t *plan)
     return seconds;
 }
 
+/* The step of what was found, under the plan's schedule: 1f1b's is the objective. *step is infinite
+ * if it does not fit. */
+static xm_status_t step_of(const ap_explain_context_t *context, const ap_inter_op_result_t *found,
+                           double *step)
+{
+    const ap_plan_info_t info = ap_planner_info(&context->setup);
+    ap_plan_t *plan = NULL, *scheduled = NULL;
+    ap_schedule_kind_t kind;
+    xm_status_t status = ap_schedule_find(ap_plan_info(context->plan)->schedule, &kind);
+
+    *step = found->objective;
+    if (status != XM_OK || kind == AP_SCHEDULE_1F1B) {
+        return status;
+    }
+    status = ap_plan_build(context->one.table, found, &info, &plan);
+    if (status == XM_OK) {
+        status = ap_plan_reschedule(plan, kind, &scheduled);
+    }
+    *step = status == XM_OK ? ap_plan_info(scheduled)->step : INFINITY;
+    ap_plan_destroy(scheduled);
+    ap_plan_destroy(plan);
+    return status == XM_ERR_NO_SOLUTION ? XM_OK : status;
+}
+
 /* The fastest plan with another number of stages; stage_count stays 0 when there is none. */
-static xm_status_t best_other_count(const ap_explain_context_t *context, ap_inter_op_result_t *best)
+static xm_status_t best_other_count(const ap_explain_context_t *context, ap_inter_op_result_t *best,
+                                    double *least)
 {
     int most = ap_plan_info(context->plan)->hosts * ap_plan_info(context->plan)->devices_per_host;
 
     for (int count = 1; count <= most && count <= MOST_STAGES; ++count) {
         ap_inter_op_result_t found;
+        double step;
         xm_status_t status;
 
         if (count == ap_plan_stages(context->plan)) {
@@ -139,10 +158,17 @@ static xm_status_t best_other_count(const ap_explain_context_t *context, ap_inte
         if (status == XM_ERR_NO_SOLUTION) {
             continue;
         }
+        if (status == XM_OK) {
+            status = step_of(context, &found, &step);
+            if (status != XM_OK) {
+                ap_inter_op_result_clear(&found);
+            }
+        }
         if (status != XM_OK) {
             return status;
         }
-        if (best->stage_count == 0 || found.objective < best->objective) {
+        if (step < *least) {
+            *least = step;
             ap_inter_op_result_clear(best);
             *best = found;
         } else {
@@ -158,22 +184,23 @@ static xm_status_t explain_count(const ap_explain_context_t *context, ap_explana
     ap_decision_t *decision = ap_explanation_add(explanation);
     ap_inter_op_result_t other = {0};
     char a[TEXT], b[TEXT], c[TEXT], d[TEXT];
+    double step = INFINITY;
     xm_status_t status;
 
     if (decision == NULL) {
         return XM_ERR_NO_MEMORY;
     }
-    status = best_other_count(context, &other);
+    status = best_other_count(context, &other, &step);
     if (status != XM_OK) {
         return status;
     }
     (void)snprintf(decision->subject, sizeof(decision->subject), "number of stages");
     (void)snprintf(decision->unit, sizeof(decision->unit), "step");
     (void)snprintf(decision->chosen, sizeof(decision->chosen), "%d", ap_plan_stages(context->plan));
-    decision->chosen_seconds = objective(info);
+    decision->chosen_seconds = info->step;
     if (other.stage_count > 0) {
         (void)snprintf(decision->runner_up, sizeof(decision->runner_up), "%d", other.stage_count);
-        decision->runner_up_seconds = other.objective;
+        decision->runner_up_seconds = step;
         (void)snprintf(decision->decided_by, sizeof(decision->decided_by),
                        "bottleneck %s against %s, and transfers between stages %s against %s, per "
                        "micro-batch",
@@ -331,8 +358,11 @@ xm_status_t ap_explanation_create(const ap_plan_t *plan, const xm_cluster_profil
     params.memory_limit = xm_cluster_profile_devices_differ(profile) ? 0.0 : info->memory_limit;
     params.margin = RUNNERS_UP;
     options.micro_batches = info->micro_batches;
-    options.recompute = info->rematerialize;
-    status = open_model(&params, info, &context.setup);
+    status = ap_schedule_find(info->schedule, &options.schedule);
+    params.schedule = info->schedule;
+    if (status == XM_OK) {
+        status = open_model(&params, info, &context.setup);
+    }
     if (status == XM_OK) {
         status = ap_planner_case_open(&context.setup, &options, &context.one);
     }

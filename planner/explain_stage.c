@@ -71,7 +71,61 @@ static ap_stage_context_t *pricing_of(const ap_explain_context_t *context, int i
     const ap_plan_stage_t *stage = ap_plan_stage(context->plan, index);
     int per_host = ap_plan_info(context->plan)->devices_per_host;
 
-    return ap_stage_table_context(context->one.table, stage->devices[0] / per_host, stage->hosts);
+    return ap_stage_table_context(context->one.table, stage->devices[0] / per_host, stage->hosts,
+                                  stage->recompute);
+}
+
+/* The same stage with recomputation if it has none, and the other way round. */
+static xm_status_t explain_recompute(const ap_explain_context_t *context, int index,
+                                     const ap_stage_query_t *query, const ap_stage_cost_t *cost,
+                                     ap_explanation_t *explanation)
+{
+    const ap_plan_stage_t *stage = ap_plan_stage(context->plan, index);
+    int per_host = ap_plan_info(context->plan)->devices_per_host;
+    int micro_batches = (int)ap_plan_info(context->plan)->micro_batches;
+    ap_stage_context_t *others = ap_stage_table_context(
+        context->one.table, stage->devices[0] / per_host, stage->hosts, !stage->recompute);
+    ap_decision_t *decision = ap_explanation_add(explanation);
+    char memory[TEXT], limit[TEXT], kept[TEXT];
+    ap_stage_query_t roomy = *query;
+    ap_stage_cost_t other;
+    xm_status_t status;
+
+    if (decision == NULL) {
+        return XM_ERR_NO_MEMORY;
+    }
+    (void)snprintf(decision->subject, sizeof(decision->subject), "stage %d: recomputation", index);
+    (void)snprintf(decision->unit, sizeof(decision->unit), "micro-batch");
+    (void)snprintf(decision->chosen, sizeof(decision->chosen), "%s",
+                   stage->recompute ? "on" : "off");
+    decision->chosen_seconds = ap_stage_objective(cost, micro_batches);
+    status = ap_stage_evaluate(others, query, &other);
+    if (status == XM_ERR_NO_SOLUTION) { /* in which memory would it fit? */
+        roomy.memory_limit = 0.0;
+        status = ap_stage_evaluate(others, &roomy, &other);
+    }
+    if (status == XM_ERR_NO_SOLUTION) {
+        (void)snprintf(decision->decided_by, sizeof(decision->decided_by),
+                       "no other way to shard it has these specs at its ends");
+        return XM_OK;
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    (void)snprintf(decision->decided_by, sizeof(decision->decided_by),
+                   "%s for %d micro-batches in flight %s; of %s it needs %s now",
+                   xm_text_format_bytes((uint64_t)ap_stage_memory(&other, stage->in_flight), memory,
+                                        sizeof(memory)),
+                   stage->in_flight, stage->recompute ? "without" : "with it",
+                   xm_text_format_bytes((uint64_t)query->memory_limit, limit, sizeof(limit)),
+                   xm_text_format_bytes((uint64_t)ap_stage_memory(cost, stage->in_flight), kept,
+                                        sizeof(kept)));
+    if (ap_stage_memory(&other, stage->in_flight) <= query->memory_limit) {
+        (void)snprintf(decision->runner_up, sizeof(decision->runner_up), "%s",
+                       stage->recompute ? "off" : "on");
+        decision->runner_up_seconds = ap_stage_objective(&other, micro_batches);
+    }
+    return XM_OK;
 }
 
 /* The best other logical mesh of the stage; *other stays NULL when none fits. */
@@ -269,6 +323,10 @@ xm_status_t ap_explain_stage(ap_explain_context_t *context, int index,
         return status;
     }
     status = explain_mesh(context, index, &query, solution, explanation);
+    if (status == XM_OK) {
+        status = explain_recompute(context, index, &query, ap_stage_solution_cost(solution),
+                                   explanation);
+    }
     if (status == XM_OK) {
         status = explain_operators(context, index, &query, solution, explanation);
     }

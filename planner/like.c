@@ -167,7 +167,8 @@ static bool wants_recompute(const ap_like_t *like, bool recompute)
 {
     ap_recompute_t asked = like->params.recompute;
 
-    return asked == AP_RECOMPUTE_AUTO || (asked == AP_RECOMPUTE_ON) == recompute;
+    return asked == AP_RECOMPUTE_AUTO || asked == AP_RECOMPUTE_UNIFORM ||
+           (asked == AP_RECOMPUTE_ON) == recompute;
 }
 
 xm_status_t ap_like_each_case(ap_like_t *like, ap_like_case_fn *search)
@@ -314,6 +315,9 @@ static xm_status_t narrow(ap_like_t *like)
     }
     if (!space->recompute || !space->keep) {
         params->recompute = space->keep ? AP_RECOMPUTE_OFF : AP_RECOMPUTE_ON;
+    }
+    if (!space->mixed && params->recompute == AP_RECOMPUTE_AUTO) {
+        params->recompute = AP_RECOMPUTE_UNIFORM;
     }
     return XM_OK;
 }

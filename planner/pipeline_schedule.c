@@ -52,6 +52,42 @@ bool ap_schedule_is_synchronous(ap_schedule_kind_t kind)
     return kind != AP_SCHEDULE_PIPEDREAM_2BW;
 }
 
+int64_t ap_schedule_in_flight(ap_schedule_kind_t kind, int before, int after, int64_t micro_batches)
+{
+    int64_t held;
+
+    switch (kind) {
+    case AP_SCHEDULE_GPIPE:
+        return micro_batches;
+    case AP_SCHEDULE_EAGER_1F1B:
+    case AP_SCHEDULE_EAGER_1F1B_W:
+        held = 2 * (int64_t)after + 1;
+        break;
+    case AP_SCHEDULE_ZB_H1:
+        held = (int64_t)after + 1 + before;
+        break;
+    case AP_SCHEDULE_ZB_H2:
+        held = 2 * ((int64_t)after + before) + 1;
+        break;
+    default:
+        held = (int64_t)after + 1;
+    }
+    return held < micro_batches ? held : micro_batches;
+}
+
+double ap_schedule_fill_share(ap_schedule_kind_t kind, double weight)
+{
+    switch (kind) {
+    case AP_SCHEDULE_EAGER_1F1B_W:
+        return 1.0 - weight;
+    case AP_SCHEDULE_ZB_H1:
+    case AP_SCHEDULE_ZB_H2:
+        return 1.0 - 2.0 * weight;
+    default:
+        return 1.0;
+    }
+}
+
 static void append(writer_t *writer, const ap_schedule_op_t *op)
 {
     ap_schedule_t *schedule = writer->schedule;

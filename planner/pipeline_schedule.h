@@ -139,6 +139,21 @@ XM_API xm_status_t ap_schedule_create(const ap_schedule_params_t *params, ap_sch
 /** Whether a schedule of this kind keeps the results of synchronous training. */
 XM_API bool ap_schedule_is_synchronous(ap_schedule_kind_t kind);
 
+/**
+ * Micro-batches whose activations a device holds at once where @p before devices stand before it
+ * and @p after behind it, those that wait for the weight half of their backward pass included.
+ * Kinds with one stage to a device and whole micro-batches only; as in the lists.
+ */
+XM_API int64_t ap_schedule_in_flight(ap_schedule_kind_t kind, int before, int after,
+                                     int64_t micro_batches);
+
+/**
+ * What filling and draining the pipeline costs, as a share of the stages' times: p equal stages of
+ * t seconds take m t + share (p - 1) t. @p weight is the weight half's share of a stage's time: a
+ * third, or a quarter where the forward pass runs twice.
+ */
+XM_API double ap_schedule_fill_share(ap_schedule_kind_t kind, double weight);
+
 /** NULL is accepted. */
 XM_API void ap_schedule_destroy(ap_schedule_t *schedule);
 

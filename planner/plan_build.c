@@ -310,11 +310,14 @@ xm_status_t ap_plan_build(ap_stage_table_t *table, const ap_inter_op_result_t *r
     }
     for (int i = 0; i < result->stage_count && status == XM_OK; ++i) {
         int first_host = result->stages[i].first_device / params->devices_per_host;
+        ap_stage_config_t config;
 
+        ap_stage_table_config(table, &result->stages[i], &config);
         ap_stage_table_query(table, &result->stages[i], &parts[i].query);
         parts[i].first_device = result->stages[i].first_device;
-        status = ap_stage_solve(ap_stage_table_context(table, first_host, parts[i].query.hosts),
-                                &parts[i].query, &parts[i].solution);
+        status = ap_stage_solve(
+            ap_stage_table_context(table, first_host, parts[i].query.hosts, config.recompute),
+            &parts[i].query, &parts[i].solution);
     }
     if (status == XM_OK) {
         status = ap_plan_assemble(&recipe, info, plan);

@@ -21,8 +21,8 @@ typedef struct verification {
     ap_planner_setup_t setup;
     const ap_graph_t *graph;
     ap_graph_t *made;
-    ap_stage_context_t **context; /* per class of devices */
-    ap_layer_weights_t weights;   /* of the plan's objective, memory for nothing */
+    ap_stage_context_t **context; /* per class of devices, then the same recomputing */
+    ap_layer_weights_t weights;   /* of the plan's objective, memory for nothing; of the stage */
 } verification_t;
 
 /* What a stage takes at least with the shardings it names. */
@@ -65,7 +65,8 @@ static xm_status_t check_question(const verification_t *v)
     int stages = ap_plan_stages(v->plan);
     int hosts = xm_cluster_profile_hosts(params->profile);
     int devices = xm_cluster_profile_devices_per_host(params->profile);
-    const char *schedule = params->schedule != NULL ? params->schedule : "1f1b";
+    const char *schedule = params->schedule != NULL ? params->schedule : "1f1b", *which;
+    char text[PLACE];
 
     if (strcmp(info->model, params->model) != 0) {
         return xm_error_set(XM_ERR_MISMATCH, "the plan is for the model '%s', not '%s'",
@@ -91,10 +92,12 @@ static xm_status_t check_question(const verification_t *v)
         return xm_error_set(XM_ERR_MISMATCH, "the plan has the schedule %s, not %s", info->schedule,
                             schedule);
     }
-    if ((params->recompute == AP_RECOMPUTE_ON && !info->rematerialize) ||
-        (params->recompute == AP_RECOMPUTE_OFF && info->rematerialize)) {
-        return xm_error_set(XM_ERR_MISMATCH, "recomputation is %s in the plan",
-                            info->rematerialize ? "on" : "off");
+    which = ap_plan_recompute_text(v->plan, text, sizeof(text));
+    if ((params->recompute == AP_RECOMPUTE_ON && strcmp(which, "on") != 0) ||
+        (params->recompute == AP_RECOMPUTE_OFF && strcmp(which, "off") != 0) ||
+        (params->recompute == AP_RECOMPUTE_UNIFORM && strcmp(which, "on") != 0 &&
+         strcmp(which, "off") != 0)) {
+        return xm_error_set(XM_ERR_MISMATCH, "recomputation is %s in the plan", which);
     }
     if (info->memory_limit > v->setup.memory_limit * (1 + slack)) {
         return xm_error_set(XM_ERR_MISMATCH,
@@ -320,7 +323,8 @@ static xm_status_t sum_layers(const verification_t *v, const ap_plan_stage_t *st
     ap_stage_query_t query = AP_STAGE_QUERY_INIT;
     ap_spec_t in = 0, out = 0;
     bool has_in = index > 0, has_out = index + 1 < ap_plan_stages(v->plan);
-    ap_stage_context_t *context = v->context[class_of(v, stage)];
+    ap_stage_context_t *context =
+        v->context[class_of(v, stage) + (stage->recompute ? v->setup.classes->count : 0)];
     ap_stage_mesh_t *mesh;
     xm_status_t status = XM_OK;
 
@@ -359,7 +363,7 @@ static xm_status_t sum_layers(const verification_t *v, const ap_plan_stage_t *st
     return status;
 }
 
-static xm_status_t check_stage(const verification_t *v, int index)
+static xm_status_t check_stage(verification_t *v, int index)
 {
     const ap_plan_stage_t *stage = ap_plan_stage(v->plan, index);
     least_t least = {0};
@@ -367,6 +371,7 @@ static xm_status_t check_stage(const verification_t *v, int index)
     double memory;
     xm_status_t status = check_submesh(v, stage, index);
 
+    v->weights.forward = stage->recompute ? 2 : 1;
     (void)snprintf(place, sizeof(place), "stages[%d]", index);
     if (status == XM_OK && stage->layer_count == 0) {
         status =
@@ -492,13 +497,18 @@ static xm_status_t check_step(const verification_t *v)
                                               : XM_OK;
 }
 
-/* Under 1f1b a stage holds as many micro-batches as there are stages from it on. */
+/* A stage holds as many micro-batches as its schedule puts there. */
 static xm_status_t check_in_flight(const verification_t *v)
 {
     int stages = ap_plan_stages(v->plan);
+    ap_schedule_kind_t kind;
+    xm_status_t status = ap_schedule_find(v->info->schedule, &kind);
 
-    for (int i = 0; i < stages && strcmp(v->info->schedule, "1f1b") == 0; ++i) {
-        int64_t least = stages - i < v->info->micro_batches ? stages - i : v->info->micro_batches;
+    if (status != XM_OK) {
+        return status;
+    }
+    for (int i = 0; i < stages; ++i) {
+        int64_t least = ap_schedule_in_flight(kind, i, stages - 1 - i, v->info->micro_batches);
 
         if (ap_plan_stage(v->plan, i)->in_flight < least) {
             return xm_error_set(XM_ERR_MISMATCH,
@@ -521,17 +531,16 @@ static xm_status_t open_model(verification_t *v)
     if (status != XM_OK) {
         return status;
     }
-    v->context = calloc((size_t)v->setup.classes->count, sizeof(ap_stage_context_t *));
+    v->context = calloc(2 * (size_t)v->setup.classes->count, sizeof(ap_stage_context_t *));
     if (v->context == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the stages of a plan");
     }
     params.graph = v->graph;
     params.micro_batches = (int)v->info->micro_batches;
-    params.rematerialize = v->info->rematerialize;
-    v->weights = (ap_layer_weights_t){.forward = v->info->rematerialize ? 2 : 1,
-                                      .per_iteration = 1.0 / (double)v->info->micro_batches};
-    for (int c = 0; c < v->setup.classes->count && status == XM_OK; ++c) {
-        params.cost = v->setup.classes->classes[c].cost;
+    v->weights = (ap_layer_weights_t){.per_iteration = 1.0 / (double)v->info->micro_batches};
+    for (int c = 0; c < 2 * v->setup.classes->count && status == XM_OK; ++c) {
+        params.rematerialize = c >= v->setup.classes->count;
+        params.cost = v->setup.classes->classes[c % v->setup.classes->count].cost;
         status = ap_stage_context_create(&params, &v->context[c]);
     }
     return status;
@@ -564,7 +573,7 @@ xm_status_t ap_plan_verify(const ap_planner_params_t *params, const ap_plan_t *p
     if (status == XM_OK) {
         status = verify(&v);
     }
-    for (int c = 0; v.context != NULL && c < v.setup.classes->count; ++c) {
+    for (int c = 0; v.context != NULL && c < 2 * v.setup.classes->count; ++c) {
         ap_stage_context_destroy(v.context[c]);
     }
     free(v.context);

@@ -17,15 +17,15 @@ enum { MOST_AT_ONCE = 8 /* trials */ };
 /* Share of the step that a case must be able to save to be taken up again. */
 static const double WORTHWHILE = 1e-3;
 
-/* Under other schedules than 1f1b the simulation judges, and what the search counts is only near
- * it: plans that are longer by this share are looked at, too. */
-static const double NEARBY = 0.1;
+/* Simulated steps are below their estimates by a few hundredths at most. */
+static const double ESTIMATED = 0.97;
 
 /* A trial at work. Bounds are of the objective, with boundaries for free. */
 typedef struct work {
     ap_planner_trial_t *trial;
     bool surveyed;       /* trial->bound is its own; before, that of a faster case */
     double slower_bound; /* of the same case with recomputation */
+    double estimate;     /* of a simulated step: as the search counts, boundaries for free */
     ap_plan_t *plan;     /* of this wave, or NULL */
     int64_t priced;
     bool refused; /* its plan does not fit under its schedule */
@@ -44,73 +44,98 @@ typedef struct run {
     double best;     /* smallest objective of a plan so far */
     double deadline; /* seconds of the monotonic clock; INFINITY: none */
     bool stopped;
-    ap_schedule_kind_t schedule;
+    ap_schedule_kind_t schedules[AP_SCHEDULE_KINDS];
+    int schedule_count;
     bool automatic;    /* whichever schedule is fastest */
     char refused[256]; /* why the last plan did not fit under its schedule */
 } run_t;
 
-static xm_status_t find_schedule(run_t *run)
+/* The schedules to search. Of those that fill the pipeline alike the one with the least memory is
+ * enough: its plans are simulated under the others as well. */
+static xm_status_t list_schedules(run_t *run)
 {
+    static const ap_schedule_kind_t distinct[] = {AP_SCHEDULE_1F1B, AP_SCHEDULE_EAGER_1F1B_W,
+                                                  AP_SCHEDULE_ZB_H1};
     const char *name = run->params->schedule;
-    xm_status_t status;
+    ap_schedule_kind_t kind = AP_SCHEDULE_1F1B;
+    xm_status_t status = XM_OK;
 
-    run->schedule = AP_SCHEDULE_1F1B;
-    run->automatic = name != NULL && strcmp(name, "auto") == 0;
-    if (name == NULL || run->automatic) {
+    if (name != NULL && strcmp(name, "auto") == 0) {
+        run->automatic = true;
+        run->schedule_count = (int)(sizeof(distinct) / sizeof(distinct[0]));
+        memcpy(run->schedules, distinct, sizeof(distinct));
         return XM_OK;
     }
-    status = ap_schedule_find(name, &run->schedule);
-    return status == XM_OK ? ap_plan_check_schedule(run->schedule) : status;
+    if (name != NULL) {
+        status = ap_schedule_find(name, &kind);
+    }
+    run->schedules[run->schedule_count++] = kind;
+    return status == XM_OK ? ap_plan_check_schedule(kind) : status;
 }
 
-/* Whether the step of a plan is simulated, and not what the search counts. */
-static bool is_simulated(const run_t *run)
+/* Whether steps come from the simulation; 1f1b alone has its objective for a step. */
+static bool is_simulated(const run_t *run, const work_t *work)
 {
-    return run->automatic || run->schedule != AP_SCHEDULE_1F1B;
+    return run->automatic || work->trial->schedule != AP_SCHEDULE_1F1B;
 }
 
-/* The plan under the schedule asked for. A plan whose memory that schedule exceeds is none: *plan
- * is NULL then. */
+/* The plan under its schedule, or under the fastest if it may choose. A plan whose memory that
+ * exceeds is none: *plan is NULL then. `refused`: the schedule that it was made for is exceeded. */
 static xm_status_t apply_schedule(const run_t *run, work_t *work, ap_plan_t **plan)
 {
-    ap_plan_t *scheduled = NULL;
+    ap_plan_t *own = NULL, *scheduled = NULL;
     xm_status_t status;
 
-    if (!is_simulated(run)) {
+    if (!is_simulated(run, work)) {
         return XM_OK;
     }
-    status = run->automatic ? ap_plan_reschedule_best(*plan, &scheduled)
-                            : ap_plan_reschedule(*plan, run->schedule, &scheduled);
-    ap_plan_destroy(*plan);
-    *plan = scheduled;
+    status = ap_plan_reschedule(*plan, work->trial->schedule, &own);
     if (status == XM_ERR_NO_SOLUTION) {
         work->refused = true;
         (void)snprintf(work->error, sizeof(work->error), "%s", xm_last_error());
         status = XM_OK;
     }
+    if (status == XM_OK && run->automatic) {
+        status = ap_plan_reschedule_best(*plan, &scheduled);
+        status = status == XM_ERR_NO_SOLUTION ? XM_OK : status;
+        ap_plan_destroy(own);
+        own = scheduled;
+    }
+    ap_plan_destroy(*plan);
+    *plan = own;
     return status;
 }
 
-/* What was found becomes the trial's plan if it has none that is as fast. */
+/* Makes a plan of what was found and keeps it if it is the trial's best: *better. */
 static xm_status_t build_plan(const run_t *run, work_t *work, ap_planner_case_t *one,
                               const ap_inter_op_result_t *found, bool *better)
 {
     const ap_plan_info_t info = ap_planner_info(&run->setup);
-    ap_plan_t *plan = NULL;
+    ap_planner_trial_t *trial = work->trial;
+    ap_plan_t *plan;
+    double step;
     xm_status_t status = ap_plan_build(one->table, found, &info, &plan);
 
+    *better = false;
     if (status == XM_OK) {
         status = apply_schedule(run, work, &plan);
     }
-    *better = plan != NULL &&
-              (work->plan == NULL || ap_plan_info(plan)->step < ap_plan_info(work->plan)->step);
-    if (*better) {
-        ap_plan_destroy(work->plan);
-        work->plan = plan;
-    } else {
-        ap_plan_destroy(plan);
+    if (status != XM_OK || plan == NULL) {
+        return status;
     }
-    return status;
+    step = is_simulated(run, work) ? ap_plan_info(plan)->step : found->objective;
+    *better = !trial->solved || step < trial->step;
+    if (*better) {
+        ap_plan_t *worse = work->plan;
+
+        trial->solved = true;
+        trial->step = step;
+        trial->stage_count = found->stage_count;
+        work->plan = plan;
+        plan = worse;
+    }
+    ap_plan_destroy(plan);
+    return XM_OK;
 }
 
 static double now(void)
@@ -131,19 +156,20 @@ static bool out_of_time(void *arg)
 /* What a case must stay below to be of interest. */
 static double cutoff(const run_t *run)
 {
-    double margin = run->params->margin > 0.0 ? run->params->margin : -WORTHWHILE;
-
-    return run->best * (1.0 + (is_simulated(run) ? fmax(margin, NEARBY) : margin));
+    return run->best * (1.0 + (run->params->margin > 0.0 ? run->params->margin : -WORTHWHILE));
 }
 
-static xm_status_t open_trial(run_t *run, const work_t *work, ap_planner_case_t *one)
+static xm_status_t open_trial(run_t *run, const work_t *work, int stages, ap_planner_case_t *one)
 {
     ap_planner_case_options_t options = {.micro_batches = work->trial->micro_batches,
                                          .recompute = work->trial->recompute,
+                                         .schedule = work->trial->schedule,
+                                         .stages = stages,
                                          .stop = out_of_time,
                                          .stop_arg = run};
 
-    if (run->best < INFINITY) {
+    /* What a simulation gives is no objective to stay below. */
+    if (run->best < INFINITY && !is_simulated(run, work)) {
         options.worth = fmax(run->best, cutoff(run));
     }
     return ap_planner_case_open(&run->setup, &options, one);
@@ -153,27 +179,35 @@ static xm_status_t open_trial(run_t *run, const work_t *work, ap_planner_case_t 
 static xm_status_t survey(run_t *run, work_t *work)
 {
     const ap_planner_params_t *params = run->params;
+    bool simulated = is_simulated(run, work);
     double known = work->trial->bound;
     ap_planner_case_t one;
-    xm_status_t status = open_trial(run, work, &one);
+    xm_status_t status = open_trial(run, work, 0, &one);
 
     if (status != XM_OK) {
         return status;
     }
     work->trial->bound = INFINITY;
-    work->slower_bound = INFINITY;
+    work->slower_bound = 0.0;
     status = ap_stage_table_bound(one.table, params->min_stages, params->max_stages,
                                   &work->trial->bound);
-    if ((status == XM_OK || status == XM_ERR_NO_SOLUTION) && !work->trial->recompute) {
+    if (status == XM_OK && simulated) {
+        work->estimate = ESTIMATED * work->trial->bound;
+        status = ap_stage_table_busy_bound(one.table, params->min_stages, params->max_stages,
+                                           &work->trial->bound);
+    }
+    if ((status == XM_OK || status == XM_ERR_NO_SOLUTION) && !simulated &&
+        work->trial->recompute == AP_RECOMPUTE_OFF) {
+        work->slower_bound = INFINITY;
         status = ap_stage_table_bound_recomputing(one.table, params->min_stages, params->max_stages,
                                                   &work->slower_bound);
     }
-    work->priced = ap_stage_table_evaluated(one.table);
-    ap_planner_case_close(&one);
     if (status == XM_ERR_TIMEOUT) { /* no more is known than before */
         work->trial->bound = known;
         work->slower_bound = known;
     }
+    work->priced = ap_stage_table_evaluated(one.table);
+    ap_planner_case_close(&one);
     return status == XM_ERR_NO_SOLUTION || status == XM_ERR_TIMEOUT ? XM_OK : status;
 }
 
@@ -212,40 +246,64 @@ static xm_status_t try_neighbours(run_t *run, work_t *work, ap_planner_case_t *o
     return status;
 }
 
-/* Then its best plan. Finding none is not a failure here. */
-static xm_status_t solve(run_t *run, work_t *work)
+/* Slices the case for at most so many stages, 0: for any. XM_ERR_NO_SOLUTION: there is no plan.
+ * *count: the stages that came out. */
+static xm_status_t solve_once(run_t *run, work_t *work, int stages, int *count)
 {
+    int most = run->params->max_stages;
     ap_inter_op_result_t found = {0};
     ap_planner_trial_t *trial = work->trial;
     ap_planner_case_t one;
     bool better;
-    xm_status_t status = open_trial(run, work, &one);
+    xm_status_t status = open_trial(run, work, stages, &one);
 
     if (status != XM_OK) {
         return status;
     }
-    status =
-        ap_stage_table_solve(one.table, run->params->min_stages, run->params->max_stages, &found);
+    most = stages > 0 && (most == 0 || stages < most) ? stages : most;
+    status = ap_stage_table_solve(one.table, run->params->min_stages, most, &found);
+    *count = found.stage_count;
     if (status == XM_OK) {
-        trial->solved = true;
-        trial->step = found.objective;
-        trial->stage_count = found.stage_count;
-        trial->bound = fmax(trial->bound, fmin(found.bound, found.objective));
+        if (!is_simulated(run, work)) {
+            trial->bound = fmax(trial->bound, fmin(found.bound, found.objective));
+        }
         status = build_plan(run, work, &one, &found, &better);
-        if (status == XM_OK && is_simulated(run) && run->params->pins == NULL) {
+        if (status == XM_OK && better && stages == 0 && is_simulated(run, work) &&
+            run->params->pins == NULL) {
             status = try_neighbours(run, work, &one, found.stage_count);
         }
-    } else if (status == XM_ERR_NO_SOLUTION) {
-        trial->bound = fmax(trial->bound, run->best); /* none is better than what there was */
-        status = XM_OK;
-    } else if (status == XM_ERR_TIMEOUT) {
-        status = XM_OK;
     }
-    trial->exact = !out_of_time(run);
-    work->priced = ap_stage_table_evaluated(one.table);
+    work->priced += ap_stage_table_evaluated(one.table);
     ap_inter_op_result_clear(&found);
     ap_planner_case_close(&one);
     return status;
+}
+
+/* Then its best plan. Finding none is not a failure here. Where a schedule's memory depends on the
+ * number of all stages, the first search counts too few before a stage; if its plan does not fit,
+ * others count as many as they allow, then half as many, and so on. */
+static xm_status_t solve(run_t *run, work_t *work)
+{
+    int stages = 0;
+    bool refused;
+    xm_status_t status;
+
+    work->priced = 0;
+    status = solve_once(run, work, 0, &stages);
+    if (status == XM_ERR_NO_SOLUTION && !is_simulated(run, work)) {
+        work->trial->bound =
+            fmax(work->trial->bound, run->best); /* none is better than what there was */
+    }
+    refused = work->refused;
+    while (status == XM_OK && refused && stages > 1 && stages >= run->params->min_stages) {
+        int unused;
+
+        status = solve_once(run, work, stages, &unused);
+        status = status == XM_ERR_NO_SOLUTION ? XM_OK : status;
+        stages /= 2;
+    }
+    work->trial->exact = !out_of_time(run);
+    return status == XM_ERR_NO_SOLUTION || status == XM_ERR_TIMEOUT ? XM_OK : status;
 }
 
 static void report(const run_t *run, double fraction, const ap_planner_trial_t *trial)
@@ -253,16 +311,33 @@ static void report(const run_t *run, double fraction, const ap_planner_trial_t *
     char what[64];
 
     if (run->params->progress != NULL) {
-        (void)snprintf(what, sizeof(what), "%" PRId64 " micro-batches%s", trial->micro_batches,
-                       trial->recompute ? ", recomputing" : "");
+        (void)snprintf(what, sizeof(what), "%" PRId64 " micro-batches%s, %s", trial->micro_batches,
+                       trial->recompute == AP_RECOMPUTE_ON ? ", recomputing" : "",
+                       ap_schedule_name(trial->schedule));
         run->params->progress(run->params->progress_arg, fraction, what);
     }
 }
 
+/* Ways to recompute that are searched apart. Stages that choose one by one are best for what the
+ * search counts; a simulation may like it better if all do the same. */
+static int list_ways(const run_t *run, ap_recompute_t *ways)
+{
+    ap_recompute_t asked = run->params->recompute;
+    bool simulated = run->automatic || run->schedules[0] != AP_SCHEDULE_1F1B;
+
+    if (asked == AP_RECOMPUTE_UNIFORM || (asked == AP_RECOMPUTE_AUTO && simulated)) {
+        ways[0] = asked == AP_RECOMPUTE_UNIFORM ? AP_RECOMPUTE_OFF : asked;
+        ways[1] = AP_RECOMPUTE_ON;
+        return 2;
+    }
+    ways[0] = asked;
+    return 1;
+}
+
 static xm_status_t list_trials(run_t *run)
 {
-    bool both = run->params->recompute == AP_RECOMPUTE_AUTO;
-    int total = run->count * (both ? 2 : 1);
+    ap_recompute_t ways[2];
+    int each = list_ways(run, ways), total = run->count * run->schedule_count * each;
 
     run->result.trials = calloc((size_t)total + 1, sizeof(*run->result.trials));
     if (run->result.trials == NULL) {
@@ -270,10 +345,11 @@ static xm_status_t list_trials(run_t *run)
     }
     run->result.trial_count = total;
     for (int i = 0; i < total; ++i) {
-        run->result.trials[i] = (ap_planner_trial_t){
-            .micro_batches = run->micro_batches[both ? i / 2 : i],
-            .recompute = both ? i % 2 == 1 : run->params->recompute == AP_RECOMPUTE_ON,
-            .step = INFINITY};
+        run->result.trials[i] =
+            (ap_planner_trial_t){.micro_batches = run->micro_batches[i / each % run->count],
+                                 .recompute = ways[i % each],
+                                 .schedule = run->schedules[i / each / run->count],
+                                 .step = INFINITY};
     }
     return XM_OK;
 }
@@ -332,8 +408,10 @@ static void pass_on_bound(run_t *run, const work_t *work)
     for (int i = 0; i < run->result.trial_count; ++i) {
         ap_planner_trial_t *trial = &run->result.trials[i];
 
-        if (!run->work[i].surveyed && trial->recompute &&
-            trial->micro_batches == work->trial->micro_batches && !work->trial->recompute) {
+        if (!run->work[i].surveyed && trial->recompute == AP_RECOMPUTE_ON &&
+            trial->schedule == work->trial->schedule &&
+            trial->micro_batches == work->trial->micro_batches &&
+            work->trial->recompute == AP_RECOMPUTE_OFF) {
             trial->bound = work->slower_bound;
         }
     }
@@ -375,13 +453,19 @@ static xm_status_t take_in(run_t *run, wave_t *wave)
     return status;
 }
 
+static double promise(const work_t *work)
+{
+    return fmax(work->trial->bound, work->estimate);
+}
+
 /* A case that recomputes waits until the one that does not is surveyed, whose survey bounds it. */
 static bool waits(const run_t *run, const work_t *work)
 {
-    for (int i = 0; i < run->result.trial_count && work->trial->recompute; ++i) {
+    for (int i = 0; i < run->result.trial_count; ++i) {
         const ap_planner_trial_t *trial = &run->result.trials[i];
 
-        if (!run->work[i].surveyed && !trial->recompute &&
+        if (work->trial->recompute == AP_RECOMPUTE_ON && trial->recompute == AP_RECOMPUTE_OFF &&
+            !run->work[i].surveyed && trial->schedule == work->trial->schedule &&
             trial->micro_batches == work->trial->micro_batches) {
             return true;
         }
@@ -392,7 +476,7 @@ static bool waits(const run_t *run, const work_t *work)
 /* Whether a trial's survey or solution is on, and no bound says that it is not worth it. */
 static bool is_open(const run_t *run, const work_t *work)
 {
-    return !work->trial->exact && work->trial->bound < cutoff(run) &&
+    return !work->trial->exact && promise(work) < cutoff(run) &&
            (work->surveyed || !waits(run, work));
 }
 
@@ -405,15 +489,14 @@ static void fill_wave(run_t *run, wave_t *wave, bool surveyed, int most, double 
 
         for (int i = 0; i < run->result.trial_count; ++i) {
             work_t *work = &run->work[i];
-            bool taken = wave->count > 0 && (work->trial->bound > 0.0) !=
-                                                (wave->work[0]->trial->bound > 0.0);
+            bool taken =
+                wave->count > 0 && (promise(work) > 0.0) != (promise(wave->work[0]) > 0.0);
 
             for (int w = 0; w < wave->count; ++w) {
                 taken = taken || wave->work[w] == work;
             }
             if (!taken && is_open(run, work) && work->surveyed == surveyed &&
-                work->trial->bound < below &&
-                (best == NULL || work->trial->bound < best->trial->bound)) {
+                promise(work) < below && (best == NULL || promise(work) < promise(best))) {
                 best = work;
             }
         }
@@ -433,7 +516,7 @@ static void pick_wave(run_t *run, wave_t *wave)
     wave->count = wave->next = 0;
     fill_wave(run, wave, true, MOST_SOLVES, INFINITY);
     if (wave->count == (int)MOST_SOLVES) {
-        below = wave->work[MOST_SOLVES - 1]->trial->bound;
+        below = promise(wave->work[MOST_SOLVES - 1]);
     }
     wave->count = 0;
     fill_wave(run, wave, false, MOST_SURVEYS, below);
@@ -491,6 +574,17 @@ static xm_status_t try_all(run_t *run)
     return status;
 }
 
+/* Of those to try: the smallest ones need the least memory. */
+static int64_t most_micro_batches(const run_t *run)
+{
+    int64_t most = 0;
+
+    for (int i = 0; i < run->count; ++i) {
+        most = run->micro_batches[i] > most ? run->micro_batches[i] : most;
+    }
+    return most;
+}
+
 xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_t *result)
 {
     run_t run = {.params = params, .best = INFINITY, .deadline = INFINITY};
@@ -501,7 +595,7 @@ xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_
         run.deadline = begin + params->time_limit;
     }
     if (status == XM_OK) {
-        status = find_schedule(&run);
+        status = list_schedules(&run);
     }
     if (status == XM_OK) {
         status = ap_planner_micro_batches(&run.setup, run.micro_batches, &run.count);
@@ -513,10 +607,10 @@ xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_
         status = xm_error_set(XM_ERR_TIMEOUT, "no plan for %s was found within %g s", params->model,
                               params->time_limit);
     } else if (status == XM_OK && run.result.plan == NULL && run.refused[0] != '\0') {
-        status = xm_error_set(XM_ERR_NO_SOLUTION, "%s fits under 1f1b only; %s", params->model,
-                              run.refused);
+        status = xm_error_set(XM_ERR_NO_SOLUTION, "%s has no plan under that schedule; %s",
+                              params->model, run.refused);
     } else if (status == XM_OK && run.result.plan == NULL) {
-        status = ap_planner_explain_nothing(&run.setup, run.micro_batches[run.count - 1]);
+        status = ap_planner_explain_nothing(&run.setup, most_micro_batches(&run));
     }
     if (status == XM_OK) {
         run.result.boundaries_simulated = (int64_t)ap_cross_mesh_simulated(run.setup.cross_mesh);

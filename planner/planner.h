@@ -2,8 +2,8 @@
  * @file planner.h
  * From a model and a cluster profile to the parallel plan with the smallest predicted step time.
  *
- * For every number of micro-batches, with and without recomputation of layers, all stages are
- * priced (intra-operator plans on every submesh and logical shape, stage.h), all boundaries
+ * For every number of micro-batches all stages are priced, with and without recomputation
+ * (intra-operator plans on every submesh and logical shape, stage.h), all boundaries
  * (cross_mesh.h), and stage slicing (inter_op.h) finds the best pipeline under the memory limit.
  * Stages occupy the devices in order, hosts filled one after the other, so consecutive stages are
  * as near each other as they can be.
@@ -39,9 +39,10 @@
 
 /** Whether layers keep their activations or run their forward pass again. */
 typedef enum ap_recompute {
-    AP_RECOMPUTE_AUTO, /**< whichever predicts the shorter step */
+    AP_RECOMPUTE_AUTO, /**< each stage as it makes the step shortest */
     AP_RECOMPUTE_OFF,
-    AP_RECOMPUTE_ON
+    AP_RECOMPUTE_ON,
+    AP_RECOMPUTE_UNIFORM /**< all stages or none, whichever predicts the shorter step */
 } ap_recompute_t;
 
 /** A stage that is given, not looked for. */
@@ -73,8 +74,9 @@ typedef struct ap_planner_params {
     double memory_limit;        /**< bytes one device may use; 0 means the profile's */
     ap_recompute_t recompute;
     /** Pipeline schedule of the plan: NULL or "1f1b"; another name of pipeline_schedule.h that a
-     * plan can have (plan_schedule.h); "auto": for every case the schedule with the shortest
-     * simulated step whose memory fits. Stages are sliced for 1f1b's objective in any case. */
+     * plan can have (plan_schedule.h); "auto": all synchronous ones are searched, and the plan is
+     * the one with the shortest simulated step. Stages are sliced for the schedule's own memory and
+     * bubble (stage_table.h). */
     const char *schedule;
     /** Every number of hosts and of devices of a host may be a stage's; otherwise the powers of two
      *  and those that divide the cluster's. */
@@ -105,12 +107,13 @@ typedef struct ap_planner_params {
         .struct_size = sizeof(ap_planner_params_t), .layering = AP_LAYERING_INIT                   \
     }
 
-/** What came of one number of micro-batches. */
+/** What came of one number of micro-batches, under one schedule. */
 typedef struct ap_planner_trial {
     int64_t micro_batches;
-    bool recompute;
+    ap_recompute_t recompute;    /**< never uniform: there is a trial of each then */
+    ap_schedule_kind_t schedule; /**< that stages were sliced for */
     bool solved; /**< false: nothing fits, or another case was certain to be better */
-    /** Predicted seconds of the best plan found, as 1f1b's objective; INFINITY when not solved. */
+    /** Predicted seconds of the best plan found; INFINITY when not solved. */
     double step;
     int stage_count; /**< of that plan; 0 when not solved */
     double bound;    /**< no plan of this case is faster; INFINITY: none divides */
@@ -121,8 +124,8 @@ typedef struct ap_planner_result {
     ap_plan_t *plan;
     ap_planner_trial_t *trials;
     int trial_count;
-    double objective;      /**< 1f1b's, of the best plan: its step under that schedule */
-    double bound;          /**< no plan of the space has an objective below */
+    double objective;      /**< step of the best plan */
+    double bound;          /**< no plan of the space has a step below */
     bool stopped;          /**< by the time limit */
     int64_t stages_priced; /**< intra-operator questions that were answered */
     int64_t boundaries_simulated;

@@ -43,7 +43,7 @@ xm_status_t ap_planner_micro_batches(const ap_planner_setup_t *setup, int64_t *v
 xm_status_t ap_planner_graph_open(const ap_planner_setup_t *setup, int64_t micro_batches,
                                   const ap_graph_t **graph, ap_graph_t **made);
 
-/* One number of micro-batches, with or without recomputation: the model and its stage table. */
+/* One number of micro-batches: the model and its stage table. */
 typedef struct ap_planner_case {
     const ap_graph_t *graph;
     ap_graph_t *made; /* the same, of a built-in model */
@@ -52,7 +52,9 @@ typedef struct ap_planner_case {
 
 typedef struct ap_planner_case_options {
     int64_t micro_batches;
-    bool recompute;
+    ap_recompute_t recompute;    /* not uniform */
+    ap_schedule_kind_t schedule; /* see stage_table.h; these two as well */
+    int stages;
     double memory_limit;     /* 0: the setup's */
     double worth;            /* as in ap_stage_table_params_t */
     bool (*stop)(void *arg); /* likewise */

@@ -11,9 +11,9 @@
 
 static const char format_name[] = "autopar-request";
 static const char source_name[] = "the request";
-static const char *const recompute_names[] = {"auto", "off", "on"};
+static const char *const recompute_names[] = {"auto", "off", "on", "uniform"};
 
-enum { MOST_COUNTS = 64 };
+enum { MOST_COUNTS = 64, RECOMPUTE_NAMES = 4 };
 
 static xm_status_t no_memory(void)
 {
@@ -187,13 +187,13 @@ static xm_status_t read_options(const json_t *options, ap_planner_request_t *req
                        &schedule) != 0) {
         return xm_error_set(XM_ERR_PARSE, "%s: options: %s", source_name, error.text);
     }
-    while (choice < 3 && strcmp(recompute_names[choice], recompute) != 0) {
+    while (choice < RECOMPUTE_NAMES && strcmp(recompute_names[choice], recompute) != 0) {
         ++choice;
     }
-    if (choice == 3 || batch < 1 || memory < 1) {
+    if (choice == RECOMPUTE_NAMES || batch < 1 || memory < 1) {
         return xm_error_set(XM_ERR_PARSE,
                             "%s: options: recompute '%s', a batch of %" PRId64 " and %" PRId64
-                            " bytes: auto, off or on, and positive numbers",
+                            " bytes: auto, off, on or uniform, and positive numbers",
                             source_name, recompute, (int64_t)batch, (int64_t)memory);
     }
     request->texts[1] = strdup(schedule);

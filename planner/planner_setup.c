@@ -155,7 +155,9 @@ xm_status_t ap_planner_case_open(const ap_planner_setup_t *setup,
     params.hosts = xm_cluster_profile_hosts(asked->profile);
     params.devices_per_host = xm_cluster_profile_devices_per_host(asked->profile);
     params.micro_batches = (int)options->micro_batches;
-    params.rematerialize = options->recompute;
+    params.recompute = options->recompute;
+    params.schedule = options->schedule;
+    params.stages = options->stages;
     params.memory_limit = options->memory_limit;
     params.lean_plans = true;
     params.all_submeshes = asked->all_submeshes;

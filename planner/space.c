@@ -9,7 +9,8 @@ ap_space_t ap_space_all(void)
                         .scatter = true,
                         .pipeline = true,
                         .recompute = true,
-                        .keep = true};
+                        .keep = true,
+                        .mixed = true};
 }
 
 bool ap_space_contains(const ap_space_t *whole, const ap_space_t *part)
@@ -18,7 +19,7 @@ bool ap_space_contains(const ap_space_t *whole, const ap_space_t *part)
                   whole->scatter >= part->scatter && whole->pipeline >= part->pipeline &&
                   part->cut_products >= whole->cut_products &&
                   whole->recompute >= part->recompute && whole->keep >= part->keep &&
-                  (!whole->one_axis || part->one_axis);
+                  whole->mixed >= part->mixed && (!whole->one_axis || part->one_axis);
 
     for (int axis = 0; axis < AP_MAX_MESH_RANK; ++axis) {
         inside = inside && (part->roles[axis] & ~whole->roles[axis]) == 0;

@@ -57,6 +57,7 @@ typedef struct ap_space {
     bool pipeline;                    /**< more than one stage */
     int stage_devices;                /**< most devices of one stage; 0: any number */
     bool recompute, keep;             /**< layers may run again, may keep their activations */
+    bool mixed;                       /**< each stage as it likes; otherwise all alike */
     /** Products of matrices cut a factor over every axis, of a role that the axis has, where any
      * does: what asks for tensor parallelism shall get it, also where repeating is cheaper. */
     bool cut_products;

@@ -103,7 +103,7 @@ void ap_stage_table_pose(ap_stage_table_t *table, ap_inter_op_problem_t *problem
     problem->max_successors = table->successors;
     problem->range_row = table->row;
     problem->allowed = table->allowed;
-    problem->micro_batches = table->params.micro_batches;
+    problem->micro_batches = table->rounds;
     problem->ordered = true;
     problem->stop = table->params.stop;
     problem->stop_arg = table->params.stop_arg;
@@ -120,7 +120,7 @@ static xm_status_t slice(ap_stage_table_t *table, int min_stages, int max_stages
     problem.min_stages = min_stages;
     problem.max_stages = max_stages;
     problem.known = known;
-    problem.micro_batches = table->params.steady ? STEADY : table->params.micro_batches;
+    problem.micro_batches = table->params.steady ? STEADY : table->rounds;
     if (!table->params.free_boundaries) {
         problem.boundary = boundary_seconds;
         problem.boundary_least = boundary_least;
@@ -138,12 +138,12 @@ static xm_status_t slice(ap_stage_table_t *table, int min_stages, int max_stages
         return xm_error_set(XM_ERR_INTERNAL, "the cost of a stage boundary: %s", table->failure);
     }
     if (status == XM_OK) {
-        result->objective =
-            result->sum + (double)(table->params.micro_batches - 1) * result->bottleneck;
+        result->objective = result->sum + (double)(table->rounds - 1) * result->bottleneck;
     }
     return status;
 }
 
+/* In the units of the search: objectives over `fill`. */
 static xm_status_t bound(ap_stage_table_t *table, const double *cost, const int32_t *successors,
                          int min_stages, int max_stages, double *seconds)
 {
@@ -152,7 +152,7 @@ static xm_status_t bound(ap_stage_table_t *table, const double *cost, const int3
     xm_status_t status;
 
     ap_stage_table_pose(table, &problem);
-    problem.config_count = 1;
+    problem.config_count = table->flavours;
     problem.cost = cost;
     problem.max_successors = successors;
     problem.min_stages = min_stages;
@@ -168,7 +168,36 @@ static xm_status_t bound(ap_stage_table_t *table, const double *cost, const int3
 xm_status_t ap_stage_table_bound(ap_stage_table_t *table, int min_stages, int max_stages,
                                  double *seconds)
 {
-    return bound(table, table->least, table->room, min_stages, max_stages, seconds);
+    xm_status_t status = bound(table, table->least, table->room, min_stages, max_stages, seconds);
+
+    if (status == XM_OK) {
+        *seconds *= table->fill;
+    }
+    return status;
+}
+
+xm_status_t ap_stage_table_busy_bound(ap_stage_table_t *table, int min_stages, int max_stages,
+                                      double *seconds)
+{
+    ap_inter_op_problem_t problem;
+    ap_inter_op_result_t result;
+    xm_status_t status;
+
+    ap_stage_table_pose(table, &problem);
+    problem.config_count = table->flavours;
+    problem.cost = table->least;
+    problem.max_successors = table->room;
+    problem.min_stages = min_stages;
+    problem.max_stages = max_stages;
+    problem.micro_batches = STEADY;
+    status = ap_inter_op_solve(&problem, &result);
+    if (status == XM_OK) {
+        /* Sums count next to nothing, but they count. */
+        *seconds = fmin(result.bottleneck, result.bound / (double)STEADY) * (1.0 - 1e-6) *
+                   table->params.micro_batches;
+        ap_inter_op_result_clear(&result);
+    }
+    return status;
 }
 
 xm_status_t ap_stage_table_bound_recomputing(ap_stage_table_t *table, int min_stages,
@@ -178,6 +207,11 @@ xm_status_t ap_stage_table_bound_recomputing(ap_stage_table_t *table, int min_st
     double *cost = malloc(cells * sizeof(*cost));
     xm_status_t status;
 
+    if (table->flavours > 1 || table->recomputes[0]) {
+        free(cost);
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the table has stages that recompute");
+    }
+
     if (cost == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", cells);
     }
@@ -185,6 +219,9 @@ xm_status_t ap_stage_table_bound_recomputing(ap_stage_table_t *table, int min_st
         cost[cell] = table->least[cell] + table->again[cell];
     }
     status = bound(table, cost, NULL, min_stages, max_stages, seconds);
+    if (status == XM_OK) {
+        *seconds *= table->fill;
+    }
     free(cost);
     return status;
 }
@@ -210,8 +247,7 @@ static void add_boundaries(ap_stage_table_t *table, ap_inter_op_result_t *result
         result->bottleneck =
             fmax(result->bottleneck, fmax(stage->seconds, stage->boundary_seconds));
     }
-    result->objective =
-        result->sum + (double)(table->params.micro_batches - 1) * result->bottleneck;
+    result->objective = result->sum + (double)(table->rounds - 1) * result->bottleneck;
 }
 
 /*
@@ -225,10 +261,12 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
     enum { ROUNDS = 8 };
     /* The least bottleneck is nobody's bound: all stages are priced. */
     bool steady = table->params.steady;
-    double worth = table->params.worth > 0.0 && !steady ? table->params.worth : INFINITY;
+    double worth =
+        table->params.worth > 0.0 && !steady ? table->params.worth / table->fill : INFINITY;
     double threshold = 0.0;
     double known = 0.0;
-    xm_status_t status = ap_stage_table_bound(table, min_stages, max_stages, &threshold);
+    xm_status_t status =
+        bound(table, table->least, table->room, min_stages, max_stages, &threshold);
 
     if (status != XM_OK) {
         return status;
@@ -262,6 +300,9 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
         if (table->params.free_boundaries) {
             add_boundaries(table, result);
         }
+        result->objective = table->fill * result->sum +
+                            (table->params.micro_batches - table->fill) * result->bottleneck;
+        result->bound = fmin(table->fill * result->bound, result->objective);
     }
     return status;
 }
@@ -269,6 +310,7 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
 void ap_stage_table_config(const ap_stage_table_t *table, const ap_inter_op_stage_t *stage,
                            ap_stage_config_t *config)
 {
+    const ap_stage_level_t *level = &table->levels[stage->config % table->level_count];
     int state = stage->submesh * table->config_count + stage->config;
     ap_cross_mesh_side_t in, out;
 
@@ -280,5 +322,5 @@ void ap_stage_table_config(const ap_stage_table_t *table, const ap_inter_op_stag
                                   .has_output = stage->last_layer < table->layers - 1,
                                   .input = in.spec,
                                   .output = out.spec,
-                                  .in_flight = table->levels[stage->config % table->level_count]};
+                                  .recompute = table->recomputes[level->flavour]};
 }

@@ -84,8 +84,9 @@ static xm_status_t parse_options(int argc, char *const *argv, compare_options_t 
         {.name = "recompute",
          .kind = XM_CLI_CHOICE,
          .target = &o->recompute,
-         .argument = "auto|off|on",
-         .help = "Run the forward pass of layers again in the backward pass (default auto)."},
+         .argument = "auto|off|on|uniform",
+         .help = "Run the forward pass of layers again in the backward pass: auto lets each stage\n"
+                 "choose, uniform all together (default auto)."},
         {.name = "json",
          .letter = 'J',
          .kind = XM_CLI_FLAG,
@@ -110,6 +111,14 @@ static void roles_text(const ap_space_t *space, char *text, size_t size)
                    space->one_axis ? "-" : names[space->roles[1] & AP_ROLES_ALL]);
 }
 
+static const char *recompute_text(const ap_space_t *space)
+{
+    if (!space->recompute) {
+        return "never";
+    }
+    return !space->keep ? "always" : space->mixed ? "by stage" : "or not";
+}
+
 static xm_status_t list_rows(void)
 {
     int count;
@@ -131,8 +140,7 @@ static xm_status_t list_rows(void)
                      !space->pipeline            ? "one"
                      : space->stage_devices == 1 ? "of one"
                                                  : "any",
-                     space->recompute ? space->keep ? "or not" : "always" : "never",
-                     ap_search_kind_name(row->search), row->schedule.kind,
+                     recompute_text(space), ap_search_kind_name(row->search), row->schedule.kind,
                      row->costs.transfers ? "transfers " : "", row->costs.memory ? "memory " : "",
                      row->costs.steady ? "bottleneck" : "sum+bottleneck");
     }

@@ -106,6 +106,15 @@ START_TEST(default_is_never_worse_than_a_part_of_it_short_of_memory)
 }
 END_TEST
 
+/* The smallest of every other family. */
+START_TEST(default_is_never_worse_than_a_part_of_it_anywhere)
+{
+    static const char *const models[] = {"moe-380m", "wresnet-250m", "unet-470m"};
+
+    check_all(models[_i], 2, 2, 64e9);
+}
+END_TEST
+
 START_TEST(default_is_never_worse_than_a_part_of_it_mlp)
 {
     check_all("mlp8", 2, 2, 64e9);
@@ -265,6 +274,7 @@ int main(void)
     if (getenv("TEST_FEW") == NULL) {
         tcase_add_test(tcase, default_is_never_worse_than_a_part_of_it_gpt);
         tcase_add_test(tcase, default_is_never_worse_than_a_part_of_it_short_of_memory);
+        tcase_add_loop_test(tcase, default_is_never_worse_than_a_part_of_it_anywhere, 0, 3);
     }
     tcase_add_test(tcase, default_is_never_worse_than_a_part_of_it_mlp);
     tcase_add_test(tcase, searches_of_one_space_are_ordered);

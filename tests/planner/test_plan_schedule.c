@@ -190,7 +190,11 @@ START_TEST(memory_decides_with_a_sentence)
     params.recompute = AP_RECOMPUTE_OFF;
     params.schedule = "gpipe";
     ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_NO_SOLUTION,
-                       "gpt-125m fits under 1f1b only; gpipe: stage");
+                       "under gpipe it needs");
+    ck_assert_ptr_nonnull(strstr(xm_last_error(), "in stage 0 of 4 (layers 0-"));
+    ck_assert_ptr_nonnull(strstr(xm_last_error(), "16 x "));
+    ck_assert_ptr_nonnull(
+        strstr(xm_last_error(), "; it fits with recomputation, or with the schedule 1f1b"));
     params.schedule = "chimera";
     ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_UNSUPPORTED, "chimera");
     params.schedule = "zb-h3";

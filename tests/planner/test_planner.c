@@ -59,7 +59,7 @@ START_TEST(plans_add_up_for_every_number_of_stages)
     ck_assert_xm_ok(ap_planner_run(&params, &result));
     check_step(result.plan);
     free_choice = ap_plan_info(result.plan)->step;
-    ck_assert_int_eq(result.trial_count, 2);
+    ck_assert_int_eq(result.trial_count, 1);
     ap_planner_result_clear(&result);
     for (int stages = 1; stages <= 8; ++stages) {
         params.min_stages = stages;
@@ -347,7 +347,7 @@ START_TEST(more_choices_never_make_it_slower)
     params.micro_batches = many;
     params.micro_batch_count = 4;
     ck_assert_xm_ok(ap_planner_run(&params, &all));
-    ck_assert_int_eq(all.trial_count, 8);
+    ck_assert_int_eq(all.trial_count, 4);
     /* A thousandth is what the second round may leave on the table. */
     ck_assert_double_le(ap_plan_info(all.plan)->step, ap_plan_info(one.plan)->step * 1.001);
     for (int i = 0; i < all.trial_count; ++i) {
