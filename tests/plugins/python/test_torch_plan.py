@@ -386,12 +386,20 @@ def without_memory(rank, made, expected):
     torch.testing.assert_close(applied.step(ids, target).item(), expected[0][0], rtol=1e-4, atol=0)
     for name, parameter in applied.named_parameters():
         assert (parameter.grad is None) == (name == "tokens.weight"), name
-    other = make_plan(hosts=1, devices_per_host=2, stages=2) if rank == 1 else made
-    try:
-        apply(empty, other)
-        raise AssertionError("ranks with different plans")
-    except errors.InputError as error:
-        assert "rank " in str(error) and "all need the same" in str(error), error
+    other = make_plan(hosts=1, devices_per_host=2, stages=2)
+    small = make_plan(hosts=1, devices_per_host=1)
+    for model, plans, text in (
+        (empty, (made, other), "all need the same"),
+        (empty, (small, small), "the plan is for 1 devices, and the job has 2 ranks"),
+        (plan_case.make_model(width=16), (made, made), "'tokens.weight' of shape (48, 32), and the model one of shape (48, 16)"),
+        (torch.nn.Linear(2, 2), (made, made), "and the model no such parameter"),
+    ):
+        try:
+            apply(model, plans[rank])
+            raise AssertionError(f"not refused: {text}")
+        except errors.InputError as error:
+            assert text in str(error), error
+    applied.close()
     torch_case.leave()
 
 

@@ -42,6 +42,16 @@ def _device(model: torch.nn.Module, device: torch.device | str | None) -> torch.
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 
 
+def _parameter(model: torch.nn.Module, plan: Plan, name: str) -> torch.nn.Parameter:
+    """The model's, which must be the one that was planned."""
+    planned = plan.program.parameters[name].shape
+    found = dict(model.named_parameters(remove_duplicate=False)).get(name)
+    if found is None or tuple(found.shape) != planned:
+        has = "no such parameter" if found is None else f"one of shape {tuple(found.shape)}"
+        raise InputError(f"the plan has a parameter '{name}' of shape {planned}, and the model {has}")
+    return found
+
+
 def _distributed(
     whole: torch.nn.Parameter, mesh: DeviceMesh, placements: tuple[Placement, ...], device: torch.device
 ) -> torch.nn.Parameter:
@@ -188,7 +198,7 @@ def apply(
     before = plan.boundaries[number - 1] if number > 0 else None
     after = plan.boundaries[number] if number + 1 < len(plan.stages) else None
     parameters = {
-        name: _distributed(model.get_parameter(name), mesh, placements, place)
+        name: _distributed(_parameter(model, plan, name), mesh, placements, place)
         for name, placements in mine.parameters.items()
     }
     module = StageModule(

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+import torch.export
 
 from ..errors import InputError
 from . import _movement  # noqa: F401  (its operators are in HANDLERS)
