@@ -1,6 +1,7 @@
 """`pip wheel` makes a wheel with the library in it, which works where nothing else of crossmesh is."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -55,6 +56,12 @@ class Wheel(unittest.TestCase):
             libraries = ("libcrossmesh.so.0", "libautopar.so", "libcrossmesh-xla.so", "libnccl-net-crossmesh.so")
             for name in ("py.typed", "torch/__init__.py", *(f"lib/{library}" for library in libraries)):
                 self.assertIn(f"crossmesh/{name}", names)
+            # The libraries find each other, and do not look where they were built.
+            for library in libraries:
+                path = os.path.join(site, "crossmesh", "lib", library)
+                told = subprocess.run(["readelf", "-d", path], capture_output=True, text=True, check=True).stdout
+                folders = re.findall(r"\(R(?:UN)?PATH\).*\[(.*)\]", told)
+                self.assertEqual(folders, ["$ORIGIN"], library)
             environment = {**os.environ, "PYTHONPATH": site}
             del environment["CROSSMESH_LIBRARY"]
             # Nothing in the current folder or the environment leads to the sources.
