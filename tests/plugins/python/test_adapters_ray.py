@@ -132,6 +132,7 @@ class Actors(unittest.TestCase):
         from crossmesh.adapters import ray as adapter
 
         adapter._classes.cache_clear()
+        adapter._groups.clear()  # of actors with the same numbers
         adapter.register()
         adapter.register()
         transport, devices, kind = contract_ray.transport_manager_info["CROSSMESH"]
