@@ -156,11 +156,7 @@ class Contract(unittest.TestCase):
     def test_without_verl(self):
         if INSTALLED:
             self.skipTest("verl is installed")
-        code = (
-            "import crossmesh.adapters.verl as a\n"
-            "try: a.register()\n"
-            "except ImportError as error: print(error)"
-        )
+        code = "import crossmesh.adapters.verl as a\ntry: a.register()\nexcept ImportError as error: print(error)"
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         self.assertIn("crossmesh.adapters.verl needs verl", result.stdout, result.stderr)
 
