@@ -7,6 +7,7 @@ import os
 import threading
 
 import torch
+import torch._dynamo  # noqa: F401  DTensor imports it late, which would be in each of the forked processes
 import torch.distributed as dist
 from torch.distributed.tensor import DeviceMesh, Replicate, Shard
 

@@ -132,6 +132,7 @@ class Actors(unittest.TestCase):
         from crossmesh.adapters import ray as adapter
 
         adapter._classes.cache_clear()
+        adapter._groups.clear()  # of actors with the same numbers
         adapter.register()
         adapter.register()
         transport, devices, kind = contract_ray.transport_manager_info["CROSSMESH"]
@@ -217,11 +218,7 @@ class Contract(unittest.TestCase):
     def test_without_ray(self):
         if INSTALLED:
             self.skipTest("Ray is installed")
-        code = (
-            "import crossmesh.adapters.ray as a\n"
-            "try: a.register()\n"
-            "except ImportError as error: print(error)"
-        )
+        code = "import crossmesh.adapters.ray as a\ntry: a.register()\nexcept ImportError as error: print(error)"
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         self.assertIn("crossmesh.adapters.ray needs a Ray", result.stdout, result.stderr)
 
@@ -258,9 +255,7 @@ class RealRay(unittest.TestCase):
         # Ray's sockets need a short path, and nothing is to be written to the user's home.
         folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
-        os.environ.update(
-            PYTHONPATH=os.pathsep.join(sys.path), RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0"
-        )
+        os.environ.update(PYTHONPATH=os.pathsep.join(sys.path), RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0")
         ray.init(
             num_cpus=3, include_dashboard=False, log_to_driver=False, object_store_memory=80 << 20, _temp_dir=folder,
             _node_ip_address="127.0.0.1",

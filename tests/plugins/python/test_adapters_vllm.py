@@ -209,7 +209,8 @@ def refuses(rank, crew, ports):
 
 def odd(rank):
     """A weight that is too short for the model's loader."""
-    return {"model.layers.0.self_attn.k_proj.weight": torch.zeros(8, case.HIDDEN, dtype=torch.bfloat16)} if rank < 2 else {}
+    short = {"model.layers.0.self_attn.k_proj.weight": torch.zeros(8, case.HIDDEN, dtype=torch.bfloat16)}
+    return short if rank < 2 else {}
 
 
 def ports():

@@ -38,9 +38,7 @@ def find_store(address: str, port: int, timeout: float = TIMEOUT) -> Any:
 
 def _store(address: str, port: int, timeout: float, opens: bool) -> Any:
     try:
-        return dist.TCPStore(
-            address, port, is_master=opens, wait_for_workers=False, timeout=timedelta(seconds=timeout)
-        )
+        return dist.TCPStore(address, port, is_master=opens, wait_for_workers=False, timeout=timedelta(seconds=timeout))
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         what = "cannot open a store" if opens else f"have found no store within {timeout:g} s"

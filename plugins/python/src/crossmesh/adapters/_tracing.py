@@ -1,9 +1,9 @@
 """Which part of every weight a serving rank keeps, found out by asking its model.
 
 A serving model's `load_weights()` is given whole weights and copies what belongs to its rank: rows of a fused
-projection, a share of the vocabulary, its experts. Here it is given weights without memory (on torch's meta device), and
-each copy out of one is written down instead of made. So the loader of any model says where the bytes have to go, and
-no rank ever needs a whole weight.
+projection, a share of the vocabulary, its experts. Here it is given weights without memory (on torch's meta device),
+and each copy out of one is written down instead of made. So the loader of any model says where the bytes have to
+go, and no rank ever needs a whole weight.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def trace(
 ) -> dict[str, list[Piece]]:
     """Calls `load_weights` with weights of these shapes and dtypes, and says which boxes of them it stores where.
 
-    Nothing is written to what is stored in. A loader that does more than slice and copy is refused by the weight's name.
+    Nothing is written to what is stored in. A loader that does more than slice and copy is refused, by the
+    weight's name.
     """
     recorder = _Recorder()
     with torch.no_grad():
@@ -96,8 +97,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
     def _keep(self, name: str, whole: torch.Tensor, target: torch.Tensor, view: torch.Tensor) -> None:
         if target.dtype != view.dtype:
             raise InputError(
-                f"{name} is sent as {_short(view.dtype)} and the model stores {_short(target.dtype)}; tensors are moved, "
-                "not converted"
+                f"{name} is sent as {_short(view.dtype)} and the model stores {_short(target.dtype)}; tensors are "
+                "moved, not converted"
             )
         if target.shape != view.shape:
             raise InputError(f"{name}: the model stores {tuple(view.shape)} elements in {tuple(target.shape)}")

@@ -17,7 +17,7 @@ from ..errors import AbortedError, CrossmeshError, InputError
 from ..job import Job
 from ..layouts import Layout, Mesh
 from ..plan import Plan
-from ..torch._describe import Described, describe_tensor, dtype_of, exchange
+from ..torch._describe import Described, describe_tensor, dtype_name, dtype_of, exchange
 from ..torch._transfer import Batch
 from ._tracing import Box, Piece, trace
 
@@ -155,9 +155,9 @@ def _gather(
     job: Job, known: Mapping[str, Described], pieces: Mapping[str, Sequence[Piece]], failure: Exception | None
 ) -> dict[str, _Grid]:
     """Tells all ranks what each of them takes. Raises where one cannot, or where it does not fit, on all of them."""
-    mine: Any = str(failure) or type(failure).__name__ if failure else [
-        [name, str(piece.tensor.dtype).removeprefix("torch."), piece.box] for name, own in pieces.items() for piece in own
-    ]  # fmt: skip
+    mine: Any = [[name, dtype_name(piece.tensor.dtype), piece.box] for name, own in pieces.items() for piece in own]
+    if failure is not None:
+        mine = str(failure) or type(failure).__name__
     answers = [json.loads(zlib.decompress(a)) for a in job.allgather(zlib.compress(json.dumps(mine).encode()))]
     if failure is not None:
         raise failure
@@ -203,14 +203,15 @@ def _lay_out(key: str, about: Described, turn: int, boxes: Mapping[Box, list[int
             raise InputError(f"{name}: the receiving ranks do not take it as a grid; none of them takes {_show(cell)}")
         if len(boxes[cell]) != copies:
             raise InputError(
-                f"{name}: {len(boxes[cell])} ranks take {_show(cell)} where {copies} take {_show(some)}; all parts have "
-                "to be on equally many"
+                f"{name}: {len(boxes[cell])} ranks take {_show(cell)} where {copies} take {_show(some)}; all parts "
+                "have to be on equally many"
             )
         ranks += boxes[cell]
     whole = all(along[0] == 0 and along[-1] == extent for along, extent in zip(points, shape))
     if not whole or len(ranks) != sum(map(len, boxes.values())):
         raise InputError(f"{name}: the receiving ranks take only parts of it, or parts that overlap")
-    tokens, sizes = [], []
+    tokens: list[str] = []
+    sizes: list[int] = []
     cuts: list[Sequence[int] | None] = []
     for along in points:
         split = len(along) > 2

@@ -6,8 +6,8 @@ In the driver, before the actors are made:
     actors = [Worker.remote() for _ in range(4)]           # @ray.remote(enable_tensor_transport=True)
     crossmesh.adapters.ray.create_group(actors)            # their methods: @ray.method(tensor_transport="crossmesh")
 
-Inside an actor `group_job()` is the group's Job: with it `crossmesh.adapters.weights` moves whole models between actors
-that hold them in shards.
+Inside an actor `group_job()` is the group's Job: with it a `WeightTransfer` moves whole models between actors that hold
+them in shards.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from ..job import Job
 from ..torch.backend import Flow, ProcessGroupCrossmesh, Script, _Memory
 from . import _meeting
 from ._weights import WeightTransfer
+
+__all__ = ["WeightTransfer", "create_group", "destroy_group", "group_job", "register"]
 
 TRANSPORT = "CROSSMESH"  # Ray's names are in capitals
 # A message's number in the group's channel: that of the transfer, and in it that of the tensor.
@@ -57,7 +59,7 @@ _seats: dict[str, _Seat] = {}
 
 
 class Transport:
-    """Tensors in host memory. Both actors take part; a transfer that Ray gives up ends on both, and the group goes on."""
+    """Tensors in host memory. Both actors take part; a transfer that Ray gives up ends on both; the group goes on."""
 
     def __init__(self) -> None:
         self._transfers = int.from_bytes(os.urandom(4), "little")
@@ -215,8 +217,8 @@ def _leave(_actor: Any, name: str) -> None:
 
 
 def create_group(actors: Sequence[Any], name: str = "crossmesh", timeout: float = _meeting.TIMEOUT) -> None:
-    """Makes the actors a group, ranks in this order; called in the driver. A former group of that name is left, which is
-    how actors that were restarted get in again. `timeout`: the deadline in seconds of every wait."""
+    """Makes the actors a group, ranks in this order; called in the driver. A former group of that name is left, which
+    is how actors that were restarted get in again. `timeout`: the deadline in seconds of every wait."""
     import ray
 
     _classes()
@@ -276,8 +278,8 @@ def __getattr__(name: str) -> Any:
 
 
 def register() -> None:
-    """Makes the transport "crossmesh" known to Ray; in the driver, before the actors that use it are made. May be called
-    again."""
+    """Makes the transport "crossmesh" known to Ray; in the driver, before the actors that use it are made. May be
+    called again."""
     transport = _classes()["TensorTransport"]
     from ray.experimental import register_tensor_transport
     from ray.experimental.rdt import util

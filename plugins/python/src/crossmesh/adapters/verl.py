@@ -47,7 +47,7 @@ class Entry:
     about: dict[str, Any] = field(default_factory=dict)  # as describe_tensor() has it
 
     def size(self) -> int:
-        return torch.Size(self.shape).numel() * dtype_of(self.dtype).itemsize
+        return int(torch.Size(self.shape).numel() * dtype_of(self.dtype).itemsize)
 
 
 class Slot:
@@ -153,16 +153,12 @@ class Engine:
         members = [about.get("member") for about in metadata]
         first = members[0][0] if members[0] else None
         stays = first is not None and all(member == [first, rank, size] for rank, member in enumerate(members))
-        values = {
-            "world_size": size,
-            "senders": actor_wg_world_size,
-            "group": None if stays else groups[0],
-        }
-        sides = range(actor_wg_world_size), range(actor_wg_world_size, size)
-        actors, rollouts = (
-            {"rank": list(ranks), **{key: [value] * len(ranks) for key, value in values.items()}} for ranks in sides
-        )
-        return actors, rollouts
+
+        def side(ranks: range) -> dict[str, list[Any]]:
+            values = {"world_size": size, "senders": actor_wg_world_size, "group": None if stays else groups[0]}
+            return {"rank": list(ranks), **{key: [value] * len(ranks) for key, value in values.items()}}
+
+        return side(range(actor_wg_world_size)), side(range(actor_wg_world_size, size))
 
     def init_process_group(self, rank: int, world_size: int, senders: int, group: dict[str, Any] | None) -> None:
         """Joins the group that `build_topology()` has named; None: all are in one already."""
@@ -318,7 +314,9 @@ def _engine() -> type:
     try:
         from verl.checkpoint_engine.base import CheckpointEngine
     except ImportError as error:
-        raise ImportError(f"crossmesh.adapters.verl needs verl to derive from its checkpoint engine: {error}") from error
+        raise ImportError(
+            f"crossmesh.adapters.verl needs verl to derive from its checkpoint engine: {error}"
+        ) from error
     return type("CheckpointEngine", (Engine, CheckpointEngine), {"__module__": __name__, "__doc__": Engine.__doc__})
 
 

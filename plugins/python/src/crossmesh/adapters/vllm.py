@@ -6,7 +6,8 @@ In the serving processes (`pip install` registers it as a plugin of vLLM; otherw
 
 In every process of the trainer:
 
-    info = crossmesh.adapters.vllm.TrainerInitInfo(address, port, trainer_world_size=8, inference_world_size=4, rank=rank)
+    info = crossmesh.adapters.vllm.TrainerInitInfo(
+        address, port, trainer_world_size=8, inference_world_size=4, rank=rank)
     source = crossmesh.adapters.vllm.ShardSource(model, dtype=torch.bfloat16)
     engine = WeightTransferTrainerFactory.trainer_init(info, client=client, source=source)
     engine.send_weights()                                              # after every update, on all ranks
@@ -134,9 +135,7 @@ class Trainer(_Endpoint):
         size = info.trainer_world_size + info.inference_world_size
         if self.is_sender:
             store = _meeting.open_store(info.master_address, info.master_port, info.timeout)
-            call = Call(
-                self.client.init_weight_transfer_engine, {name: getattr(info, name) for name, *_ in FIELDS}
-            )
+            call = Call(self.client.init_weight_transfer_engine, {name: getattr(info, name) for name, *_ in FIELDS})
         else:
             store = _meeting.find_store(info.master_address, info.master_port, info.timeout)
         try:
@@ -194,8 +193,8 @@ class Wire:
             self.about = {meta.name: _described(meta) for meta in source.metadata}
         else:
             raise InputError(
-                f"the source is a {type(source).__name__}, which has no iter_local(): the backend {BACKEND} sends shards, "
-                "as vLLM's ModuleSource(model) or crossmesh.adapters.vllm.ShardSource(model) have them"
+                f"the source is a {type(source).__name__}, which has no iter_local(): the backend {BACKEND} sends "
+                "shards, as vLLM's ModuleSource(model) or crossmesh.adapters.vllm.ShardSource(model) have them"
             )
         self.tensors = {name: tensor.detach() for name, tensor in self._now()}
 
@@ -226,7 +225,8 @@ def _described(meta: Any) -> dict[str, Any]:
 
 class Shards:
     """A trainer's weights as they lie: `ShardSource(model)`, `ShardSource({name: tensor})` with the names that the
-    serving model loads, or a function that gives such a dictionary for every version.
+    serving model loads, or a function that gives such a dictionary for every version; the first one's tensors are kept
+    then, and filled anew for each.
 
     Tensors are DTensors, or whole on each rank that has them; a rank has those of its pipeline stage. With `dtype`
     floating-point weights are converted on the way, which takes memory for this rank's shards in that dtype. Ranks of
@@ -336,9 +336,7 @@ def _classes() -> dict[str, type]:
         "WorkerEngine": engine(
             "WorkerEngine", Worker, base.WeightTransferEngine, init_info_cls=init, update_info_cls=update
         ),
-        "TrainerEngine": engine(
-            "TrainerEngine", Trainer, base.TrainerWeightTransferEngine, init_info_cls=trainer_init
-        ),
+        "TrainerEngine": engine("TrainerEngine", Trainer, base.TrainerWeightTransferEngine, init_info_cls=trainer_init),
         "ShardSource": engine("ShardSource", Shards, base.WeightSource),
     }
 
