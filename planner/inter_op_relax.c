@@ -1,5 +1,5 @@
-/* The relaxed programme that bounds everything: stages without boundaries, whatever their neighbours,
- * over the places (devices left, layers done). */
+/* The relaxed programme that bounds everything: stages without boundaries, whatever their
+ * neighbours, over the places (devices left, layers done). */
 #include <math.h>
 #include <stdlib.h>
 
@@ -175,9 +175,9 @@ static double relax_place(const ap_inter_op_space_t *space, const ap_inter_op_ba
         begin = space->low[left] - 1 > begin ? space->low[left] - 1 : begin;
         end = space->high[left] < end ? space->high[left] : end;
         if (begin < end) {
-            best = fmin(best, least_sum(ap_inter_op_stages(space, s, layer) + begin,
-                                        after + ap_inter_op_band_at(band, left, begin + 1),
-                                        end - begin));
+            best = fmin(best,
+                        least_sum(ap_inter_op_stages(space, s, layer) + begin,
+                                  after + ap_inter_op_band_at(band, left, begin + 1), end - begin));
         }
     }
     return best;

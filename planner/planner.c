@@ -345,8 +345,8 @@ static void fill_wave(run_t *run, wave_t *wave, bool surveyed, int most, double 
 
         for (int i = 0; i < run->result.trial_count; ++i) {
             work_t *work = &run->work[i];
-            bool taken = wave->count > 0 && (work->trial->bound > 0.0) !=
-                                                (wave->work[0]->trial->bound > 0.0);
+            bool taken = wave->count > 0 &&
+                         (work->trial->bound > 0.0) != (wave->work[0]->trial->bound > 0.0);
 
             for (int w = 0; w < wave->count; ++w) {
                 taken = taken || wave->work[w] == work;
