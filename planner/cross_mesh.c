@@ -471,10 +471,11 @@ xm_status_t ap_cross_mesh_least(ap_cross_mesh_t *cross_mesh, const ap_shape_t *s
     xm_status_t status = make_key(cross_mesh, shape, element_size, src, dst, &key);
 
     if (status == XM_OK) {
-        *seconds = recall(cross_mesh, &key, &cost)
-                       ? cost.forward + cost.backward
-                       : ap_cross_mesh_bound(cross_mesh->profile, shape, element_size, src, dst) +
-                             ap_cross_mesh_bound(cross_mesh->profile, shape, element_size, dst, src);
+        *seconds =
+            recall(cross_mesh, &key, &cost)
+                ? cost.forward + cost.backward
+                : ap_cross_mesh_bound(cross_mesh->profile, shape, element_size, src, dst) +
+                      ap_cross_mesh_bound(cross_mesh->profile, shape, element_size, dst, src);
     }
     return status;
 }

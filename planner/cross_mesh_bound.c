@@ -84,7 +84,8 @@ static double nics(const xm_cluster_profile_t *profile, const extent_t *from, co
         int end = (host + 1) * per_host < to->end ? (host + 1) * per_host : to->end;
         int tiles = tiles_between(to, first - to->first, end - to->first);
 
-        longest = fmax(longest, tiles * tile / xm_cluster_profile_host_nic_bandwidth(profile, host));
+        longest =
+            fmax(longest, tiles * tile / xm_cluster_profile_host_nic_bandwidth(profile, host));
     }
     for (int host = from->first_host; host < from->end_host; ++host) {
         egress += xm_cluster_profile_host_nic_bandwidth(profile, host);
@@ -126,8 +127,8 @@ double ap_cross_mesh_bound(const xm_cluster_profile_t *profile, const ap_shape_t
     extent_t source = extent_of(from, per_host), target = extent_of(to, per_host);
     int pieces = pieces_of(from, to, shape->rank);
     bool beside = source.first_host < target.end_host && target.first_host < source.end_host;
-    bool one_host = source.end_host - source.first_host == 1 &&
-                    target.end_host - target.first_host == 1;
+    bool one_host =
+        source.end_host - source.first_host == 1 && target.end_host - target.first_host == 1;
     double tile = element_size, seconds = 0.0;
 
     for (int d = 0; d < shape->rank; ++d) {

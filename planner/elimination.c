@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "planner/elimination_row.h"
+
 /* A cost table; scopes are ascending, the last variable varies fastest. */
 typedef struct table {
     int count;
@@ -266,118 +268,9 @@ static void update_price(ap_elimination_t *e, int variable)
     }
 }
 
-/* A table that mentions the variable that goes. */
-typedef struct source {
-    const double *values;
-    double *turned; /* owned: the values with the last variable of the message side by side */
-    double *low;    /* owned: by value of the variable that goes, the least of all cells */
-    size_t offset, stride; /* stride: of the variable that goes */
-    size_t strides[AP_ELIMINATION_SCOPE];
-} source_t;
-
-/* A row of the message: the cells that differ in its last variable only, side by side. */
-typedef struct row {
-    int width;
-    double *sum, *least, *winner; /* of one value of the variable that goes; of all; which one */
-    bool *taken;                  /* per value */
-} row_t;
-
-/* One build runs everywhere, but takes wide vectors where it finds them. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define WIDE
-#endif
-
-/* The step in the values of a source along the row is 1 or, where it is the same all along, 0. */
-static bool is_level(const source_t *source, int last)
-{
-    return last < 0 || source->strides[last] == 0;
-}
-
-static const double *cells_at(const source_t *source, int value)
-{
-    return source->values + source->offset + (size_t)value * source->stride;
-}
-
-/* Takes one value of the variable that goes into a row; returns the largest of the least sums. */
-WIDE static double take_value(const source_t *sources, int source_count, int last, int value,
-                              const row_t *row)
-{
-    int width = row->width;
-    double *restrict sum = row->sum, *restrict least = row->least, *restrict winner = row->winner;
-    double number = value, largest = -HUGE_VAL;
-
-    for (int i = 0; i < width; ++i) {
-        sum[i] = 0.0;
-    }
-    for (int s = 0; s < source_count; ++s) {
-        const double *restrict from = cells_at(&sources[s], value);
-
-        if (is_level(&sources[s], last)) {
-            double same = from[0];
-
-            for (int i = 0; i < width; ++i) {
-                sum[i] += same;
-            }
-        } else {
-            for (int i = 0; i < width; ++i) {
-                sum[i] += from[i];
-            }
-        }
-    }
-#pragma omp simd reduction(max : largest)
-    for (int i = 0; i < width; ++i) {
-        bool less = sum[i] < least[i] || (sum[i] == least[i] && number < winner[i]);
-
-        least[i] = less ? sum[i] : least[i];
-        winner[i] = less ? number : winner[i];
-        largest = least[i] > largest ? least[i] : largest;
-    }
-    return largest;
-}
-
-/* A sum of a row for a value is not below this, whatever rounding does. */
-static double low_of(const source_t *sources, int source_count, int last, int value)
-{
-    static const double rounding = 1e-12;
-    double low = 0.0;
-
-    for (int s = 0; s < source_count; ++s) {
-        low += is_level(&sources[s], last) ? *cells_at(&sources[s], value) : sources[s].low[value];
-    }
-    return low - rounding * fabs(low);
-}
-
-/* Least sum over the values of the variable that goes, and the first value that gives it. Values
- * that cannot win anywhere are left out; so first come those that won in the row before (NULL:
- * there is none). */
-static void minimise_row(const source_t *sources, int source_count, int last, int size,
-                         const uint16_t *before, const row_t *row)
-{
-    double largest = HUGE_VAL;
-
-    for (int i = 0; i < row->width; ++i) {
-        row->least[i] = HUGE_VAL;
-        row->winner[i] = 0.0;
-    }
-    memset(row->taken, 0, (size_t)size * sizeof(*row->taken));
-    for (int i = 0; before != NULL && i < row->width; ++i) {
-        if (!row->taken[before[i]]) {
-            row->taken[before[i]] = true;
-            largest = take_value(sources, source_count, last, before[i], row);
-        }
-    }
-    for (int value = 0; value < size; ++value) {
-        if (!row->taken[value] && !(low_of(sources, source_count, last, value) > largest)) {
-            largest = take_value(sources, source_count, last, value, row);
-        }
-    }
-}
-
 /* The least cell of a table for each value of a variable. */
 static bool find_low(const ap_elimination_t *e, const table_t *table, int variable,
-                     source_t *source)
+                     ap_elimination_source_t *source)
 {
     size_t cells = cells_of(e, table->scope, table->count);
     size_t size = (size_t)e->domain[variable];
@@ -403,7 +296,8 @@ static bool find_low(const ap_elimination_t *e, const table_t *table, int variab
 }
 
 /* Copies a table so that the values of one variable stand side by side. */
-static bool turn(const ap_elimination_t *e, const table_t *table, int variable, source_t *source)
+static bool turn(const ap_elimination_t *e, const table_t *table, int variable,
+                 ap_elimination_source_t *source)
 {
     size_t cells = cells_of(e, table->scope, table->count);
     size_t size = (size_t)e->domain[variable];
@@ -426,7 +320,7 @@ static bool turn(const ap_elimination_t *e, const table_t *table, int variable, 
 
 /* A table as a source for a message over a scope. False: no memory. */
 static bool open_source(const ap_elimination_t *e, const table_t *table, int variable,
-                        const int *scope, int count, source_t *source)
+                        const int *scope, int count, ap_elimination_source_t *source)
 {
     size_t step = count > 0 ? stride_of(e, table->scope, table->count, scope[count - 1]) : 0;
 
@@ -444,23 +338,22 @@ static bool open_source(const ap_elimination_t *e, const table_t *table, int var
     /* What varied faster than the last variable goes on by its whole size now. */
     source->stride *= source->stride < step ? (size_t)e->domain[scope[count - 1]] : 1;
     for (int i = 0; i < count - 1; ++i) {
-        source->strides[i] *=
-            source->strides[i] < step ? (size_t)e->domain[scope[count - 1]] : 1;
+        source->strides[i] *= source->strides[i] < step ? (size_t)e->domain[scope[count - 1]] : 1;
     }
     source->strides[count - 1] = 1;
     return turn(e, table, scope[count - 1], source);
 }
 
 static void fill_message(ap_elimination_t *e, int variable, const int *scope, int count,
-                         source_t *sources, int source_count, const row_t *row, double *values,
-                         uint16_t *best)
+                         ap_elimination_source_t *sources, int source_count,
+                         const ap_elimination_row_t *row, double *values, uint16_t *best)
 {
     size_t cells = cells_of(e, scope, count), width = (size_t)row->width;
     int value[AP_ELIMINATION_SCOPE] = {0};
 
     for (size_t c = 0; c < cells; c += width) {
-        minimise_row(sources, source_count, count - 1, e->domain[variable],
-                     c > 0 ? &best[c - width] : NULL, row);
+        ap_elimination_minimise(sources, source_count, e->domain[variable],
+                                c > 0 ? &best[c - width] : NULL, row);
         for (size_t i = 0; i < width; ++i) {
             values[c + i] = row->least[i];
             best[c + i] = (uint16_t)row->winner[i];
@@ -488,9 +381,9 @@ static xm_status_t eliminate(ap_elimination_t *e, int variable, const int *scope
     double *rows = malloc(3 * (size_t)width * sizeof(*rows));
     uint16_t *best = malloc(cells * sizeof(*best));
     bool *taken = malloc((size_t)e->domain[variable] * sizeof(*taken));
-    source_t *sources = calloc((size_t)e->of[variable].count + 1, sizeof(*sources));
+    ap_elimination_source_t *sources = calloc((size_t)e->of[variable].count + 1, sizeof(*sources));
     bool opened = sources != NULL;
-    row_t row;
+    ap_elimination_row_t row;
     xm_status_t status;
 
     for (int k = 0; opened && k < e->of[variable].count; ++k) {
@@ -507,7 +400,7 @@ static xm_status_t eliminate(ap_elimination_t *e, int variable, const int *scope
         free(best);
         goto release;
     }
-    row = (row_t){width, rows, rows + width, rows + 2 * width, taken};
+    row = (ap_elimination_row_t){width, count - 1, rows, rows + width, rows + 2 * width, taken};
     fill_message(e, variable, scope, count, sources, source_count, &row, values, best);
     e->decisions[e->decision_count++] =
         (decision_t){.variable = variable, .message = e->table_count, .best = best};

@@ -62,8 +62,8 @@ static bool must_stop(walk_t *walk)
 }
 
 /* The least cost of the graph under its limit; INFINITY: there is no plan. Boundaries are bounds at
- * first. Those of the best plan are settled, which may make another one the best, until none is left
- * to settle: then no plan is better, for the others cost no less than by their bounds. */
+ * first. Those of the best plan are settled, which may make another one the best, until none is
+ * left to settle: then no plan is better, for the others cost no less than by their bounds. */
 static double run_graph(walk_t *walk, int *start)
 {
     for (;;) {
@@ -411,8 +411,8 @@ static void mark_place(const ap_inter_op_space_t *space, int submesh, int device
     double rounds = (double)(space->problem->micro_batches - 1);
     int layers = space->layers;
     const double *base = before + ap_inter_op_band_at(&space->everywhere, devices, 0);
-    const double *rest = after + ap_inter_op_band_at(&space->everywhere,
-                                                     devices - space->size[submesh], 1);
+    const double *rest =
+        after + ap_inter_op_band_at(&space->everywhere, devices - space->size[submesh], 1);
 
     for (int first = 0; first < layers; ++first) {
         const double *cost = ap_inter_op_stages(space, submesh, first);

@@ -80,8 +80,8 @@ typedef struct ap_inter_op_problem {
      *  Off: only device counts matter, as in Alpa. */
     bool ordered;
     ap_inter_op_boundary_fn boundary; /**< NULL: transfers are free */
-    /** Seconds that `boundary` is never below, quicker to have: `boundary` itself is then asked only
-     *  for what decides. NULL: for all that can matter. */
+    /** Seconds that `boundary` is never below, quicker to have: `boundary` itself is then asked
+     * only for what decides. NULL: for all that can matter. */
     ap_inter_op_boundary_fn boundary_least;
     void *boundary_arg; /**< of both */
     /** Per layer, a kind from 0 to layers - 1: boundaries before layers of one kind cost the same,

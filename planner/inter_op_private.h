@@ -72,9 +72,9 @@ typedef struct ap_inter_op_space {
     int *reach;                    /* [submesh][first]: where those end, one behind the last */
     int *need;                     /* [first]: fewest devices for the layers from there on */
     ap_inter_op_band_t everywhere; /* all places */
-    int in_ports, out_ports;   /* 1 when boundaries are free */
-    int *in_of, *out_of;       /* per state */
-    int *pair_of;              /* per state: number of its (submesh, in port, out port) */
+    int in_ports, out_ports;       /* 1 when boundaries are free */
+    int *in_of, *out_of;           /* per state */
+    int *pair_of;                  /* per state: number of its (submesh, in port, out port) */
     int pairs;
     int rows, *row_of;     /* boundary rows, and that before each layer */
     int places, *place_of; /* boundary places, and that of each first device */
@@ -90,8 +90,8 @@ void ap_inter_op_space_close(ap_inter_op_space_t *space);
 /* `cheapest` of the stages that begin with a layer, by their last. */
 static inline double *ap_inter_op_stages(const ap_inter_op_space_t *space, int submesh, int first)
 {
-    return space->cheapest + ((size_t)submesh * (size_t)space->layers + (size_t)first) *
-                                 (size_t)space->layers;
+    return space->cheapest +
+           ((size_t)submesh * (size_t)space->layers + (size_t)first) * (size_t)space->layers;
 }
 
 /* Asks about the stages that leave room for @p successors stages and take no longer than @p limit:
@@ -122,7 +122,8 @@ xm_status_t ap_inter_op_band_open(const ap_inter_op_space_t *space, const double
                                   ap_inter_op_band_t *band);
 void ap_inter_op_band_close(ap_inter_op_band_t *band);
 
-/* A table over all places: least cost of what stands before each or after it, without boundaries. */
+/* A table over all places: least cost of what stands before each or after it, without boundaries.
+ */
 double *ap_inter_op_relax_alloc(const ap_inter_op_space_t *space);
 /* Cost up to there, with the stages now asked about; returns that of everything. Places from where
  * the devices do not suffice for the rest may stay infinite. */

@@ -1,5 +1,5 @@
-/* The relaxed programme that bounds everything: stages without boundaries, whatever their neighbours,
- * over the places (devices left, layers done). */
+/* The relaxed programme that bounds everything: stages without boundaries, whatever their
+ * neighbours, over the places (devices left, layers done). */
 #include <math.h>
 #include <stdlib.h>
 
@@ -49,11 +49,11 @@ WIDE static double least_sum(const double *cost, const double *from, int count)
 }
 
 /* Per number of devices left, the layers between which a table over a band has any values. */
-static void find_window(const ap_inter_op_band_t *band, const double *values, int devices, int *low,
-                        int *high)
+static void find_window(const ap_inter_op_space_t *space, const ap_inter_op_band_t *band,
+                        const double *values, int devices, int *low, int *high)
 {
-    low[devices] = band->high[devices] + 1;
-    high[devices] = band->low[devices] - 1;
+    low[devices] = space->layers + 1;
+    high[devices] = -1;
     for (int layer = band->low[devices]; layer <= band->high[devices]; ++layer) {
         if (values[ap_inter_op_band_at(band, devices, layer)] < INFINITY) {
             low[devices] = layer < low[devices] ? layer : low[devices];
@@ -77,7 +77,7 @@ xm_status_t ap_inter_op_band_open(const ap_inter_op_space_t *space, const double
         band->low[devices] = 0;
         band->high[devices] = space->layers;
         if (values != NULL) {
-            find_window(&space->everywhere, values, devices, band->low, band->high);
+            find_window(space, &space->everywhere, values, devices, band->low, band->high);
         }
         band->start[devices] = (ptrdiff_t)band->size - band->low[devices];
         if (band->high[devices] >= band->low[devices]) {
@@ -175,9 +175,9 @@ static double relax_place(const ap_inter_op_space_t *space, const ap_inter_op_ba
         begin = space->low[left] - 1 > begin ? space->low[left] - 1 : begin;
         end = space->high[left] < end ? space->high[left] : end;
         if (begin < end) {
-            best = fmin(best, least_sum(ap_inter_op_stages(space, s, layer) + begin,
-                                        after + ap_inter_op_band_at(band, left, begin + 1),
-                                        end - begin));
+            best = fmin(best,
+                        least_sum(ap_inter_op_stages(space, s, layer) + begin,
+                                  after + ap_inter_op_band_at(band, left, begin + 1), end - begin));
         }
     }
     return best;
@@ -194,7 +194,7 @@ void ap_inter_op_relax_after(const ap_inter_op_space_t *space, const ap_inter_op
     if (in_place && band->high[0] == space->layers) {
         values[ap_inter_op_band_at(band, 0, space->layers)] = 0.0;
     }
-    find_window(band, after, 0, space->low, space->high);
+    find_window(space, band, after, 0, space->low, space->high);
     for (int devices = 1; devices <= space->total; ++devices) {
         int first = devices < space->total && band->low[devices] < 1 ? 1 : band->low[devices];
 
@@ -205,7 +205,7 @@ void ap_inter_op_relax_after(const ap_inter_op_space_t *space, const ap_inter_op
                 values[place] = relax_place(space, band, after, layer, devices);
             }
         }
-        find_window(band, after, devices, space->low, space->high);
+        find_window(space, band, after, devices, space->low, space->high);
     }
 }
 

@@ -1,4 +1,5 @@
-/* A stage-slicing problem laid out for searching: what fits where, what memory allows, boundaries. */
+/* A stage-slicing problem laid out for searching: what fits where, what memory allows, boundaries.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,8 +133,7 @@ static xm_status_t read_cell(ap_inter_op_space_t *space, int first, int last, in
                                 "not a time",
                                 first, last, submesh, config, choice.cost);
         }
-        if (problem->max_successors != NULL &&
-            problem->max_successors[entry] < choice.successors) {
+        if (problem->max_successors != NULL && problem->max_successors[entry] < choice.successors) {
             choice.successors = problem->max_successors[entry];
         }
         if (choice.cost < INFINITY && choice.successors >= 0) {

@@ -306,9 +306,9 @@ static xm_status_t write_solution(ap_stage_context_t *context, const ap_stage_pl
         int same = strategies == NULL ? find_same(context, plan, plan->first + i) : -1;
         const int *given = same >= 0 ? traced[same - plan->first] : NULL;
 
-        status = trace_layer(context, plan, plan->first + i,
-                             strategies != NULL ? strategies[i] : given, made->entries,
-                             &made->count, &traced[i]);
+        status =
+            trace_layer(context, plan, plan->first + i, strategies != NULL ? strategies[i] : given,
+                        made->entries, &made->count, &traced[i]);
     }
     for (int i = 0; i < layers; ++i) {
         free(traced[i]);

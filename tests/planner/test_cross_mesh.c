@@ -99,8 +99,8 @@ static int next_below(uint32_t *state, int end)
 /* A mesh of 1 to 16 devices and a spec on it. */
 static void make_side(uint32_t *state, ap_cross_mesh_side_t *side)
 {
-    static const char *const specs[] = {"RRR",   "S0RR",  "S1RR", "RS0R", "RS1R", "S0S1R",
-                                        "S1RS0", "S01RR", "RRS1", "S1S0R"};
+    static const char *const specs[] = {"RRR",   "S0RR",  "S1RR",  "RS0R", "RS1R",
+                                        "S0S1R", "S1RS0", "S01RR", "RRS1", "S1S0R"};
 
     side->shape[0] = 1 << next_below(state, 3);
     side->shape[1] = 1 << next_below(state, 3);
@@ -135,8 +135,8 @@ static void check_least(const xm_cluster_profile_t *profile, uint32_t seed)
 
         make_side(&state, &src);
         make_side(&state, &dst);
-        src.first_device = place_after(next_below(&state, 2 * per_host),
-                                       src.shape[0] * src.shape[1], per_host);
+        src.first_device =
+            place_after(next_below(&state, 2 * per_host), src.shape[0] * src.shape[1], per_host);
         dst.first_device = place_after(src.first_device + src.shape[0] * src.shape[1],
                                        dst.shape[0] * dst.shape[1], per_host);
         ck_assert_xm_ok(ap_cross_mesh_least(cross_mesh, &small, 2, &src, &dst, &least));
