@@ -15,8 +15,8 @@ import subprocess
 import sys
 import tempfile
 
-CASES = (("wresnet-250m", 1536), ("wresnet-1b", 1536), ("gpt-350m", 256))
-PROFILES = (("slow-links-4x4", True), ("fast-links-4x4", False))
+CASES = (("wresnet-250m", 1536), ("wresnet-1b", 1536), ("gpt-350m", 256), ("moe-380m", 1024))
+PROFILES = (("gigabit-links-4x4", True), ("slow-links-4x4", True), ("fast-links-4x4", False))
 
 
 def run(*command):
@@ -67,13 +67,16 @@ def main():
     parser.add_argument("--models", default=",".join(name for name, _ in CASES),
                         help="only these, separated by commas")
     parser.add_argument("--micro-batches", help="only these numbers of them, separated by commas")
+    parser.add_argument("--links", default=",".join(name for name, _ in PROFILES),
+                        help="only these profiles, separated by commas")
     arguments = parser.parse_args()
     counts = ["--micro-batches", arguments.micro_batches] if arguments.micro_batches else []
     cases = [case for case in CASES if case[0] in arguments.models.split(",")]
     failed = False
     print("| links | model | stages chosen without boundaries | its step, s | with them | "
           "its step, s | faster | boundaries per micro-batch, s |\n|--|--|--|--|--|--|--|--|")
-    for name, slow in PROFILES:
+    profiles = [one for one in PROFILES if one[0] in arguments.links.split(",")]
+    for name, slow in profiles:
         profile = os.path.join(arguments.profiles, name + ".json")
         gains = []
         for model, batch in cases:

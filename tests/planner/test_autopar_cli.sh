@@ -72,13 +72,15 @@ good "plan --schedule auto" '"kind": "' "$AUTOPAR" plan --model gpt-125m --clust
     --global-batch 32 --micro-batches 8 --stages 2 --schedule auto --json
 good "plan --schedule pipedream-2bw" "schedule pipedream-2bw" "$AUTOPAR" plan --model gpt-125m \
     --cluster "$cluster" --global-batch 32 --stages 2 --schedule pipedream-2bw
-# 16 micro-batches do not fit under this schedule: they must not keep the search from the best of 32.
+# More numbers of micro-batches never give a slower plan; 16 and 64 fit only in stages sliced for the
+# schedule's own memory.
 tight() {
     "$AUTOPAR" plan --model gpt-125m --cluster "$cluster" --global-batch 64 --stages 2 --recompute on \
         --schedule zb-h2 --memory-limit 700MiB --micro-batches "$1" | grep -o 'predicted step [0-9.]* ms'
 }
 alone=$(tight 32) among=$(tight 16,32,64)
-[ -n "$alone" ] && [ "$among" = "$alone" ] || fail "plan: '$among' among others, '$alone' alone"
+printf '%s %s\n' "$among" "$alone" | awk '{ exit !(NF == 8 && $3 <= $7 * 1.001) }' ||
+    fail "plan: '$among' among others, '$alone' alone"
 bad "plan: schedule" "autopar simulate shows" "$AUTOPAR" plan --model gpt-125m --cluster "$cluster" \
     --schedule chimera
 
