@@ -178,12 +178,12 @@ static xm_status_t check_places(const ap_sequence_t *s, const int *first, int la
         const ap_op_t *op = ap_graph_op(s->graph, s->op[first[layer]]);
 
         if (!s->may_begin[first[layer]]) {
-            return xm_error_set(XM_ERR_NO_SOLUTION,
-                                "layer %d of '%s' cannot begin with operator '%s': %s", layer,
-                                ap_graph_name(s->graph), op->name,
-                                s->crossing[first[layer]] == 1
-                                    ? "what follows is the start of the backward pass"
-                                    : "not one tensor passes there but several, one number or none");
+            return xm_error_set(
+                XM_ERR_NO_SOLUTION, "layer %d of '%s' cannot begin with operator '%s': %s", layer,
+                ap_graph_name(s->graph), op->name,
+                s->crossing[first[layer]] == 1
+                    ? "what follows is the start of the backward pass"
+                    : "not one tensor passes there but several, one number or none");
         }
     }
     return XM_OK;

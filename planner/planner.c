@@ -6,53 +6,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "planner/plan_schedule.h"
-#include "planner/planner_private.h"
+#include "planner/planner_trial.h"
 
 enum { MOST_AT_ONCE = 8 /* trials */ };
 
-/* Share of the step that a case must be able to save to be taken up again. */
-static const double WORTHWHILE = 1e-3;
-
-/* Simulated steps are below their estimates by a few hundredths at most. */
-static const double ESTIMATED = 0.97;
-
-/* A trial at work. Bounds are of the objective, with boundaries for free. */
-typedef struct work {
-    ap_planner_trial_t *trial;
-    bool surveyed;       /* trial->bound is its own; before, that of a faster case */
-    double slower_bound; /* of the same case with recomputation */
-    double estimate;     /* of a simulated step: as the search counts, boundaries for free */
-    ap_plan_t *plan;     /* of this wave, or NULL */
-    int64_t priced;
-    bool refused; /* its plan does not fit under its schedule */
-    xm_status_t status;
-    char error[512];
-} work_t;
-
-/* One run: what all trials share, and the best plan so far. */
-typedef struct run {
-    const ap_planner_params_t *params;
-    ap_planner_setup_t setup;
-    int64_t micro_batches[AP_PLANNER_MICRO_BATCHES];
-    int count;
-    ap_planner_result_t result;
-    work_t *work;    /* per trial */
-    double best;     /* smallest objective of a plan so far */
-    double deadline; /* seconds of the monotonic clock; INFINITY: none */
-    bool stopped;
-    ap_schedule_kind_t schedules[AP_SCHEDULE_KINDS];
-    int schedule_count;
-    bool automatic;    /* whichever schedule is fastest */
-    char refused[256]; /* why the last plan did not fit under its schedule */
-} run_t;
-
 /* The schedules to search. Of those that fill the pipeline alike the one with the least memory is
  * enough: its plans are simulated under the others as well. */
-static xm_status_t list_schedules(run_t *run)
+static xm_status_t list_schedules(ap_planner_run_t *run)
 {
     static const ap_schedule_kind_t distinct[] = {AP_SCHEDULE_1F1B, AP_SCHEDULE_EAGER_1F1B_W,
                                                   AP_SCHEDULE_ZB_H1};
@@ -73,240 +36,7 @@ static xm_status_t list_schedules(run_t *run)
     return status == XM_OK ? ap_plan_check_schedule(kind) : status;
 }
 
-/* Whether steps come from the simulation; 1f1b alone has its objective for a step. */
-static bool is_simulated(const run_t *run, const work_t *work)
-{
-    return run->automatic || work->trial->schedule != AP_SCHEDULE_1F1B;
-}
-
-/* The plan under its schedule, or under the fastest if it may choose. A plan whose memory that
- * exceeds is none: *plan is NULL then. `refused`: the schedule that it was made for is exceeded. */
-static xm_status_t apply_schedule(const run_t *run, work_t *work, ap_plan_t **plan)
-{
-    ap_plan_t *own = NULL, *scheduled = NULL;
-    xm_status_t status;
-
-    if (!is_simulated(run, work)) {
-        return XM_OK;
-    }
-    status = ap_plan_reschedule(*plan, work->trial->schedule, &own);
-    if (status == XM_ERR_NO_SOLUTION) {
-        work->refused = true;
-        (void)snprintf(work->error, sizeof(work->error), "%s", xm_last_error());
-        status = XM_OK;
-    }
-    if (status == XM_OK && run->automatic) {
-        status = ap_plan_reschedule_best(*plan, &scheduled);
-        status = status == XM_ERR_NO_SOLUTION ? XM_OK : status;
-        ap_plan_destroy(own);
-        own = scheduled;
-    }
-    ap_plan_destroy(*plan);
-    *plan = own;
-    return status;
-}
-
-/* Makes a plan of what was found and keeps it if it is the trial's best: *better. */
-static xm_status_t build_plan(const run_t *run, work_t *work, ap_planner_case_t *one,
-                              const ap_inter_op_result_t *found, bool *better)
-{
-    const ap_plan_info_t info = ap_planner_info(&run->setup);
-    ap_planner_trial_t *trial = work->trial;
-    ap_plan_t *plan;
-    double step;
-    xm_status_t status = ap_plan_build(one->table, found, &info, &plan);
-
-    *better = false;
-    if (status == XM_OK) {
-        status = apply_schedule(run, work, &plan);
-    }
-    if (status != XM_OK || plan == NULL) {
-        return status;
-    }
-    step = is_simulated(run, work) ? ap_plan_info(plan)->step : found->objective;
-    *better = !trial->solved || step < trial->step;
-    if (*better) {
-        ap_plan_t *worse = work->plan;
-
-        trial->solved = true;
-        trial->step = step;
-        trial->stage_count = found->stage_count;
-        work->plan = plan;
-        plan = worse;
-    }
-    ap_plan_destroy(plan);
-    return XM_OK;
-}
-
-static double now(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-static bool out_of_time(void *arg)
-{
-    const run_t *run = arg;
-
-    return now() >= run->deadline;
-}
-
-/* What a case must stay below to be of interest. */
-static double cutoff(const run_t *run)
-{
-    return run->best * (1.0 + (run->params->margin > 0.0 ? run->params->margin : -WORTHWHILE));
-}
-
-static xm_status_t open_trial(run_t *run, const work_t *work, int stages, ap_planner_case_t *one)
-{
-    ap_planner_case_options_t options = {.micro_batches = work->trial->micro_batches,
-                                         .recompute = work->trial->recompute,
-                                         .schedule = work->trial->schedule,
-                                         .stages = stages,
-                                         .stop = out_of_time,
-                                         .stop_arg = run};
-
-    /* What a simulation gives is no objective to stay below. */
-    if (run->best < INFINITY && !is_simulated(run, work)) {
-        options.worth = fmax(run->best, cutoff(run));
-    }
-    return ap_planner_case_open(&run->setup, &options, one);
-}
-
-/* First a bound, with no configuration priced. */
-static xm_status_t survey(run_t *run, work_t *work)
-{
-    const ap_planner_params_t *params = run->params;
-    bool simulated = is_simulated(run, work);
-    double known = work->trial->bound;
-    ap_planner_case_t one;
-    xm_status_t status = open_trial(run, work, 0, &one);
-
-    if (status != XM_OK) {
-        return status;
-    }
-    work->trial->bound = INFINITY;
-    work->slower_bound = 0.0;
-    status = ap_stage_table_bound(one.table, params->min_stages, params->max_stages,
-                                  &work->trial->bound);
-    if (status == XM_OK && simulated) {
-        work->estimate = ESTIMATED * work->trial->bound;
-        status = ap_stage_table_busy_bound(one.table, params->min_stages, params->max_stages,
-                                           &work->trial->bound);
-    }
-    if ((status == XM_OK || status == XM_ERR_NO_SOLUTION) && !simulated &&
-        work->trial->recompute == AP_RECOMPUTE_OFF) {
-        work->slower_bound = INFINITY;
-        status = ap_stage_table_bound_recomputing(one.table, params->min_stages, params->max_stages,
-                                                  &work->slower_bound);
-    }
-    if (status == XM_ERR_TIMEOUT) { /* no more is known than before */
-        work->trial->bound = known;
-        work->slower_bound = known;
-    }
-    work->priced = ap_stage_table_evaluated(one.table);
-    ap_planner_case_close(&one);
-    return status == XM_ERR_NO_SOLUTION || status == XM_ERR_TIMEOUT ? XM_OK : status;
-}
-
-/*
- * The best plans with fewer stages, then with more, as long as each takes a shorter simulated step
- * than the one before: the search counts every transfer as a station of its own, the simulation
- * knows which of them share NICs.
- */
-static xm_status_t try_neighbours(run_t *run, work_t *work, ap_planner_case_t *one, int stages)
-{
-    const ap_planner_params_t *params = run->params;
-    xm_status_t status = XM_OK;
-
-    for (int step = -1; step <= 1 && status == XM_OK; step += 2) {
-        bool better = true;
-
-        for (int count = stages + step; better && count >= 1; count += step) {
-            ap_inter_op_result_t found = {0};
-
-            better = false;
-            if (count < params->min_stages ||
-                (params->max_stages > 0 && count > params->max_stages) || out_of_time(run)) {
-                break;
-            }
-            status = ap_stage_table_solve(one->table, count, count, &found);
-            if (status == XM_OK) {
-                status = build_plan(run, work, one, &found, &better);
-            }
-            ap_inter_op_result_clear(&found);
-            if (status != XM_OK) {
-                break;
-            }
-        }
-        status = status == XM_ERR_NO_SOLUTION || status == XM_ERR_TIMEOUT ? XM_OK : status;
-    }
-    return status;
-}
-
-/* Slices the case for at most so many stages, 0: for any. XM_ERR_NO_SOLUTION: there is no plan.
- * *count: the stages that came out. */
-static xm_status_t solve_once(run_t *run, work_t *work, int stages, int *count)
-{
-    int most = run->params->max_stages;
-    ap_inter_op_result_t found = {0};
-    ap_planner_trial_t *trial = work->trial;
-    ap_planner_case_t one;
-    bool better;
-    xm_status_t status = open_trial(run, work, stages, &one);
-
-    if (status != XM_OK) {
-        return status;
-    }
-    most = stages > 0 && (most == 0 || stages < most) ? stages : most;
-    status = ap_stage_table_solve(one.table, run->params->min_stages, most, &found);
-    *count = found.stage_count;
-    if (status == XM_OK) {
-        if (!is_simulated(run, work)) {
-            trial->bound = fmax(trial->bound, fmin(found.bound, found.objective));
-        }
-        status = build_plan(run, work, &one, &found, &better);
-        if (status == XM_OK && better && stages == 0 && is_simulated(run, work) &&
-            run->params->pins == NULL) {
-            status = try_neighbours(run, work, &one, found.stage_count);
-        }
-    }
-    work->priced += ap_stage_table_evaluated(one.table);
-    ap_inter_op_result_clear(&found);
-    ap_planner_case_close(&one);
-    return status;
-}
-
-/* Then its best plan. Finding none is not a failure here. Where a schedule's memory depends on the
- * number of all stages, the first search counts too few before a stage; if its plan does not fit,
- * others count as many as they allow, then half as many, and so on. */
-static xm_status_t solve(run_t *run, work_t *work)
-{
-    int stages = 0;
-    bool refused;
-    xm_status_t status;
-
-    work->priced = 0;
-    status = solve_once(run, work, 0, &stages);
-    if (status == XM_ERR_NO_SOLUTION && !is_simulated(run, work)) {
-        work->trial->bound =
-            fmax(work->trial->bound, run->best); /* none is better than what there was */
-    }
-    refused = work->refused;
-    while (status == XM_OK && refused && stages > 1 && stages >= run->params->min_stages) {
-        int unused;
-
-        status = solve_once(run, work, stages, &unused);
-        status = status == XM_ERR_NO_SOLUTION ? XM_OK : status;
-        stages /= 2;
-    }
-    work->trial->exact = !out_of_time(run);
-    return status == XM_ERR_NO_SOLUTION || status == XM_ERR_TIMEOUT ? XM_OK : status;
-}
-
-static void report(const run_t *run, double fraction, const ap_planner_trial_t *trial)
+static void report(const ap_planner_run_t *run, double fraction, const ap_planner_trial_t *trial)
 {
     char what[64];
 
@@ -320,7 +50,7 @@ static void report(const run_t *run, double fraction, const ap_planner_trial_t *
 
 /* Ways to recompute that are searched apart. Stages that choose one by one are best for what the
  * search counts; a simulation may like it better if all do the same. */
-static int list_ways(const run_t *run, ap_recompute_t *ways)
+static int list_ways(const ap_planner_run_t *run, ap_recompute_t *ways)
 {
     ap_recompute_t asked = run->params->recompute;
     bool simulated = run->automatic || run->schedules[0] != AP_SCHEDULE_1F1B;
@@ -334,7 +64,7 @@ static int list_ways(const run_t *run, ap_recompute_t *ways)
     return 1;
 }
 
-static xm_status_t list_trials(run_t *run)
+static xm_status_t list_trials(ap_planner_run_t *run)
 {
     ap_recompute_t ways[2];
     int each = list_ways(run, ways), total = run->count * run->schedule_count * each;
@@ -357,8 +87,8 @@ static xm_status_t list_trials(run_t *run)
 /* A wave of trials that are worked on at the same time, whatever the number of cores: what is done
  * does not depend on it. */
 typedef struct wave {
-    run_t *run;
-    work_t *work[MOST_AT_ONCE];
+    ap_planner_run_t *run;
+    ap_planner_work_t *work[MOST_AT_ONCE];
     int count, next;
     pthread_mutex_t mutex;
 } wave_t;
@@ -368,7 +98,7 @@ static void *work_on(void *arg)
     wave_t *wave = arg;
 
     for (;;) {
-        work_t *work;
+        ap_planner_work_t *work;
         int next;
 
         (void)pthread_mutex_lock(&wave->mutex);
@@ -378,7 +108,8 @@ static void *work_on(void *arg)
             return NULL;
         }
         work = wave->work[next];
-        work->status = work->surveyed ? solve(wave->run, work) : survey(wave->run, work);
+        work->status =
+            work->surveyed ? ap_planner_solve(wave->run, work) : ap_planner_survey(wave->run, work);
         if (work->status != XM_OK) {
             (void)snprintf(work->error, sizeof(work->error), "%s", xm_last_error());
         }
@@ -403,7 +134,7 @@ static void run_wave(wave_t *wave)
 }
 
 /* What a survey found bounds the same case with recomputation. */
-static void pass_on_bound(run_t *run, const work_t *work)
+static void pass_on_bound(ap_planner_run_t *run, const ap_planner_work_t *work)
 {
     for (int i = 0; i < run->result.trial_count; ++i) {
         ap_planner_trial_t *trial = &run->result.trials[i];
@@ -418,12 +149,12 @@ static void pass_on_bound(run_t *run, const work_t *work)
 }
 
 /* Takes in what a wave found, in the order of its trials. */
-static xm_status_t take_in(run_t *run, wave_t *wave)
+static xm_status_t take_in(ap_planner_run_t *run, wave_t *wave)
 {
     xm_status_t status = XM_OK;
 
     for (int i = 0; i < wave->count; ++i) {
-        work_t *work = wave->work[i];
+        ap_planner_work_t *work = wave->work[i];
         ap_plan_t *best = run->result.plan;
 
         run->result.stages_priced += work->priced;
@@ -453,13 +184,13 @@ static xm_status_t take_in(run_t *run, wave_t *wave)
     return status;
 }
 
-static double promise(const work_t *work)
+static double promise(const ap_planner_work_t *work)
 {
     return fmax(work->trial->bound, work->estimate);
 }
 
 /* A case that recomputes waits until the one that does not is surveyed, whose survey bounds it. */
-static bool waits(const run_t *run, const work_t *work)
+static bool waits(const ap_planner_run_t *run, const ap_planner_work_t *work)
 {
     for (int i = 0; i < run->result.trial_count; ++i) {
         const ap_planner_trial_t *trial = &run->result.trials[i];
@@ -474,23 +205,22 @@ static bool waits(const run_t *run, const work_t *work)
 }
 
 /* Whether a trial's survey or solution is on, and no bound says that it is not worth it. */
-static bool is_open(const run_t *run, const work_t *work)
+static bool is_open(const ap_planner_run_t *run, const ap_planner_work_t *work)
 {
-    return !work->trial->exact && promise(work) < cutoff(run) &&
+    return !work->trial->exact && promise(work) < ap_planner_cutoff(run) &&
            (work->surveyed || !waits(run, work));
 }
 
 /* Adds the trials that promise most of those surveyed or not yet, up to so many and below a bound;
  * those of which nothing is known alone. */
-static void fill_wave(run_t *run, wave_t *wave, bool surveyed, int most, double below)
+static void fill_wave(ap_planner_run_t *run, wave_t *wave, bool surveyed, int most, double below)
 {
     while (wave->count < most) {
-        work_t *best = NULL;
+        ap_planner_work_t *best = NULL;
 
         for (int i = 0; i < run->result.trial_count; ++i) {
-            work_t *work = &run->work[i];
-            bool taken =
-                wave->count > 0 && (promise(work) > 0.0) != (promise(wave->work[0]) > 0.0);
+            ap_planner_work_t *work = &run->work[i];
+            bool taken = wave->count > 0 && (promise(work) > 0.0) != (promise(wave->work[0]) > 0.0);
 
             for (int w = 0; w < wave->count; ++w) {
                 taken = taken || wave->work[w] == work;
@@ -508,7 +238,7 @@ static void fill_wave(run_t *run, wave_t *wave, bool surveyed, int most, double 
 }
 
 /* Many to survey; or two to solve, once no other can be more promising than these. */
-static void pick_wave(run_t *run, wave_t *wave)
+static void pick_wave(ap_planner_run_t *run, wave_t *wave)
 {
     enum { MOST_SURVEYS = MOST_AT_ONCE, MOST_SOLVES = 2 };
     double below = INFINITY;
@@ -526,7 +256,7 @@ static void pick_wave(run_t *run, wave_t *wave)
 }
 
 /* No plan of the space is faster than this. */
-static double proved_bound(const run_t *run)
+static double proved_bound(const ap_planner_run_t *run)
 {
     double bound = run->best;
 
@@ -536,7 +266,7 @@ static double proved_bound(const run_t *run)
     return bound;
 }
 
-static xm_status_t try_all(run_t *run)
+static xm_status_t try_all(ap_planner_run_t *run)
 {
     xm_status_t status = list_trials(run);
     int done = 0;
@@ -558,7 +288,7 @@ static xm_status_t try_all(run_t *run)
         if (wave.count == 0 || status != XM_OK) {
             break;
         }
-        run->stopped = out_of_time(run);
+        run->stopped = ap_planner_out_of_time(run);
         if (run->stopped) {
             break;
         }
@@ -575,7 +305,7 @@ static xm_status_t try_all(run_t *run)
 }
 
 /* Of those to try: the smallest ones need the least memory. */
-static int64_t most_micro_batches(const run_t *run)
+static int64_t most_micro_batches(const ap_planner_run_t *run)
 {
     int64_t most = 0;
 
@@ -587,8 +317,8 @@ static int64_t most_micro_batches(const run_t *run)
 
 xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_t *result)
 {
-    run_t run = {.params = params, .best = INFINITY, .deadline = INFINITY};
-    double begin = now(); /* reading a model is part of the time */
+    ap_planner_run_t run = {.params = params, .best = INFINITY, .deadline = INFINITY};
+    double begin = ap_planner_now(); /* reading a model is part of the time */
     xm_status_t status = ap_planner_setup_open(params, &run.setup);
 
     if (status == XM_OK && params->time_limit > 0.0) {

@@ -1,0 +1,252 @@
+#include "planner/planner_trial.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "planner/plan_schedule.h"
+
+/* Share of the step that a case must be able to save to be taken up again. */
+static const double WORTHWHILE = 1e-3;
+
+/* Simulated steps are below their estimates by a few hundredths at most. */
+static const double ESTIMATED = 0.97;
+
+/* Whether steps come from the simulation; 1f1b alone has its objective for a step. */
+static bool is_simulated(const ap_planner_run_t *run, const ap_planner_work_t *work)
+{
+    return run->automatic || work->trial->schedule != AP_SCHEDULE_1F1B;
+}
+
+/* The plan under its schedule, or under the fastest if it may choose. A plan whose memory that
+ * exceeds is none: *plan is NULL then. `refused`: the schedule that it was made for is exceeded. */
+static xm_status_t apply_schedule(const ap_planner_run_t *run, ap_planner_work_t *work,
+                                  ap_plan_t **plan)
+{
+    ap_plan_t *own = NULL, *scheduled = NULL;
+    xm_status_t status;
+
+    if (!is_simulated(run, work)) {
+        return XM_OK;
+    }
+    status = ap_plan_reschedule(*plan, work->trial->schedule, &own);
+    if (status == XM_ERR_NO_SOLUTION) {
+        work->refused = true;
+        (void)snprintf(work->error, sizeof(work->error), "%s", xm_last_error());
+        status = XM_OK;
+    }
+    if (status == XM_OK && run->automatic) {
+        status = ap_plan_reschedule_best(*plan, &scheduled);
+        status = status == XM_ERR_NO_SOLUTION ? XM_OK : status;
+        ap_plan_destroy(own);
+        own = scheduled;
+    }
+    ap_plan_destroy(*plan);
+    *plan = own;
+    return status;
+}
+
+/* Makes a plan of what was found and keeps it if it is the trial's best: *better. */
+static xm_status_t build_plan(const ap_planner_run_t *run, ap_planner_work_t *work,
+                              ap_planner_case_t *one, const ap_inter_op_result_t *found,
+                              bool *better)
+{
+    const ap_plan_info_t info = ap_planner_info(&run->setup);
+    ap_planner_trial_t *trial = work->trial;
+    ap_plan_t *plan;
+    double step;
+    xm_status_t status = ap_plan_build(one->table, found, &info, &plan);
+
+    *better = false;
+    if (status == XM_OK) {
+        status = apply_schedule(run, work, &plan);
+    }
+    if (status != XM_OK || plan == NULL) {
+        return status;
+    }
+    step = is_simulated(run, work) ? ap_plan_info(plan)->step : found->objective;
+    *better = !trial->solved || step < trial->step;
+    if (*better) {
+        ap_plan_t *worse = work->plan;
+
+        trial->solved = true;
+        trial->step = step;
+        trial->stage_count = found->stage_count;
+        work->plan = plan;
+        plan = worse;
+    }
+    ap_plan_destroy(plan);
+    return XM_OK;
+}
+
+double ap_planner_now(void)
+{
+    struct timespec time;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+bool ap_planner_out_of_time(void *arg)
+{
+    const ap_planner_run_t *run = arg;
+
+    return ap_planner_now() >= run->deadline;
+}
+
+double ap_planner_cutoff(const ap_planner_run_t *run)
+{
+    return run->best * (1.0 + (run->params->margin > 0.0 ? run->params->margin : -WORTHWHILE));
+}
+
+static xm_status_t open_trial(ap_planner_run_t *run, const ap_planner_work_t *work, int stages,
+                              ap_planner_case_t *one)
+{
+    ap_planner_case_options_t options = {.micro_batches = work->trial->micro_batches,
+                                         .recompute = work->trial->recompute,
+                                         .schedule = work->trial->schedule,
+                                         .stages = stages,
+                                         .stop = ap_planner_out_of_time,
+                                         .stop_arg = run};
+
+    /* What a simulation gives is no objective to stay below. */
+    if (run->best < INFINITY && !is_simulated(run, work)) {
+        options.worth = fmax(run->best, ap_planner_cutoff(run));
+    }
+    return ap_planner_case_open(&run->setup, &options, one);
+}
+
+xm_status_t ap_planner_survey(ap_planner_run_t *run, ap_planner_work_t *work)
+{
+    const ap_planner_params_t *params = run->params;
+    bool simulated = is_simulated(run, work);
+    double known = work->trial->bound;
+    ap_planner_case_t one;
+    xm_status_t status = open_trial(run, work, 0, &one);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    work->trial->bound = INFINITY;
+    work->slower_bound = 0.0;
+    status = ap_stage_table_bound(one.table, params->min_stages, params->max_stages,
+                                  &work->trial->bound);
+    if (status == XM_OK && simulated) {
+        work->estimate = ESTIMATED * work->trial->bound;
+        status = ap_stage_table_busy_bound(one.table, params->min_stages, params->max_stages,
+                                           &work->trial->bound);
+    }
+    if ((status == XM_OK || status == XM_ERR_NO_SOLUTION) && !simulated &&
+        work->trial->recompute == AP_RECOMPUTE_OFF) {
+        work->slower_bound = INFINITY;
+        status = ap_stage_table_bound_recomputing(one.table, params->min_stages, params->max_stages,
+                                                  &work->slower_bound);
+    }
+    if (status == XM_ERR_TIMEOUT) { /* no more is known than before */
+        work->trial->bound = known;
+        work->slower_bound = known;
+    }
+    work->priced = ap_stage_table_evaluated(one.table);
+    ap_planner_case_close(&one);
+    return status == XM_ERR_NO_SOLUTION || status == XM_ERR_TIMEOUT ? XM_OK : status;
+}
+
+/*
+ * The best plans with fewer stages, then with more, as long as each takes a shorter simulated step
+ * than the one before: the search counts every transfer as a station of its own, the simulation
+ * knows which of them share NICs.
+ */
+static xm_status_t try_neighbours(ap_planner_run_t *run, ap_planner_work_t *work,
+                                  ap_planner_case_t *one, int stages)
+{
+    const ap_planner_params_t *params = run->params;
+    bool refused = work->refused; /* not of these, which are extra */
+    xm_status_t status = XM_OK;
+
+    for (int step = -1; step <= 1 && status == XM_OK; step += 2) {
+        bool better = true;
+
+        for (int count = stages + step; better && count >= 1; count += step) {
+            ap_inter_op_result_t found = {0};
+
+            better = false;
+            if (count < params->min_stages ||
+                (params->max_stages > 0 && count > params->max_stages) ||
+                ap_planner_out_of_time(run)) {
+                break;
+            }
+            status = ap_stage_table_solve(one->table, count, count, &found);
+            if (status == XM_OK) {
+                status = build_plan(run, work, one, &found, &better);
+            }
+            ap_inter_op_result_clear(&found);
+            if (status != XM_OK) {
+                break;
+            }
+        }
+        status = status == XM_ERR_NO_SOLUTION || status == XM_ERR_TIMEOUT ? XM_OK : status;
+    }
+    work->refused = refused;
+    return status;
+}
+
+/* Slices the case for at most so many stages, 0: for any. XM_ERR_NO_SOLUTION: there is no plan.
+ * *count: the stages that came out. */
+static xm_status_t solve_once(ap_planner_run_t *run, ap_planner_work_t *work, int stages,
+                              int *count)
+{
+    int most = run->params->max_stages;
+    ap_inter_op_result_t found = {0};
+    ap_planner_trial_t *trial = work->trial;
+    ap_planner_case_t one;
+    bool better;
+    xm_status_t status = open_trial(run, work, stages, &one);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    most = stages > 0 && (most == 0 || stages < most) ? stages : most;
+    status = ap_stage_table_solve(one.table, run->params->min_stages, most, &found);
+    *count = found.stage_count;
+    if (status == XM_OK) {
+        if (!is_simulated(run, work)) {
+            trial->bound = fmax(trial->bound, fmin(found.bound, found.objective));
+        }
+        status = build_plan(run, work, &one, &found, &better);
+        if (status == XM_OK && better && stages == 0 && is_simulated(run, work) &&
+            run->params->pins == NULL) {
+            status = try_neighbours(run, work, &one, found.stage_count);
+        }
+    }
+    work->priced += ap_stage_table_evaluated(one.table);
+    ap_inter_op_result_clear(&found);
+    ap_planner_case_close(&one);
+    return status;
+}
+
+/* Where a schedule's memory depends on the
+ * number of all stages, the first search counts too few before a stage; if its plan does not fit,
+ * others count as many as they allow, then half as many, and so on. */
+xm_status_t ap_planner_solve(ap_planner_run_t *run, ap_planner_work_t *work)
+{
+    int stages = 0;
+    bool refused;
+    xm_status_t status;
+
+    work->priced = 0;
+    status = solve_once(run, work, 0, &stages);
+    if (status == XM_ERR_NO_SOLUTION && !is_simulated(run, work)) {
+        work->trial->bound =
+            fmax(work->trial->bound, run->best); /* none is better than what there was */
+    }
+    refused = work->refused;
+    while (status == XM_OK && refused && stages > 1 && stages >= run->params->min_stages) {
+        int unused;
+
+        status = solve_once(run, work, stages, &unused);
+        status = status == XM_ERR_NO_SOLUTION ? XM_OK : status;
+        stages /= 2;
+    }
+    work->trial->exact = !ap_planner_out_of_time(run);
+    return status == XM_ERR_NO_SOLUTION || status == XM_ERR_TIMEOUT ? XM_OK : status;
+}

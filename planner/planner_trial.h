@@ -1,0 +1,55 @@
+/**
+ * @file planner_trial.h
+ * One case of a planner run: a number of micro-batches, a schedule and a way to recompute, first
+ * bounded, then planned. Not installed.
+ */
+#ifndef AP_PLANNER_PLANNER_TRIAL_H
+#define AP_PLANNER_PLANNER_TRIAL_H
+
+#include "planner/planner_private.h"
+
+/* A trial at work. Bounds are of the objective, with boundaries for free. */
+typedef struct ap_planner_work {
+    ap_planner_trial_t *trial;
+    bool surveyed;       /* trial->bound is its own; before, that of a faster case */
+    double slower_bound; /* of the same case with recomputation */
+    double estimate;     /* of a simulated step: as the search counts, boundaries for free */
+    ap_plan_t *plan;     /* of this wave, or NULL */
+    int64_t priced;
+    bool refused; /* its plan does not fit under its schedule */
+    xm_status_t status;
+    char error[512];
+} ap_planner_work_t;
+
+/* One run: what all trials share, and the best plan so far. */
+typedef struct ap_planner_run {
+    const ap_planner_params_t *params;
+    ap_planner_setup_t setup;
+    int64_t micro_batches[AP_PLANNER_MICRO_BATCHES];
+    int count;
+    ap_planner_result_t result;
+    ap_planner_work_t *work; /* per trial */
+    double best;             /* smallest objective of a plan so far */
+    double deadline;         /* seconds of the monotonic clock; INFINITY: none */
+    bool stopped;
+    ap_schedule_kind_t schedules[AP_SCHEDULE_KINDS];
+    int schedule_count;
+    bool automatic;    /* whichever schedule is fastest */
+    char refused[256]; /* why the last plan did not fit under its schedule */
+} ap_planner_run_t;
+
+/* Seconds of a clock that only goes forward. */
+double ap_planner_now(void);
+/* Whether the time of an ap_planner_run_t is over; for ap_planner_case_options_t.stop. */
+bool ap_planner_out_of_time(void *arg);
+
+/* What a case must stay below to be of interest. */
+double ap_planner_cutoff(const ap_planner_run_t *run);
+
+/* First a bound, with no configuration priced. */
+xm_status_t ap_planner_survey(ap_planner_run_t *run, ap_planner_work_t *work);
+
+/* Then its best plan. Finding none is not a failure here. */
+xm_status_t ap_planner_solve(ap_planner_run_t *run, ap_planner_work_t *work);
+
+#endif
