@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { MAX_DEPTH = 64, NAME = 32, VALUE = 4096, ELEMENT_ATTRIBUTES = 32, HIGHEST_INDEX = 1 << 16 };
 
@@ -362,6 +363,17 @@ static xm_status_t enter(reader_t *reader, const char *at, const tag_t *tag)
     return XM_OK;
 }
 
+/* The parser behind hwloc decodes as the text's first line says, and might find objects where this
+ * reader saw none. What hwloc writes is UTF-8. */
+static bool is_utf8(const char *declaration)
+{
+    static const char right[] = "encoding=\"UTF-8\"";
+    const char *encoding = strstr(declaration, "encoding");
+
+    return encoding == NULL || encoding > declaration + strcspn(declaration, ">") ||
+           strncasecmp(encoding, right, sizeof(right) - 1) == 0;
+}
+
 static xm_status_t read_all(reader_t *reader)
 {
     const char *at = reader->xml;
@@ -370,6 +382,9 @@ static xm_status_t read_all(reader_t *reader)
         xm_status_t status = XM_OK;
         tag_t tag;
 
+        if (at[1] == '?' && !is_utf8(at)) {
+            return refuse(reader, at, "its encoding is not UTF-8");
+        }
         if (at[1] == '?' || at[1] == '!') {
             at += strcspn(at, ">");
             continue;

@@ -45,6 +45,10 @@ START_TEST(a_sound_text_is_accepted)
     ck_assert_xm_ok(xm_topology_create_from_text(text, 0, &topology));
     ck_assert_int_eq(xm_topology_pus(topology), 2);
     xm_topology_destroy(topology);
+    write_with(0, "<?xml encoding=\"utf-8\"?><topology version=\"2.0\">", text);
+    ck_assert_xm_ok(xm_topology_check_xml("test", text));
+    write_with(0, "<topology version=\"2.0\"><info name=\"encoding\" value=\"UTF-7\"/>", text);
+    ck_assert_xm_ok(xm_topology_check_xml("test", text));
 }
 END_TEST
 
@@ -96,6 +100,10 @@ static const struct {
      "the outermost object is not one machine"},
     {7, "<object type=\"OSDev\" osdev_type=\"2\">\n", "has no name"},
     {0, "", "end tag without its beginning"},
+    {0, "<?xml version=\"1.0\" encoding=\"UTF-7\"?>\n<topology version=\"2.0\">\n",
+     "line 1: not an hwloc topology: its encoding is not UTF-8"},
+    {0, "<?xml version=\"1.0\" encoding='UTF-16'?>\n<topology version=\"2.0\">\n",
+     "its encoding is not UTF-8"},
 };
 
 START_TEST(what_contradicts_itself_is_refused)
