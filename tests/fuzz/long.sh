@@ -1,16 +1,17 @@
 #!/bin/sh
 # The long run of the fuzz targets: ninja fuzz-long. Every target gets SLICE seconds, in turns, some at a time, until all
-# together have EXECUTIONS executions; then a table and one line that sums it up. What the targets learn stays in the
-# build tree, and the next run goes on from there; one that was interrupted (which prints the table, too) is continued
-# with its counts. Fails when a target found something: the input is named.
+# have had TURNS turns, since some are a thousand times quicker than others, and together EXECUTIONS executions; then a
+# table and one line that sums it up. What the targets learn stays in the build tree, and the next run goes on from there;
+# one that was interrupted (which prints the table, too) is continued with its counts. Fails when a target found something:
+# the input is named.
 #
 # long.sh BUILD_DIRECTORY CORPUS_DIRECTORY TARGET…
-#   EXECUTIONS (10000000), SLICE (30 s), JOBS targets at a time (the processors), and at most ROUNDS (40) turns.
+#   EXECUTIONS (10000000), SLICE (30 s), TURNS (4), JOBS targets at a time (the processors), and at most ROUNDS (40) turns.
 set -eu
 build=$1 corpora=$2
 shift 2
 targets=$* # words without blanks
-total=${EXECUTIONS:-${DEFAULT:-10000000}} slice=${SLICE:-30} rounds=${ROUNDS:-40} jobs=${JOBS:-$(nproc)}
+total=${EXECUTIONS:-${DEFAULT:-10000000}} slice=${SLICE:-30} turns=${TURNS:-4} rounds=${ROUNDS:-40} jobs=${JOBS:-$(nproc)}
 work=${WORK:-$build/long}
 mkdir -p "$work"
 # What was found is run again with full reports; until then short stacks and little quarantine are thrice as fast.
@@ -80,7 +81,8 @@ interrupted() {
 trap interrupted INT TERM
 
 round=0
-while [ "$round" -lt "$rounds" ] && [ "$(sum "$work"/*.executions)" -lt "$total" ]; do
+while [ "$round" -lt "$rounds" ] &&
+    { [ "$round" -lt "$turns" ] || [ "$(sum "$work"/*.executions)" -lt "$total" ]; }; do
     started=0
     for target in $targets; do
         [ -z "$(ls "$work/$target.found")" ] || continue
