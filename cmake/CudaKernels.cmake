@@ -1,6 +1,8 @@
 # The copy kernels of CUDA devices: compiled by nvcc where it is found, else left out. Nothing else of CUDA is needed
 # to build, and nothing of it is linked.
 option(XM_CUDA_KERNELS "Compile the copy kernels where nvcc is found" ON)
+set(XM_CUDA_ARCHITECTURES 70 75 80 86 89 90 100 120 CACHE STRING
+    "Devices to have machine code for; those that nvcc does not know are left out")
 if(XM_CUDA_KERNELS)
     find_program(XM_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda/bin)
 endif()
@@ -12,7 +14,7 @@ function(xm_cuda_kernels source output)
     if(XM_CUDA_KERNELS AND XM_NVCC)
         # Machine code for what this nvcc knows of these, and PTX of the oldest for all that comes later.
         execute_process(COMMAND ${XM_NVCC} --list-gpu-code OUTPUT_VARIABLE known RESULT_VARIABLE failed)
-        foreach(number 70 75 80 86 89 90 100 120)
+        foreach(number ${XM_CUDA_ARCHITECTURES})
             if(known MATCHES "sm_${number}\n")
                 list(APPEND targets -gencode arch=compute_${number},code=sm_${number})
                 if(NOT oldest)

@@ -56,11 +56,11 @@ install_python_packages() {
         cp packaging/python-packages.txt build/python/installed.txt
 }
 
-# build PRESET: configures (quick when nothing changed), then builds what changed.
+# build PRESET: configures (quick when nothing changed), then builds what changed. PRESET-long builds all of PRESET.
 build() {
     say "building ($1)"
     mkdir -p build
-    if ! cmake --preset "$1" >"build/$1.log" 2>&1; then
+    if ! cmake --preset "${1%-long}" >"build/$1.log" 2>&1; then
         cat "build/$1.log" >&2
         return 1
     fi

@@ -13,6 +13,14 @@ int xm_test_run(Suite *suite)
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
+int xm_test_rounds(int all)
+{
+    const char *given = getenv("TEST_SHARE");
+    int share = given != NULL ? atoi(given) : 1;
+
+    return share > 1 && all > share ? all / share : share > 1 ? 1 : all;
+}
+
 const char *xm_test_source_path(const char *relative)
 {
     static char path[4096];

@@ -33,6 +33,10 @@
 /* Runs the suite as the ctest program expects it: verbose names, exit status by failures. */
 int xm_test_run(Suite *suite);
 
+/* How many cases of a random test to run: all of them, or with TEST_SHARE=N in the environment (the
+ * presets set it) one in N of them, at least one. The first ones, so a case keeps its number. */
+int xm_test_rounds(int all);
+
 /* Path of a file below the source tree, e.g. "tests/fixtures/x.json". Static buffer. */
 const char *xm_test_source_path(const char *relative);
 

@@ -10,12 +10,6 @@
 
 enum { ROUNDS = 200, MAX_DIMS = 5, LARGE = 200, WIDE = 20000, PAINT = 0x5a };
 
-/* valgrind makes everything forty times slower. */
-static int rounds(int all)
-{
-    return getenv("TEST_FEW") != NULL ? all / 10 : all;
-}
-
 /* ---- random copies ----------------------------------------------------------------------------
  */
 
@@ -160,14 +154,14 @@ START_TEST(host_copies_are_right)
     xm_memory_space_t *space;
 
     ck_assert_xm_ok(xm_memory_host_create(&space));
-    check_copies(space, rounds(2 * ROUNDS));
+    check_copies(space, xm_test_rounds(2 * ROUNDS));
     xm_memory_space_destroy(space);
 }
 END_TEST
 
 START_TEST(units_divide_everything)
 {
-    for (int i = 0; i < rounds(2 * ROUNDS); ++i) {
+    for (int i = 0; i < xm_test_rounds(2 * ROUNDS); ++i) {
         xm_strided_copy_t copy;
         size_t from_bytes, to_bytes;
         int64_t unit;
@@ -237,7 +231,7 @@ START_TEST(device_copies_are_right)
 {
     xm_memory_space_t *space = open_device();
 
-    check_copies(space, rounds(ROUNDS));
+    check_copies(space, xm_test_rounds(ROUNDS));
     xm_memory_space_destroy(space);
 }
 END_TEST
@@ -496,7 +490,7 @@ static void check_without_kernels(const char *faults, const char *line)
     cuda_log();
     cuda_fail(faults);
     space = open_device();
-    check_copies(space, rounds(ROUNDS));
+    check_copies(space, ROUNDS); /* not all need kernels */
     ck_assert(!space->kernels);
     ck_assert(line == NULL || cuda_logged(line) || cuda_logged("built without nvcc"));
     xm_memory_space_destroy(space);

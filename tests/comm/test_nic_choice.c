@@ -575,10 +575,8 @@ enum {
 
 START_TEST(properties_hold_on_random_machines)
 {
-    for (int i = 0; i < BLOCK; ++i) {
-        if (i < (getenv("TEST_FEW") != NULL ? 3 : BLOCK)) {
-            properties[_i % PROPERTIES](_i / PROPERTIES * BLOCK + i);
-        }
+    for (int i = 0; i < xm_test_rounds(BLOCK); ++i) {
+        properties[_i % PROPERTIES](_i / PROPERTIES * BLOCK + i);
     }
 }
 END_TEST

@@ -102,8 +102,9 @@ def an_end_by_force_leaves_nothing():
     expect(not left & set(runs()), "left for good:", left)
 
 
-for test in (status_output_and_files_come_back, a_complaint_of_the_kernel_is_a_failure, too_slow_is_a_failure,
-             tests_that_all_skip_are_a_failure, an_end_by_force_leaves_nothing):
+tests = {"jobs": (status_output_and_files_come_back, a_complaint_of_the_kernel_is_a_failure),
+         "ends": (too_slow_is_a_failure, tests_that_all_skip_are_a_failure, an_end_by_force_leaves_nothing)}
+for test in tests[sys.argv[1]]:
     begin = time.monotonic()
     test()
     print(f"{test.__name__}: {time.monotonic() - begin:.1f} s", flush=True)

@@ -112,7 +112,8 @@ static bool compare(const ap_cfn_t *cfn, int *choice, ap_cfn_result_t *ours)
 
 START_TEST(random_problems_meet_cbc)
 {
-    int problems = setting("CBC_PROBLEMS", PROBLEMS), nodes = setting("CBC_NODES", NODES);
+    int problems = setting("CBC_PROBLEMS", xm_test_rounds(PROBLEMS)),
+        nodes = setting("CBC_NODES", NODES);
     int solved = 0, limited = 0, proved = 0;
 
     for (int k = 0; k < problems; k += 2) {

@@ -273,13 +273,6 @@ void random_batch_destroy(random_batch_t *batch)
     xm_network_destroy(batch->network);
 }
 
-int random_rounds(int rounds)
-{
-    int few = rounds / XM_TEST_TIMEOUT_SCALE;
-
-    return few > 0 ? few : 1;
-}
-
 void random_case_destroy(random_case_t *c)
 {
     xm_network_destroy(c->network);

@@ -52,9 +52,6 @@ void random_batch_create(random_t *random, random_batch_t *batch);
 void random_batch_destroy(random_batch_t *batch);
 const char *random_batch_text(const random_batch_t *batch);
 
-/* How many of `rounds` a test has time for: fewer in builds whose tests get longer. */
-int random_rounds(int rounds);
-
 /* A layout from texts as on a command line, on ranks 0, 1, 2, … */
 xm_layout_t *layout_from_text(const char *mesh, const char *spec, const char *shape,
                               xm_partition_t partition);

@@ -78,7 +78,7 @@ START_TEST(no_plan_beats_the_bound)
 {
     random_t random = {4};
 
-    for (int i = 0; i < random_rounds(2000); ++i) {
+    for (int i = 0; i < xm_test_rounds(2000); ++i) {
         random_batch_t batch;
         xm_plan_t *plan;
 

@@ -110,7 +110,7 @@ static void spoil_and_verify(sim_job_t *job, random_t *random, const char *text)
 
 START_TEST(a_flipped_bit_is_found_and_named)
 {
-    for (uint64_t seed = 1; seed <= (uint64_t)random_rounds(CASES); ++seed) {
+    for (uint64_t seed = 1; seed <= (uint64_t)xm_test_rounds(CASES); ++seed) {
         random_t random = {seed * 31337};
         sim_options_t options = {.window = 2, .packed = true};
         xm_status_t results[SIM_MAX_RANKS];

@@ -68,7 +68,7 @@ START_TEST(equal_in_a_hundred_runs)
     char expected[PLANS][DIGEST], digests[PLANS][DIGEST];
 
     compute(batches, expected);
-    for (int run = 0; run < random_rounds(100); ++run) {
+    for (int run = 0; run < xm_test_rounds(100); ++run) {
         compute(batches, digests);
         compare(batches, digests, expected);
     }
@@ -104,7 +104,7 @@ START_TEST(equal_in_concurrent_threads)
 
     ck_assert_ptr_nonnull(workers);
     compute(batches, expected);
-    for (int round = 0; round < random_rounds(10); ++round) {
+    for (int round = 0; round < xm_test_rounds(10); ++round) {
         for (int t = 0; t < THREADS; ++t) {
             workers[t].batches = batches;
             workers[t].first = t % 2 * (round + t);

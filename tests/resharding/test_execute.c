@@ -41,7 +41,7 @@ static void check_case(uint64_t seed)
 
 START_TEST(random_plans_move_every_byte)
 {
-    for (uint64_t seed = 1 + (uint64_t)_i; seed <= (uint64_t)random_rounds(CASES); seed += 4) {
+    for (uint64_t seed = 1 + (uint64_t)_i; seed <= (uint64_t)xm_test_rounds(CASES); seed += 4) {
         check_case(seed);
     }
 }

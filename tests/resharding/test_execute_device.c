@@ -69,7 +69,7 @@ static void check_cases(unsigned what)
 {
     xm_memory_space_t *space = open_device();
 
-    for (uint64_t seed = 1; seed <= (uint64_t)random_rounds(CASES); ++seed) {
+    for (uint64_t seed = 1; seed <= (uint64_t)xm_test_rounds(CASES); ++seed) {
         check_case(seed, space, what);
     }
     xm_memory_space_destroy(space);

@@ -94,7 +94,7 @@ START_TEST(a_nic_serves_one_transfer_at_a_time_in_plan_order)
 {
     int followers = 0;
 
-    for (uint64_t seed = 1; seed <= (uint64_t)random_rounds(CASES); ++seed) {
+    for (uint64_t seed = 1; seed <= (uint64_t)xm_test_rounds(CASES); ++seed) {
         random_t random = {seed};
         sim_options_t options = {.window = 1, .turns = true, .turn_ahead = 1};
         xm_status_t results[SIM_MAX_RANKS];
@@ -119,7 +119,7 @@ START_TEST(a_nic_serves_one_transfer_at_a_time_in_plan_order)
         xm_plan_destroy(plan);
         batch_destroy(&batch);
     }
-    ck_assert_int_gt(followers, random_rounds(CASES));
+    ck_assert_int_gt(followers, xm_test_rounds(CASES));
 }
 END_TEST
 
@@ -190,7 +190,7 @@ START_TEST(a_cancelled_run_gives_its_turns_back)
 {
     int cancelled = 0;
 
-    for (uint64_t seed = 1; seed <= (uint64_t)random_rounds(1000); ++seed) {
+    for (uint64_t seed = 1; seed <= (uint64_t)xm_test_rounds(1000); ++seed) {
         random_t random = {seed};
         sim_options_t options = {
             .window = random_int(&random, 1, 3), .turns = true, .turn_ahead = 1};
@@ -214,7 +214,7 @@ START_TEST(a_cancelled_run_gives_its_turns_back)
         sim_job_destroy(&job);
         batch_destroy(&batch);
     }
-    ck_assert_int_gt(cancelled, random_rounds(1000));
+    ck_assert_int_gt(cancelled, xm_test_rounds(1000));
 }
 END_TEST
 

@@ -70,7 +70,7 @@ static void check_spans(const sim_job_t *job, const xm_span_t *planned, int64_t 
 
 START_TEST(the_executor_takes_the_simulated_time_to_the_nanosecond)
 {
-    for (uint64_t seed = 1 + (uint64_t)_i; seed <= (uint64_t)random_rounds(CASES); seed += 4) {
+    for (uint64_t seed = 1 + (uint64_t)_i; seed <= (uint64_t)xm_test_rounds(CASES); seed += 4) {
         random_t random = {seed * 7919};
         sim_options_t options = {.ordered = true};
         xm_status_t results[SIM_MAX_RANKS];
@@ -107,7 +107,7 @@ END_TEST
 /* A fabric that waits for messages in order, and ranks that may hold next to nothing. */
 START_TEST(tight_windows_and_buffers_do_not_block)
 {
-    for (uint64_t seed = 1 + (uint64_t)_i; seed <= (uint64_t)random_rounds(CASES); seed += 4) {
+    for (uint64_t seed = 1 + (uint64_t)_i; seed <= (uint64_t)xm_test_rounds(CASES); seed += 4) {
         random_t random = {seed * 104729};
         sim_options_t options = {.window = random_int(&random, 1, 2),
                                  .ordered = true,

@@ -154,7 +154,7 @@ static int run_cases(const xm_job_env_t *env, int listen_fd, void *arg)
     xm_worker_t *worker = join(env, listen_fd, DEADLINE_S);
 
     (void)arg;
-    for (uint64_t seed = 1; seed <= (uint64_t)random_rounds(CASES); ++seed) {
+    for (uint64_t seed = 1; seed <= (uint64_t)xm_test_rounds(CASES); ++seed) {
         rank_t r;
 
         prepare(worker, seed, &r);

@@ -214,7 +214,7 @@ static int64_t search_from_naive(const xm_problem_t *problem)
 START_TEST(the_search_finds_the_optimum_of_small_instances)
 {
     random_t random = {11};
-    int instances = 100000 / XM_TEST_TIMEOUT_SCALE, tight = 0, greedy_best = 0;
+    int instances = xm_test_rounds(100000), tight = 0, greedy_best = 0;
 
     for (int i = 0; i < instances; ++i) {
         instance_t t;
@@ -256,7 +256,7 @@ START_TEST(the_search_alone_finds_the_optimum_of_seven_demands)
 {
     random_t random = {29};
 
-    for (int i = 0; i < 3000 / XM_TEST_TIMEOUT_SCALE; ++i) {
+    for (int i = 0; i < xm_test_rounds(3000); ++i) {
         instance_t t;
         xm_step_t steps[8];
 
@@ -390,7 +390,7 @@ static void large_instance(random_t *random, instance_t *t, int hosts, int count
 START_TEST(the_search_improves_on_greedy_and_proves_it)
 {
     random_t random = {5};
-    int instances = 2000 / XM_TEST_TIMEOUT_SCALE, certified = 0, proved = 0, improved = 0;
+    int instances = xm_test_rounds(2000), certified = 0, proved = 0, improved = 0;
 
     for (int i = 0; i < instances; ++i) {
         instance_t t;
@@ -471,7 +471,7 @@ START_TEST(equal_seeds_give_equal_schedules)
 {
     random_t random = {3};
 
-    for (int i = 0; i < 200 / XM_TEST_TIMEOUT_SCALE; ++i) {
+    for (int i = 0; i < xm_test_rounds(200); ++i) {
         instance_t t;
         xm_step_t first[40], again[40];
         bool optimal;

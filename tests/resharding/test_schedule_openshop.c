@@ -21,10 +21,7 @@ static int instances(int usual)
 {
     const char *text = getenv("XM_TEST_INSTANCES");
 
-#ifdef SLOW
-    usual = usual / 20 + 1;
-#endif
-    return text != NULL ? atoi(text) : usual;
+    return text != NULL ? atoi(text) : xm_test_rounds(usual);
 }
 
 typedef struct {
@@ -188,7 +185,7 @@ START_TEST(bound_is_that_of_the_worst_set)
 {
     random_t random = {77};
 
-    for (int i = 0; i < 200; ++i) {
+    for (int i = 0; i < xm_test_rounds(200); ++i) {
         shop_case_t c;
         int64_t bound;
 
@@ -233,7 +230,7 @@ START_TEST(equal_calls_give_equal_schedules)
 {
     random_t random = {21};
 
-    for (int i = 0; i < 20; ++i) {
+    for (int i = 0; i < xm_test_rounds(20); ++i) {
         xm_openshop_params_t params = {.piece_bytes = 4096, .seed = 5};
         int64_t count[2], makespan[2];
         xm_hop_t *hops[2];

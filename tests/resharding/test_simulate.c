@@ -76,7 +76,7 @@ START_TEST(exclusive_is_message_by_message_in_plan_order)
     random_t random = {41};
     int long_ones = 0;
 
-    for (int i = 0; i < random_rounds(4000); ++i) {
+    for (int i = 0; i < xm_test_rounds(4000); ++i) {
         random_batch_t batch;
         xm_plan_t *plan;
 
@@ -96,7 +96,7 @@ START_TEST(exclusive_is_message_by_message_in_plan_order)
         xm_plan_destroy(plan);
         random_batch_destroy(&batch);
     }
-    ck_assert_int_gt(long_ones, random_rounds(4000)); /* the simulation's short cut is taken */
+    ck_assert_int_gt(long_ones, xm_test_rounds(4000)); /* the simulation's short cut is taken */
 }
 END_TEST
 
@@ -106,7 +106,7 @@ START_TEST(any_network_will_do)
     random_t random = {42};
     int different = 0;
 
-    for (int i = 0; i < random_rounds(200); ++i) {
+    for (int i = 0; i < xm_test_rounds(200); ++i) {
         random_batch_t batch, other;
         xm_plan_t *plan;
         int64_t own, foreign;

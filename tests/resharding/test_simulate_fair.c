@@ -225,7 +225,7 @@ START_TEST(fair_agrees_with_small_steps)
     random_t random = {43};
     int checked = 0;
 
-    while (checked < random_rounds(300)) {
+    while (checked < xm_test_rounds(300)) {
         random_batch_t batch;
         xm_plan_t *plan;
         int64_t messages = 0;
@@ -253,7 +253,7 @@ START_TEST(fair_is_not_below_the_bound)
 {
     random_t random = {44};
 
-    for (int i = 0; i < random_rounds(1500); ++i) {
+    for (int i = 0; i < xm_test_rounds(1500); ++i) {
         random_batch_t batch;
         xm_plan_t *plan;
         int64_t makespan;

@@ -29,7 +29,7 @@ START_TEST(what_is_near_costs_no_nic)
 {
     random_t random = {31};
 
-    for (int i = 0; i < random_rounds(800); ++i) {
+    for (int i = 0; i < xm_test_rounds(800); ++i) {
         random_batch_t batch;
         xm_plan_t *plan;
         uint64_t net = 0;
@@ -106,7 +106,7 @@ START_TEST(every_byte_enters_a_host_once)
     random_t random = {32};
     int several[XM_STRATEGY_COUNT] = {0};
 
-    for (int i = 0; i < random_rounds(800); ++i) {
+    for (int i = 0; i < xm_test_rounds(800); ++i) {
         random_batch_t batch;
         xm_plan_t *plan;
         uint64_t *bytes;

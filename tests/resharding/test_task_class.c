@@ -149,7 +149,7 @@ START_TEST(classes_are_those_of_the_definition)
     random_t random = {61};
     int64_t shared = 0, between = 0;
 
-    for (int i = 0; i < random_rounds(1500); ++i) {
+    for (int i = 0; i < xm_test_rounds(1500); ++i) {
         random_batch_t batch;
         xm_plan_t *plan;
         xm_classes_t classes;
