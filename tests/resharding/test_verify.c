@@ -90,13 +90,24 @@ static void mutate_plan(random_t *random, const random_batch_t *batch, xm_plan_t
     saved_clear(&saved);
 }
 
+static int64_t fewest(const int64_t applied[PLAN_MUTATIONS])
+{
+    int64_t least = INT64_MAX;
+
+    for (int kind = 0; kind < PLAN_MUTATIONS; ++kind) {
+        least = applied[kind] < least ? applied[kind] : least;
+    }
+    return least;
+}
+
 START_TEST(every_mutation_is_caught)
 {
     random_t random = {21};
     int64_t applied[PLAN_MUTATIONS] = {0};
     int relayed = 0, enough = xm_test_rounds(200);
 
-    for (int i = 0; i < xm_test_rounds(1500); ++i) {
+    /* Some can seldom be applied. */
+    for (int i = 0; i < 1500 && (i < xm_test_rounds(1500) || fewest(applied) < enough); ++i) {
         random_batch_t batch;
         xm_plan_t *plan;
 
