@@ -79,6 +79,16 @@ cp "$work/out" "$work/through"
 # shellcheck disable=SC2086
 good "built in" '"reshardings"' $same --json
 cmp -s "$work/out" "$work/through" || fail "the plan through the door is another"
+# Some stages recompute, others do not: verified, and explained stage by stage.
+mixed="--model gpt-125m --global-batch 64 --micro-batches 16 --stages 4-8 --memory-limit 900MiB"
+# shellcheck disable=SC2086
+good "stages that recompute" "recomputation in stages 0-2" $mixed --planner "$LIBAUTOPAR" -o "$work/plan.json"
+explained "stages that recompute"
+grep -A1 "^stage 0: recomputation" "$work/out" | grep -q "chosen      on" ||
+    fail "stage 0 does not recompute: $(cat "$work/out")"
+# shellcheck disable=SC2086
+PLANNER_DOUBLE_PLAN="$work/plan.json" bad "a plug-in's stages when none may" "recomputation is in stages 0-2 in the plan" $mixed --recompute off \
+    --memory-limit 16GiB --planner "$PLANNER_DOUBLE_LIBRARY"
 # shellcheck disable=SC2086
 bad "no library" "cannot load the planner" $same --planner "$work/none.so"
 # shellcheck disable=SC2086

@@ -64,6 +64,11 @@ START_TEST(every_decision_has_its_numbers)
     decision = find(explanation, "stage 0 (layers 0-");
     ck_assert_double_eq_tol(decision->chosen_seconds, ap_plan_stage_seconds(plan, 0),
                             1e-9 * decision->chosen_seconds);
+    decision = find(explanation, "stage 1: recomputation");
+    ck_assert_str_eq(decision->chosen, "off");
+    ck_assert_str_eq(decision->runner_up, "on");
+    ck_assert_double_gt(decision->runner_up_seconds, decision->chosen_seconds);
+    ck_assert_ptr_nonnull(strstr(decision->decided_by, "for 1 micro-batches in flight with it"));
     ck_assert_double_gt(find(explanation, "stage 1: operator")->chosen_seconds, 0.0);
     decision = find(explanation, "boundary 0-1");
     ck_assert_ptr_nonnull(strstr(decision->decided_by, "link class inter_host"));
