@@ -197,6 +197,10 @@ class Transport(Actors):
 class Faults(Actors):
     def test_a_death(self):
         crew, manager, actors = self.group(doomed=(0,))
+        # They know each other: who dies while UCX connects to it is "no path" instead.
+        transfer = contract_ray.Transfer(manager, crew, actors[0], actors[1], "first")
+        transfer.begin()
+        self.assertEqual(transfer.end(), [None, True])
         meta = crew.call_some([0], "extract", ["lost"])[0]
         about = manager.get_communicator_metadata(actors[0], actors[1])
         crew.send([1], "receive alone", [("lost", meta, about)])
