@@ -182,7 +182,8 @@ static xm_status_t survey(run_t *run, work_t *work)
     xm_status_t status = open_trial(run, work, 0, &one);
 
     if (status != XM_OK) {
-        return status;
+        work->trial->bound = 0.0;
+        return status == XM_ERR_TIMEOUT ? XM_OK : status;
     }
     work->trial->bound = INFINITY;
     work->slower_bound = 0.0;
