@@ -68,6 +68,7 @@ typedef struct ap_stage_config {
     bool recompute;
 } ap_stage_config_t;
 
+/** XM_ERR_TIMEOUT: `stop` ended it. */
 xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stage_table_t **table);
 
 /**

@@ -136,11 +136,16 @@ static xm_status_t bound_recomputing(ap_stage_table_t *table, int first, int las
     return status;
 }
 
-/* Every kind of range once. */
+/* Every kind of range once, unless time is up. */
 static xm_status_t survey_all(ap_stage_table_t *table,
                               xm_status_t (*survey)(ap_stage_table_t *table, int first, int last))
 {
+    const ap_stage_table_params_t *params = &table->params;
+
     for (int first = 0; first < table->layers; ++first) {
+        if (params->stop != NULL && params->stop(params->stop_arg)) {
+            return xm_error_set(XM_ERR_TIMEOUT, "time is up");
+        }
         for (int last = first; last < table->layers; ++last) {
             int range = first * table->layers + last;
             xm_status_t status =
