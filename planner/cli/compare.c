@@ -70,7 +70,7 @@ static xm_status_t parse_options(int argc, char *const *argv, compare_options_t 
          .kind = XM_CLI_STRING,
          .target = &o->micro_batches,
          .argument = "LIST",
-         .help = "Numbers of micro-batches to try, e.g. 16,32 (default: powers of two to 256)."},
+         .help = "Numbers of micro-batches to try, e.g. 16,32 (default: powers of two to 1024)."},
         {.name = "stages",
          .kind = XM_CLI_STRING,
          .target = &o->stages,
