@@ -6,8 +6,9 @@
 #include "comm/transport_ucx_mail.h"
 
 /* How long destroy waits for peers that are slow to take what was sent; until what nobody answers
- * is sent by another way; and at least for connections to close, whatever the first took. */
-enum { CLOSE_MS = 1000, ANSWER_MS = 20, PART_MS = 250 };
+ * is sent by another way; at least for connections to close, whatever the first took; and for one
+ * that a peer is just opening. */
+enum { CLOSE_MS = 1000, ANSWER_MS = 20, PART_MS = 250, QUIET_MS = 10 };
 
 /* Frees the requests of closes that have ended; true when none is left. */
 static bool closes_ended(xm_ucx_transport_t *self)
@@ -148,6 +149,22 @@ static void part_from(xm_ucx_peer_t *peer)
     }
 }
 
+/* Until nothing has moved for a while. A peer may have begun to connect: UCX 1.13 aborts the process
+ * if its answer to that has not gone out when the worker is destroyed, and it shows nobody the
+ * endpoints that peers have opened. */
+static void settle(xm_ucx_transport_t *self)
+{
+    int64_t end = after_ms(self, PART_MS), quiet = after_ms(self, QUIET_MS);
+
+    while (xm_transport_now(&self->base) < quiet && xm_transport_now(&self->base) < end) {
+        if (xm_transport_progress(&self->base) > 0) {
+            quiet = after_ms(self, QUIET_MS);
+        } else {
+            (void)poll(NULL, 0, 1);
+        }
+    }
+}
+
 /* Lets what was sent reach the peers (an endpoint with nothing in flight closes in order), and
  * makes UCX end what is still in flight. */
 static void close_all(xm_ucx_transport_t *self)
@@ -171,6 +188,7 @@ static void close_all(xm_ucx_transport_t *self)
             (void)poll(NULL, 0, 1);
         }
     }
+    settle(self);
     forget_closes(self);
     (void)xm_ucx_deliver(self);
 }

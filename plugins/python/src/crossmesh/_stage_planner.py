@@ -68,6 +68,7 @@ class Space(Structure):
         ("stage_devices", c_int),
         ("recompute", c_bool),
         ("keep", c_bool),
+        ("mixed", c_bool),
         ("cut_products", c_bool),
     ]
 

@@ -146,7 +146,7 @@ class Transport:
                 seat.aborted.discard(about.transfer)
                 raise _given_up(about)
             work = seat.messages._begin(script())
-            seat.flows[about.transfer] = work._flow
+            (seat.flows[about.transfer],) = work._flows
         try:
             work.wait()
         finally:
