@@ -149,9 +149,9 @@ static void part_from(xm_ucx_peer_t *peer)
     }
 }
 
-/* Until nothing has moved for a while. A peer may have begun to connect: UCX 1.13 aborts the process
- * if its answer to that has not gone out when the worker is destroyed, and it shows nobody the
- * endpoints that peers have opened. */
+/* Until nothing has moved for a while. A peer may have begun to connect: UCX 1.13 aborts the
+ * process if its answer to that has not gone out when the worker is destroyed, and it shows nobody
+ * the endpoints that peers have opened. */
 static void settle(xm_ucx_transport_t *self)
 {
     int64_t end = after_ms(self, PART_MS), quiet = after_ms(self, QUIET_MS);
