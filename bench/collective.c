@@ -40,6 +40,9 @@ xm_status_t rb_share_status(xm_worker_t *worker, xm_status_t mine)
         alike = alike && all[r].status == all[first].status &&
                 strncmp(all[r].sentence, all[first].sentence, SENTENCE) == 0;
     }
+    /* Nobody gives up over it before everybody knows, or the slower ranks would hear of that first
+     * and end with another status. If this fails, somebody else has died since. */
+    (void)xm_worker_barrier(worker);
     status = (xm_status_t)all[first].status;
     (void)xm_error_set(status, "%.*s", SENTENCE, all[first].sentence);
     if (!alike && first > 0) {
