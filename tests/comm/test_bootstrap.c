@@ -350,8 +350,8 @@ static int gather_late(const xm_job_env_t *env, int listen_fd, void *arg)
         local_expect(xm_bootstrap_poll(bootstrap, NULL) < 0, "rank 2 was not told");
     } else if (env->rank == 0) {
         local_await(&late->calling, 2);
-        local_expect_fails(xm_bootstrap_allgather(bootstrap, &byte, bytes, 1, 2.0), XM_ERR_TIMEOUT,
-                           "allgather 1 timed out after 2 s: 1 of 4 ranks did not call it: 2");
+        local_expect_fails(xm_bootstrap_allgather(bootstrap, &byte, bytes, 1, 4.0), XM_ERR_TIMEOUT,
+                           "allgather 1 timed out after 4 s: 1 of 4 ranks did not call it: 2");
         local_expect_fails(xm_bootstrap_barrier(bootstrap, 0.3), XM_ERR_TIMEOUT, "allgather 1");
     } else {
         (void)atomic_fetch_add(&late->calling, 1);

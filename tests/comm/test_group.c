@@ -370,7 +370,7 @@ static int stay_away(const xm_job_env_t *env, int listen_fd, void *arg)
         local_await(told, 2);
     } else {
         /* Rank 0's time counts; it says who is missing. */
-        local_expect_fails(xm_group_shrink(worker, env->rank == 0 ? 2.0 : DEADLINE_S),
+        local_expect_fails(xm_group_shrink(worker, env->rank == 0 ? 4.0 : DEADLINE_S),
                            XM_ERR_TIMEOUT, "have not called it: 2");
         (void)atomic_fetch_add(told, 1);
     }

@@ -40,8 +40,8 @@ static int miss_ranks(const xm_job_env_t *env, int listen_fd, void *arg)
     }
     (void)atomic_fetch_add(calling, 1);
     local_expect_fails(
-        xm_bootstrap_create_tcp(env, listen_fd, env->rank == 0 ? 2.0 : limit_s, &bootstrap),
-        XM_ERR_TIMEOUT, "rendezvous timed out after 2 s: 2 of 5 ranks are missing: 2, 4");
+        xm_bootstrap_create_tcp(env, listen_fd, env->rank == 0 ? 4.0 : limit_s, &bootstrap),
+        XM_ERR_TIMEOUT, "rendezvous timed out after 4 s: 2 of 5 ranks are missing: 2, 4");
     local_expect(local_now() - started < limit_s / 2, "took %g s", local_now() - started);
     return 0;
 }
@@ -419,7 +419,7 @@ static const struct {
 } foreigners[] = {
     {"", 0, false, 0.5, XM_ERR_TIMEOUT,
      "nothing there has spoken crossmesh's protocol within 0.5 s"},
-    {"", 0, true, 2, XM_ERR_TIMEOUT, "connections without a word within 2 s: it is not rank 0"},
+    {"", 0, true, 6, XM_ERR_TIMEOUT, "connections without a word within 6 s: it is not rank 0"},
     {"HTTP/1.1 400 Bad Request\r\n\r\n", 28, true, LIMIT_S, XM_ERR_CORRUPT,
      "is not rank 0 of crossmesh: bootstrap frame: not one of crossmesh's"},
     {"XMB1\1\0\x2\0\0\0\0\0\x10\0\0\0", 16, false, LIMIT_S, XM_ERR_UNSUPPORTED,

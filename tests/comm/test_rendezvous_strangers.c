@@ -251,7 +251,7 @@ static int miss_secret(const xm_job_env_t *env, int listen_fd, void *arg)
     }
     set_secret(secret);
     local_expect_fails(
-        xm_bootstrap_create_tcp(env, listen_fd, env->rank == 0 ? 2.5 : limit_s, &bootstrap),
+        xm_bootstrap_create_tcp(env, listen_fd, env->rank == 0 ? 4.0 : limit_s, &bootstrap),
         XM_ERR_TIMEOUT,
         "1 of 4 ranks are missing: 2; connections turned away: 1 without the job's "
         "secret");
@@ -308,7 +308,7 @@ static int trust_nobody(const xm_job_env_t *env, int listen_fd, void *arg)
     (void)arg;
     if (env->rank == 0) {
         local_await(ready, 1);
-        local_expect_fails(xm_bootstrap_create_tcp(env, listen_fd, 2.0, &bootstrap), XM_ERR_TIMEOUT,
+        local_expect_fails(xm_bootstrap_create_tcp(env, listen_fd, 4.0, &bootstrap), XM_ERR_TIMEOUT,
                            "1 of 2 ranks are missing: 1");
         return 0;
     }
@@ -408,7 +408,7 @@ static int replay(const xm_job_env_t *env, int listen_fd, void *arg)
     set_secret(secret);
     if (env->rank == 0) {
         local_await(ready, 1);
-        local_expect_fails(xm_bootstrap_create_tcp(env, listen_fd, 2.0, &bootstrap), XM_ERR_TIMEOUT,
+        local_expect_fails(xm_bootstrap_create_tcp(env, listen_fd, 4.0, &bootstrap), XM_ERR_TIMEOUT,
                            "connections turned away: 1 without the job's secret");
         return 0;
     }
