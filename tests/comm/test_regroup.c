@@ -16,7 +16,7 @@
 enum { DEADLINE_S = 60, MOST = 4 };
 
 /* Of the heartbeat: a process that does not get to run for 3.5 of them is taken for dead. */
-static const double interval = 0.6;
+static const double interval = 1.0;
 
 typedef struct {
     xm_bootstrap_t *bootstrap;

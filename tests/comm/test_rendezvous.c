@@ -419,7 +419,7 @@ static const struct {
 } foreigners[] = {
     {"", 0, false, 0.5, XM_ERR_TIMEOUT,
      "nothing there has spoken crossmesh's protocol within 0.5 s"},
-    {"", 0, true, 6, XM_ERR_TIMEOUT, "connections without a word within 6 s: it is not rank 0"},
+    {"", 0, true, 4, XM_ERR_TIMEOUT, "connections without a word within 4 s: it is not rank 0"},
     {"HTTP/1.1 400 Bad Request\r\n\r\n", 28, true, LIMIT_S, XM_ERR_CORRUPT,
      "is not rank 0 of crossmesh: bootstrap frame: not one of crossmesh's"},
     {"XMB1\1\0\x2\0\0\0\0\0\x10\0\0\0", 16, false, LIMIT_S, XM_ERR_UNSUPPORTED,
