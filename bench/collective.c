@@ -12,6 +12,19 @@ typedef struct {
     char sentence[SENTENCE];
 } outcome_t;
 
+xm_status_t rb_fail_together(xm_worker_t *worker, xm_status_t status)
+{
+    char sentence[SENTENCE];
+
+    if (status < 0) {
+        (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+        /* If this fails, somebody else has died since. */
+        (void)xm_worker_barrier(worker);
+        (void)xm_error_set(status, "%s", sentence);
+    }
+    return status;
+}
+
 xm_status_t rb_share_status(xm_worker_t *worker, xm_status_t mine)
 {
     int size = xm_worker_size(worker), first = 0;
@@ -40,14 +53,12 @@ xm_status_t rb_share_status(xm_worker_t *worker, xm_status_t mine)
         alike = alike && all[r].status == all[first].status &&
                 strncmp(all[r].sentence, all[first].sentence, SENTENCE) == 0;
     }
-    /* Nobody gives up over it before everybody knows, or the slower ranks would hear of that first
-     * and end with another status. If this fails, somebody else has died since. */
-    (void)xm_worker_barrier(worker);
     status = (xm_status_t)all[first].status;
     (void)xm_error_set(status, "%.*s", SENTENCE, all[first].sentence);
     if (!alike && first > 0) {
         (void)xm_error_prefix(status, "rank %d", first);
     }
+    (void)rb_fail_together(worker, status);
 
 free_all:
     free(all);

@@ -200,6 +200,9 @@ static outcome_t explain_silence(search_t *search, xm_status_t status)
                                      "ranks are missing",
                                      rank, search->timeout));
     }
+    if (search->closed > 0) {
+        return CLOSED; /* as those before, if there had been more time */
+    }
     return conclude(search, FOREIGN,
                     xm_error_set(status,
                                  "rank %d is connected to %s, but nothing there has spoken "

@@ -18,8 +18,10 @@
 #include "comm/log.h"
 
 /* REPEATS: how often a verdict is sent, half an interval apart. BATCH: datagrams read before the
- * clock is looked at. AWAIT_MS: longest wait for a first sign of all. */
+ * clock is looked at. AWAIT_MS: longest wait for a first sign of all. DEAF: silences at the start,
+ * one after the other, that are no slow start any more. */
 enum {
+    DEAF = 3,
     REPEATS = 5,
     AWAIT_MS = 2000,
     BATCH = 256,
@@ -39,6 +41,7 @@ typedef struct {
     uint64_t activity;     /* what it said last of its own thread */
     unsigned signs;        /* answers that showed more activity than the one before */
     bool heard;            /* at least once */
+    int deaf;              /* silences before that */
 } seat_t;
 
 struct xm_heartbeat {
@@ -169,7 +172,7 @@ static bool is_deaf(xm_heartbeat_t *self, int rank)
     if (self->seats[rank].heard || (!self->seats[rank].centre && datagrams_pass(self, rank))) {
         return false;
     }
-    if (!self->warned) {
+    if (++self->seats[rank].deaf >= DEAF && !self->warned) {
         self->warned = true;
         xm_log_warn("rank %d: no heartbeat of rank %d (host %s) has come; are datagrams to port %u "
                     "blocked? Hanging ranks are found by deadlines only",

@@ -37,8 +37,8 @@ void xm_heartbeat_begin(xm_heartbeat_t *heartbeat, uint32_t generation, const in
 
 /**
  * Waits, for a moment at most, until all that are watched have been heard once: from then on
- * silence means something. Of whom nothing comes, datagrams may be blocked; he is not blamed later
- * (there is one warning).
+ * silence means something. Of whom nothing comes, datagrams may be blocked, or he is held up at the
+ * start; he is not blamed later (after a while there is one warning).
  */
 void xm_heartbeat_await(xm_heartbeat_t *heartbeat);
 

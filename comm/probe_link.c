@@ -10,6 +10,7 @@
 #include "comm/probe_curve.h"
 
 enum {
+    LEAST_POINTS = 2,   /* of a curve, however long the first message took, which also connects */
     MAX_SAMPLES = 96,   /* of one size */
     BATCH_LIMIT = 512,  /* round trips of one sample */
     CONTROL_BYTES = 16, /* bytes and count of the round trips that follow */
@@ -303,7 +304,7 @@ xm_status_t xm_probe_link_ping(xm_probe_link_t *link, const xm_probe_ping_t *pin
     int measured = 0;
     xm_status_t status;
 
-    while (measured < ping->size_count && first <= ping->longest) {
+    while (measured < ping->size_count && (measured < LEAST_POINTS || first <= ping->longest)) {
         size_t bytes = ping->sizes[measured];
 
         if (ping->step != NULL) {

@@ -177,19 +177,21 @@ xm_status_t xm_resolve(const char *what, const char *host, int port, double dead
     struct timespec nap = {.tv_nsec = (long)(AGAIN_PAUSE_S * 1e9)};
     char service[16];
     xm_status_t status;
+    bool again = false;
 
     (void)snprintf(service, sizeof(service), "%d", port);
     if (ask(host, service, AI_NUMERICHOST | AI_NUMERICSERV, addresses) == 0) {
         return XM_OK;
     }
-    while ((status = try_once(what, host, service, deadline, addresses)) == XM_IN_PROGRESS) {
-        if (xm_bootstrap_clock() + AGAIN_PAUSE_S >= deadline) {
-            return xm_error_set(XM_ERR_UNREACHABLE, "%s %s: %s", what, host,
-                                gai_strerror(EAI_AGAIN));
-        }
+    while ((status = try_once(what, host, service, deadline, addresses)) == XM_IN_PROGRESS &&
+           xm_bootstrap_clock() + AGAIN_PAUSE_S < deadline) {
+        again = true;
         (void)nanosleep(&nap, NULL);
     }
-    return status;
+    /* Whose last question had no time left for an answer has had answers before. */
+    return status == XM_IN_PROGRESS || (status == XM_ERR_TIMEOUT && again)
+               ? xm_error_set(XM_ERR_UNREACHABLE, "%s %s: %s", what, host, gai_strerror(EAI_AGAIN))
+               : status;
 }
 
 bool xm_resolve_is_numeric(const char *host)

@@ -9,7 +9,7 @@ import tempfile
 import time
 
 EMULATED_CLUSTER = os.environ["EMULATED_CLUSTER"]
-PATIENCE = 30
+PATIENCE = 60
 SKIPPED = 77
 NAME = f"t{os.getpid()}"
 

@@ -30,16 +30,31 @@ def start_job(source, target, *words):
     return processes
 
 
-def ends(processes, since, patient=None):
-    """Seconds until each process had ended, and what it said."""
-    ended = [None] * len(processes)
-    while None in ended and time.monotonic() - since < 6 * LIMIT:
+class Watch:
+    """Seconds since a moment, without those for which the machine held this test itself up: what it takes away from the
+    test it takes from the job as well."""
+    LOOK = 0.02
+
+    def __init__(self):
+        self.last, self.seconds = time.monotonic(), 0.0
+
+    def look(self):
+        time.sleep(self.LOOK)
+        now = time.monotonic()
+        self.seconds += min(now - self.last, 5 * self.LOOK)
+        self.last = now
+        return self.seconds
+
+
+def ends(processes, patient=None):
+    """Seconds until each process had ended."""
+    ended, watch = [None] * len(processes), Watch()
+    while None in ended and watch.look() < 6 * LIMIT:
         for rank, process in enumerate(processes):
             if ended[rank] is None and process.poll() is not None:
-                ended[rank] = time.monotonic() - since
+                ended[rank] = watch.seconds
         if all(ended[rank] is not None for rank in range(len(processes)) if rank != patient):
             break
-        time.sleep(0.02)
     return ended
 
 
@@ -52,9 +67,9 @@ def finish(processes):
     return sentences
 
 
-def expect_found(what, processes, since, lost, blamed):
+def expect_found(what, processes, lost, blamed):
     """All ranks but `lost` end in time, and rank 0, which speaks for all, names one of the ranks `blamed`."""
-    ended = ends(processes, since, lost)
+    ended = ends(processes, lost)
     sentences = finish(processes)
     seen = [f"{seconds:.1f}" if seconds else "never" for seconds in ended]
     print(f"  {what}: ranks ended after {', '.join(seen)} s")
@@ -62,7 +77,7 @@ def expect_found(what, processes, since, lost, blamed):
         if sentence:
             print(f"    rank {rank}: {sentence.strip()}")
         if rank != lost:
-            expect(ended[rank] is not None and ended[rank] < LIMIT + 1.5, what, "rank", rank, "ended after", seen[rank])
+            expect(ended[rank] is not None and ended[rank] < LIMIT + 2.5, what, "rank", rank, "ended after", seen[rank])
             expect(processes[rank].returncode == 1, what, "rank", rank, processes[rank].returncode)
     expect(any(re.search(rf"\brank {name} \(", sentences[0]) for name in blamed), what, sentences)
     return sentences
@@ -71,28 +86,25 @@ def expect_found(what, processes, since, lost, blamed):
 def a_host_whose_link_goes_down():
     lab.up("--hosts", 3, "--nic", "200mbit")
     processes = start_job("0", "1")
-    since = time.monotonic()
     expect(lab.on(2, "ip", "link", "set", "nic0", "down").returncode == 0, "link down")
-    expect_found("link of host 2 down", processes, since, 2, [2])
+    expect_found("link of host 2 down", processes, 2, [2])
     lab.down()
 
 
 def the_sender_of_bytes_loses_its_link():
     lab.up("--hosts", 3, "--nic", "200mbit")
     processes = start_job("0", "1")
-    since = time.monotonic()
     expect(lab.on(1, "ip", "link", "set", "nic0", "down").returncode == 0, "link down")
-    expect_found("link of host 1 down, under load", processes, since, 1, [1])
+    expect_found("link of host 1 down, under load", processes, 1, [1])
     lab.down()
 
 
 def two_hosts_that_lose_only_each_other():
     lab.up("--hosts", 3, "--nic", "200mbit")
     processes = start_job("1", "2")
-    since = time.monotonic()
     for host, address in ((1, "10.77.0.3"), (2, "10.77.0.2")):
         expect(lab.on(host, "ip", "route", "add", "blackhole", address).returncode == 0, "blackhole")
-    expect_found("hosts 1 and 2 cut off from each other", processes, since, None, [1, 2])
+    expect_found("hosts 1 and 2 cut off from each other", processes, None, [1, 2])
     lab.down()
 
 
@@ -102,23 +114,35 @@ def a_nic_of_the_transport_alone_goes_down():
     for host in range(3):
         lab.on(host, "sh", "-c", "echo 15 >/proc/sys/net/ipv4/tcp_retries2")
     processes = start_job("1", "2", "env", "XM_NICS=nic1", "UCX_TCP_KEEPIDLE=60s")
-    since = time.monotonic()
     expect(lab.on(2, "ip", "link", "set", "nic1", "down").returncode == 0, "link down")
-    sentences = expect_found("the transport's NIC of host 2 down", processes, since, None, [1, 2])
+    sentences = expect_found("the transport's NIC of host 2 down", processes, None, [1, 2])
     expect("lives, but no message has passed" in sentences[0] and "over tcp/nic1" in sentences[0], sentences)
     lab.down()
 
 
+def lose_link(host, seconds):
+    """Takes a host's link down for a while; returns for how long, at most, it was."""
+    script = f"date +%s.%N; ip link set nic0 down && sleep {seconds} && ip link set nic0 up && date +%s.%N"
+    result = lab.on(host, "sh", "-c", script)
+    expect(result.returncode == 0, "link down and up", result)
+    began, ended = map(float, result.stdout.split())
+    return ended - began
+
+
 def a_short_loss_is_no_fault():
-    lab.up("--hosts", 3, "--nic", "200mbit")
-    processes = start_job("0", "1")
-    expect(lab.on(1, "ip", "link", "set", "nic0", "down").returncode == 0, "link down")
-    time.sleep(1.0)
-    expect(lab.on(1, "ip", "link", "set", "nic0", "up").returncode == 0, "link up")
-    time.sleep(LIMIT)
-    expect([process.poll() for process in processes] == [None] * 3, "somebody gave up")
-    finish(processes)
-    lab.down()
+    """A loss that a busy machine has made a long one is none of this test's: it takes another."""
+    for _ in range(10):
+        lab.up("--hosts", 3, "--nic", "200mbit")
+        processes = start_job("0", "1")
+        lost = lose_link(1, 1.0)
+        time.sleep(LIMIT)
+        living = [process.poll() for process in processes]
+        finish(processes)
+        lab.down()
+        if lost < 1.8:
+            break
+    expect(lost < 1.8, "no loss was short, the last", lost, "s")
+    expect(living == [None] * 3, "somebody gave up after", lost, "s")
 
 
 lab.run([a_host_whose_link_goes_down, the_sender_of_bytes_loses_its_link, two_hosts_that_lose_only_each_other,

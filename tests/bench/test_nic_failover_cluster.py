@@ -14,7 +14,7 @@ from cluster_lab import expect
 RESHARD_BENCH = os.environ["RESHARD_BENCH"]
 LIMIT = 60.0 * max(1.0, float(os.environ.get("CK_TIMEOUT_MULTIPLIER", "1")))
 PORT = "29613"
-ITERATIONS = 8
+ITERATIONS = 24
 
 
 def start_job():

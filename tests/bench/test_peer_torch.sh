@@ -127,7 +127,7 @@ END
 
 # Under a launcher's environment.
 cases two -n 2 --src-mesh 1 --dst-mesh 1 --src-spec R --dst-spec R --shape 1000
-port=$("$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+port=$("$(dirname "$0")/free_port.py")
 export MASTER_ADDR=127.0.0.1 MASTER_PORT="$port" WORLD_SIZE=2
 RANK=1 timeout 120 "$PYTHON" "$peer" "$directory/two.json" >"$directory/rank1" 2>&1 &
 RANK=0

@@ -138,7 +138,7 @@ def a_killed_rank_ends_the_job():
     file = plan("slow.json", cluster, "--stages", 2)
     process = subprocess.Popen([PIPELINE_BENCH, file, "-i", "1000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                text=True)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     ranks = []
     while len(ranks) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Planning stays small as devices grow: a 70B model between 512 and 512 hosts of 8 devices within 5 s of processor time and 2 GiB, and one
-# 2 GiB tensor within 5 ms. The limits are several times what is measured, so that only a change of order fails.
+# 2 GiB tensor within 5 ms, by the quickest of several runs: what else the machine does meanwhile only adds to it. The limits
+# are several times what is measured, so that only a change of order fails.
 set -u
 : "${PLAN_SCALE:?}" "${RESHARD_BENCH:?}"
 hosts=${XM_TEST_HOSTS:-512}
@@ -23,12 +24,23 @@ awk -v hosts="$hosts" '
     }' "$directory/table" || exit 1
 
 [ "$hosts" -eq 512 ] || exit 0
-"$RESHARD_BENCH" --suite alpa-nm --dry-run --nic-gbps 10 --scheduler auto --strategy auto >"$directory/cases" || exit 1
-cat "$directory/cases"
+runs=10
+run=0
+while [ "$run" -lt "$runs" ]; do
+    "$RESHARD_BENCH" --suite alpa-nm --dry-run --nic-gbps 10 --scheduler auto --strategy auto >"$directory/cases$run" || exit 1
+    run=$((run + 1))
+done
+cat "$directory/cases0"
 # The plan time stands between the scheduler and the bytes on the net.
-awk '$1 ~ /^nm[0-9]$/ {
-        ++cases
-        for (i = 1; i < NF; ++i) if ($i ~ /^auto:/ && $(i + 1) > 5000) { print "FAILED: planned in " $(i + 1) " us: " $0; bad = 1 }
+awk -v runs="$runs" '$1 ~ /^nm[0-9]$/ {
+        for (i = 1; i < NF; ++i) if ($i ~ /^auto:/) {
+            ++cases
+            if (!($1 in least) || $(i + 1) < least[$1]) least[$1] = $(i + 1)
+        }
         if ($NF > 1) { print "FAILED: " $NF " % above the bound: " $0; bad = 1 }
     }
-    END { if (cases != 9) { print "FAILED: " cases " cases"; bad = 1 } exit bad }' "$directory/cases"
+    END {
+        for (name in least) if (least[name] > 5000) { print "FAILED: " name " planned in " least[name] " us"; bad = 1 }
+        if (cases != 9 * runs) { print "FAILED: " cases " cases"; bad = 1 }
+        exit bad
+    }' "$directory"/cases*

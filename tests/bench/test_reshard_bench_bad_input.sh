@@ -34,7 +34,7 @@ own() {
 # says it once.
 disagree() {
     text=$1
-    port=$((20000 + $$ % 10000))
+    port=$("$(dirname "$0")/free_port.py")
     common="--src-mesh 1 --dst-mesh 1 --src-spec RR --dst-spec RR"
     rates=--nic-gbps=10
     # shellcheck disable=SC2086

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 
@@ -98,12 +97,11 @@ check(within is not None and float(within[1]) * unit[within[2]] <= float(within[
 
 # Ranks of a launcher, one of which is unlike the others.
 def job(size, odd, **settings):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = subprocess.run([os.path.join(os.path.dirname(os.path.abspath(__file__)), "free_port.py")], capture_output=True,
+                          text=True, check=True).stdout.strip()
     ranks = []
     for rank in range(size):
-        of_rank = {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        of_rank = {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         ranks.append(subprocess.Popen([command, "--check", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                       env={**plain, **of_rank, **(settings if rank == odd else {})}))
     return [(*rank.communicate(timeout=120), rank.returncode) for rank in ranks]

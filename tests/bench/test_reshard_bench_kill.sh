@@ -9,15 +9,16 @@ trap 'rm -rf "$directory"' EXIT
 # UCX does not free what belongs to a connection whose peer died; that is not what is tested here.
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 
-# Seconds that the others may take; the default deadline (XM_TIMEOUT) is 30.
-limit=10
+# Seconds that the others may take, and the deadline of their waits.
+limit=30
+export XM_TIMEOUT=120
 
-# wait_for COMMAND...: tries twenty seconds long.
+# wait_for COMMAND...: tries some ninety seconds long.
 wait_for() {
     tries=0
     until "$@"; do
         tries=$((tries + 1))
-        [ "$tries" -lt 200 ] || return 1
+        [ "$tries" -lt 900 ] || return 1
         sleep 0.1
     done
 }
@@ -44,7 +45,7 @@ kill_one() {
     rank=$1
     # The background job opens the file in its own time: what the job before wrote must not pass for its output.
     rm -f "$directory/out"
-    timeout 120 "$RESHARD_BENCH" -n 8 --src-mesh 2x2 --dst-mesh 2x2 --src-spec S0R --dst-spec RS0 \
+    timeout 170 "$RESHARD_BENCH" -n 8 --src-mesh 2x2 --dst-mesh 2x2 --src-spec S0R --dst-spec RS0 \
         --shape 1024x1024 --nic-gbps 10 -i 100000 >"$directory/out" 2>"$directory/err" &
     job=$!
     if ! wait_for started; then

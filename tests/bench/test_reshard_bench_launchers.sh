@@ -26,22 +26,26 @@ each() {
     done
 }
 
-# A port that is free, nearly always: jobs of this test that run at the same time have another.
 job=$$
 each SLURM_PROCID SLURM_NTASKS=4 SLURM_STEP_NUM_NODES=1 SLURM_JOB_ID=$job SLURM_STEP_ID=0 SLURM_STEP_NODELIST=localhost
 right srun
-each RANK WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + job % 10000)) XM_JOB_SECRET=correct-horse-battery
+each RANK WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT="$("$(dirname "$0")/free_port.py")" XM_JOB_SECRET=correct-horse-battery
 right torchrun
 
-# Without the secret a rank is not let in, and rank 0 says so.
+# Without the secret a rank is not let in, and rank 0 says so, when its time is up: it begins to count when the others are
+# there, and long enough for one that is not.
 secret=correct-horse-battery
-port=$((20000 + (job + 1) % 10000))
-for rank in 0 1 2; do
-    RANK=$rank WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port XM_JOB_SECRET=$secret XM_TIMEOUT=3 \
-        timeout 60 "$RESHARD_BENCH" "$@" >"$directory/rank$rank" 2>&1 &
+port=$("$(dirname "$0")/free_port.py")
+for rank in 1 2 3; do
+    [ "$rank" -lt 3 ] || secret=another-one-than-this
+    RANK=$rank WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port XM_JOB_SECRET=$secret XM_TIMEOUT=60 \
+        timeout 90 "$RESHARD_BENCH" "$@" >"$directory/rank$rank" 2>&1 &
 done
-RANK=3 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port XM_JOB_SECRET=another-one-than-this XM_TIMEOUT=3 \
-    timeout 60 "$RESHARD_BENCH" "$@" >"$directory/rank3" 2>&1 && fail "a wrong secret was accepted"
+secret=correct-horse-battery
+sleep 1
+RANK=0 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port XM_JOB_SECRET=$secret XM_TIMEOUT=8 \
+    timeout 60 "$RESHARD_BENCH" "$@" >"$directory/rank0" 2>&1
+wait $! && fail "a wrong secret was accepted"
 wait
 cat "$directory"/rank* >"$out"
 grep -q "1 of 4 ranks are missing: 3; connections turned away: 1 without the job's secret" "$directory/rank0" || fail "rank 0 does not say why"

@@ -41,6 +41,16 @@ double local_patience(double seconds)
     return factor != NULL && atof(factor) > 1.0 ? seconds * atof(factor) : seconds;
 }
 
+void local_await(const atomic_int *counter, int value)
+{
+    double deadline = local_now() + local_patience(60.0);
+
+    while (atomic_load(counter) < value) {
+        local_expect(local_now() < deadline, "%d of %d have come", atomic_load(counter), value);
+        local_sleep(0.001);
+    }
+}
+
 double local_cpu(void)
 {
     struct timespec used;

@@ -9,6 +9,7 @@
 #ifndef LOCAL_JOB_H
 #define LOCAL_JOB_H
 
+#include <stdatomic.h>
 #include <sys/types.h>
 
 #include "comm/bootstrap.h"
@@ -48,6 +49,10 @@ void local_sleep(double seconds);
 /* A limit of so many seconds, longer where a sanitizer or valgrind slows the ranks down
  * (CK_TIMEOUT_MULTIPLIER, set by the build presets). */
 double local_patience(double seconds);
+
+/* Waits until a counter in shared memory has reached a value: instead of a time after which another
+ * process is surely where it should be. Ends the rank when that takes very long. */
+void local_await(const atomic_int *counter, int value);
 
 /* CPU seconds that this process has used. */
 double local_cpu(void);

@@ -1,4 +1,5 @@
 /* One rank of a job that mpirun starts: pmix_rank ROLE. Run by test_bootstrap_pmix.sh. */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <poll.h>
 #include <signal.h>
@@ -9,7 +10,7 @@
 
 #include "local_job.h"
 
-static const double limit_s = 20.0;
+static const double limit_s = 40.0;
 
 static xm_bootstrap_t *join(const xm_job_env_t *env)
 {
@@ -99,18 +100,44 @@ static int die(const xm_job_env_t *env)
     return 0;
 }
 
-/* Rank 1 does not come; the others' deadline holds. */
+/* How many files a folder holds. */
+static int count_files(const char *folder)
+{
+    DIR *directory = opendir(folder);
+    int count = 0;
+
+    local_expect(directory != NULL, "no folder %s", folder);
+    for (struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) {
+        count += entry->d_name[0] != '.';
+    }
+    (void)closedir(directory);
+    return count;
+}
+
+/* Rank 1 does not come; the others' deadline holds. mpirun ends all when rank 1 ends, so it stays
+ * until each of them has said so, and left a file in $MARKS. */
 static int miss(const xm_job_env_t *env)
 {
+    double deadline = local_now() + local_patience(limit_s);
+    const char *marks = getenv("MARKS");
     xm_bootstrap_t *bootstrap;
+    char mark[256];
+    FILE *file;
 
+    local_expect(marks != NULL, "no MARKS");
     if (env->rank == 1) {
-        local_sleep(2.0);
+        while (count_files(marks) < env->size - 1 && local_now() < deadline) {
+            local_sleep(0.05);
+        }
         return 0;
     }
     local_expect_fails(xm_bootstrap_create(env, -1, 0.5, &bootstrap), XM_ERR_TIMEOUT,
                        "out-of-band allgather did not end within");
     (void)printf("rank %d timed out\n", env->rank);
+    (void)fflush(stdout);
+    (void)snprintf(mark, sizeof(mark), "%s/%d", marks, env->rank);
+    file = fopen(mark, "w");
+    local_expect(file != NULL && fclose(file) == 0, "%s", mark);
     return 0;
 }
 

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -10,8 +11,8 @@
 #include "local_job.h"
 #include "xm_test.h"
 
-enum { JOB_LIMIT_S = 20 };
-static const double limit_s = 10.0;
+enum { JOB_LIMIT_S = 90 };
+static const double limit_s = 40.0;
 
 static xm_bootstrap_t *join(const xm_job_env_t *env, int listen_fd)
 {
@@ -215,7 +216,8 @@ static int outlive(const xm_job_env_t *env, int listen_fd, void *arg)
         struct pollfd entry = {.fd = xm_bootstrap_fd(bootstrap), .events = POLLIN};
 
         if (death->state == 2) {
-            local_expect(poll(&entry, 1, 5000) == 1, "the descriptor stayed silent");
+            local_expect(poll(&entry, 1, (int)(1e3 * limit_s)) == 1,
+                         "the descriptor stayed silent");
         }
         status = xm_bootstrap_poll(bootstrap, &failed_rank);
     }
@@ -223,7 +225,8 @@ static int outlive(const xm_job_env_t *env, int listen_fd, void *arg)
     local_expect(status == XM_ERR_PEER_DIED, "%s", xm_status_string(status));
     local_expect(strstr(xm_last_error(), name) != NULL && strstr(xm_last_error(), ") died") != NULL,
                  "'%s' lacks '%s'", xm_last_error(), name);
-    local_expect(noticed < local_patience(2.0), "noticed after %g s", noticed);
+    /* By itself, not by the end of a wait; how soon that is, a busy machine decides. */
+    local_expect(noticed < limit_s / 2.0, "noticed after %g s", noticed);
     /* The verdict is sticky, whatever is called. */
     failed_rank = -1;
     local_expect_fails(xm_bootstrap_poll(bootstrap, &failed_rank), XM_ERR_PEER_DIED, name);
@@ -328,31 +331,42 @@ START_TEST(leaving_in_order_is_no_fault)
 }
 END_TEST
 
+/* Ranks that call, and that have had their answer. */
+typedef struct {
+    atomic_int calling, answered;
+} late_t;
+
 static int gather_late(const xm_job_env_t *env, int listen_fd, void *arg)
 {
+    late_t *late = arg;
     xm_bootstrap_t *bootstrap = join(env, listen_fd);
+    double deadline = local_now() + limit_s;
     char byte = 0, bytes[4];
 
-    (void)arg;
     if (env->rank == 2) {
-        local_sleep(0.6);
+        while (xm_bootstrap_poll(bootstrap, NULL) == XM_OK && local_now() < deadline) {
+            local_sleep(0.001);
+        }
         local_expect(xm_bootstrap_poll(bootstrap, NULL) < 0, "rank 2 was not told");
     } else if (env->rank == 0) {
-        local_expect_fails(xm_bootstrap_allgather(bootstrap, &byte, bytes, 1, 0.3), XM_ERR_TIMEOUT,
-                           "allgather 1 timed out after 0.3 s: 1 of 4 ranks did not call it: 2");
+        local_await(&late->calling, 2);
+        local_expect_fails(xm_bootstrap_allgather(bootstrap, &byte, bytes, 1, 4.0), XM_ERR_TIMEOUT,
+                           "allgather 1 timed out after 4 s: 1 of 4 ranks did not call it: 2");
         local_expect_fails(xm_bootstrap_barrier(bootstrap, 0.3), XM_ERR_TIMEOUT, "allgather 1");
     } else {
-        local_expect_fails(xm_bootstrap_allgather(bootstrap, &byte, bytes, 1, 2.0), XM_ERR_TIMEOUT,
-                           "1 of 4 ranks did not call it: 2");
+        (void)atomic_fetch_add(&late->calling, 1);
+        local_expect_fails(xm_bootstrap_allgather(bootstrap, &byte, bytes, 1, limit_s),
+                           XM_ERR_TIMEOUT, "1 of 4 ranks did not call it: 2");
     }
-    local_sleep(0.6);
+    (void)atomic_fetch_add(&late->answered, 1);
+    local_await(&late->answered, env->size);
     xm_bootstrap_destroy(bootstrap);
     return 0;
 }
 
 START_TEST(allgather_times_out_with_names)
 {
-    local_job_run(4, JOB_LIMIT_S, gather_late, NULL);
+    local_job_run(4, JOB_LIMIT_S, gather_late, local_shared(sizeof(late_t)));
 }
 END_TEST
 

@@ -11,7 +11,9 @@ if [ -n "${NO_PMIX:-}" ]; then
     exit 77
 fi
 out=$(mktemp) || exit 1
-trap 'rm -f "$out"' EXIT
+MARKS=$(mktemp -d) || exit 1
+export MARKS
+trap 'rm -rf "$out" "$MARKS"' EXIT
 failed=0
 unset MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
 

@@ -7,7 +7,7 @@
 #include "local_job.h"
 #include "xm_test.h"
 
-enum { DEADLINE_S = 20, CHANNEL = 3, LARGE = 3 << 20, ROUNDS = 20 };
+enum { DEADLINE_S = 60, CHANNEL = 3, LARGE = 3 << 20, ROUNDS = 20 };
 
 static xm_worker_t *join(const xm_job_env_t *env, int listen_fd)
 {

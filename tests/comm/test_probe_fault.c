@@ -10,7 +10,7 @@
 #include "local_job.h"
 #include "xm_test.h"
 
-enum { RANKS = 4, RANKS_PER_HOST = 2, DEADLINE_S = 20, MAX_BYTES = 4 << 20 };
+enum { RANKS = 4, RANKS_PER_HOST = 2, DEADLINE_S = 60, MAX_BYTES = 4 << 20 };
 
 typedef struct {
     atomic_int joined;      /* ranks that have a worker */
@@ -98,7 +98,7 @@ START_TEST(a_killed_initiator_ends_the_probe)
     local_job_start(&job, RANKS, 0, DEADLINE_S, probe_until_killed, shared);
     local_job_wait(&job, 1U << 0);
     ck_assert_int_eq(job.results[0], LOCAL_JOB_KILLED);
-    ck_assert_double_lt(local_now() - start, local_patience(DEADLINE_S / 2.0));
+    ck_assert_double_lt(local_now() - start, DEADLINE_S / 2.0);
     assert_survivors_know(shared, 0);
 }
 END_TEST
@@ -122,7 +122,7 @@ START_TEST(a_rank_killed_at_any_time_ends_the_probe)
     local_sleep(deaths[_i].after);
     (void)kill(job.pids[dead], SIGKILL);
     local_job_wait(&job, 1U << dead);
-    ck_assert_double_lt(local_now() - start, local_patience(DEADLINE_S / 2.0));
+    ck_assert_double_lt(local_now() - start, DEADLINE_S / 2.0);
     ck_assert_int_eq(job.results[dead], LOCAL_JOB_KILLED);
     assert_survivors_know(shared, dead);
 }

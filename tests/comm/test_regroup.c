@@ -14,7 +14,9 @@
 #include "xm_test.h"
 
 enum { DEADLINE_S = 60, MOST = 4 };
-static const double interval = 0.2;
+
+/* Of the heartbeat: a process that does not get to run for 3.5 of them is taken for dead. */
+static const double interval = 1.0;
 
 typedef struct {
     xm_bootstrap_t *bootstrap;
@@ -73,6 +75,12 @@ static int read_both(const xm_job_env_t *env, int listen_fd, void *arg)
         atomic_store(stopped, getpid());
     }
     if (env->rank == 2) {
+        double limit = local_now() + DEADLINE_S / 2.0;
+
+        while (atomic_load(stopped) == 0 && local_now() < limit) {
+            local_sleep(0.001);
+        }
+        local_expect(atomic_load(stopped) != 0, "rank 1 has not come");
         local_sleep(0.3);
         local_expect(kill(atomic_load(stopped), SIGSTOP) == 0, "kill");
     }
@@ -83,7 +91,7 @@ static int read_both(const xm_job_env_t *env, int listen_fd, void *arg)
         local_sleep(0.2);
         local_expect(kill(atomic_load(stopped), SIGCONT) == 0, "kill");
     }
-    deadline = local_now() + local_patience(10.0);
+    deadline = local_now() + DEADLINE_S / 2.0;
     while (env->rank == 1 && status == XM_OK && local_now() < deadline) {
         status = xm_bootstrap_poll(seat.bootstrap, &failed);
         local_sleep(0.001);
@@ -119,7 +127,7 @@ static int come_late(const xm_job_env_t *env, int listen_fd, void *arg)
             callers[i] = socket(own.ss_family, SOCK_STREAM | SOCK_NONBLOCK, 0);
             (void)connect(callers[i], (struct sockaddr *)&own, seat.contacts.of[late].length);
         }
-        local_sleep(12 * interval);
+        local_sleep(6 * interval);
     }
     regroup(&seat);
     for (int i = 0; i < CALLERS && env->rank == late; ++i) {

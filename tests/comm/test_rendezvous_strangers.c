@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -18,8 +19,8 @@
 #include "local_job.h"
 #include "xm_test.h"
 
-enum { JOB_LIMIT_S = 20 };
-static const double limit_s = 10.0;
+enum { JOB_LIMIT_S = 90 };
+static const double limit_s = 40.0;
 static const char secret[] = "correct horse battery staple";
 
 static xm_bootstrap_t *join(const xm_job_env_t *env, int listen_fd)
@@ -221,12 +222,25 @@ START_TEST(ranks_with_the_secret_meet)
 }
 END_TEST
 
+/* Ranks that are about to do what is tested, and that have done it; shared. */
+static atomic_int *ready, *finished;
+
+static void share_counters(void)
+{
+    ready = local_shared(sizeof(*ready));
+    finished = local_shared(sizeof(*finished));
+}
+
 /* One rank has no secret, or another one. */
 static int miss_secret(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     const char *wrong = arg;
     xm_bootstrap_t *bootstrap;
 
+    if (env->rank == 0) {
+        local_await(ready, 3); /* before its time begins */
+    }
+    (void)atomic_fetch_add(ready, 1);
     if (env->rank == 2) {
         if (wrong != NULL) {
             set_secret(wrong);
@@ -237,7 +251,7 @@ static int miss_secret(const xm_job_env_t *env, int listen_fd, void *arg)
     }
     set_secret(secret);
     local_expect_fails(
-        xm_bootstrap_create_tcp(env, listen_fd, env->rank == 0 ? 1.5 : limit_s, &bootstrap),
+        xm_bootstrap_create_tcp(env, listen_fd, env->rank == 0 ? 4.0 : limit_s, &bootstrap),
         XM_ERR_TIMEOUT,
         "1 of 4 ranks are missing: 2; connections turned away: 1 without the job's "
         "secret");
@@ -248,6 +262,7 @@ START_TEST(a_rank_without_the_secret_is_turned_away)
 {
     static const char *const wrong[] = {NULL, "correct horse battery stapler"};
 
+    share_counters();
     local_job_run(4, JOB_LIMIT_S, miss_secret, (void *)(uintptr_t)wrong[_i]);
 }
 END_TEST
@@ -268,16 +283,20 @@ static int intrude(const xm_job_env_t *env, int listen_fd, void *arg)
         mine.size = 9;
         local_expect_fails(xm_bootstrap_create_tcp(&mine, -1, limit_s, &bootstrap), XM_ERR_MISMATCH,
                            "does not know the secret");
+        (void)atomic_fetch_add(finished, 1);
         return 0;
     }
     set_secret(secret);
-    local_sleep(env->rank == 2 ? 1.0 : 0.0);
+    if (env->rank == 2) {
+        local_await(finished, 1);
+    }
     meet_and_leave(&mine, listen_fd);
     return 0;
 }
 
 START_TEST(an_intruder_does_not_take_a_place)
 {
+    share_counters();
     local_job_run(4, JOB_LIMIT_S, intrude, NULL);
 }
 END_TEST
@@ -288,11 +307,13 @@ static int trust_nobody(const xm_job_env_t *env, int listen_fd, void *arg)
 
     (void)arg;
     if (env->rank == 0) {
-        local_expect_fails(xm_bootstrap_create_tcp(env, listen_fd, 1.0, &bootstrap), XM_ERR_TIMEOUT,
+        local_await(ready, 1);
+        local_expect_fails(xm_bootstrap_create_tcp(env, listen_fd, 4.0, &bootstrap), XM_ERR_TIMEOUT,
                            "1 of 2 ranks are missing: 1");
         return 0;
     }
     set_secret(secret);
+    (void)atomic_fetch_add(ready, 1);
     local_expect_fails(xm_bootstrap_create_tcp(env, -1, limit_s, &bootstrap), XM_ERR_MISMATCH,
                        "rank 1 has a job secret, but rank 0 at 127.0.0.1 port");
     return 0;
@@ -300,6 +321,7 @@ static int trust_nobody(const xm_job_env_t *env, int listen_fd, void *arg)
 
 START_TEST(a_rank_0_without_a_secret_is_not_trusted)
 {
+    share_counters();
     local_job_run(2, JOB_LIMIT_S, trust_nobody, NULL);
 }
 END_TEST
@@ -385,11 +407,13 @@ static int replay(const xm_job_env_t *env, int listen_fd, void *arg)
 
     set_secret(secret);
     if (env->rank == 0) {
-        local_expect_fails(xm_bootstrap_create_tcp(env, listen_fd, 1.0, &bootstrap), XM_ERR_TIMEOUT,
+        local_await(ready, 1);
+        local_expect_fails(xm_bootstrap_create_tcp(env, listen_fd, 4.0, &bootstrap), XM_ERR_TIMEOUT,
                            "connections turned away: 1 without the job's secret");
         return 0;
     }
     fd = connect_to_root(env);
+    (void)atomic_fetch_add(ready, 1);
     (void)read_frame(fd, XM_BOOTSTRAP_CHALLENGE, payload);
     send_frame(fd, XM_BOOTSTRAP_HELLO, record->hello, record->length);
     length = read_frame(fd, XM_BOOTSTRAP_REFUSAL, payload);
@@ -405,6 +429,7 @@ START_TEST(a_recorded_hello_is_worthless)
 
     local_job_run(2, JOB_LIMIT_S, deceived, record);
     ck_assert_uint_gt(record->length, 0);
+    share_counters();
     local_job_run(2, JOB_LIMIT_S, replay, record);
 }
 END_TEST

@@ -2,16 +2,22 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "comm/transport_ucx.h"
+#include "comm/worker_private.h"
 #include "local_job.h"
 #include "xm_test.h"
 
-enum { DEADLINE_S = 20 };
+enum { DEADLINE_S = 60 };
+
+/* What takes less has not waited for a deadline; a busy machine may take some seconds for anything.
+ */
+static const double soon_s = DEADLINE_S / 3.0;
 
 typedef struct {
     xm_op_t op;
@@ -133,8 +139,9 @@ static void stream_post(xm_worker_t *worker, stream_t *stream)
                              : xm_transport_receive(transport, stream->peer, 3, stream->buffer,
                                                     STREAM_BYTES, NULL, &stream->waiter.op);
 
-    /* The transport may be the first to know. */
-    local_expect(status >= 0 || status == XM_ERR_PEER_DIED, "post: %s", xm_last_error());
+    /* The transport may be the first to know, or find nobody to connect to. */
+    local_expect(status >= 0 || status == XM_ERR_PEER_DIED || status == XM_ERR_UNREACHABLE,
+                 "post: %s", xm_last_error());
     stream->waiter.ended = status != XM_IN_PROGRESS;
     stream->waiter.status = status < 0 ? status : XM_OK;
 }
@@ -192,7 +199,9 @@ static int outlive(const xm_job_env_t *env, int listen_fd, void *arg)
     noticed = local_now() - death->died_at;
     local_expect(status == XM_ERR_PEER_DIED, "%s (%s)", xm_status_string(status), xm_last_error());
     local_expect(strstr(xm_last_error(), name) != NULL, "'%s' lacks '%s'", xm_last_error(), name);
-    local_expect(noticed < local_patience(3.0), "noticed after %g s", noticed);
+    local_expect(strstr(xm_last_error(), "stopped answering") == NULL,
+                 "found by its silence only: '%s'", xm_last_error());
+    local_expect(noticed < soon_s, "noticed after %g s", noticed);
     for (int i = 0; i < count; ++i) {
         local_expect(streams[i].peer != death->victim || streams[i].waiter.ended == 1,
                      "rank %d: operation %d with rank %d ended %d times", env->rank, i,
@@ -203,8 +212,7 @@ static int outlive(const xm_job_env_t *env, int listen_fd, void *arg)
     local_expect_fails(xm_worker_barrier(worker), XM_ERR_PEER_DIED, name);
     leaving = local_now();
     xm_worker_destroy(worker, xm_last_error());
-    local_expect(local_now() - leaving < local_patience(4.0), "leaving took %g s",
-                 local_now() - leaving);
+    local_expect(local_now() - leaving < soon_s, "leaving took %g s", local_now() - leaving);
     for (int i = 0; i < count; ++i) {
         local_expect(streams[i].waiter.ended == 1, "operation %d ended %d times", i,
                      streams[i].waiter.ended);
@@ -244,7 +252,7 @@ static int wait_in_vain(const xm_job_env_t *env, int listen_fd, void *arg)
     waited = local_now() - started;
     local_expect(status == XM_ERR_TIMEOUT, "%s", xm_status_string(status));
     local_expect(strstr(xm_last_error(), "the deadline passed") != NULL, "'%s'", xm_last_error());
-    local_expect(waited > 0.55 && waited < 0.6 + local_patience(2.0), "waited %g s", waited);
+    local_expect(waited > 0.55 && waited < 0.6 + soon_s, "waited %g s", waited);
     local_expect(local_cpu() - used < 0.1 * waited, "%g s of CPU", local_cpu() - used);
     local_expect(receive.ended == 0, "ended");
     xm_transport_cancel(xm_worker_transport(worker), &receive.op);
@@ -293,7 +301,7 @@ static int wait_for_a_thread(const xm_job_env_t *env, int listen_fd, void *arg)
         waited = local_now() - started;
     } while (waited < 0.2);
     (void)pthread_join(thread, NULL);
-    local_expect(waited < 0.2 + local_patience(2.0), "waited %g s", waited);
+    local_expect(waited < 0.2 + soon_s, "waited %g s", waited);
     local_expect_ok(xm_worker_barrier(worker));
     xm_worker_destroy(worker, NULL);
     return 0;
@@ -351,30 +359,42 @@ START_TEST(barrier_makes_progress)
 }
 END_TEST
 
+/* Ranks that call the barrier, and that have had its end. */
+typedef struct {
+    atomic_int calling, ended;
+} late_t;
+
 static int late_for_barrier(const xm_job_env_t *env, int listen_fd, void *arg)
 {
-    xm_worker_t *worker = join(env, listen_fd, NULL, 0.6);
+    late_t *late = arg;
+    xm_worker_t *worker = join(env, listen_fd, NULL, DEADLINE_S);
     int own = env->rank, all[3];
 
-    (void)arg;
     local_expect_ok(xm_worker_allgather(worker, &own, all, sizeof(own)));
     local_expect(all[2] == 2, "rank 2 is %d", all[2]);
-    if (env->rank == 2) {
-        local_sleep(1.2);
+    /* Rank 0 is the first whose time is up, when rank 1 has called and rank 2 has not. */
+    if (env->rank == 0) {
+        local_await(&late->calling, 1);
+        worker->timeout = 4.0;
+    } else if (env->rank == 1) {
+        (void)atomic_fetch_add(&late->calling, 1);
+    } else {
+        local_await(&late->ended, 1);
     }
     local_expect_fails(xm_worker_barrier(worker), XM_ERR_TIMEOUT, "timed out after");
     if (env->rank == 0) {
         local_expect(strstr(xm_last_error(), "1 of 3 ranks did not call it: 2") != NULL, "'%s'",
                      xm_last_error());
     }
-    local_sleep(1.2);
+    (void)atomic_fetch_add(&late->ended, 1);
+    local_await(&late->ended, 3);
     xm_worker_destroy(worker, "barrier");
     return 0;
 }
 
 START_TEST(a_barrier_times_out)
 {
-    local_job_run(3, DEADLINE_S, late_for_barrier, NULL);
+    local_job_run(3, DEADLINE_S, late_for_barrier, local_shared(sizeof(late_t)));
 }
 END_TEST
 

@@ -638,7 +638,7 @@ static void case_sleep(conformance_seat_t *seat)
     }
     expect_status(&request, 1, XM_OK);
     used = local_cpu() - used;
-    local_expect(local_now() - started < pause + local_patience(2.0), "woke after %g s",
+    local_expect(local_now() - started < pause + seat->limit / 2.0, "woke after %g s",
                  local_now() - started);
     /* Polling would use all of it; a virtual processor is charged for what its host takes. */
     local_expect(used < 0.5 * pause, "idle for %g s, yet %g s of CPU were used", pause, used);
@@ -735,7 +735,7 @@ static void survive(conformance_seat_t *seat, const death_t *death)
     }
     wait_for(seat, requests, COUNT);
     noticed = local_now() - died_at;
-    local_expect(noticed < local_patience(10.0), "the transport noticed only after %g s", noticed);
+    local_expect(noticed < seat->limit / 2.0, "the transport noticed only after %g s", noticed);
     for (int i = 0; i < COUNT; ++i) {
         /* What needed no answer of the peer may have ended well before; so may the latest message
          * of a stream, when the time to tell came before the next was asked for. */

@@ -30,6 +30,8 @@ QEMU = "qemu-system-x86_64"
 BOOT_LIMIT_S = 180  # 4 s on an idle machine, where the processor is emulated; other jobs may keep ours from running
 PEER_LIMIT_S = 40  # what the other guest has to end when the job of one has failed
 TIMED_OUT = 124
+# A processor that the machine below does not let run looks stuck from inside. What is stuck has the job's limit.
+PATIENT = " watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=300"
 # What a kernel says about itself when it is not well.
 KERNEL_TROUBLE = re.compile(r"BUG:|WARNING:|Oops|Call Trace|Kernel panic|blocked for more than")
 
@@ -138,7 +140,7 @@ class Machine:
             "-cpu", "max" if emulated else "host", "-smp", str(options.cpus), "-m", str(options.memory),
             "-no-user-config", "-nodefaults", "-display", "none", "-no-reboot",
             "-kernel", os.path.join(kernel, "vmlinux"), "-initrd", initramfs,
-            "-append", "console=ttyS0 quiet panic=-1 oops=panic mitigations=off" + clock,
+            "-append", "console=ttyS0 quiet panic=-1 oops=panic mitigations=off" + PATIENT + clock,
             "-serial", "file:" + quoted(os.path.join(self.folder, "serial.log")),
             "-chardev", "stdio,id=output,signal=off", "-device", "virtio-serial-pci",
             "-device", "virtserialport,chardev=output",

@@ -368,9 +368,9 @@ START_TEST(creation_is_quick)
     params.transport = &transport;
     params.dst_bytes = PARTS * 16 * 4;
     params.dst = malloc(params.dst_bytes);
-    (void)clock_gettime(CLOCK_MONOTONIC, &from);
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
     ck_assert_xm_ok(xm_executor_create(&params, &executor));
-    (void)clock_gettime(CLOCK_MONOTONIC, &to);
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
     seconds = (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) * 1e-9;
     (void)printf("created in %.1f ms\n", seconds * 1e3);
     ck_assert_double_lt(seconds, 2);

@@ -448,7 +448,9 @@ static int stand_still(const xm_job_env_t *env, int listen_fd, void *arg)
     local_expect_ok(xm_worker_barrier(r.worker));
     if (r.rank == 0) {
         local_expect_fails(
-            xm_reshard_run(r.worker, r.executor, xm_worker_now(r.worker) + INT64_C(500000000)),
+            xm_reshard_run(r.worker, r.executor,
+                           xm_worker_now(r.worker) +
+                               (affair->agrees ? INT64_C(3000000000) : INT64_C(500000000))),
             XM_ERR_TIMEOUT,
             affair->agrees ? "rank 0 waits for rank 1 to copy transfer 0 (tensor 0) after"
                            : "rank 0 waits for rank 1 to agree on how chunks to it go after");

@@ -330,7 +330,7 @@ static int absent_sender(const xm_job_env_t *env, int listen_fd, void *arg)
     absence_t *absence = arg;
     bool kill_it = absence->kill_it;
     int verdicts = kill_it ? RANKS - 1 : RANKS;
-    double limit = local_patience(15);
+    double limit = DEADLINE_S / 2.0;
     xm_worker_t *worker = join(env, listen_fd, DEADLINE_S);
     xm_plan_t *plan = matrix_plan(4096, "RR", 1024);
     xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
@@ -348,7 +348,7 @@ static int absent_sender(const xm_job_env_t *env, int listen_fd, void *arg)
     local_expect_ok(xm_executor_create(&params, &executor));
     local_expect_ok(xm_worker_barrier(worker));
     started = local_now();
-    deadline = xm_worker_now(worker) + (int64_t)(kill_it ? 2e9 * limit : 1e9);
+    deadline = xm_worker_now(worker) + (int64_t)(kill_it ? 1e9 * DEADLINE_S : 1e9);
     if (env->rank == 2) { /* holds a quarter of the tensor, and does not send it */
         if (kill_it) {
             (void)kill(getpid(), SIGKILL);
@@ -393,6 +393,7 @@ END_TEST
 /* Rank 2 begins late. Those who wait for it come back to look after other things, and go on. */
 static int wait_in_slices(const xm_job_env_t *env, int listen_fd, void *arg)
 {
+    atomic_int *back = arg; /* ranks that have come back often enough */
     xm_worker_t *worker = join(env, listen_fd, DEADLINE_S);
     xm_plan_t *plan = matrix_plan(4096, "RR", 1024);
     xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
@@ -400,7 +401,6 @@ static int wait_in_slices(const xm_job_env_t *env, int listen_fd, void *arg)
     xm_status_t status;
     int slices = 0;
 
-    (void)arg;
     params.plan = plan;
     params.transport = xm_worker_transport(worker);
     params.src_bytes = xm_layout_buffer_bytes(xm_plan_src(plan), env->rank, 4);
@@ -411,7 +411,7 @@ static int wait_in_slices(const xm_job_env_t *env, int listen_fd, void *arg)
     local_expect_ok(xm_executor_create(&params, &executor));
     local_expect_ok(xm_worker_barrier(worker));
     if (env->rank == 2) {
-        local_sleep(0.3);
+        local_await(back, RANKS - 4);
     }
     local_expect_ok(xm_executor_post(executor));
     do {
@@ -420,7 +420,9 @@ static int wait_in_slices(const xm_job_env_t *env, int listen_fd, void *arg)
         /* Every other time it only looks. */
         status = xm_reshard_wait(worker, executor, now + slices % 2 * INT64_C(20000000),
                                  xm_worker_deadline(worker));
-        ++slices;
+        if (++slices == 3 && env->rank >= 4) {
+            (void)atomic_fetch_add(back, 1);
+        }
     } while (status == XM_IN_PROGRESS);
     local_expect(status == XM_OK, "%s", xm_last_error());
     local_expect(env->rank < 4 || slices > 2, "%d slices", slices);
@@ -436,7 +438,7 @@ static int wait_in_slices(const xm_job_env_t *env, int listen_fd, void *arg)
 
 START_TEST(a_run_can_be_waited_for_in_slices)
 {
-    local_job_run(RANKS, DEADLINE_S, wait_in_slices, NULL);
+    local_job_run(RANKS, DEADLINE_S, wait_in_slices, local_shared(sizeof(atomic_int)));
 }
 END_TEST
 
@@ -459,7 +461,7 @@ static int absent_verifier(const xm_job_env_t *env, int listen_fd, void *arg)
     local_expect_ok(xm_reshard_run(worker, executor, xm_worker_deadline(worker)));
     if (env->rank >= 4) {
         local_expect_fails(
-            xm_reshard_verify(worker, executor, xm_worker_now(worker) + INT64_C(500000000)),
+            xm_reshard_verify(worker, executor, xm_worker_now(worker) + INT64_C(3000000000)),
             XM_ERR_TIMEOUT, "waits for the hashes from rank 2");
     } else if (env->rank != 2) {
         local_expect_ok(xm_reshard_verify(worker, executor, xm_worker_deadline(worker)));

@@ -8,7 +8,7 @@
 #include "resharding/execute.h"
 #include "xm_test.h"
 
-enum { RANKS = 6, PER_HOST = 3, ELEMENT = 4, DEADLINE_S = 30 };
+enum { RANKS = 6, PER_HOST = 3, ELEMENT = 4, DEADLINE_S = 60 };
 
 typedef struct {
     hub_t hub;

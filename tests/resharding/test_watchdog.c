@@ -1,4 +1,5 @@
 /* The watchdog's lines: who waits for whom, once per stall. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -8,6 +9,9 @@
 #include "xm_test.h"
 
 enum { DEADLINE_S = 60, RANKS = 3, COLUMNS = 300000 };
+
+/* XM_WATCHDOG: what a busy machine may hold a rank up for without a line about it. */
+static const double watchdog_s = 1.0;
 
 /* One row of COLUMNS numbers, all on rank 0, then all on rank 1 and 2: rank 1 passes it on. */
 static xm_plan_t *make_plan(void)
@@ -47,6 +51,61 @@ static xm_plan_t *make_plan(void)
     return plan;
 }
 
+static int count(const char *text, const char *part)
+{
+    int found = 0;
+
+    for (const char *at = text; (at = strstr(at, part)) != NULL; ++at) {
+        ++found;
+    }
+    return found;
+}
+
+/* How often a part stands in the log. */
+static int count_in(const char *path, const char *part)
+{
+    static char text[65536];
+    FILE *file = fopen(path, "r");
+    size_t length;
+
+    local_expect(file != NULL, "no log");
+    length = fread(text, 1, sizeof(text) - 1, file);
+    text[length] = '\0';
+    (void)fclose(file);
+    return count(text, part);
+}
+
+/* How often each rank has described a stall so far. */
+static void count_stalls(const char *log, int stalls[RANKS])
+{
+    char line[64];
+
+    for (int rank = 0; rank < RANKS; ++rank) {
+        (void)snprintf(line, sizeof(line), "watchdog: rank %d: nothing of a reshard has moved for ",
+                       rank);
+        stalls[rank] = count_in(log, line);
+    }
+}
+
+/* While rank 0 does not begin, both others describe that stall, and in a time that would be enough
+ * for another line they do so once. What stalls otherwise on a busy machine was `before`. */
+static void let_them_wait(const char *log, const int before[RANKS])
+{
+    double limit = local_now() + DEADLINE_S / 4.0;
+    int stalls[RANKS];
+
+    do {
+        local_sleep(0.01);
+        count_stalls(log, stalls);
+    } while ((stalls[1] == before[1] || stalls[2] == before[2]) && local_now() < limit);
+    local_sleep(1.5 * watchdog_s);
+    count_stalls(log, stalls);
+    for (int rank = 0; rank < RANKS; ++rank) {
+        local_expect(stalls[rank] == before[rank] + (rank != 0), "rank %d: %d stalls after %d",
+                     rank, stalls[rank], before[rank]);
+    }
+}
+
 /* Rank 0, which has everything, begins late. */
 static int run_late(const xm_job_env_t *env, int listen_fd, void *arg)
 {
@@ -56,8 +115,11 @@ static int run_late(const xm_job_env_t *env, int listen_fd, void *arg)
     xm_worker_t *worker;
     int32_t *src = calloc(COLUMNS, sizeof(*src)), *dst = calloc(COLUMNS, sizeof(*dst));
     xm_plan_t *plan;
+    char limit[16];
+    int before[RANKS];
 
-    local_expect(setenv("XM_WATCHDOG", "0.3", 1) == 0 && setenv("XM_LOG_FILE", arg, 1) == 0,
+    (void)snprintf(limit, sizeof(limit), "%g", watchdog_s);
+    local_expect(setenv("XM_WATCHDOG", limit, 1) == 0 && setenv("XM_LOG_FILE", arg, 1) == 0,
                  "setenv");
     worker_params.listen_fd = listen_fd;
     worker_params.host = env->rank == 0 ? "a" : "b";
@@ -77,7 +139,11 @@ static int run_late(const xm_job_env_t *env, int listen_fd, void *arg)
         memset(dst, 0xff, COLUMNS * sizeof(*dst));
         local_expect_ok(xm_worker_barrier(worker));
         if (env->rank == 0) {
-            local_sleep(local_patience(1.5));
+            count_stalls(arg, before);
+        }
+        local_expect_ok(xm_worker_barrier(worker));
+        if (env->rank == 0) {
+            let_them_wait(arg, before);
         }
         local_expect_ok(xm_reshard_run(worker, executor, xm_worker_deadline(worker)));
         for (int32_t i = 0; i < COLUMNS && env->rank != 0; ++i) {
@@ -93,16 +159,6 @@ static int run_late(const xm_job_env_t *env, int listen_fd, void *arg)
     return 0;
 }
 
-static int count(const char *text, const char *part)
-{
-    int found = 0;
-
-    for (const char *at = text; (at = strstr(at, part)) != NULL; ++at) {
-        ++found;
-    }
-    return found;
-}
-
 START_TEST(a_stall_is_described_once)
 {
     static char text[65536];
@@ -116,26 +172,16 @@ START_TEST(a_stall_is_described_once)
     (void)close(fd);
     (void)unlink(path);
     ck_assert_int_gt((int)length, 0);
-    /* Once per stall and rank: ranks 1 and 2, two rounds. */
-    for (int rank = 1; rank < RANKS; ++rank) {
-        char line[64];
-
-        (void)snprintf(line, sizeof(line),
-                       "watchdog: rank %d: nothing of a reshard has moved for 0.", rank);
-        ck_assert_msg(count(text, line) == 2, "%d times '%s' in: %s", count(text, line), line,
-                      text);
-    }
     ck_assert_msg(strstr(text, "watchdog: rank 1 waits for rank 0 (host a): tensor wq, transfer 0, "
                                "hop 0, chunk 1 of ") != NULL,
                   "%s", text);
-    ck_assert_msg(strstr(text, " from it, posted 0.") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, " from it, posted ") != NULL, "%s", text);
     ck_assert_msg(strstr(text, "0 of 1200000 bytes moved, over tcp/lo") != NULL, "%s", text);
     ck_assert_msg(strstr(text, "watchdog: rank 1 has not begun chunk 1 of ") != NULL, "%s", text);
     ck_assert_msg(strstr(text,
                          "to rank 2 (host b): tensor wq, transfer 0, hop 1; it waits for what "
                          "it passes on to arrive here") != NULL,
                   "%s", text);
-    ck_assert_msg(count(text, "watchdog: rank 0") == 0, "%s", text);
 }
 END_TEST
 
@@ -146,10 +192,10 @@ static int fail_and_retry(const xm_job_env_t *env, int listen_fd, void *arg)
     xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
     int32_t *src = calloc(COLUMNS, sizeof(*src)), *dst = calloc(COLUMNS, sizeof(*dst));
     xm_executor_t *executor;
+    atomic_int *running = arg;
     xm_worker_t *worker;
     xm_plan_t *plan;
 
-    (void)arg;
     worker_params.listen_fd = listen_fd;
     worker_params.timeout = DEADLINE_S;
     local_expect_ok(xm_worker_create(env, &worker_params, &worker));
@@ -162,9 +208,11 @@ static int fail_and_retry(const xm_job_env_t *env, int listen_fd, void *arg)
         params.transport = xm_worker_transport(worker);
         local_expect_ok(xm_executor_create(&params, &executor));
         if (env->rank == 0) {
+            local_await(running, (RANKS - 1) * (round + 1));
             local_sleep(0.3);
             local_expect_ok(xm_group_abort(worker, "no reason"));
         } else {
+            (void)atomic_fetch_add(running, 1);
             local_expect_fails(xm_reshard_run(worker, executor, xm_worker_deadline(worker)),
                                XM_ERR_CANCELED, "gave up: no reason");
         }
@@ -194,7 +242,7 @@ static int fail_and_retry(const xm_job_env_t *env, int listen_fd, void *arg)
 
 START_TEST(a_failed_run_spends_its_channel)
 {
-    local_job_run(RANKS, DEADLINE_S, fail_and_retry, NULL);
+    local_job_run(RANKS, DEADLINE_S, fail_and_retry, local_shared(sizeof(atomic_int)));
 }
 END_TEST
 

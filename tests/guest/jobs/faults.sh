@@ -61,6 +61,7 @@ port_down_and_up() {
     fi
 }
 
+# Noticed by the transport, long before XM_TIMEOUT; how soon, the machine under the guest decides as well.
 cut() {
     sentence='reshard-bench: .*rank [0-3] .* is gone'
     start 100000
@@ -72,7 +73,7 @@ cut() {
     milliseconds=$((($(date +%s%N) - cut_at) / 1000000))
     wire quiet
     [ "$status" -ne 0 ] || fail "$transport, cable cut: status 0"
-    [ "$milliseconds" -lt 5000 ] || fail "$transport, cable cut: noticed after $milliseconds ms"
+    [ "$milliseconds" -lt 15000 ] || fail "$transport, cable cut: noticed after $milliseconds ms"
     grep -q "$sentence" "$out" || fail "$transport, cable cut: no '$sentence'"
     echo "$transport: the cut was noticed after $milliseconds ms: $(grep "$sentence" "$out" | head -n 1)"
 }
