@@ -197,13 +197,15 @@ static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, boo
 
     walk->best->objective = INFINITY;
     for (size_t i = 0; i < sizeof(factors) / sizeof(factors[0]) && !must_stop(walk); ++i) {
-        bool too_large;
+        bool too_large, last;
 
         build.threshold = outlook->guess * factors[i];
         build.threshold = isnan(build.threshold) ? INFINITY : build.threshold;
         if (i == 0 && walk->problem->known > 0.0) {
             build.threshold = walk->problem->known * (1.0 + 1e-9);
         }
+        last = walk->problem->worth > 0.0 && build.threshold >= walk->problem->worth;
+        build.threshold = last ? walk->problem->worth : build.threshold;
         status = ap_inter_op_graph_build(space, &build, &walk->graph, &too_large);
         if (status == XM_OK && too_large) {
             build.thin = true;
@@ -233,6 +235,9 @@ static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, boo
             break;
         }
         proved = build.thin || walk->stopped ? proved : build.threshold;
+        if (last) {
+            break;
+        }
     }
     walk->best->bound = fmin(proved, walk->best->objective);
     return XM_OK;
@@ -391,9 +396,15 @@ xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem, ap_inter_op_
     if (status == XM_OK) {
         status = solve(problem, &best, &stopped);
     }
+    if (problem->worth > 0.0 && best.objective >= problem->worth) {
+        best.objective = INFINITY;
+    }
     if (status == XM_OK && !(best.objective < INFINITY)) {
-        status = stopped ? xm_error_set(XM_ERR_TIMEOUT, "stopped before there was a plan")
-                         : explain_nothing(problem);
+        status =
+            stopped ? xm_error_set(XM_ERR_TIMEOUT, "stopped before there was a plan")
+            : problem->worth > 0.0
+                ? xm_error_set(XM_ERR_NO_SOLUTION, "no plan takes less than %g s", problem->worth)
+                : explain_nothing(problem);
     }
     if (status != XM_OK) {
         free(best.stages);
