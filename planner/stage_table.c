@@ -306,7 +306,7 @@ static xm_status_t open_contexts(ap_stage_table_t *table)
     xm_status_t status = XM_OK;
 
     table->context =
-        calloc((size_t)(table->flavours * classes->count), sizeof(ap_stage_context_t *));
+        calloc((size_t)table->flavours * (size_t)classes->count, sizeof(ap_stage_context_t *));
     if (table->context == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the stage table");
     }
