@@ -216,9 +216,8 @@ static void print_orders(const ap_planner_result_t *result)
         (void)printf("# hosts differ: %s is the best of all %d orders\n",
                      moved ? "the order below" : "the profile's order", result->host_orders);
     } else if (result->host_orders == 0) {
-        (void)printf(
-            "# hosts differ: %s is the best of those tried; there are too many to try all\n",
-            moved ? "the order below" : "the profile's order");
+        (void)printf("# hosts differ: %s is the best of those tried, which are not all\n",
+                     moved ? "the order below" : "the profile's order");
     }
 }
 

@@ -174,6 +174,32 @@ START_TEST(a_slow_nic_stands_at_an_end)
 }
 END_TEST
 
+/* Cases that are planned at the same time share the orders, and find what each finds alone. */
+START_TEST(cases_share_the_orders)
+{
+    static const double nics[] = {1e9, 1e8, 1e9, 1e8};
+    static const int64_t counts[] = {4, 8, 16, 32};
+    xm_cluster_profile_t *profile =
+        planner_fixture_unequal(4, 2, 64e9, _i == 0 ? alternating : NULL, nics, 0);
+    ap_planner_params_t params = params_of(profile);
+    double together, least = INFINITY;
+
+    params.recompute = AP_RECOMPUTE_UNIFORM;
+    params.schedule = _i == 0 ? "1f1b" : "auto";
+    params.micro_batches = counts;
+    params.micro_batch_count = 4;
+    together = step_of(&params);
+    params.micro_batch_count = 1;
+    for (int i = 0; i < 4; ++i) {
+        params.micro_batches = &counts[i];
+        least = fmin(least, step_of(&params));
+    }
+    ck_assert_double_le(together, least * 1.0011); /* what is left alone saves less */
+    ck_assert_double_ge(together, least * (1.0 - 1e-9));
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
 static char *text_of(const ap_planner_params_t *params, int host_orders)
 {
     ap_planner_result_t result;
@@ -434,6 +460,7 @@ int main(void)
                         getenv("TEST_FEW") != NULL ? SANITIZED : CLUSTERS);
     tcase_add_test(tcase, like_hosts_come_together);
     tcase_add_test(tcase, a_slow_nic_stands_at_an_end);
+    tcase_add_loop_test(tcase, cases_share_the_orders, 0, 2);
     tcase_add_test(tcase, alike_hosts_stay);
     tcase_add_loop_test(tcase, readers_agree_on_moved_hosts, 0, 2);
     tcase_add_test(tcase, verification_goes_by_the_order);
