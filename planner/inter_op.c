@@ -123,7 +123,9 @@ static void walk_front(walk_t *walk)
     walk->graph.use_max = true;
     walk->graph.limit = INFINITY;
     m0 = run_graph(walk, &start);
-    if (!(m0 < INFINITY) || !try_limit(walk, INFINITY, &smallest_sum, &bottleneck)) {
+    if (!(m0 + rounds * m0 < walk->best->objective) ||
+        !try_limit(walk, INFINITY, &smallest_sum, &bottleneck) ||
+        !(smallest_sum + rounds * m0 < walk->best->objective)) { /* no plan is better */
         return;
     }
     for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]) && m0 * probes[i] < bottleneck; ++i) {
@@ -195,7 +197,8 @@ static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, boo
     double proved = outlook->bound;
     xm_status_t status = XM_OK;
 
-    walk->best->objective = INFINITY;
+    walk->best->objective = walk->problem->worth > 0.0 ? walk->problem->worth : INFINITY;
+    walk->best->stage_count = 0; /* as if there were a plan to beat */
     for (size_t i = 0; i < sizeof(factors) / sizeof(factors[0]) && !must_stop(walk); ++i) {
         bool too_large, last;
 
@@ -231,7 +234,7 @@ static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, boo
             proved = walk->best->objective;
             break;
         }
-        if (build.thin && walk->best->objective < INFINITY) {
+        if (build.thin && walk->best->stage_count > 0) {
             break;
         }
         proved = build.thin || walk->stopped ? proved : build.threshold;
@@ -269,7 +272,7 @@ static xm_status_t find_best(walk_t *walk, ap_inter_op_space_t *space)
     }
     if (!space->counts_stages) {
         status = raise_threshold(walk, space, false, &outlook);
-        if (status != XM_OK || !(walk->best->objective < INFINITY) ||
+        if (status != XM_OK || walk->best->stage_count == 0 ||
             fits_memory(walk->problem, walk->best)) {
             return status;
         }
@@ -396,7 +399,7 @@ xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem, ap_inter_op_
     if (status == XM_OK) {
         status = solve(problem, &best, &stopped);
     }
-    if (problem->worth > 0.0 && best.objective >= problem->worth) {
+    if (best.stage_count == 0) {
         best.objective = INFINITY;
     }
     if (status == XM_OK && !(best.objective < INFINITY)) {
