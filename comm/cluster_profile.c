@@ -1,4 +1,4 @@
-#include "comm/cluster_profile.h"
+#include "comm/cluster_profile_private.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -335,8 +335,7 @@ destroy_made:
     return xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
 }
 
-/* Everything of a profile, borrowed. */
-static xm_cluster_profile_params_t params_of(const xm_cluster_profile_t *profile)
+xm_cluster_profile_params_t xm_cluster_profile_params_of(const xm_cluster_profile_t *profile)
 {
     xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
 
@@ -371,7 +370,7 @@ static xm_cluster_profile_params_t params_of(const xm_cluster_profile_t *profile
 xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int hosts,
                                       int devices_per_host, xm_cluster_profile_t **resized)
 {
-    xm_cluster_profile_params_t params = params_of(profile);
+    xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
     size_t size = strlen(profile->provenance) + RESIZED_SIZE;
     char *provenance = NULL;
     double *rates = NULL, share = 1.0;
@@ -418,7 +417,7 @@ xm_status_t xm_cluster_profile_add_collectives(const xm_cluster_profile_t *profi
                                                const xm_collective_curve_t *added, size_t count,
                                                const char *note, xm_cluster_profile_t **extended)
 {
-    xm_cluster_profile_params_t params = params_of(profile);
+    xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
     size_t size = strlen(profile->provenance) + strlen(note) + sizeof("; ");
     char *provenance = malloc(size);
     xm_collective_curve_t *all = calloc(profile->collective_count + count + 1, sizeof(*all));
@@ -457,7 +456,7 @@ free_all:
 xm_status_t xm_cluster_profile_set_gradient_overlap(const xm_cluster_profile_t *profile,
                                                     double overlap, xm_cluster_profile_t **changed)
 {
-    xm_cluster_profile_params_t params = params_of(profile);
+    xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
 
     params.gradient_overlap = overlap;
     return xm_cluster_profile_create(&params, changed);

@@ -108,6 +108,14 @@ XM_API xm_status_t xm_cluster_profile_to_text(const xm_cluster_profile_t *profil
 XM_API xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int hosts,
                                              int devices_per_host, xm_cluster_profile_t **resized);
 
+/**
+ * The same cluster with host @p order[i] as its host i, for every host. XM_ERR_INVALID_ARGUMENT:
+ * @p order does not name each host once, or it tears a rack apart: racks are runs of hosts by
+ * number, so only whole racks of one size, and hosts inside a rack, can change places.
+ */
+XM_API xm_status_t xm_cluster_profile_reorder(const xm_cluster_profile_t *profile, const int *order,
+                                              xm_cluster_profile_t **reordered);
+
 XM_API const char *xm_cluster_profile_name(const xm_cluster_profile_t *profile);
 XM_API const char *xm_cluster_profile_provenance(const xm_cluster_profile_t *profile);
 XM_API int xm_cluster_profile_hosts(const xm_cluster_profile_t *profile);

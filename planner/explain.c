@@ -8,6 +8,7 @@
 
 #include "comm/text.h"
 #include "planner/explain_private.h"
+#include "planner/plan_order.h"
 #include "planner/plan_schedule.h"
 
 enum { TEXT = 32, MOST_STAGES = 32 };
@@ -250,16 +251,60 @@ static xm_status_t explain_boundary(const ap_explain_context_t *context, int ind
     return XM_OK;
 }
 
-static xm_status_t check_profile(const ap_plan_info_t *info, const xm_cluster_profile_t *profile)
+/* "hosts 2,3,0,1", as far as there is room. */
+static void name_order(const ap_plan_info_t *info, char *text)
 {
-    int hosts = xm_cluster_profile_hosts(profile);
-    int devices = xm_cluster_profile_devices_per_host(profile);
+    size_t length = (size_t)snprintf(text, AP_CHOICE_TEXT, "hosts ");
 
-    if (hosts != info->hosts || devices != info->devices_per_host) {
-        return xm_error_set(XM_ERR_MISMATCH,
-                            "the plan is for %d x %d devices, the cluster profile has %d x %d",
-                            info->hosts, info->devices_per_host, hosts, devices);
+    for (int i = 0; i < info->hosts && length < AP_CHOICE_TEXT; ++i) {
+        length += (size_t)snprintf(text + length, AP_CHOICE_TEXT - length, "%s%d", i > 0 ? "," : "",
+                                   info->host_order[i]);
     }
+}
+
+/* What the hosts would do in the profile's order. */
+static xm_status_t explain_order(const ap_explain_context_t *context, ap_explanation_t *explanation)
+{
+    const ap_plan_info_t *info = ap_plan_info(context->asked_plan), *other;
+    ap_planner_params_t params = *context->setup.params;
+    ap_decision_t *decision;
+    ap_planner_result_t result = {0};
+    char a[TEXT], b[TEXT], c[TEXT], d[TEXT];
+    xm_status_t status;
+
+    if (info->host_order == NULL) {
+        return XM_OK;
+    }
+    decision = ap_explanation_add(explanation);
+    if (decision == NULL) {
+        return XM_ERR_NO_MEMORY;
+    }
+    params.profile = context->asked_profile;
+    params.margin = 0.0;
+    status = ap_planner_run(&params, &result);
+    if (status != XM_OK && status != XM_ERR_NO_SOLUTION) {
+        return status;
+    }
+    (void)snprintf(decision->subject, sizeof(decision->subject), "order of hosts");
+    (void)snprintf(decision->unit, sizeof(decision->unit), "step");
+    name_order(info, decision->chosen);
+    decision->chosen_seconds = info->step;
+    if (status == XM_OK) {
+        other = ap_plan_info(result.plan);
+        (void)snprintf(decision->runner_up, sizeof(decision->runner_up), "the profile's");
+        decision->runner_up_seconds = other->step;
+        (void)snprintf(decision->decided_by, sizeof(decision->decided_by),
+                       "bottleneck %s against %s, once through %s against %s in %" PRId64
+                       " micro-batches",
+                       xm_text_format_seconds(info->bottleneck, a, sizeof(a)),
+                       xm_text_format_seconds(other->bottleneck, b, sizeof(b)),
+                       xm_text_format_seconds(info->sum, c, sizeof(c)),
+                       xm_text_format_seconds(other->sum, d, sizeof(d)), other->micro_batches);
+    } else {
+        (void)snprintf(decision->decided_by, sizeof(decision->decided_by),
+                       "no plan fits with the hosts in the profile's order");
+    }
+    ap_planner_result_clear(&result);
     return XM_OK;
 }
 
@@ -267,6 +312,9 @@ static xm_status_t explain_all(ap_explain_context_t *context, ap_explanation_t *
 {
     xm_status_t status = explain_batches(context, explanation);
 
+    if (status == XM_OK) {
+        status = explain_order(context, explanation);
+    }
     if (status == XM_OK) {
         status = explain_count(context, explanation);
     }
@@ -336,24 +384,30 @@ xm_status_t ap_explanation_create(const ap_plan_t *plan, const xm_cluster_profil
     const ap_plan_info_t *info = ap_plan_info(plan);
     ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
     ap_planner_case_options_t options = {0};
-    ap_explain_context_t context = {.plan = plan, .profile = profile, .operators = operators};
-    ap_explanation_t *explanation;
-    xm_status_t status = check_profile(info, profile);
+    ap_plan_view_t view;
+    ap_explanation_t *explanation = NULL;
+    xm_status_t status = ap_plan_view_open(plan, profile, &view);
+    ap_explain_context_t context = {.plan = view.plan,
+                                    .profile = view.profile,
+                                    .asked_plan = plan,
+                                    .asked_profile = profile,
+                                    .operators = operators};
 
     if (status != XM_OK) {
-        return status;
+        goto close_view;
     }
     explanation = calloc(1, sizeof(*explanation));
-    if (explanation == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for an explanation");
+    if (explanation != NULL) {
+        explanation->costs = strdup(xm_cluster_profile_provenance(profile));
     }
-    explanation->costs = strdup(xm_cluster_profile_provenance(profile));
-    if (explanation->costs == NULL) {
+    if (explanation == NULL || explanation->costs == NULL) {
         free(explanation);
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for an explanation");
+        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for an explanation");
+        goto close_view;
     }
     params.model = info->model;
-    params.profile = profile;
+    params.profile = view.profile;
+    params.keep_host_order = true; /* that of the plan */
     params.global_batch = info->global_batch;
     params.memory_limit = xm_cluster_profile_devices_differ(profile) ? 0.0 : info->memory_limit;
     params.margin = RUNNERS_UP;
@@ -378,12 +432,15 @@ xm_status_t ap_explanation_create(const ap_plan_t *plan, const xm_cluster_profil
     }
     ap_planner_case_close(&context.one);
     ap_planner_setup_close(&context.setup);
-    if (status != XM_OK) {
+    if (status == XM_OK) {
+        *result = explanation;
+    } else {
         ap_explanation_destroy(explanation);
-        return status;
     }
-    *result = explanation;
-    return XM_OK;
+
+close_view:
+    ap_plan_view_close(&view);
+    return status;
 }
 
 const char *ap_explanation_costs(const ap_explanation_t *explanation)

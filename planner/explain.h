@@ -3,7 +3,8 @@
  * Why a plan is what it is: for each main decision what was chosen, what came second and at which
  * cost, and the number that decided, with where it comes from.
  *
- * The decisions are, in this order: micro-batches; the number of stages; the pipeline schedule; for
+ * The decisions are, in this order: micro-batches; the order of hosts, where it is not the
+ * profile's; the number of stages; the pipeline schedule; for
  * each stage its logical mesh, whether it recomputes, and the operators that cost most; for each
  * boundary its resharding. The alternatives are planned anew from the profile, so an explanation
  * takes about as long as a plan. A plan that was made under limits (a number of stages, of

@@ -14,10 +14,13 @@ struct ap_explanation {
     int count, capacity;
 };
 
-/* The plan under explanation, and the stage table of its case. */
+/* The plan under explanation with its hosts in their order (plan_order.h), as it was given, and the
+ * stage table of its case. */
 typedef struct ap_explain_context {
     const ap_plan_t *plan;
     const xm_cluster_profile_t *profile;
+    const ap_plan_t *asked_plan;
+    const xm_cluster_profile_t *asked_profile;
     ap_planner_setup_t setup;
     ap_planner_case_t one;
     int operators;

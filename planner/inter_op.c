@@ -123,7 +123,9 @@ static void walk_front(walk_t *walk)
     walk->graph.use_max = true;
     walk->graph.limit = INFINITY;
     m0 = run_graph(walk, &start);
-    if (!(m0 < INFINITY) || !try_limit(walk, INFINITY, &smallest_sum, &bottleneck)) {
+    if (!(m0 + rounds * m0 < walk->best->objective) ||
+        !try_limit(walk, INFINITY, &smallest_sum, &bottleneck) ||
+        !(smallest_sum + rounds * m0 < walk->best->objective)) { /* no plan is better */
         return;
     }
     for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]) && m0 * probes[i] < bottleneck; ++i) {
@@ -195,15 +197,18 @@ static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, boo
     double proved = outlook->bound;
     xm_status_t status = XM_OK;
 
-    walk->best->objective = INFINITY;
+    walk->best->objective = walk->problem->worth > 0.0 ? walk->problem->worth : INFINITY;
+    walk->best->stage_count = 0; /* as if there were a plan to beat */
     for (size_t i = 0; i < sizeof(factors) / sizeof(factors[0]) && !must_stop(walk); ++i) {
-        bool too_large;
+        bool too_large, last;
 
         build.threshold = outlook->guess * factors[i];
         build.threshold = isnan(build.threshold) ? INFINITY : build.threshold;
         if (i == 0 && walk->problem->known > 0.0) {
             build.threshold = walk->problem->known * (1.0 + 1e-9);
         }
+        last = walk->problem->worth > 0.0 && build.threshold >= walk->problem->worth;
+        build.threshold = last ? walk->problem->worth : build.threshold;
         status = ap_inter_op_graph_build(space, &build, &walk->graph, &too_large);
         if (status == XM_OK && too_large) {
             build.thin = true;
@@ -229,10 +234,13 @@ static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, boo
             proved = walk->best->objective;
             break;
         }
-        if (build.thin && walk->best->objective < INFINITY) {
+        if (build.thin && walk->best->stage_count > 0) {
             break;
         }
         proved = build.thin || walk->stopped ? proved : build.threshold;
+        if (last) {
+            break;
+        }
     }
     walk->best->bound = fmin(proved, walk->best->objective);
     return XM_OK;
@@ -264,7 +272,7 @@ static xm_status_t find_best(walk_t *walk, ap_inter_op_space_t *space)
     }
     if (!space->counts_stages) {
         status = raise_threshold(walk, space, false, &outlook);
-        if (status != XM_OK || !(walk->best->objective < INFINITY) ||
+        if (status != XM_OK || walk->best->stage_count == 0 ||
             fits_memory(walk->problem, walk->best)) {
             return status;
         }
@@ -391,9 +399,15 @@ xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem, ap_inter_op_
     if (status == XM_OK) {
         status = solve(problem, &best, &stopped);
     }
+    if (best.stage_count == 0) {
+        best.objective = INFINITY;
+    }
     if (status == XM_OK && !(best.objective < INFINITY)) {
-        status = stopped ? xm_error_set(XM_ERR_TIMEOUT, "stopped before there was a plan")
-                         : explain_nothing(problem);
+        status =
+            stopped ? xm_error_set(XM_ERR_TIMEOUT, "stopped before there was a plan")
+            : problem->worth > 0.0
+                ? xm_error_set(XM_ERR_NO_SOLUTION, "no plan takes less than %g s", problem->worth)
+                : explain_nothing(problem);
     }
     if (status != XM_OK) {
         free(best.stages);

@@ -102,6 +102,9 @@ typedef struct ap_inter_op_problem {
     const int *boundary_place;
     /** Some plan is known to have a T of no more than this: the search begins there. 0: none is. */
     double known;
+    /** Only plans with a T below this are looked for; XM_ERR_NO_SOLUTION where there is none. 0:
+     * all are. */
+    double worth;
     /** Asked now and then; true ends the search with the best plan so far. NULL: never. */
     bool (*stop)(void *arg);
     void *stop_arg;

@@ -243,6 +243,8 @@ xm_status_t ap_like_stages(ap_like_t *like)
         bool kept;
 
         params.space = &like->row->space;
+        params.keep_host_order =
+            params.keep_host_order || strcmp(like->row->name, "default") != 0; /* but ours */
         params.memory_limit = like->row->costs.memory ? like->limit : ENDLESS;
         params.free_boundaries = !like->row->costs.transfers;
         params.steady = like->row->costs.steady;

@@ -80,6 +80,14 @@ static bool compare_operators(words_t *words, const ap_plan_stage_t *a, const ap
     return false;
 }
 
+static bool orders_differ(const ap_plan_info_t *a, const ap_plan_info_t *b)
+{
+    if (a->host_order == NULL || b->host_order == NULL || a->hosts != b->hosts) {
+        return a->host_order != b->host_order;
+    }
+    return memcmp(a->host_order, b->host_order, (size_t)a->hosts * sizeof(*a->host_order)) != 0;
+}
+
 char *ap_like_difference(const ap_plan_t *plan, const ap_plan_t *other, char *buffer, size_t size)
 {
     const ap_plan_info_t *a = ap_plan_info(plan), *b = ap_plan_info(other);
@@ -101,6 +109,9 @@ char *ap_like_difference(const ap_plan_t *plan, const ap_plan_t *other, char *bu
         } else {
             say(&words, "recomputes %s", ours);
         }
+    }
+    if (stages > 1 && orders_differ(a, b)) {
+        say(&words, "hosts in %s order", a->host_order == NULL ? "the profile's" : "another");
     }
     if (strcmp(a->schedule, b->schedule) != 0 && (stages > 1 || ap_plan_stages(other) > 1)) {
         say(&words, "%s, not %s", a->schedule, b->schedule);

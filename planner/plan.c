@@ -209,6 +209,59 @@ static xm_status_t check_info(const ap_plan_t *plan)
     return check_times("predicted", times, sizeof(times) / sizeof(times[0]));
 }
 
+/* Stages take the devices in the order of hosts, none left out. */
+static xm_status_t check_ranks_in_order(const ap_plan_t *plan)
+{
+    int per_host = plan->info.devices_per_host, next = 0;
+
+    for (int i = 0; i < plan->stage_count; ++i) {
+        const ap_plan_stage_t *stage = &plan->stages[i];
+
+        for (int d = 0; d < stage->hosts * stage->devices_per_host; ++d, ++next) {
+            int rank = plan->info.host_order[next / per_host] * per_host + next % per_host;
+
+            if (stage->devices[d] != rank) {
+                return xm_error_set(XM_ERR_PARSE,
+                                    "stages[%d]: rank %d where rank %d comes next by the cluster's "
+                                    "host_order",
+                                    i, stage->devices[d], rank);
+            }
+        }
+    }
+    return XM_OK;
+}
+
+/* The order of hosts has each of them once, and is that of the stages. */
+static xm_status_t check_host_order(const ap_plan_t *plan)
+{
+    const ap_plan_info_t *info = &plan->info;
+    int *place;
+    xm_status_t status = XM_OK;
+
+    if (info->host_order == NULL) {
+        return XM_OK;
+    }
+    place = calloc((size_t)info->hosts, sizeof(*place));
+    if (place == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the plan");
+    }
+    for (int i = 0; i < info->hosts && status == XM_OK; ++i) {
+        int *first = &place[info->host_order[i]];
+
+        if (*first != 0) {
+            status = xm_error_set(XM_ERR_PARSE,
+                                  "cluster: host_order has host %d as its entries %d and %d",
+                                  info->host_order[i], *first - 1, i);
+        }
+        *first = i + 1;
+    }
+    if (status == XM_OK) {
+        status = check_ranks_in_order(plan);
+    }
+    free(place);
+    return status;
+}
+
 /* Whether all stages recompute is said once for all; a stage's own word must not gainsay it. */
 static xm_status_t check_recompute(const ap_plan_t *plan)
 {
@@ -251,6 +304,9 @@ xm_status_t ap_plan_check(const ap_plan_t *plan)
     }
     if (status == XM_OK) {
         status = check_recompute(plan);
+    }
+    if (status == XM_OK) {
+        status = check_host_order(plan);
     }
     if (status == XM_OK &&
         plan->stages[plan->stage_count - 1].last_layer + 1 != plan->info.layers) {

@@ -120,6 +120,10 @@ typedef struct ap_plan_info {
     const char *cluster;  /**< name of the cluster profile */
     const char *cluster_provenance;
     int hosts, devices_per_host;
+    /** Where stages do not take the cluster's hosts in their order: the host that comes first, the
+     * one that comes next, …, each once; NULL: in their order. Ranks everywhere are those of the
+     * cluster all the same. */
+    const int *host_order;
     double memory_limit; /**< bytes one device may use */
     /** predicted seconds of one training step: under 1f1b sum + (micro_batches - 1) * bottleneck,
      * as the optimiser counts; under other schedules simulated (plan_schedule.h) */

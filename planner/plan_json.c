@@ -160,6 +160,12 @@ static json_t *reading_to_json(const ap_plan_reading_t *reading)
                      "dims", names_to_json(reading->dims, reading->dim_count));
 }
 
+/* NULL where hosts stand in the profile's order. */
+static json_t *order_to_json(const ap_plan_info_t *info)
+{
+    return info->host_order != NULL ? ints_to_json(info->host_order, info->hosts) : NULL;
+}
+
 json_t *ap_plan_to_json(const ap_plan_params_t *params)
 {
     const ap_plan_info_t *info = &params->info;
@@ -181,18 +187,19 @@ json_t *ap_plan_to_json(const ap_plan_params_t *params)
             return NULL;
         }
     }
-    return json_pack(
-        "{s:s, s:i, s:{s:s, s:i, s:I, s:o*}, s:{s:s, s:s, s:i, s:i, s:I}, s:{s:s, s:I, s:I, s:b}, "
-        "s:{s:f, s:f, s:f}, s:s, s:o, s:o}",
-        "format", format_name, "version", FORMAT_VERSION, "model", "name", info->model, "layers",
-        info->layers, "parameters", whole(info->parameters), "reading",
-        reading_to_json(&info->reading), "cluster", "name", info->cluster, "provenance",
-        info->cluster_provenance, "hosts", info->hosts, "devices_per_host", info->devices_per_host,
-        "memory_limit_bytes", whole(info->memory_limit), "schedule", "kind", info->schedule,
-        "global_batch", (json_int_t)info->global_batch, "micro_batches",
-        (json_int_t)info->micro_batches, "rematerialize", recomputing == params->stage_count,
-        "predicted", "step_s", info->step, "sum_s", info->sum, "bottleneck_s", info->bottleneck,
-        "optimiser", info->optimiser, "stages", stages, "reshardings", boundaries);
+    return json_pack("{s:s, s:i, s:{s:s, s:i, s:I, s:o*}, s:{s:s, s:s, s:i, s:i, s:o*, s:I}, "
+                     "s:{s:s, s:I, s:I, s:b}, s:{s:f, s:f, s:f}, s:s, s:o, s:o}",
+                     "format", format_name, "version", FORMAT_VERSION, "model", "name", info->model,
+                     "layers", info->layers, "parameters", whole(info->parameters), "reading",
+                     reading_to_json(&info->reading), "cluster", "name", info->cluster,
+                     "provenance", info->cluster_provenance, "hosts", info->hosts,
+                     "devices_per_host", info->devices_per_host, "host_order", order_to_json(info),
+                     "memory_limit_bytes", whole(info->memory_limit), "schedule", "kind",
+                     info->schedule, "global_batch", (json_int_t)info->global_batch,
+                     "micro_batches", (json_int_t)info->micro_batches, "rematerialize",
+                     recomputing == params->stage_count, "predicted", "step_s", info->step, "sum_s",
+                     info->sum, "bottleneck_s", info->bottleneck, "optimiser", info->optimiser,
+                     "stages", stages, "reshardings", boundaries);
 }
 
 static void *allocate(ap_plan_t *plan, size_t count, size_t size)
@@ -592,12 +599,43 @@ static xm_status_t read_reading(ap_plan_t *plan, json_t *object)
                            : status;
 }
 
+static xm_status_t read_host_order(ap_plan_t *plan, const json_t *list)
+{
+    ap_plan_info_t *info = &plan->info;
+    int *order;
+
+    if (list == NULL) {
+        return XM_OK;
+    }
+    if (!json_is_array(list) || json_array_size(list) != (size_t)info->hosts) {
+        return xm_error_set(XM_ERR_PARSE, "cluster: host_order must be a list of the %d hosts",
+                            info->hosts);
+    }
+    order = allocate(plan, (size_t)info->hosts, sizeof(*order));
+    if (order == NULL) {
+        return no_memory();
+    }
+    for (int i = 0; i < info->hosts; ++i) {
+        const json_t *item = json_array_get(list, (size_t)i);
+        json_int_t host = json_is_integer(item) ? json_integer_value(item) : -1;
+
+        if (host < 0 || host >= info->hosts) {
+            return xm_error_set(XM_ERR_PARSE,
+                                "cluster: entry %d of host_order is not one of the hosts 0 to %d",
+                                i, info->hosts - 1);
+        }
+        order[i] = (int)host;
+    }
+    info->host_order = order;
+    return XM_OK;
+}
+
 xm_status_t ap_plan_from_json(ap_plan_t *plan)
 {
     ap_plan_info_t *info = &plan->info;
     json_int_t layers, parameters, hosts, devices, memory_limit, global_batch, micro_batches;
     const char *format = "", *digest = NULL;
-    json_t *stages, *boundaries, *reading = NULL;
+    json_t *stages, *boundaries, *reading = NULL, *host_order = NULL;
     json_error_t error;
     int version = 0, rematerialize;
     xm_status_t status;
@@ -608,18 +646,18 @@ xm_status_t ap_plan_from_json(ap_plan_t *plan)
                             "this is not a plan: format is '%.40s' version %d, not '%s' version %d",
                             format, version, format_name, FORMAT_VERSION);
     }
-    if (json_unpack_ex(plan->document, &error, 0,
-                       "{s:s, s:i, s?s, s:{s:s, s:I, s:I, s?o !}, s:{s:s, s:s, s:I, s:I, s:I !}, "
-                       "s:{s:s, s:I, s:I, s:b !}, s:{s:F, s:F, s:F !}, s:s, s:o, s:o !}",
-                       "format", &format, "version", &version, "digest", &digest, "model", "name",
-                       &info->model, "layers", &layers, "parameters", &parameters, "reading",
-                       &reading, "cluster", "name", &info->cluster, "provenance",
-                       &info->cluster_provenance, "hosts", &hosts, "devices_per_host", &devices,
-                       "memory_limit_bytes", &memory_limit, "schedule", "kind", &info->schedule,
-                       "global_batch", &global_batch, "micro_batches", &micro_batches,
-                       "rematerialize", &rematerialize, "predicted", "step_s", &info->step, "sum_s",
-                       &info->sum, "bottleneck_s", &info->bottleneck, "optimiser", &info->optimiser,
-                       "stages", &stages, "reshardings", &boundaries) != 0) {
+    if (json_unpack_ex(
+            plan->document, &error, 0,
+            "{s:s, s:i, s?s, s:{s:s, s:I, s:I, s?o !}, s:{s:s, s:s, s:I, s:I, s?o, s:I !}, "
+            "s:{s:s, s:I, s:I, s:b !}, s:{s:F, s:F, s:F !}, s:s, s:o, s:o !}",
+            "format", &format, "version", &version, "digest", &digest, "model", "name",
+            &info->model, "layers", &layers, "parameters", &parameters, "reading", &reading,
+            "cluster", "name", &info->cluster, "provenance", &info->cluster_provenance, "hosts",
+            &hosts, "devices_per_host", &devices, "host_order", &host_order, "memory_limit_bytes",
+            &memory_limit, "schedule", "kind", &info->schedule, "global_batch", &global_batch,
+            "micro_batches", &micro_batches, "rematerialize", &rematerialize, "predicted", "step_s",
+            &info->step, "sum_s", &info->sum, "bottleneck_s", &info->bottleneck, "optimiser",
+            &info->optimiser, "stages", &stages, "reshardings", &boundaries) != 0) {
         return unpack_failed("the plan", &error);
     }
     info->parameters = (double)parameters;
@@ -642,6 +680,9 @@ xm_status_t ap_plan_from_json(ap_plan_t *plan)
     }
     if (status == XM_OK) {
         status = read_reading(plan, reading);
+    }
+    if (status == XM_OK) {
+        status = read_host_order(plan, host_order);
     }
     return status == XM_OK ? read_lists(plan, stages, boundaries) : status;
 }

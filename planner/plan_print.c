@@ -93,6 +93,28 @@ static void print_boundaries(const ap_plan_t *plan, FILE *stream)
     }
 }
 
+/* Where it is not the profile's: "2-3,0-1". */
+static void print_host_order(const ap_plan_info_t *info, FILE *stream)
+{
+    int last;
+
+    if (info->host_order == NULL) {
+        return;
+    }
+    (void)fprintf(stream, "# hosts in the order ");
+    for (int i = 0; i < info->hosts; i = last + 1) {
+        last = i;
+        while (last + 1 < info->hosts && info->host_order[last + 1] == info->host_order[last] + 1) {
+            ++last;
+        }
+        (void)fprintf(stream, "%s%d", i > 0 ? "," : "", info->host_order[i]);
+        if (last > i) {
+            (void)fprintf(stream, "-%d", info->host_order[last]);
+        }
+    }
+    (void)fputc('\n', stream);
+}
+
 void ap_plan_print(const ap_plan_t *plan, FILE *stream)
 {
     const ap_plan_info_t *info = ap_plan_info(plan);
@@ -104,6 +126,7 @@ void ap_plan_print(const ap_plan_t *plan, FILE *stream)
                   info->model, info->layers, info->parameters, info->cluster, info->hosts,
                   info->devices_per_host, bytes_text(info->memory_limit, limit));
     (void)fprintf(stream, "# costs: %s\n", info->cluster_provenance);
+    print_host_order(info, stream);
     (void)fprintf(stream,
                   "# batch %" PRId64 " in %" PRId64 " micro-batches of %" PRId64
                   ", schedule %s, recomputation %s\n",

@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "comm/text.h"
+#include "planner/cross_mesh.h"
 #include "planner/pipeline_check.h"
+#include "planner/plan_order.h"
 
 /* Share of a stage's state that one more version of the parameters can take: their gradients are as
  * large, so never more than half. */
@@ -211,6 +213,30 @@ static xm_status_t fill_boundaries(const ap_plan_t *plan, ap_cross_mesh_t *cross
     return XM_OK;
 }
 
+/* As the plan predicts, or anew on a profile, on which meshes are looked at in the plan's order of
+ * hosts. */
+static xm_status_t price_boundaries(const ap_plan_t *plan, const xm_cluster_profile_t *profile,
+                                    arrays_t *arrays)
+{
+    ap_cross_mesh_t *cross_mesh = NULL;
+    ap_plan_view_t view;
+    xm_status_t status;
+
+    if (profile == NULL) {
+        return fill_boundaries(plan, NULL, arrays);
+    }
+    status = ap_plan_view_open(plan, profile, &view);
+    if (status == XM_OK) {
+        status = ap_cross_mesh_create(view.profile, &cross_mesh);
+    }
+    if (status == XM_OK) {
+        status = fill_boundaries(view.plan, cross_mesh, arrays);
+    }
+    ap_cross_mesh_destroy(cross_mesh);
+    ap_plan_view_close(&view);
+    return status;
+}
+
 static xm_status_t make_schedule(const ap_plan_t *plan, const ap_plan_simulation_t *simulation,
                                  const arrays_t *arrays, ap_schedule_t **schedule)
 {
@@ -277,7 +303,7 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
     }
     if (allocate_arrays(&arrays)) {
         fill_stages(plan, &arrays);
-        status = fill_boundaries(plan, simulation->cross_mesh, &arrays);
+        status = price_boundaries(plan, simulation->profile, &arrays);
     } else {
         status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d stages", arrays.stages);
     }

@@ -8,12 +8,12 @@
  * pass runs again in the input half, and the rest is divided. Everything that a forward pass leaves
  * is taken to stay until the weight half, which is on the safe side.
  *
- * Threads: no shared state, but see cross_mesh.h.
+ * Threads: no shared state.
  */
 #ifndef AP_PLANNER_PLAN_SCHEDULE_H
 #define AP_PLANNER_PLAN_SCHEDULE_H
 
-#include "planner/cross_mesh.h"
+#include "comm/cluster_profile.h"
 #include "planner/pipeline_simulate.h"
 #include "planner/plan.h"
 
@@ -25,8 +25,9 @@ typedef struct ap_plan_simulation {
     int slices;            /**< terapipe: parts of every micro-batch; equal in time */
     int batches;           /**< pipedream-2bw, 0: 3 */
     bool blocking;         /**< transfers keep devices busy, see pipeline_simulate.h */
-    /** Prices the reshardings anew, on its profile; NULL: as the plan predicts them. */
-    ap_cross_mesh_t *cross_mesh;
+    /** Prices the reshardings anew, on this profile of the plan's hosts and devices; NULL: as the
+     * plan predicts them. */
+    const xm_cluster_profile_t *profile;
 } ap_plan_simulation_t;
 
 #define AP_PLAN_SIMULATION_INIT                                                                    \
@@ -37,7 +38,7 @@ typedef struct ap_plan_simulation {
 /**
  * Makes the schedule for the plan's stages, checks it (pipeline_check.h) and simulates it. With
  * virtual stages, what passes from the last device to the first is priced like the largest
- * boundary, or with `cross_mesh` as the resharding from the last mesh to the first.
+ * boundary, or with a profile as the resharding from the last mesh to the first.
  */
 XM_API xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *simulation,
                                     ap_schedule_t **schedule, ap_pipeline_run_t **run);

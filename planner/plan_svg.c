@@ -140,20 +140,40 @@ static void draw_header(const figure_t *figure)
     put_text(figure, MARGIN, MARGIN + 51, 10, "start", "costs: %s", costs);
 }
 
+/* Rows are the devices in the order in which stages take them. */
+static int device_of_row(const ap_plan_info_t *info, int row)
+{
+    int place = row / info->devices_per_host, within = row % info->devices_per_host;
+
+    return info->host_order != NULL ? info->host_order[place] * info->devices_per_host + within
+                                    : row;
+}
+
+static int row_of_device(const ap_plan_info_t *info, int device)
+{
+    int host = device / info->devices_per_host, place = host;
+
+    for (int i = 0; info->host_order != NULL && i < info->hosts; ++i) {
+        place = info->host_order[i] == host ? i : place;
+    }
+    return place * info->devices_per_host + device % info->devices_per_host;
+}
+
 static void draw_devices(const figure_t *figure)
 {
     const ap_plan_info_t *info = ap_plan_info(figure->plan);
 
-    for (int device = 0; device < figure->devices; ++device) {
-        int y = figure->top + device * figure->row, host = device / info->devices_per_host;
+    for (int row = 0; row < figure->devices; ++row) {
+        int device = device_of_row(info, row), host = device / info->devices_per_host;
+        int y = figure->top + row * figure->row, place = row / info->devices_per_host;
 
         (void)fprintf(figure->file,
                       "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"%s\"/>\n", MARGIN,
                       y, figure->width - 2 * MARGIN, figure->row,
-                      host % 2 == 0 ? "#f4f4f4" : "#eaeaea");
+                      place % 2 == 0 ? "#f4f4f4" : "#eaeaea");
         put_text(figure, MARGIN + LABELS - 12, y + 0.5 * figure->row + 4, 11, "end", "device %d",
                  device);
-        if (device % info->devices_per_host == 0) {
+        if (row % info->devices_per_host == 0) {
             (void)fprintf(figure->file,
                           "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"#999\"/>\n",
                           MARGIN, y, figure->width - MARGIN, y);
@@ -171,12 +191,13 @@ static int box_left(int stage)
 static double box_middle(const figure_t *figure, int index, int *top, int *height)
 {
     const ap_plan_stage_t *stage = ap_plan_stage(figure->plan, index);
-    int count = stage->hosts * stage->devices_per_host;
-    int first = stage->devices[0], last = stage->devices[0];
+    int first = figure->devices, last = 0;
 
-    for (int i = 1; i < count; ++i) {
-        first = stage->devices[i] < first ? stage->devices[i] : first;
-        last = stage->devices[i] > last ? stage->devices[i] : last;
+    for (int i = 0; i < stage->hosts * stage->devices_per_host; ++i) {
+        int row = row_of_device(ap_plan_info(figure->plan), stage->devices[i]);
+
+        first = row < first ? row : first;
+        last = row > last ? row : last;
     }
     *top = figure->top + first * figure->row;
     *height = (last - first + 1) * figure->row;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "planner/plan_order.h"
 #include "planner/plan_schedule.h"
 #include "planner/planner_private.h"
 #include "planner/stage_private.h"
@@ -63,8 +64,6 @@ static xm_status_t check_question(const verification_t *v)
     const ap_planner_params_t *params = v->setup.params;
     const ap_plan_info_t *info = v->info;
     int stages = ap_plan_stages(v->plan);
-    int hosts = xm_cluster_profile_hosts(params->profile);
-    int devices = xm_cluster_profile_devices_per_host(params->profile);
     const char *schedule = params->schedule != NULL ? params->schedule : "1f1b", *which;
     char text[PLACE];
 
@@ -74,12 +73,6 @@ static xm_status_t check_question(const verification_t *v)
     }
     if (info->global_batch != v->setup.global_batch) {
         return wrong_count("samples", info->global_batch, v->setup.global_batch);
-    }
-    if (info->hosts != hosts) {
-        return wrong_count("hosts", info->hosts, hosts);
-    }
-    if (info->devices_per_host != devices) {
-        return wrong_count("devices a host", info->devices_per_host, devices);
     }
     if (!is_asked(v)) {
         return xm_error_set(XM_ERR_MISMATCH, "%" PRId64 " micro-batches were not asked for",
@@ -565,11 +558,28 @@ static xm_status_t verify(verification_t *v)
     return status == XM_OK ? check_step(v) : status;
 }
 
-xm_status_t ap_plan_verify(const ap_planner_params_t *params, const ap_plan_t *plan)
+static xm_status_t check_size(const ap_plan_info_t *info, const xm_cluster_profile_t *profile)
 {
-    verification_t v = {.plan = plan, .info = ap_plan_info(plan)};
-    xm_status_t status = ap_planner_setup_open(params, &v.setup);
+    int hosts = xm_cluster_profile_hosts(profile);
+    int devices = xm_cluster_profile_devices_per_host(profile);
 
+    if (info->hosts != hosts) {
+        return wrong_count("hosts", info->hosts, hosts);
+    }
+    return info->devices_per_host == devices
+               ? XM_OK
+               : wrong_count("devices a host", info->devices_per_host, devices);
+}
+
+/* A plan with its hosts in their order, as asked on the profile in the same order. */
+static xm_status_t verify_view(const ap_planner_params_t *asked, const ap_plan_view_t *view)
+{
+    verification_t v = {.plan = view->plan, .info = ap_plan_info(view->plan)};
+    ap_planner_params_t params = *asked;
+    xm_status_t status;
+
+    params.profile = view->profile;
+    status = ap_planner_setup_open(&params, &v.setup);
     if (status == XM_OK) {
         status = verify(&v);
     }
@@ -579,5 +589,23 @@ xm_status_t ap_plan_verify(const ap_planner_params_t *params, const ap_plan_t *p
     free(v.context);
     ap_graph_destroy(v.made);
     ap_planner_setup_close(&v.setup);
+    return status;
+}
+
+xm_status_t ap_plan_verify(const ap_planner_params_t *params, const ap_plan_t *plan)
+{
+    ap_plan_view_t view = {.plan = plan, .profile = params->profile};
+    xm_status_t status = XM_OK;
+
+    if (params->profile != NULL) { /* the planner's setup says that one is needed */
+        status = check_size(ap_plan_info(plan), params->profile);
+        if (status == XM_OK) {
+            status = ap_plan_view_open(plan, params->profile, &view);
+        }
+    }
+    if (status == XM_OK) {
+        status = verify_view(params, &view);
+    }
+    ap_plan_view_close(&view);
     return status;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "planner/plan_order.h"
 #include "planner/plan_schedule.h"
 #include "planner/planner_trial.h"
 
@@ -267,6 +268,78 @@ static double proved_bound(const ap_planner_run_t *run)
     return bound;
 }
 
+static xm_status_t open_work(ap_planner_run_t *run)
+{
+    int orders = run->lineups.count;
+
+    for (int i = 0; i < run->result.trial_count; ++i) {
+        run->work[i].trial = &run->result.trials[i];
+        run->work[i].order_bound =
+            orders > 0 ? calloc((size_t)orders, sizeof(*run->work[i].order_bound)) : NULL;
+        if (orders > 0 && run->work[i].order_bound == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d orders of hosts", orders);
+        }
+    }
+    return XM_OK;
+}
+
+static void close_work(ap_planner_run_t *run)
+{
+    for (int i = 0; run->work != NULL && i < run->result.trial_count; ++i) {
+        free(run->work[i].order_bound);
+    }
+    free(run->work);
+}
+
+/* Orders of hosts, where there is a choice. */
+static xm_status_t list_orders(ap_planner_run_t *run)
+{
+    const xm_cluster_profile_t *profile = run->params->profile;
+    const ap_graph_t *graph;
+    ap_graph_t *made;
+    xm_status_t status;
+
+    run->lineups.all = true;
+    if (!xm_cluster_profile_hosts_differ(profile) && !xm_cluster_profile_devices_differ(profile)) {
+        return XM_OK;
+    }
+    status = ap_planner_graph_open(&run->setup, run->micro_batches[0], &graph, &made);
+    if (status != XM_OK) {
+        return status;
+    }
+    run->layers = ap_graph_layers(graph);
+    ap_graph_destroy(made);
+    return ap_lineups_open(&run->setup, run->layers, &run->lineups);
+}
+
+/* Says in the plan whether another order of the hosts could be better. */
+static xm_status_t note_orders(ap_planner_run_t *run)
+{
+    const ap_lineups_t *lineups = &run->lineups;
+    bool all = lineups->all && (lineups->count == 0 || !run->stopped);
+    ap_plan_t *noted;
+    char text[256];
+    xm_status_t status;
+
+    run->result.host_orders = !all ? 0 : lineups->count > 0 ? lineups->count : 1;
+    if (lineups->count == 0) {
+        return XM_OK;
+    }
+    if (all) {
+        (void)snprintf(text, sizeof(text), "%.160s; hosts in the best of all %d orders",
+                       ap_plan_info(run->result.plan)->optimiser, lineups->count);
+    } else {
+        (void)snprintf(text, sizeof(text), "%.160s; hosts in the best of the orders tried",
+                       ap_plan_info(run->result.plan)->optimiser);
+    }
+    status = ap_plan_note(run->result.plan, text, &noted);
+    if (status == XM_OK) {
+        ap_plan_destroy(run->result.plan);
+        run->result.plan = noted;
+    }
+    return status;
+}
+
 static xm_status_t try_all(ap_planner_run_t *run)
 {
     xm_status_t status = list_trials(run);
@@ -281,9 +354,7 @@ static xm_status_t try_all(ap_planner_run_t *run)
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d trials",
                             run->result.trial_count);
     }
-    for (int i = 0; i < run->result.trial_count; ++i) {
-        run->work[i].trial = &run->result.trials[i];
-    }
+    status = open_work(run);
     for (;;) {
         pick_wave(run, &wave);
         if (wave.count == 0 || status != XM_OK) {
@@ -332,6 +403,9 @@ xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_
         status = ap_planner_micro_batches(&run.setup, run.micro_batches, &run.count);
     }
     if (status == XM_OK) {
+        status = list_orders(&run);
+    }
+    if (status == XM_OK) {
         status = try_all(&run);
     }
     if (status == XM_OK && run.result.plan == NULL && run.stopped) {
@@ -344,14 +418,19 @@ xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_
         status = ap_planner_explain_nothing(&run.setup, most_micro_batches(&run));
     }
     if (status == XM_OK) {
-        run.result.boundaries_simulated = (int64_t)ap_cross_mesh_simulated(run.setup.cross_mesh);
+        status = note_orders(&run);
+    }
+    close_work(&run);
+    if (status == XM_OK) {
+        run.result.boundaries_simulated = (int64_t)ap_cross_mesh_simulated(run.setup.cross_mesh) +
+                                          ap_lineups_simulated(&run.setup, &run.lineups);
         run.result.read = run.setup.read;
         run.setup.read = (ap_planner_model_t){0};
         *result = run.result;
     } else {
         ap_planner_result_clear(&run.result);
     }
-    free(run.work);
+    ap_lineups_close(&run.setup, &run.lineups);
     ap_planner_setup_close(&run.setup);
     return status;
 }

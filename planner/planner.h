@@ -6,7 +6,8 @@
  * (intra-operator plans on every submesh and logical shape, stage.h), all boundaries
  * (cross_mesh.h), and stage slicing (inter_op.h) finds the best pipeline under the memory limit.
  * Stages occupy the devices in order, hosts filled one after the other, so consecutive stages are
- * as near each other as they can be.
+ * as near each other as they can be. Where hosts differ, in which order they stand is searched as
+ * well (host_order.h).
  *
  * Cases are taken up best first: each gets a bound (boundaries for free, memory shared without
  * waste), the most promising are solved, and what cannot improve the step by a thousandth is left
@@ -84,6 +85,9 @@ typedef struct ap_planner_params {
     /** Part of the space to plan in (space.h), NULL: all of it. Its limits on stages and
      * recomputation are not looked at: `max_stages` and `recompute` say those. */
     const ap_space_t *space;
+    /** Stages take the hosts in the profile's order. Otherwise, where hosts differ, other orders
+     * are tried as well; with `pins` they are not. */
+    bool keep_host_order;
     /** Stages are chosen as if transfers between them took no time, as Alpa does; the plan's times
      *  contain them all the same. */
     bool free_boundaries;
@@ -124,9 +128,12 @@ typedef struct ap_planner_result {
     ap_plan_t *plan;
     ap_planner_trial_t *trials;
     int trial_count;
-    double objective;      /**< step of the best plan */
-    double bound;          /**< no plan of the space has a step below */
-    bool stopped;          /**< by the time limit */
+    double objective; /**< step of the best plan */
+    double bound;     /**< no plan of the space, in an order of hosts tried, has a step below */
+    bool stopped;     /**< by the time limit */
+    /** Orders of the hosts that differ, if the plan has the best of all of them; 1 where hosts are
+     * alike or keep their order, 0: there are more, and the plan has the best of those tried. */
+    int host_orders;
     int64_t stages_priced; /**< intra-operator questions that were answered */
     int64_t boundaries_simulated;
     ap_planner_model_t read; /**< what a file was read as; without a graph for built-in models */

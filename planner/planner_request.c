@@ -54,12 +54,13 @@ static json_t *options_json(const ap_planner_setup_t *setup)
 {
     const ap_planner_params_t *params = setup->params;
 
-    return json_pack("{s:I, s:o, s:[i,i], s:I, s:s, s:s}", "global_batch",
+    return json_pack("{s:I, s:o, s:[i,i], s:I, s:s, s:s, s:o*}", "global_batch",
                      (json_int_t)setup->global_batch, "micro_batches", counts_json(setup), "stages",
                      params->min_stages, params->max_stages, "memory_limit_bytes",
                      (json_int_t)llround(setup->memory_limit), "recompute",
                      recompute_names[params->recompute], "schedule",
-                     params->schedule != NULL ? params->schedule : "1f1b");
+                     params->schedule != NULL ? params->schedule : "1f1b", "keep_host_order",
+                     params->keep_host_order ? json_true() : NULL);
 }
 
 /* The model in the first of the numbers of micro-batches. */
@@ -178,13 +179,13 @@ static xm_status_t read_options(const json_t *options, ap_planner_request_t *req
     const char *recompute, *schedule;
     json_error_t error;
     json_t *counts;
-    int choice = 0;
+    int choice = 0, keep = 0;
 
     if (json_unpack_ex((json_t *)options, &error, JSON_STRICT,
-                       "{s:I, s:o, s:[i,i!], s:I, s:s, s:s}", "global_batch", &batch,
+                       "{s:I, s:o, s:[i,i!], s:I, s:s, s:s, s?b}", "global_batch", &batch,
                        "micro_batches", &counts, "stages", &params->min_stages, &params->max_stages,
                        "memory_limit_bytes", &memory, "recompute", &recompute, "schedule",
-                       &schedule) != 0) {
+                       &schedule, "keep_host_order", &keep) != 0) {
         return xm_error_set(XM_ERR_PARSE, "%s: options: %s", source_name, error.text);
     }
     while (choice < RECOMPUTE_NAMES && strcmp(recompute_names[choice], recompute) != 0) {
@@ -202,6 +203,7 @@ static xm_status_t read_options(const json_t *options, ap_planner_request_t *req
     }
     params->schedule = request->texts[1];
     params->recompute = (ap_recompute_t)choice;
+    params->keep_host_order = keep != 0;
     params->global_batch = batch;
     params->memory_limit = (double)memory;
     return read_counts(counts, request);

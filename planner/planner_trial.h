@@ -6,6 +6,7 @@
 #ifndef AP_PLANNER_PLANNER_TRIAL_H
 #define AP_PLANNER_PLANNER_TRIAL_H
 
+#include "planner/planner_lineup.h"
 #include "planner/planner_private.h"
 
 /* A trial at work. Bounds are of the objective, with boundaries for free. */
@@ -14,6 +15,7 @@ typedef struct ap_planner_work {
     bool surveyed;       /* trial->bound is its own; before, that of a faster case */
     double slower_bound; /* of the same case with recomputation */
     double estimate;     /* of a simulated step: as the search counts, boundaries for free */
+    double *order_bound; /* of the objective with the hosts in each order of the run, or NULL */
     ap_plan_t *plan;     /* of this wave, or NULL */
     int64_t priced;
     bool refused; /* its plan does not fit under its schedule */
@@ -26,6 +28,8 @@ typedef struct ap_planner_work {
 typedef struct ap_planner_run {
     const ap_planner_params_t *params;
     ap_planner_setup_t setup;
+    ap_lineups_t lineups;
+    int layers;
     int64_t micro_batches[AP_PLANNER_MICRO_BATCHES];
     int count;
     ap_planner_result_t result;
@@ -39,6 +43,28 @@ typedef struct ap_planner_run {
     char refused[256]; /* why the last plan did not fit under its schedule */
 } ap_planner_run_t;
 
+/* What a case takes at least with its hosts as they stand. */
+typedef struct ap_planner_bounds {
+    double objective; /* as the search counts, boundaries for free; INFINITY: there is no plan */
+    double step;
+    double slower; /* of the same case with recomputation */
+} ap_planner_bounds_t;
+
+/* A case being planned. */
+typedef struct ap_planner_attempt {
+    ap_planner_run_t *run;
+    ap_planner_work_t *work;
+    ap_planner_case_t one;
+    int stages; /* at most so many, 0: any */
+    int count;  /* stages of the last plan */
+} ap_planner_attempt_t;
+
+/* Simulated steps are below their estimates by a few hundredths at most. */
+#define AP_PLANNER_ESTIMATED 0.97
+
+/* Whether steps come from the simulation; 1f1b alone has its objective for a step. */
+bool ap_planner_is_simulated(const ap_planner_run_t *run, const ap_planner_work_t *work);
+
 /* Seconds of a clock that only goes forward. */
 double ap_planner_now(void);
 /* Whether the time of an ap_planner_run_t is over; for ap_planner_case_options_t.stop. */
@@ -46,6 +72,20 @@ bool ap_planner_out_of_time(void *arg);
 
 /* What a case must stay below to be of interest. */
 double ap_planner_cutoff(const ap_planner_run_t *run);
+
+/* Bounds of a case as its table stands. */
+xm_status_t ap_planner_find_bounds(const ap_planner_run_t *run, const ap_planner_work_t *work,
+                                   ap_stage_table_t *table, ap_planner_bounds_t *bounds);
+/* Slices the case with its hosts as they stand; with a lineup, in that. *bound: no plan of theirs
+ * is faster. XM_ERR_NO_SOLUTION: there is no plan, or none that is fast enough. */
+xm_status_t ap_planner_slice(ap_planner_attempt_t *attempt, const ap_lineup_t *lineup,
+                             double *bound, bool *better);
+
+/* The same for every order of the run (planner_orders.c): bounds, of which the least come back; and
+ * plans, where only those that pay are kept. XM_ERR_NO_SOLUTION: no order has a plan that does. */
+xm_status_t ap_planner_bound_orders(ap_planner_run_t *run, ap_planner_work_t *work,
+                                    ap_stage_table_t *table, ap_planner_bounds_t *least);
+xm_status_t ap_planner_try_orders(ap_planner_attempt_t *attempt);
 
 /* First a bound, with no configuration priced. */
 xm_status_t ap_planner_survey(ap_planner_run_t *run, ap_planner_work_t *work);

@@ -158,12 +158,21 @@ static bool alike(const ap_tensor_t *a, const ap_tensor_t *b)
                0;
 }
 
+/* Which boundaries lie between the same hosts. */
+static void place_boundaries(ap_stage_table_t *table)
+{
+    int devices = table->params.hosts * table->params.devices_per_host;
+
+    for (int device = 0; device < devices; ++device) {
+        table->boundary_place[device] = ap_cross_mesh_place(table->params.cross_mesh, device);
+    }
+}
+
 /* Boundaries cost the same where tensors of one shape and type pass (per layer, the first layer
  * before which such a tensor passes), and between the same hosts. */
 static void number_boundaries(ap_stage_table_t *table)
 {
     const ap_graph_t *graph = table->params.graph;
-    int devices = table->params.hosts * table->params.devices_per_host;
 
     for (int layer = 1; layer < table->layers; ++layer) {
         const ap_tensor_t *tensor = ap_graph_tensor(graph, ap_graph_boundary(graph, layer - 1));
@@ -174,9 +183,7 @@ static void number_boundaries(ap_stage_table_t *table)
         }
         table->boundary_kind[layer] = kind;
     }
-    for (int device = 0; device < devices; ++device) {
-        table->boundary_place[device] = ap_cross_mesh_place(table->params.cross_mesh, device);
-    }
+    place_boundaries(table);
 }
 
 /* Room for the configurations; none is in the tables yet. */
@@ -235,7 +242,24 @@ static xm_status_t make_rows(ap_stage_table_t *table)
     return XM_OK;
 }
 
-/* Every shape on every class of devices that it can stand on. */
+/* On which hosts each submesh can begin. */
+static void place_submeshes(ap_stage_table_t *table)
+{
+    const ap_device_classes_t *classes = table->params.classes;
+    int hosts = table->params.hosts;
+
+    for (int submesh = 0; submesh < table->submesh_count; ++submesh) {
+        for (int host = 0; host < hosts; ++host) {
+            int end = host + table->submeshes[submesh].hosts;
+
+            table->allowed[submesh * hosts + host] =
+                end <= hosts &&
+                ap_device_classes_find(classes, host, end - host) == table->class_of[submesh];
+        }
+    }
+}
+
+/* Every shape on every class of devices that it can stand on, in some order of the hosts. */
 static xm_status_t list_submeshes(ap_stage_table_t *table)
 {
     const ap_device_classes_t *classes = table->params.classes;
@@ -250,22 +274,14 @@ static xm_status_t list_submeshes(ap_stage_table_t *table)
     }
     for (int c = 0; c < classes->count; ++c) {
         for (int s = 0; s < count && s < AP_TABLE_SUBMESHES; ++s) {
-            bool found = false;
-
-            for (int host = 0; in_space(table, &shapes[s]) && host + shapes[s].hosts <= hosts;
-                 ++host) {
-                bool here = ap_device_classes_find(classes, host, shapes[s].hosts) == c;
-
-                found = found || here;
-                if (wanted < AP_TABLE_SUBMESHES) {
-                    table->allowed[wanted * hosts + host] = here;
-                }
+            if (!in_space(table, &shapes[s]) || !classes->some[c * hosts + shapes[s].hosts - 1]) {
+                continue;
             }
-            if (found && wanted < AP_TABLE_SUBMESHES) {
+            if (wanted < AP_TABLE_SUBMESHES) {
                 table->submeshes[wanted] = shapes[s];
                 table->class_of[wanted] = c;
             }
-            wanted += found;
+            ++wanted;
         }
     }
     if (wanted > AP_TABLE_SUBMESHES || count > AP_TABLE_SUBMESHES) {
@@ -279,6 +295,7 @@ static xm_status_t list_submeshes(ap_stage_table_t *table)
     for (int submesh = 0; submesh < wanted; ++submesh) {
         list_variants(table, submesh);
     }
+    place_submeshes(table);
     return XM_OK;
 }
 
@@ -351,6 +368,20 @@ xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stag
 destroy_table:
     ap_stage_table_destroy(table);
     return status;
+}
+
+void ap_stage_table_arrange(ap_stage_table_t *table, const ap_device_classes_t *classes,
+                            ap_cross_mesh_t *cross_mesh)
+{
+    table->params.classes = classes;
+    table->params.cross_mesh = cross_mesh;
+    place_submeshes(table);
+    place_boundaries(table);
+}
+
+void ap_stage_table_beat(ap_stage_table_t *table, double seconds)
+{
+    table->beat = seconds;
 }
 
 void ap_stage_table_query(const ap_stage_table_t *table, const ap_inter_op_stage_t *stage,

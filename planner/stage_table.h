@@ -72,6 +72,18 @@ typedef struct ap_stage_config {
 xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stage_table_t **table);
 
 /**
+ * Puts the hosts into another order, that of @p classes (ap_device_classes_arrange() of the
+ * table's) and of @p cross_mesh; both are borrowed. What is priced stays so: a stage costs the same
+ * on hosts of one class wherever they stand.
+ */
+void ap_stage_table_arrange(ap_stage_table_t *table, const ap_device_classes_t *classes,
+                            ap_cross_mesh_t *cross_mesh);
+
+/** From now on only plans with an objective below @p seconds are looked for: solving ends early,
+ * with XM_ERR_NO_SOLUTION, where there is none. 0: all are. */
+void ap_stage_table_beat(ap_stage_table_t *table, double seconds);
+
+/**
  * Stage slicing over the table; stage limits as in ap_inter_op_problem_t. Prices the stages that
  * can matter as it goes. XM_ERR_NO_SOLUTION also when no plan is worth it.
  */

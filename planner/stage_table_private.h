@@ -58,6 +58,7 @@ struct ap_stage_table {
     int32_t *successors;
     int *in_port, *out_port;
     int *boundary_kind, *boundary_place;
+    double beat; /* only objectives below are looked for; 0: all */
     int64_t evaluated;
     bool failed; /* a boundary cost could not be computed; why */
     char failure[512];

@@ -120,6 +120,7 @@ static xm_status_t slice(ap_stage_table_t *table, int min_stages, int max_stages
     problem.min_stages = min_stages;
     problem.max_stages = max_stages;
     problem.known = known;
+    problem.worth = table->params.steady ? 0.0 : table->beat / table->fill;
     problem.micro_batches = table->params.steady ? STEADY : table->rounds;
     if (!table->params.free_boundaries) {
         problem.boundary = boundary_seconds;
@@ -250,6 +251,18 @@ static void add_boundaries(ap_stage_table_t *table, ap_inter_op_result_t *result
     result->objective = result->sum + (double)(table->rounds - 1) * result->bottleneck;
 }
 
+/* What plans must stay below, in the units of the search. */
+static double worth_of(const ap_stage_table_t *table)
+{
+    double worth = table->params.worth > 0.0 ? table->params.worth : INFINITY;
+
+    /* The least bottleneck is nobody's bound: all stages are priced. */
+    if (table->params.steady) {
+        return INFINITY;
+    }
+    return fmin(worth, table->beat > 0.0 ? table->beat : INFINITY) / table->fill;
+}
+
 /*
  * Only stages that can be part of a plan below a threshold are priced. The best plan of those is
  * the best of all if it is below the threshold; a plan above it is the next threshold, and without
@@ -259,10 +272,8 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
                                  ap_inter_op_result_t *result)
 {
     enum { ROUNDS = 8 };
-    /* The least bottleneck is nobody's bound: all stages are priced. */
     bool steady = table->params.steady;
-    double worth =
-        table->params.worth > 0.0 && !steady ? table->params.worth / table->fill : INFINITY;
+    double worth = worth_of(table);
     double threshold = 0.0;
     double known = 0.0;
     xm_status_t status =

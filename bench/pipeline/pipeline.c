@@ -143,15 +143,12 @@ static xm_status_t simulate(const rb_pipeline_params_t *params, rb_pipeline_t *p
     if (status == XM_OK) {
         status = ap_plan_check_schedule(simulation.kind);
     }
-    if (status == XM_OK && params->profile != NULL) {
-        status = ap_cross_mesh_create(params->profile, &simulation.cross_mesh);
-    }
     if (status == XM_OK) {
+        simulation.profile = params->profile;
         simulation.micro_batches = params->micro_batches;
         status = ap_plan_simulate(pipeline->plan, &simulation, &pipeline->schedule,
                                   &pipeline->predicted);
     }
-    ap_cross_mesh_destroy(simulation.cross_mesh);
     return status;
 }
 

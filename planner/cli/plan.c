@@ -26,7 +26,7 @@ typedef struct plan_options {
     int hosts, devices_per_host, global_batch, recompute, devices, submeshes;
     uint64_t memory_limit, bandwidth;
     double overlap, time_limit;
-    bool json, no_cross_mesh;
+    bool json, no_cross_mesh, keep_host_order;
 } plan_options_t;
 
 static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o, xm_cli_t **cli)
@@ -123,6 +123,11 @@ static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o,
          .argument = "regular|all",
          .help = "Hosts and devices a stage may take: powers of two and divisors of the "
                  "cluster's (default), or any number."},
+        {.name = "keep-host-order",
+         .kind = XM_CLI_FLAG,
+         .target = &o->keep_host_order,
+         .help = "Let stages take the hosts in the profile's order, also where hosts differ and\n"
+                 "another would be faster."},
         {.name = "no-cross-mesh",
          .kind = XM_CLI_FLAG,
          .target = &o->no_cross_mesh,
@@ -202,6 +207,20 @@ static void print_model(const char *path, const ap_planner_model_t *model)
         layering->imbalance);
 }
 
+/* How far the order of the hosts was searched. */
+static void print_orders(const ap_planner_result_t *result)
+{
+    bool moved = ap_plan_info(result->plan)->host_order != NULL;
+
+    if (result->host_orders > 1) {
+        (void)printf("# hosts differ: %s is the best of all %d orders\n",
+                     moved ? "the order below" : "the profile's order", result->host_orders);
+    } else if (result->host_orders == 0) {
+        (void)printf("# hosts differ: %s is the best of those tried, which are not all\n",
+                     moved ? "the order below" : "the profile's order");
+    }
+}
+
 static xm_status_t write_plan(const ap_plan_t *plan, const plan_options_t *o)
 {
     xm_status_t status = XM_OK;
@@ -244,6 +263,7 @@ static xm_status_t fill_params(const plan_options_t *o, int64_t *micro_batches,
     params->recompute = (ap_recompute_t)o->recompute;
     params->schedule = o->schedule;
     params->all_submeshes = o->submeshes == 1;
+    params->keep_host_order = o->keep_host_order;
     params->free_boundaries = o->no_cross_mesh;
     params->time_limit = o->time_limit;
     params->dims = o->dims.items;
@@ -347,6 +367,9 @@ static xm_status_t plan_and_write(const plan_options_t *o, ap_planner_params_t *
     if (status == XM_OK && result.read.graph != NULL && !o->json) {
         print_model(o->model, &result.read);
     }
+    if (status == XM_OK && o->planner == NULL && o->like == NULL && !o->json) {
+        print_orders(&result);
+    }
     if (status == XM_OK) {
         status = write_plan(result.plan, o);
     }
@@ -384,9 +407,11 @@ static xm_status_t run(const plan_options_t *o)
 static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
 {
     static const char *const ours[] = {
-        "model",    "cluster",   "hosts",     "devices-per-host", "global-batch",  "stages",
-        "schedule", "recompute", "plot",      "layers",           "layer-pattern", "dim",
-        "planner",  "overlap",   "submeshes", "no-cross-mesh",    "time-limit"};
+        "model",        "cluster",        "hosts",         "devices-per-host",
+        "global-batch", "stages",         "schedule",      "recompute",
+        "plot",         "layers",         "layer-pattern", "dim",
+        "planner",      "overlap",        "submeshes",     "no-cross-mesh",
+        "time-limit",   "keep-host-order"};
     ap_plan_like_t like = {.planner = o->like, .devices = o->devices, .json = o->json};
     int64_t micro_batches[1];
     size_t count;

@@ -182,9 +182,7 @@ static xm_status_t run(const char *path, const simulate_options_t *o)
     if (status == XM_OK && o->cluster != NULL) {
         status = ap_command_load_cluster(o->cluster, ap_plan_info(plan)->hosts,
                                          ap_plan_info(plan)->devices_per_host, &profile);
-        if (status == XM_OK) {
-            status = ap_cross_mesh_create(profile, &simulation.cross_mesh);
-        }
+        simulation.profile = profile;
     }
     if (status == XM_OK) {
         status = ap_plan_simulate(plan, &simulation, &schedule, &done);
@@ -194,7 +192,6 @@ static xm_status_t run(const char *path, const simulate_options_t *o)
     }
     ap_pipeline_run_destroy(done);
     ap_schedule_destroy(schedule);
-    ap_cross_mesh_destroy(simulation.cross_mesh);
     xm_cluster_profile_destroy(profile);
     ap_plan_destroy(plan);
     return status;

@@ -38,7 +38,8 @@ def bench(*arguments, **environment):
     return command(PIPELINE_BENCH, *arguments, **environment)
 
 
-def write_profile(name, hosts, devices, flop_per_s):
+def write_profile(name, hosts, devices, flop_per_s, shares=None):
+    """With shares, those of each host's devices."""
     profile = {
         "version": 1, "name": name, "provenance": "assumed, for tests", "hosts": hosts, "devices_per_host": devices,
         "device": {"flop_per_s": flop_per_s, "memory_bytes": 1e10, "memory_bytes_per_s": 1e10},
@@ -46,6 +47,10 @@ def write_profile(name, hosts, devices, flop_per_s):
         "curves": {"self": [[8, 1e-6], [1048576, 1e-4]], "intra_host": [[8, 1e-5], [1048576, 1e-3]],
                    "inter_host": [[8, 1e-4], [1048576, 1.1e-2]]},
     }
+    if shares:
+        profile["version"] = 2
+        profile["device"]["hosts"] = [{"flop_per_s": share * flop_per_s, "memory_bytes": 1e10,
+                                       "memory_bytes_per_s": 1e10} for share in shares]
     with open(path(name + ".json"), "w", encoding="utf-8") as file:
         json.dump(profile, file)
     return path(name + ".json")
@@ -101,6 +106,28 @@ def every_schedule():
         if one["schedule"] != "pipedream-2bw":
             expect(one["step_s"]["min"] >= 0.999 * one["predicted_free_s"], one)
             expect(one["predicted_free_s"] < one["predicted_s"], one)
+
+
+def hosts_in_an_order_of_their_own():
+    """Two kinds in turn: like hosts share a stage, ranks are the cluster's, and the bytes are right."""
+    cluster = write_profile("turns", 4, 1, 1e9, [1, 0.25, 1, 0.25])
+    file = plan("turned.json", cluster, "--stages", 2)
+    with open(file, encoding="utf-8") as stream:
+        planned = json.load(stream)
+    order = planned["cluster"].get("host_order")
+    expect(order is not None and order[0] % 2 == order[1] % 2, planned["cluster"])
+    expect(sum((stage["ranks"] for stage in planned["stages"]), []) == order, planned["stages"])
+    for options in ([], ["--profile", cluster]):
+        result = bench(file, "--checked", 2, "-w", 0, "-i", 1, "--json", *options)
+        expect(result.returncode == 0 and result.stderr == "", result)
+        one = json.loads(result.stdout)["results"][0]
+        expect(one["wrong"] == 0 and one["net_bytes"] > 0, one)
+        expect(abs(one["predicted_s"] / simulated_step(file, "--cluster", cluster) - 1) < 1e-6, one)
+    planned["cluster"]["host_order"] = [0, 1, 2, 2]
+    del planned["digest"]
+    with open(path("wrong.json"), "w", encoding="utf-8") as stream:
+        json.dump(planned, stream)
+    refuse("host_order has host 2 as its entries 2 and 3", path("wrong.json"))
 
 
 def three_stages_within_a_host():
@@ -172,7 +199,7 @@ def pages_know_the_options():
     expect(page | {"--help", "--version"} == listed, "--help and docs differ:", listed ^ page)
 
 
-for test in (every_schedule, three_stages_within_a_host, real_work, a_killed_rank_ends_the_job, bad_input_is_refused,
+for test in (every_schedule, hosts_in_an_order_of_their_own, three_stages_within_a_host, real_work, a_killed_rank_ends_the_job, bad_input_is_refused,
              pages_know_the_options):
     print(test.__name__, flush=True)
     test()

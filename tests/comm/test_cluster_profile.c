@@ -253,6 +253,51 @@ START_TEST(hosts_may_differ_and_share_uplinks)
 }
 END_TEST
 
+/* NICs and devices go with their hosts, all else stays; racks are not torn apart. */
+START_TEST(hosts_may_change_places)
+{
+    static const int order[] = {4, 3, 2, 1, 0}, twice[] = {0, 1, 2, 1, 4},
+                     beyond[] = {0, 1, 5, 3, 4};
+    static const int racks[] = {3, 2, 0, 1, 4}, torn[] = {0, 2, 1, 3, 4}, last[] = {4, 1, 2, 3, 0};
+    xm_cluster_profile_t *pair, *profile, *other;
+    char *text, *back;
+
+    ck_assert_xm_ok(parse(edited("1.25e9},", "1.25e9, \"hosts\": [1e9, 5e8]},"), &pair));
+    ck_assert_xm_ok(xm_cluster_profile_resize(pair, 5, 4, &profile));
+    ck_assert_xm_ok(xm_cluster_profile_reorder(profile, racks, &other));
+    for (int h = 0; h < 5; ++h) {
+        ck_assert_double_eq(xm_cluster_profile_host_nic_bandwidth(other, h),
+                            xm_cluster_profile_host_nic_bandwidth(profile, racks[h]));
+    }
+    xm_cluster_profile_destroy(other);
+    ck_assert_xm_ok(xm_cluster_profile_reorder(profile, order, &other)); /* reads the same */
+    ck_assert_xm_ok(xm_cluster_profile_to_text(profile, &text));
+    ck_assert_xm_ok(xm_cluster_profile_to_text(other, &back));
+    ck_assert_str_eq(text, back);
+    free(back);
+    free(text);
+    xm_cluster_profile_destroy(other);
+    ck_assert_xm_fails(xm_cluster_profile_reorder(profile, twice, &other), XM_ERR_INVALID_ARGUMENT,
+                       "names host 1 in places 1 and 3");
+    ck_assert_xm_fails(xm_cluster_profile_reorder(profile, beyond, &other), XM_ERR_INVALID_ARGUMENT,
+                       "names host 5 in place 2; the cluster has hosts 0 to 4");
+    xm_cluster_profile_destroy(profile);
+    xm_cluster_profile_destroy(pair);
+    ck_assert_xm_ok(parse(edited(" \"nic\"", " \"uplink\": {\"hosts_per_rack\": 2, "
+                                             "\"bytes_per_s\": 1e9}, \"nic\""),
+                          &pair));
+    ck_assert_xm_ok(xm_cluster_profile_resize(pair, 5, 4, &profile));
+    ck_assert_xm_ok(xm_cluster_profile_reorder(profile, racks, &other));
+    xm_cluster_profile_destroy(other);
+    ck_assert_xm_fails(xm_cluster_profile_reorder(profile, torn, &other), XM_ERR_INVALID_ARGUMENT,
+                       "puts hosts 0 and 2 of two racks into places 0 and 1 of one");
+    ck_assert_xm_fails(xm_cluster_profile_reorder(profile, last, &other), XM_ERR_INVALID_ARGUMENT,
+                       "of two racks");
+    xm_cluster_profile_destroy(profile);
+    xm_cluster_profile_destroy(pair);
+}
+END_TEST
+
 START_TEST(hosts_may_have_devices_of_their_own)
 {
 #define DEVICES                                                                                    \
@@ -632,6 +677,7 @@ int main(void)
     tcase_add_test(tcase, bad_collectives_name_the_entry);
     tcase_add_test(tcase, other_documents_are_refused);
     tcase_add_test(tcase, hosts_may_differ_and_share_uplinks);
+    tcase_add_test(tcase, hosts_may_change_places);
     tcase_add_test(tcase, hosts_may_have_devices_of_their_own);
     tcase_add_test(tcase, a_saved_profile_reads_back_equal);
     tcase_add_test(tcase, a_failed_save_leaves_the_old_file);

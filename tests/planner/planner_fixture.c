@@ -55,6 +55,23 @@ xm_cluster_profile_t *planner_fixture_two_kinds(int hosts, int devices, double m
     return make_profile(hosts, devices, memory, kinds, NULL, 0);
 }
 
+xm_cluster_profile_t *planner_fixture_unequal(int hosts, int devices, double memory,
+                                              const double *shares, const double *nics,
+                                              int hosts_per_rack)
+{
+    enum { MOST_HOSTS = 16 };
+    xm_cluster_device_t kinds[MOST_HOSTS];
+
+    ck_assert_int_le(hosts, MOST_HOSTS);
+    for (int h = 0; shares != NULL && h < hosts; ++h) {
+        kinds[h] = (xm_cluster_device_t){.flops = shares[h] * 5e10,
+                                         .memory_bytes = shares[h] * memory,
+                                         .memory_bandwidth = shares[h] * 1e10};
+    }
+    return make_profile(hosts, devices, memory, shares != NULL ? kinds : NULL, nics,
+                        hosts_per_rack);
+}
+
 xm_cluster_profile_t *planner_fixture_two_rates(int hosts, int devices, double memory)
 {
     enum { MOST_HOSTS = 16 };

@@ -18,4 +18,11 @@ xm_cluster_profile_t *planner_fixture_two_kinds(int hosts, int devices, double m
  * an uplink of 1 GB/s. */
 xm_cluster_profile_t *planner_fixture_two_rates(int hosts, int devices, double memory);
 
+/** Hosts that differ: each does @p shares[h] as much as above in as much of the memory, and has a
+ * NIC of @p nics[h] bytes/s, in racks of @p hosts_per_rack that share an uplink of 1 GB/s. NULL, or
+ * 0 for no racks: all are alike. */
+xm_cluster_profile_t *planner_fixture_unequal(int hosts, int devices, double memory,
+                                              const double *shares, const double *nics,
+                                              int hosts_per_rack);
+
 #endif

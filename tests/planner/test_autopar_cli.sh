@@ -56,6 +56,28 @@ good "plan --json" '"reshardings"' "$AUTOPAR" plan --model gpt-125m --cluster "$
 good explain "runner-up" "$AUTOPAR" explain "$plan" --cluster "$cluster"
 good "explain --json" '"decisions"' "$AUTOPAR" explain "$plan" --cluster "$cluster" --json
 
+# Unequal hosts in turn: stages take them in another order, which everybody reads.
+sed 's/"version": 1,/"version": 2,/; s/"nic": {"bytes_per_s": 1.195e9}/"nic": {"bytes_per_s": 1.195e9, "hosts": [1e9, 1e8]}/' \
+    "$cluster" >"$work/turns.json"
+turned="--model gpt-125m --cluster $work/turns.json --hosts 4 --devices-per-host 1 --global-batch 32 --micro-batches 8 --stages 4"
+# shellcheck disable=SC2086 # a list of options
+{
+    good "plan: host order" "# hosts differ: the order below is the best of all 6 orders" "$AUTOPAR" plan $turned \
+        -o "$work/turned.json" --plot "$work/turned.svg"
+    grep -q "^# hosts in the order " "$work/out" || fail "the order of hosts is not printed: $(cat "$work/out")"
+    grep -q '"host_order": \[' "$work/turned.json" || fail "the plan lacks its order of hosts"
+    [ "$(grep -o 'host [0-3]' "$work/turned.svg" | tr -d '\n')" != "host 0host 1host 2host 3" ] ||
+        fail "the figure has the hosts in the profile's order"
+    good "plan --keep-host-order" "predicted step" "$AUTOPAR" plan $turned --keep-host-order
+    grep -q "^# hosts in\|^# hosts differ" "$work/out" && fail "hosts were to keep their order: $(cat "$work/out")"
+}
+good "simulate: host order" "step " "$AUTOPAR" simulate "$work/turned.json" --cluster "$work/turns.json"
+good "explain: host order" "order of hosts" "$AUTOPAR" explain "$work/turned.json" --cluster "$work/turns.json"
+good "export: host order" '"devices"' "$AUTOPAR" export "$work/turned.json" --to torch
+python3 -c 'import json, sys; plan = json.load(open(sys.argv[1])); del plan["digest"]
+plan["cluster"]["host_order"].append(0); print(json.dumps(plan))' "$work/turned.json" >"$work/wrong.json"
+bad "simulate: wrong host order" "host_order must be a list of the 4 hosts" "$AUTOPAR" simulate "$work/wrong.json"
+
 good simulate "under 1f1b" "$AUTOPAR" simulate "$plan" --plot "$work/timeline.svg" --trace "$work/trace.json"
 python3 -c 'import sys, xml.dom.minidom as m, json; m.parse(sys.argv[1]); json.load(open(sys.argv[2]))' \
     "$work/timeline.svg" "$work/trace.json" || fail "the timelines are not well-formed"

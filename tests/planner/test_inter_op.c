@@ -372,6 +372,24 @@ static void check_least(instance_t *instance, const ap_inter_op_result_t *expect
     ap_inter_op_result_clear(&result);
 }
 
+/* Of plans below a limit the best is found, and of those below the best there is none. */
+static void check_worth(instance_t *instance, double share)
+{
+    ap_inter_op_result_t result = {0};
+
+    if (instance->best <= 0.0) {
+        return;
+    }
+    instance->problem.worth = instance->best * (1.0 + 1e-9 + share);
+    ck_assert_xm_ok(ap_inter_op_solve(&instance->problem, &result));
+    ck_assert_double_eq_tol(result.objective, instance->best, 1e-12 * instance->best);
+    ap_inter_op_result_clear(&result);
+    instance->problem.worth = instance->best * (1.0 - 1e-9 - 0.5 * share);
+    ck_assert_xm_fails(ap_inter_op_solve(&instance->problem, &result), XM_ERR_NO_SOLUTION,
+                       "no plan takes less than");
+    instance->problem.worth = 0.0;
+}
+
 START_TEST(random_instances_match_exhaustive_search)
 {
     static instance_t instance;
@@ -410,6 +428,7 @@ START_TEST(random_instances_match_exhaustive_search)
         ck_assert_xm_ok(ap_inter_op_solve(&instance.problem, &result));
         ck_assert_double_eq_tol(result.objective, instance.best, 1e-12 * instance.best);
         ap_inter_op_result_clear(&result);
+        check_worth(&instance, mt_rand(&mt));
         ++solved;
     }
     (void)printf("%d solved, %d without solution, %ld plans enumerated\n", solved, impossible,
