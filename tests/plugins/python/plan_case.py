@@ -73,3 +73,11 @@ CLUSTER = {
         "inter_host": [[8, 5e-6], [1048576, 1e-3]],
     },
 }  # fmt: skip
+
+# Four hosts of a device each, every other one four times as fast.
+UNEQUAL = {
+    **CLUSTER, "hosts": 4, "devices_per_host": 1,
+    "device": {**CLUSTER["device"], "hosts": [
+        {name: share * value for name, value in CLUSTER["device"].items()} for share in (4, 1, 4, 1)
+    ]},
+}  # fmt: skip

@@ -226,10 +226,10 @@ class Export(unittest.TestCase):
             plan(nn.Linear(4, 4), [x], plan_case.CLUSTER, loss=functional.mse_loss, target=x, schedule="chimera")
 
 
-def make_plan(tied=False, dropout=0.0, **options):
+def make_plan(tied=False, dropout=0.0, cluster=plan_case.CLUSTER, **options):
     ids, target = next(plan_case.batches(1, BATCH))
     options = {"loss": plan_case.loss_of, "target": target, "micro_batches": MICRO_BATCHES, **options}
-    return plan(plan_case.make_model(tied=tied, dropout=dropout), [ids], plan_case.CLUSTER, **options)
+    return plan(plan_case.make_model(tied=tied, dropout=dropout), [ids], cluster, **options)
 
 
 class Plans(unittest.TestCase):
@@ -421,7 +421,10 @@ class Training(unittest.TestCase):
             make_plan(**four, data_parallel=1, tensor_parallel=4, micro_batches=2),
             make_plan(**four, stages=2, data_parallel=1, tensor_parallel=2, schedule="gpipe"),
             make_plan(**four, stages=3),
+            make_plan(cluster=plan_case.UNEQUAL, stages=2),
         ]
+        # Like hosts together: no stage waits for a slow device among fast ones.
+        self.assertEqual([stage.ranks for stage in plans[-1].stages], [(1, 3), (0, 2)])
         ranks.run(4, several, plans, self.expected, patience=3 * ranks.PATIENCE)
 
     def test_dropout(self):
