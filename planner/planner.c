@@ -317,6 +317,9 @@ static xm_status_t note_orders(ap_planner_run_t *run)
 {
     const ap_lineups_t *lineups = &run->lineups;
     bool all = lineups->all && (lineups->count == 0 || !run->stopped);
+    /* A simulated step is not what orders are bounded by, but for an estimate. */
+    bool proved = !run->automatic &&
+                  (run->params->schedule == NULL || strcmp(run->params->schedule, "1f1b") == 0);
     ap_plan_t *noted;
     char text[256];
     xm_status_t status;
@@ -326,8 +329,9 @@ static xm_status_t note_orders(ap_planner_run_t *run)
         return XM_OK;
     }
     if (all) {
-        (void)snprintf(text, sizeof(text), "%.160s; hosts in the best of all %d orders",
-                       ap_plan_info(run->result.plan)->optimiser, lineups->count);
+        (void)snprintf(text, sizeof(text), "%.160s; hosts in the best%s of all %d orders",
+                       ap_plan_info(run->result.plan)->optimiser, proved ? "" : " found",
+                       lineups->count);
     } else {
         (void)snprintf(text, sizeof(text), "%.160s; hosts in the best of the orders tried",
                        ap_plan_info(run->result.plan)->optimiser);

@@ -207,14 +207,17 @@ static void print_model(const char *path, const ap_planner_model_t *model)
         layering->imbalance);
 }
 
-/* How far the order of the hosts was searched. */
-static void print_orders(const ap_planner_result_t *result)
+/* How far the order of the hosts was searched: under schedules that are simulated all are tried,
+ * but left alone by an estimate. */
+static void print_orders(const ap_planner_result_t *result, const char *schedule)
 {
     bool moved = ap_plan_info(result->plan)->host_order != NULL;
+    bool proved = schedule == NULL || strcmp(schedule, "1f1b") == 0;
 
     if (result->host_orders > 1) {
-        (void)printf("# hosts differ: %s is the best of all %d orders\n",
-                     moved ? "the order below" : "the profile's order", result->host_orders);
+        (void)printf("# hosts differ: %s is the best%s of all %d orders\n",
+                     moved ? "the order below" : "the profile's order", proved ? "" : " found",
+                     result->host_orders);
     } else if (result->host_orders == 0) {
         (void)printf("# hosts differ: %s is the best of those tried, which are not all\n",
                      moved ? "the order below" : "the profile's order");
@@ -368,7 +371,7 @@ static xm_status_t plan_and_write(const plan_options_t *o, ap_planner_params_t *
         print_model(o->model, &result.read);
     }
     if (status == XM_OK && o->planner == NULL && o->like == NULL && !o->json) {
-        print_orders(&result);
+        print_orders(&result, params->schedule);
     }
     if (status == XM_OK) {
         status = write_plan(result.plan, o);
