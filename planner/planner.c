@@ -158,6 +158,7 @@ static xm_status_t take_in(ap_planner_run_t *run, wave_t *wave)
         ap_plan_t *best = run->result.plan;
 
         run->result.stages_priced += work->priced;
+        run->stopped = run->stopped || work->cut;
         if (work->status != XM_OK && status == XM_OK) {
             status = xm_error_set(work->status, "%s", work->error);
         }
@@ -288,7 +289,7 @@ static xm_status_t try_all(ap_planner_run_t *run)
         if (wave.count == 0 || status != XM_OK) {
             break;
         }
-        run->stopped = ap_planner_out_of_time(run);
+        run->stopped = run->stopped || ap_planner_out_of_time(run);
         if (run->stopped) {
             break;
         }

@@ -247,6 +247,7 @@ xm_status_t ap_planner_solve(ap_planner_run_t *run, ap_planner_work_t *work)
         status = status == XM_ERR_NO_SOLUTION ? XM_OK : status;
         stages /= 2;
     }
-    work->trial->exact = !ap_planner_out_of_time(run);
+    work->cut = ap_planner_out_of_time(run);
+    work->trial->exact = !work->cut;
     return status == XM_ERR_NO_SOLUTION || status == XM_ERR_TIMEOUT ? XM_OK : status;
 }

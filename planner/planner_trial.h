@@ -17,6 +17,7 @@ typedef struct ap_planner_work {
     ap_plan_t *plan;     /* of this wave, or NULL */
     int64_t priced;
     bool refused; /* its plan does not fit under its schedule */
+    bool cut;     /* time was up before its search had ended */
     xm_status_t status;
     char error[512];
 } ap_planner_work_t;
