@@ -217,18 +217,23 @@ END_TEST
 
 START_TEST(an_end_that_goes_wrong_is_told)
 {
-    static const char *const modes[] = {"hang-in-finalize", "crash-in-finalize"};
-    static const char *const sentences[] = {
-        "planner double: its end was not done within 1 s; it was ended",
-        "planner double: it died of signal 11 (Segmentation fault) during its end"};
+    /* The start has as long as the end, also on a busy machine. */
+    static const struct {
+        const char *mode;
+        double patience;
+        const char *sentence;
+    } ends[] = {{"hang-in-finalize", 8.0,
+                 "planner double: its end was not done within 8 s; it was ended"},
+                {"crash-in-finalize", 0.0,
+                 "planner double: it died of signal 11 (Segmentation fault) during its end"}};
     xm_cluster_profile_t *profile = planner_fixture_profile(2, 2, 64e9);
     ap_planner_params_t params = params_of(profile);
     ap_plan_t *own = own_plan(&params), *through;
 
-    ck_assert_int_eq(setenv("PLANNER_DOUBLE", modes[_i], 1), 0);
+    ck_assert_int_eq(setenv("PLANNER_DOUBLE", ends[_i].mode, 1), 0);
     ck_assert_xm_ok(ap_plan_save(own, plan_path));
-    ck_assert_xm_ok(ask_within(1.0, PLANNER_DOUBLE, &params, &through));
-    ck_assert_str_eq(logged, sentences[_i]);
+    ck_assert_xm_ok(ask_within(ends[_i].patience, PLANNER_DOUBLE, &params, &through));
+    ck_assert_str_eq(logged, ends[_i].sentence);
     ap_plan_destroy(through);
     ap_plan_destroy(own);
     xm_cluster_profile_destroy(profile);
