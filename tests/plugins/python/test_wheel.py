@@ -10,6 +10,8 @@ import unittest
 import zipfile
 
 PACKAGE = os.path.join(os.environ["SOURCE_DIR"], "plugins", "python")
+# pip has nothing to fetch, and does not look whether there is a newer one of itself.
+OFFLINE = {"PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 PROGRAM = """
 import crossmesh, os
 from crossmesh import _planner, nccl
@@ -34,6 +36,7 @@ def build(folder, library):
     shutil.copytree(PACKAGE, sources, ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
     environment = {name: value for name, value in os.environ.items() if name != "CROSSMESH_LIBRARY"}
     environment.pop("PYTHONPATH")
+    environment.update(OFFLINE)
     if library:
         environment["CROSSMESH_LIBRARY"] = library
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, sources]
@@ -50,7 +53,7 @@ class Wheel(unittest.TestCase):
             self.assertRegex(os.path.basename(wheel), r"^crossmesh-0\.1\.0-py3-none-linux_\w+\.whl$")
             site = os.path.join(folder, "site")
             command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", site, wheel]
-            subprocess.run(command, check=True)
+            subprocess.run(command, check=True, env={**os.environ, **OFFLINE})
             with zipfile.ZipFile(wheel) as archive:
                 names = archive.namelist()
             libraries = ("libcrossmesh.so.0", "libautopar.so", "libcrossmesh-xla.so", "libnccl-net-crossmesh.so")
