@@ -24,6 +24,11 @@ def join(rank, port, processes=PROCESSES, devices=DEVICES):
     return jax
 
 
+def leave(jax):
+    """Together: JAX ends the processes that find the first one, whose service they use, gone before them."""
+    jax.distributed.shutdown()
+
+
 def random_sharding(jax, numpy, random, shape):
     """Any mesh of any devices, in any order, and what of it fits the shape; uneven shards JAX does not have."""
     devices = numpy.array(jax.devices())
@@ -93,6 +98,7 @@ def random_trees(rank, port):
         print(f"{CALLS * TREE} pairs in {time.monotonic() - started:.1f} s, of which {dict(sorted(seen.items()))}")
     assert min(seen[kind] for kind in ("devices in both", "no device in both", "cut")) > CALLS * TREE // 20, seen
     crossmesh.jax.shutdown()
+    leave(jax)
 
 
 def special_cases(rank, port):
@@ -138,6 +144,7 @@ def special_cases(rank, port):
             assert text in str(error), (text, error)
     check(numpy, crossmesh.jax.device_put(x, last), whole, last, "after refusals")
     crossmesh.jax.shutdown()
+    leave(jax)
 
 
 def one_process(rank):
