@@ -3,6 +3,7 @@
 #include "plugins/xla/ffi_transfer.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "local_job.h"
@@ -311,6 +312,7 @@ END_TEST
 static int waiting_rank(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
+    atomic_bool *ended_there = arg;
     static int32_t shard[WORDS];
     static side_t sides[TRANSFERS];
     static call_t calls[3];
@@ -318,7 +320,6 @@ static int waiting_rank(const xm_job_env_t *env, int listen_fd, void *arg)
     xm_xla_seat_t *seat;
     xla_error_t *error;
 
-    (void)arg;
     params.listen_fd = listen_fd;
     local_expect_ok(xm_worker_create(env, &params, &worker));
     xm_xla_set_functions(CREATE, SET_AVAILABLE, SET_ERROR);
@@ -342,8 +343,11 @@ static int waiting_rank(const xm_job_env_t *env, int listen_fd, void *arg)
         make_call(&calls[0], 1, 7, shard, false);
         expect_refusal(&calls[0], "transfer 1, device 7: this device has no part");
         release(seat, 0, &sides[0]);
+        atomic_store(ended_there, true);
     } else {
-        local_sleep(2.0);
+        while (!atomic_load(ended_there)) { /* its leaving would end what rank 1 waits for */
+            local_sleep(0.01);
+        }
         release(seat, 0, &sides[0]);
         release(seat, 1, &sides[1]);
     }
@@ -354,7 +358,7 @@ static int waiting_rank(const xm_job_env_t *env, int listen_fd, void *arg)
 
 START_TEST(a_receive_without_a_send_ends)
 {
-    local_job_run(2, DEADLINE_S, waiting_rank, NULL);
+    local_job_run(2, DEADLINE_S, waiting_rank, local_shared(sizeof(atomic_bool)));
 }
 END_TEST
 
