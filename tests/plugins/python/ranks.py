@@ -2,20 +2,55 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 
-# Seconds that waits of a test may take, longer where the machine is slowed down.
-PATIENCE = 60 * float(os.environ.get("CROSSMESH_TEST_PATIENCE", "1"))
+# Seconds that waits of a test may take, and in which a death or Ctrl-C is known to all, without anybody's deadline;
+# longer where the machine is slowed down. They are for what hangs: a machine may have much else to do.
+PATIENCE = 120 * float(os.environ.get("CROSSMESH_TEST_PATIENCE", "1"))
+SOON = PATIENCE / 4
+
+_kept = []
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that stays this test's: as long as the socket here is bound to it, nobody else is given it, and whoever
+    asks for it by its number may listen, since all servers set SO_REUSEADDR."""
+    probe = socket.socket()
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    probe.bind(("127.0.0.1", 0))
+    _kept.append(probe)
+    return probe.getsockname()[1]
+
+
+def listens(port):
+    """Whether somebody on this machine does, at that port."""
+    wanted = re.compile(rf"\s*\d+: [0-9A-F]+:{port:04X} [0-9A-F]+:0000 0A ")
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        if os.path.exists(path):
+            with open(path) as file:
+                if any(wanted.match(line) for line in file):
+                    return True
+    return False
+
+
+def interrupt_once(condition):
+    """Sends this process Ctrl-C, half a second after the condition holds: it is waiting by then."""
+
+    def watch():
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, "what was waited for has not come"
+            time.sleep(0.005)
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def start(size, main, *args, hosts=1):
@@ -75,16 +110,31 @@ class Death:
 
     def __init__(self, victim, size):
         self.victim, self.others = victim, size - 1
-        self.ready = multiprocessing.Value("i", 0)
+        self.ready, self.noticed = multiprocessing.Value("i", 0), multiprocessing.Value("i", 0)
+
+    @staticmethod
+    def _add(count):
+        with count.get_lock():
+            count.value += 1
+
+    def _all(self, count):
+        deadline = time.monotonic() + PATIENCE / 2
+        while count.value < self.others:
+            assert time.monotonic() < deadline, "the other ranks do not come"
+            time.sleep(0.005)
 
     def meet(self, rank):
         if rank != self.victim:
-            with self.ready.get_lock():
-                self.ready.value += 1
+            self._add(self.ready)
             return
-        while self.ready.value < self.others:
-            time.sleep(0.005)
+        self._all(self.ready)
         os.kill(os.getpid(), signal.SIGKILL)
+
+    def survive(self):
+        """Those who are left end together: for one that is slower, who goes first would be as dead as the victim."""
+        self._add(self.noticed)
+        self._all(self.noticed)
+        os._exit(0)  # torch's own group has lost a rank
 
 
 def run(size, main, *args, hosts=1, doomed=(), patience=PATIENCE):

@@ -18,6 +18,9 @@ PYTHONPATH=$SOURCE_DIR/plugins/python/src:$here
 PYTHONDONTWRITEBYTECODE=1
 GLOO_SOCKET_IFNAME=lo
 OMP_NUM_THREADS=1
-export PYTHONPATH PYTHONDONTWRITEBYTECODE GLOO_SOCKET_IFNAME OMP_NUM_THREADS
+# Who is killed is missed at once; who only has to wait for a busy machine is not to be missed here.
+XM_TIMEOUT=${XM_TIMEOUT:-120}
+XM_HEARTBEAT=${XM_HEARTBEAT:-5}
+export PYTHONPATH PYTHONDONTWRITEBYTECODE GLOO_SOCKET_IFNAME OMP_NUM_THREADS XM_TIMEOUT XM_HEARTBEAT
 # shellcheck disable=SC2086 # a script and its arguments
 exec "$PYTHON" "$here"/$script

@@ -208,7 +208,7 @@ class Faults(Actors):
         started = time.monotonic()
         with self.assertRaisesRegex(errors.PeerDiedError, "rank 0"):
             crew.collect([1])
-        self.assertLess(time.monotonic() - started, ranks.PATIENCE / 4)
+        self.assertLess(time.monotonic() - started, ranks.SOON)
         # Those who are left make a group again.
         from crossmesh.adapters import ray as adapter
 
@@ -251,6 +251,11 @@ class RealRay(unittest.TestCase):
         self.assertIsInstance(util.transport_manager_info, dict)
 
     def test_actors(self):
+        # A busy machine takes longer to start Ray's processes, and other programs may use most of its memory.
+        os.environ.update(
+            RAY_gcs_server_port_wait_time_s="100", RAY_worker_register_timeout_seconds="180",
+            RAY_memory_monitor_refresh_ms="0",
+        )
         import ray
 
         from crossmesh.adapters import ray as adapter
@@ -272,10 +277,14 @@ class RealRay(unittest.TestCase):
             def make(self, obj_id):
                 return content(obj_id)
 
+            def is_there(self):
+                return True
+
             def check(self, tensors, obj_id):
                 return same(tensors, obj_id), adapter.group_job().rank
 
         actors = [Holder.remote() for _ in range(3)]
+        ray.get([actor.is_there.remote() for actor in actors])  # their start may take longer than a group's waits
         adapter.create_group(actors, timeout=ranks.PATIENCE)
         for version in range(3):
             made = actors[version].make.remote(f"object{version}")

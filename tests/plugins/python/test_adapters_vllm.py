@@ -167,8 +167,10 @@ WHOLE = LARGE["vocab"] * LARGE["hidden"] * 4
 
 
 def dies(rank, crew, ports, death):
+    from crossmesh.adapters import _control
     from crossmesh.adapters.vllm import ShardSource
 
+    _control.PATIENCE = ranks.PATIENCE  # however slow the workers are, what they say is to be seen
     case.join_trainers(rank, ports[0])
     engine = trainer(rank, ports[1], Client(crew), ShardSource(case.training(rank, torch.bfloat16, 0)))
     engine.send_weights()
@@ -181,8 +183,8 @@ def dies(rank, crew, ports, death):
         assert "rank 1" in str(error), error
         if rank == 0:
             assert "rank 1" in str(error.__cause__), error.__cause__  # what the workers have answered
-    assert time.monotonic() - started < ranks.PATIENCE / 4
-    os._exit(0)  # torch's own group has lost a rank
+    assert time.monotonic() - started < ranks.SOON
+    death.survive()
 
 
 def refuses(rank, crew, ports):

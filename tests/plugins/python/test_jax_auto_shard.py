@@ -83,7 +83,7 @@ def same_losses(rank, shape, cluster, memory_share):
     assert found.bound <= found.objective * (1 + 1e-6) and found.peak_bytes > 0, found
     if memory_share is not None:
         limit = memory_share * found.peak_bytes
-        planned = crossmesh.jax.auto_shard(step, mesh, **options, memory_limit=limit, time_limit=2.0)
+        planned = crossmesh.jax.auto_shard(step, mesh, **options, memory_limit=limit, time_limit=6.0)
         less = planned.plan(parameters, batches[0])
         assert less.peak_bytes <= limit and less.objective >= found.bound, (found, less)
     losses, sharded = train(planned, parameters, batches)
