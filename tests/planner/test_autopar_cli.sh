@@ -192,7 +192,8 @@ END
 good "shard --json" '"strategy": "S0R,RR->S0R {b:0}"' "$AUTOPAR" shard mlp2 --mesh 4x1 --json
 
 # Experts lie on the devices of an axis, and tokens go to them and back.
-good "shard: experts" '"axes": [' "$AUTOPAR" shard moe-380m --mesh 2x4 --cluster "$cluster" --batch 16 --json
+good "shard: experts" '"axes": [' "$AUTOPAR" shard moe-380m --mesh 2x4 --cluster "$cluster" --batch 16 \
+    --time-limit 60 --json
 python3 - "$work/out" <<'END' || fail "shard: no expert parallelism"
 import json, sys
 made = json.load(open(sys.argv[1]))
@@ -237,7 +238,7 @@ bad "shard: a measured nothing" "op_times[0] has neither FLOPs nor bytes" "$AUTO
 # Two nodes, two strategies each; the cheap pair does not fit.
 printf '%s' '{"problem": {"name": "two", "nodes": {"intervals": [[0, 2], [1, 3]], "costs": [[1, 5], [1, 5]],
   "usages": [[8, 2], [8, 2]]}, "edges": {"nodes": [[0, 1]], "costs": [[0, 3, 3, 0]]}, "usage_limit": 10}}' >"$work/two.json"
-good "solve --json" '"choice"' "$AUTOPAR" solve "$work/two.json" 2 --quiet --json
+good "solve --json" '"choice"' "$AUTOPAR" solve "$work/two.json" 60 --quiet --json
 python3 -c 'import json, sys
 made = json.load(open(sys.argv[1]))
 assert made["cost"] == 9 and made["optimal"] and sorted(made["choice"]) == [0, 1], made

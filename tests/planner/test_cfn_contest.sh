@@ -54,9 +54,9 @@ refuse() { # SENTENCE ARGUMENT...
 
 check G 217039
 [ -n "${TEST_FEW:-}" ] || check A 6548553650
-refuse "does not exist" "$scratch/none.json" 1
+refuse "does not exist" "$scratch/none.json" 60
 refuse "SECONDS" "$fixtures/G.json.gz" soon
 gzip -dc "$fixtures/G.json.gz" | head -c 1000 > "$scratch/cut.json"
-refuse "cut.json: line 1, column 1001: " "$scratch/cut.json" 1
+refuse "cut.json: line 1, column 1001: " "$scratch/cut.json" 60
 echo '{"problem": {"usage_limit": 1, "nodes": {"intervals": [[0, 2]], "costs": [[1]], "usages": [[2]]}}}' > "$scratch/full.json"
-refuse "1 more than the limit 1" "$scratch/full.json" 1
+refuse "1 more than the limit 1" "$scratch/full.json" 60

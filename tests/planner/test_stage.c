@@ -363,13 +363,15 @@ START_TEST(bad_queries_are_refused)
 END_TEST
 
 /* Every range of gpt-1.3b on ten shapes: one table per distinct layer and shape, well under 300 ms
- * in a release build (the limit leaves room for sanitizers and busy machines). */
+ * in a release build (the limit leaves room for slow machines, and more for what slows down besides,
+ * sanitizers and valgrind). */
 START_TEST(all_ranges_of_a_model_are_quick)
 {
     static const int shapes[][4] = {{1, 1, 1, 1}, {1, 2, 1, 2}, {1, 2, 2, 1}, {1, 4, 1, 4},
                                     {1, 4, 2, 2}, {1, 4, 4, 1}, {2, 4, 1, 8}, {2, 4, 2, 4},
                                     {2, 4, 4, 2}, {2, 4, 8, 1}};
     fixture_t f;
+    const char *slower = getenv("CK_TIMEOUT_MULTIPLIER");
     clock_t start;
     double seconds;
 
@@ -389,7 +391,7 @@ START_TEST(all_ranges_of_a_model_are_quick)
     printf("3510 stages in %.1f ms, %zu tables\n", 1e3 * seconds,
            ap_stage_context_tables(f.context));
     ck_assert_uint_eq(ap_stage_context_tables(f.context), 30);
-    ck_assert_double_lt(seconds, 3);
+    ck_assert_double_lt(seconds, 3 * (slower != NULL ? strtod(slower, NULL) : 1));
     tear_down(&f);
 }
 END_TEST
