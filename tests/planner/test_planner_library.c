@@ -222,10 +222,10 @@ START_TEST(an_end_that_goes_wrong_is_told)
         const char *mode;
         double patience;
         const char *sentence;
-    } ends[] = {{"hang-in-finalize", 8.0,
-                 "planner double: its end was not done within 8 s; it was ended"},
-                {"crash-in-finalize", 0.0,
-                 "planner double: it died of signal 11 (Segmentation fault) during its end"}};
+    } ends[] = {
+        {"hang-in-finalize", 8.0, "planner double: its end was not done within 8 s; it was ended"},
+        {"crash-in-finalize", 0.0,
+         "planner double: it died of signal 11 (Segmentation fault) during its end"}};
     xm_cluster_profile_t *profile = planner_fixture_profile(2, 2, 64e9);
     ap_planner_params_t params = params_of(profile);
     ap_plan_t *own = own_plan(&params), *through;

@@ -363,8 +363,8 @@ START_TEST(bad_queries_are_refused)
 END_TEST
 
 /* Every range of gpt-1.3b on ten shapes: one table per distinct layer and shape, well under 300 ms
- * in a release build (the limit leaves room for slow machines, and more for what slows down besides,
- * sanitizers and valgrind). */
+ * in a release build (the limit leaves room for slow machines, and more for what slows down
+ * besides, sanitizers and valgrind). */
 START_TEST(all_ranges_of_a_model_are_quick)
 {
     static const int shapes[][4] = {{1, 1, 1, 1}, {1, 2, 1, 2}, {1, 2, 2, 1}, {1, 4, 1, 4},
