@@ -256,21 +256,36 @@ static void close_mails(xm_ucx_transport_t *self)
     }
 }
 
+/* Whether a failure brought the end. Connections may then be half made, with the dead or with those
+ * who left because of them, and messages wait whose senders are gone: UCX 1.13 aborts the process
+ * over either when it destroys the worker, or receives the message to throw it away. */
+static bool ended_badly(const xm_ucx_transport_t *self)
+{
+    bool badly = self->fenced;
+
+    for (int rank = 0; rank < self->base.size && !badly; ++rank) {
+        badly = self->peers[rank].failed;
+    }
+    return badly;
+}
+
 void xm_ucx_destroy(xm_transport_t *transport)
 {
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
+    bool badly;
 
     self->closing = true;
     close_all(self);
+    badly = ended_badly(self);
     /* The caller forgot these; UCX would abort the process over them. */
     while (self->memory.next != &self->memory) {
         xm_ucx_memory_deregister(transport, self->memory.next);
     }
     for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
-        if (self->rails[rail].open) {
+        if (self->rails[rail].open && !badly) {
             discard_messages(&self->rails[rail]);
         }
-        self->rails[rail].stuck += parcels_stuck(self, rail);
+        self->rails[rail].stuck += parcels_stuck(self, rail) + badly;
         xm_ucx_rail_close(&self->rails[rail]);
     }
     /* UCX has let go of everything now: whatever it did not end, ends here. */

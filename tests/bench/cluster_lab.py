@@ -3,6 +3,7 @@ import glob
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,9 @@ EMULATED_CLUSTER = os.environ["EMULATED_CLUSTER"]
 PATIENCE = 60
 SKIPPED = 77
 NAME = f"t{os.getpid()}"
+
+# Who runs this in the background may have had SIGINT ignored, which everything started here would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 failures = []
 scratch = tempfile.mkdtemp()

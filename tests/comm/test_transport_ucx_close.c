@@ -251,7 +251,7 @@ static int send_and_leave(const xm_job_env_t *env, int listen_fd, void *arg)
         post(transport, peer, i, LENGTH, env->rank == 0, &requests[i]);
     }
     if (env->rank == 1) {
-        local_sleep(0.2); /* nothing is taken for a while */
+        local_sleep(0.05); /* nothing is taken for a while; rank 0 waits a second */
         finish(transport, requests, MESSAGES);
         check(requests, MESSAGES, LENGTH);
         *received = 1;

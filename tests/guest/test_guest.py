@@ -13,6 +13,9 @@ GUEST = os.path.join(HERE, "guest")
 PATIENCE = 60
 failures = []
 
+# Who runs this in the background may have had SIGINT ignored, which everything started here would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def expect(condition, *what):
     if not condition:
