@@ -145,14 +145,15 @@ static void check_shared_memory(xm_doctor_t *doctor)
     (void)xm_text_format_bytes(facts->shm_free, left, sizeof(left));
     (void)xm_text_format_bytes(needed, least, sizeof(least));
     if (!facts->has_shm) {
-        xm_doctor_note(doctor, XM_VERDICT_FAIL, subject, "Mount a tmpfs at /dev/shm.",
-                       "there is no /dev/shm");
+        xm_doctor_note(doctor, XM_VERDICT_WARN, subject, "Mount a tmpfs at /dev/shm.",
+                       "there is no /dev/shm; UCX does without, by System V segments");
     } else if (facts->shm_free < needed) {
-        xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
-                       "Make /dev/shm larger (mount -o remount,size=…; containers: --shm-size), or "
-                       "remove what was left there.",
-                       "/dev/shm has %s of %s free; %d local rank%s may need %s", left, size, ranks,
-                       ranks == 1 ? "" : "s", least);
+        xm_doctor_note(
+            doctor, XM_VERDICT_WARN, subject,
+            "Make /dev/shm larger (mount -o remount,size=…; containers: --shm-size), or "
+            "remove what was left there.",
+            "/dev/shm has %s of %s free; %d local rank%s may need %s, UCX does without it", left,
+            size, ranks, ranks == 1 ? "" : "s", least);
     } else {
         xm_doctor_note(doctor, XM_VERDICT_OK, subject, "",
                        "/dev/shm of %s has the %s that %d local rank%s may need", size, least,

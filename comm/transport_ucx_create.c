@@ -55,10 +55,14 @@ static xm_status_t open_rail(xm_ucx_transport_t *self, int rail, bool wakeup)
 {
     bool frames = self->failover && self->nics.count > 1;
     int nic = rail - XM_UCX_RAIL_NIC;
-    xm_status_t status =
-        xm_ucx_rail_open(&self->rails[rail], nic < 0 ? (xm_ucx_rail_kind_t)rail : XM_UCX_RAIL_NIC,
-                         nic < 0 ? "" : self->nics.nic[nic].device, self->base.rank,
-                         self->base.size, wakeup, frames && nic >= 0);
+    xm_ucx_rail_params_t params = {.kind = nic < 0 ? (xm_ucx_rail_kind_t)rail : XM_UCX_RAIL_NIC,
+                                   .device = nic < 0 ? "" : self->nics.nic[nic].device,
+                                   .rank = self->base.rank,
+                                   .ranks = self->base.size,
+                                   .ranks_here = self->ranks_here,
+                                   .wakeup = wakeup,
+                                   .frames = frames && nic >= 0};
+    xm_status_t status = xm_ucx_rail_open(&self->rails[rail], &params);
 
     if (status == XM_OK) {
         self->base.cuda = self->base.cuda && self->rails[rail].cuda;
@@ -323,6 +327,7 @@ static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_p
     for (int other = 0; other < size; ++other) {
         xm_ucx_peer_t *peer = &self->peers[other];
 
+        self->ranks_here += machine_of(params, other) == machine_of(params, rank);
         peer->owner = self;
         peer->rank = other;
         peer->rail = rail_to(params, rank, other);

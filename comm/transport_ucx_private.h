@@ -97,6 +97,7 @@ struct xm_ucx_transport {
     bool fenced;
     bool fault_channel; /**< the caller reports deaths */
     bool failover;      /**< wanted, between several TCP NICs */
+    int ranks_here;     /**< on this machine, this one among them */
     xm_nics_t nics;
     xm_op_t ended;               /**< head of the ring of operations whose `done` is due */
     xm_memory_t memory;          /**< head of the ring of registrations */

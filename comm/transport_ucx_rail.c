@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 #include "comm/log.h"
 
@@ -151,8 +152,21 @@ static bool is_tcp_only(xm_ucx_rail_kind_t kind, const char *device, const char 
     return device[0] != '\0' ? !is_rdma_port(device) : !machine_has_verbs();
 }
 
-static xm_status_t configure(xm_ucx_rail_kind_t kind, const char *device, ucp_config_t **config)
+/* What UCX takes in /dev/shm for a rank, four MiB for each of its workers; and whether there is
+ * that much for all ranks here, who may ask one after the other. */
+static bool is_short_of_shm(int ranks)
 {
+    static const uint64_t per_rank = UINT64_C(8) << 20;
+    struct statvfs shm;
+
+    return statvfs("/dev/shm", &shm) != 0 ||
+           (uint64_t)shm.f_bavail * shm.f_frsize < per_rank * (uint64_t)ranks;
+}
+
+static xm_status_t configure(const xm_ucx_rail_params_t *params, ucp_config_t **config)
+{
+    xm_ucx_rail_kind_t kind = params->kind;
+    const char *device = params->device;
     const char *tls = kind == XM_UCX_RAIL_TCP ? "tcp,self" : getenv("UCX_TLS");
     ucs_status_t ucs_status = ucp_config_read(NULL, NULL, config);
     xm_status_t status = XM_OK;
@@ -171,6 +185,11 @@ static xm_status_t configure(xm_ucx_rail_kind_t kind, const char *device, ucp_co
         if (status == XM_OK && getenv("UCX_NET_DEVICES") == NULL) {
             status = modify(*config, "NET_DEVICES", "lo");
         }
+    }
+    if (tls == NULL && status == XM_OK && is_short_of_shm(params->ranks_here)) {
+        xm_log_info("/dev/shm has less than 8 MiB for each of the %d ranks here; UCX does without",
+                    params->ranks_here);
+        status = modify(*config, "TLS", "^posix");
     }
     if (device[0] != '\0' && status == XM_OK) {
         status = modify(*config, "NET_DEVICES", device);
@@ -259,27 +278,27 @@ static void init_request(void *request)
     ((xm_ucx_request_t *)request)->abandoned = false;
 }
 
-static xm_status_t open_context(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const char *device,
-                                int rank, int ranks, bool wakeup, bool frames)
+static xm_status_t open_context(xm_ucx_rail_t *rail, const xm_ucx_rail_params_t *params)
 {
-    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES |
-                                         UCP_PARAM_FIELD_ESTIMATED_NUM_EPS | UCP_PARAM_FIELD_NAME |
-                                         UCP_PARAM_FIELD_REQUEST_SIZE |
-                                         UCP_PARAM_FIELD_REQUEST_INIT,
-                           .request_size = sizeof(xm_ucx_request_t),
-                           .request_init = init_request,
-                           .features = UCP_FEATURE_TAG | (frames ? (uint64_t)UCP_FEATURE_AM : 0) |
-                                       (wakeup ? (uint64_t)UCP_FEATURE_WAKEUP : 0),
-                           .estimated_num_eps = (size_t)ranks,
-                           .name = "crossmesh"};
+    const char *device = params->device;
+    ucp_params_t ucp_params = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
+                      UCP_PARAM_FIELD_NAME | UCP_PARAM_FIELD_REQUEST_SIZE |
+                      UCP_PARAM_FIELD_REQUEST_INIT,
+        .request_size = sizeof(xm_ucx_request_t),
+        .request_init = init_request,
+        .features = UCP_FEATURE_TAG | (params->frames ? (uint64_t)UCP_FEATURE_AM : 0) |
+                    (params->wakeup ? (uint64_t)UCP_FEATURE_WAKEUP : 0),
+        .estimated_num_eps = (size_t)params->ranks,
+        .name = "crossmesh"};
     ucp_config_t *config;
     ucs_status_t ucs_status;
-    xm_status_t status = configure(kind, device, &config);
+    xm_status_t status = configure(params, &config);
 
     if (status < 0) {
         return status;
     }
-    ucs_status = ucp_init(&params, config, &rail->context);
+    ucs_status = ucp_init(&ucp_params, config, &rail->context);
     ucp_config_release(config);
     if (ucs_status != UCS_OK) {
         const char *tls = getenv("UCX_TLS"), *devices = getenv("UCX_NET_DEVICES");
@@ -292,7 +311,7 @@ static xm_status_t open_context(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, co
                                               : "");
     }
     if (device[0] != '\0') {
-        status = check_device(rail->context, device, rank);
+        status = check_device(rail->context, device, params->rank);
         if (status < 0) {
             ucp_cleanup(rail->context);
         }
@@ -302,10 +321,12 @@ static xm_status_t open_context(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, co
 
 xm_status_t xm_ucx_rail_devices(char **devices)
 {
+    static const xm_ucx_rail_params_t params = {
+        .kind = XM_UCX_RAIL_NIC, .device = "", .ranks = 1, .ranks_here = 1};
     xm_ucx_rail_t rail = {0};
     size_t length = 0, size;
     char *report;
-    xm_status_t status = open_context(&rail, XM_UCX_RAIL_NIC, "", 0, 1, false, false);
+    xm_status_t status = open_context(&rail, &params);
 
     if (status < 0) {
         return status;
@@ -345,8 +366,7 @@ const char *xm_ucx_rail_name(xm_ucx_rail_kind_t kind, const char *device)
     }
 }
 
-xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const char *device,
-                             int rank, int ranks, bool wakeup, bool frames)
+xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, const xm_ucx_rail_params_t *params)
 {
     ucp_worker_params_t worker_params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                          .thread_mode = UCS_THREAD_MODE_SERIALIZED};
@@ -355,7 +375,7 @@ xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const
     xm_status_t status;
 
     *rail = (xm_ucx_rail_t){.event_fd = -1};
-    status = open_context(rail, kind, device, rank, ranks, wakeup, frames);
+    status = open_context(rail, params);
     if (status < 0) {
         return status;
     }
@@ -368,7 +388,7 @@ xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const
     if (ucs_status != UCS_OK) {
         goto destroy_worker;
     }
-    if (wakeup) {
+    if (params->wakeup) {
         step = "event descriptor";
         ucs_status = ucp_worker_get_efd(rail->worker, &rail->event_fd);
         if (ucs_status != UCS_OK) {
@@ -376,7 +396,8 @@ xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const
         }
     }
     rail->cuda = takes_cuda(rail->context);
-    rail->tcp_only = is_tcp_only(kind, device, kind == XM_UCX_RAIL_TCP ? NULL : getenv("UCX_TLS"));
+    rail->tcp_only = is_tcp_only(params->kind, params->device,
+                                 params->kind == XM_UCX_RAIL_TCP ? NULL : getenv("UCX_TLS"));
     rail->open = true;
     return XM_OK;
 

@@ -45,13 +45,21 @@ typedef struct xm_ucx_rail {
     xm_nic_counters_t *counters; /**< NULL: not counted */
 } xm_ucx_rail_t;
 
+typedef struct xm_ucx_rail_params {
+    xm_ucx_rail_kind_t kind;
+    const char *device; /**< the only network device to be used; empty: what UCX chooses */
+    int rank, ranks;    /**< this rank, and how many the job has */
+    int ranks_here;     /**< of the job, on this machine */
+    bool wakeup;        /**< with a descriptor to sleep on */
+    bool frames;        /**< for active messages as well */
+} xm_ucx_rail_params_t;
+
 /**
- * Opens context and worker for a job of @p ranks ranks. @p device is the only network device to be
- * used; empty: what UCX chooses. Fails with a sentence about @p rank when UCX cannot use that one.
- * @p wakeup: with a descriptor to sleep on. @p frames: for active messages as well.
+ * Opens context and worker. Fails with a sentence about the rank when UCX cannot use the device.
+ * Where /dev/shm has little room for all ranks of the machine (a container's 64 MiB), UCX shares
+ * memory without it, by System V segments: it would fail otherwise.
  */
-xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, xm_ucx_rail_kind_t kind, const char *device,
-                             int rank, int ranks, bool wakeup, bool frames);
+xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, const xm_ucx_rail_params_t *params);
 
 /** What a rail is called where traffic is counted: its device, or "auto", "shm", "tcp". */
 const char *xm_ucx_rail_name(xm_ucx_rail_kind_t kind, const char *device);
