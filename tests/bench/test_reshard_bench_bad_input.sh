@@ -104,10 +104,10 @@ own "--profile and --nic-gbps both" --profile x.json --nic-gbps 10
 own "/nonexistent.json: No such file" --profile /nonexistent.json
 own "--suite and --src-mesh name different things" --suite alpa
 own "--trace shows measured transfers" --dry-run --trace "$directory/t.json"
-own "--json-file: cannot write '/nonexistent/x.json': No such file" -J /nonexistent/x.json
+own "--json-file: cannot write '/proc/none/x.json': No such file" -J /proc/none/x.json
 own "--json-file: cannot write '$directory': Is a directory" --dry-run -J "$directory"
 own "--trace: cannot write '$directory/no/t.json': No such file" --trace "$directory/no/t.json"
-own "--plot: cannot write '/nonexistent/x.svg': No such file" --transport sim --plot /nonexistent/x.svg
+own "--plot: cannot write '/proc/none/x.svg': No such file" --transport sim --plot /proc/none/x.svg
 own "--dump-plan: cannot write '/dev/null/x': Not a directory" --dry-run --dump-plan /dev/null/x
 refuse "--src-mesh is given but --dst-mesh is not" --src-mesh 2x2
 refuse "nothing to move" -n 4
@@ -138,7 +138,7 @@ disagree "--profile or --nic-gbps must be equal on all ranks: rank 0 has 1, rank
     "--shape 4x4" "--shape 4x4" ""
 disagree "puts rank 1 on host 1, but the launcher has it on host 0" \
     "--shape 4x4 --ranks-per-host 1" "--shape 4x4 --ranks-per-host 1"
-disagree "--json-file: cannot write '/nonexistent/x.json'" "--shape 4x4 -J /nonexistent/x.json" "--shape 4x4"
+disagree "--json-file: cannot write '/proc/none/x.json'" "--shape 4x4 -J /proc/none/x.json" "--shape 4x4"
 disagree "rank 1: unknown option --bogus" "--shape 4x4" "--shape 4x4 --bogus"
 disagree "rank 1: unknown dtype 'int33'" "--shape 4x4" "--shape 4x4 --dtype int33"
 

@@ -110,8 +110,8 @@ START_TEST(a_file_that_cannot_be_written_is_named)
 
     bench_fixture_open("nm1", XM_STRATEGY_BROADCAST, XM_SCHEDULER_NAIVE, &fixture);
     result.prepared = &fixture.prepared;
-    ck_assert_xm_fails(rb_timeline_write("/nonexistent/x.svg", &result), XM_ERR_IO,
-                       "cannot write /nonexistent/x.svg");
+    ck_assert_xm_fails(rb_timeline_write("/proc/none/x.svg", &result), XM_ERR_IO,
+                       "cannot write /proc/none/x.svg");
     bench_fixture_close(&fixture);
 }
 END_TEST
