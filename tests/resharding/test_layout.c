@@ -62,7 +62,7 @@ START_TEST(tiles_are_a_partition_of_the_tensor)
 {
     random_t random = {77};
 
-    for (int i = 0; i < 500; ++i) {
+    for (int i = 0; i < xm_test_rounds(500); ++i) {
         random_case_t c;
         int64_t volume = 0, total = 1;
         xm_box_t a, b, common;
@@ -245,7 +245,7 @@ START_TEST(every_partition_follows_its_definition)
 {
     random_t random = {2024};
 
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0; i < xm_test_rounds(300); ++i) {
         xm_mesh_t *mesh = scattered_mesh(&random);
         int64_t shape[3], even[3];
         xm_layout_t *layout, *moved;
