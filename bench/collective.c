@@ -12,19 +12,6 @@ typedef struct {
     char sentence[SENTENCE];
 } outcome_t;
 
-xm_status_t rb_fail_together(xm_worker_t *worker, xm_status_t status)
-{
-    char sentence[SENTENCE];
-
-    if (status < 0) {
-        (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
-        /* If this fails, somebody else has died since. */
-        (void)xm_worker_barrier(worker);
-        (void)xm_error_set(status, "%s", sentence);
-    }
-    return status;
-}
-
 xm_status_t rb_share_status(xm_worker_t *worker, xm_status_t mine)
 {
     int size = xm_worker_size(worker), first = 0;
@@ -58,7 +45,7 @@ xm_status_t rb_share_status(xm_worker_t *worker, xm_status_t mine)
     if (!alike && first > 0) {
         (void)xm_error_prefix(status, "rank %d", first);
     }
-    (void)rb_fail_together(worker, status);
+    (void)xm_worker_fail_together(worker, status);
 
 free_all:
     free(all);

@@ -14,11 +14,4 @@
  */
 xm_status_t rb_share_status(xm_worker_t *worker, xm_status_t mine);
 
-/**
- * Collective when @p status is a failure, one that every rank has found alike in what all have
- * gathered: nobody gives up over it before everybody has found it, or the slower ranks would hear
- * of that first and end with another status. Returns @p status, with its sentence.
- */
-xm_status_t rb_fail_together(xm_worker_t *worker, xm_status_t status);
-
 #endif

@@ -69,7 +69,7 @@ static xm_status_t check_course(job_t *job)
                                   "%s must be equal on all ranks: rank 0 has %" PRId64
                                   ", rank %zu has %" PRId64,
                                   names[i % fields], all[i % fields], i / fields, all[i]);
-            (void)rb_fail_together(job->worker, status);
+            (void)xm_worker_fail_together(job->worker, status);
         }
     }
     free(all);
@@ -143,8 +143,8 @@ static xm_status_t agree_on_rates(job_t *job)
     if (status == XM_OK) {
         job->rates = all[0];
         rb_rates_set_uplinks(job->options, &job->rates);
-        status = rb_fail_together(job->worker,
-                                  rb_rates_network(&job->rates, &job->hosts, &job->network));
+        status = xm_worker_fail_together(job->worker,
+                                         rb_rates_network(&job->rates, &job->hosts, &job->network));
     }
     free(all);
     return status;

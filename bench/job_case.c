@@ -245,7 +245,7 @@ static xm_status_t agree(seat_t *seat, const rb_prepared_t *prepared)
     for (int v = 0; status == XM_OK && v < seat->count; ++v) {
         status = xm_reshard_agree(seat->worker, prepared[v].plan, prepared[v].one->dtype);
     }
-    return status == XM_ERR_MISMATCH ? rb_fail_together(seat->worker, status) : status;
+    return status == XM_ERR_MISMATCH ? xm_worker_fail_together(seat->worker, status) : status;
 }
 
 static xm_status_t open_results(const seat_t *seat, const rb_prepared_t *prepared,

@@ -370,6 +370,19 @@ xm_status_t xm_worker_allgather(xm_worker_t *worker, const void *send, void *rec
     return allgather_until(worker, send, receive, length, worker->timeout);
 }
 
+xm_status_t xm_worker_fail_together(xm_worker_t *worker, xm_status_t status)
+{
+    char sentence[1024];
+
+    if (status < 0) {
+        (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+        /* If this fails, somebody else has died since. */
+        (void)xm_worker_barrier(worker);
+        (void)xm_error_set(status, "%s", sentence);
+    }
+    return status;
+}
+
 static xm_status_t open_verbs(xm_worker_t *worker)
 {
     xm_transport_verbs_params_t params = XM_TRANSPORT_VERBS_PARAMS_INIT;

@@ -113,6 +113,13 @@ XM_API xm_status_t xm_worker_allgather(xm_worker_t *worker, const void *send, vo
                                        size_t length);
 
 /**
+ * Collective when @p status is a failure, one that every rank has found alike in what all have
+ * gathered: nobody gives up over it before everybody has found it, or the slower ranks would hear
+ * of that first and end with another status. Returns @p status, with its sentence.
+ */
+XM_API xm_status_t xm_worker_fail_together(xm_worker_t *worker, xm_status_t status);
+
+/**
  * Leaves the job. After success on this rank pass a NULL @p reason; otherwise the sentence the
  * others shall see. NULL worker is accepted.
  */

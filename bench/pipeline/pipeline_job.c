@@ -57,7 +57,7 @@ static xm_status_t agree_on_text(job_t *job, const char *what, const char *text)
                                   "%s must be equal on all ranks: rank 0 has %.200s, rank %zu has "
                                   "%.200s",
                                   what, all[0], r, all[r]);
-            (void)rb_fail_together(job->worker, status);
+            (void)xm_worker_fail_together(job->worker, status);
         }
     }
     free(all);
@@ -212,7 +212,7 @@ static xm_status_t agree_on_plan(job_t *job, const rb_pipeline_t *pipeline)
     for (int w = 0; w < pipeline->way_count && status == XM_OK; ++w) {
         status = xm_reshard_agree(job->worker, pipeline->ways[w].plan, pipeline->ways[w].dtype);
         if (status == XM_ERR_MISMATCH) {
-            (void)rb_fail_together(job->worker, status);
+            (void)xm_worker_fail_together(job->worker, status);
         }
     }
     return status;

@@ -24,7 +24,6 @@ enum {
     DEFAULT_HOSTS = 2,
     DEFAULT_RANKS_PER_HOST = 2,
     MAX_ARGUMENTS = 128,
-    SENTENCE = 1024,
     CHANGED = 1,
     CALLER = 2
 };
@@ -467,13 +466,7 @@ static xm_status_t join(const xm_job_env_t *env, const probe_options_t *o, bool 
     }
     status = measure(worker, o);
     if (xm_status_is_caller(status)) {
-        /* All ranks have the same sentence. Who leaves before the slower ones have it would be what
-         * those end with. If this fails, somebody has died meanwhile. */
-        char reason[SENTENCE];
-
-        (void)snprintf(reason, sizeof(reason), "%s", xm_last_error());
-        (void)xm_worker_barrier(worker);
-        (void)xm_error_set(status, "%s", reason);
+        (void)xm_worker_fail_together(worker, status);
         *quiet = env->rank > 0;
     }
     xm_worker_destroy(worker, status == XM_OK ? NULL : xm_last_error());
