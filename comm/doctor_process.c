@@ -5,6 +5,7 @@
 
 #include "comm/doctor_private.h"
 #include "comm/text.h"
+#include "comm/transport_ucx.h"
 
 /* Bits of capabilities in /proc/self/status. */
 enum { CAP_IPC_LOCK = 14, CAP_SYS_PTRACE = 19 };
@@ -16,9 +17,6 @@ static const uint64_t least_locked = UINT64_C(64) << 20;
 /* Descriptors: of libraries and devices, and for each other rank a connection of UCX over two
  * rails, of the bootstrap, and shared memory. */
 enum { BASE_FILES = 128, FILES_PER_RANK = 6 };
-
-/* What UCX takes in /dev/shm for each local rank. */
-static const uint64_t shm_per_rank = UINT64_C(8) << 20;
 
 enum { STATUS_SIZE = 8192 };
 
@@ -138,7 +136,7 @@ static void check_shared_memory(xm_doctor_t *doctor)
     static const char subject[] = "shared memory";
     const xm_doctor_facts_t *facts = doctor->facts;
     int ranks = doctor->params->local_ranks;
-    uint64_t needed = shm_per_rank * (uint64_t)ranks;
+    uint64_t needed = (uint64_t)XM_UCX_SHM_PER_RANK * (uint64_t)ranks;
     char size[32], left[32], least[32];
 
     (void)xm_text_format_bytes(facts->shm_size, size, sizeof(size));

@@ -48,6 +48,9 @@
 #include "comm/bootstrap.h"
 #include "comm/transport.h"
 
+/** Bytes of /dev/shm that a rank may need there, four MiB for each of UCX's workers. */
+enum { XM_UCX_SHM_PER_RANK = 8 << 20 };
+
 typedef struct xm_transport_ucx_params {
     size_t struct_size;
     const int *host;    /**< by rank: equal numbers are the same host; NULL: all on one host */

@@ -7,6 +7,7 @@
 #include <sys/statvfs.h>
 
 #include "comm/log.h"
+#include "comm/transport_ucx.h"
 
 typedef struct {
     const char *variable; /* what a user sets */
@@ -152,15 +153,13 @@ static bool is_tcp_only(xm_ucx_rail_kind_t kind, const char *device, const char 
     return device[0] != '\0' ? !is_rdma_port(device) : !machine_has_verbs();
 }
 
-/* What UCX takes in /dev/shm for a rank, four MiB for each of its workers; and whether there is
- * that much for all ranks here, who may ask one after the other. */
+/* Whether /dev/shm has not enough for all ranks here, who may ask one after the other. */
 static bool is_short_of_shm(int ranks)
 {
-    static const uint64_t per_rank = UINT64_C(8) << 20;
     struct statvfs shm;
 
     return statvfs("/dev/shm", &shm) != 0 ||
-           (uint64_t)shm.f_bavail * shm.f_frsize < per_rank * (uint64_t)ranks;
+           (uint64_t)shm.f_bavail * shm.f_frsize < (uint64_t)XM_UCX_SHM_PER_RANK * (uint64_t)ranks;
 }
 
 static xm_status_t configure(const xm_ucx_rail_params_t *params, ucp_config_t **config)
