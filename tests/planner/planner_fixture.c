@@ -83,3 +83,20 @@ xm_cluster_profile_t *planner_fixture_two_rates(int hosts, int devices, double m
     }
     return make_profile(hosts, devices, memory, NULL, nics, 2);
 }
+
+int64_t planner_fixture_step_ns(const ap_plan_t *plan, ap_schedule_kind_t kind,
+                                const xm_cluster_profile_t *profile)
+{
+    ap_plan_simulation_t simulation = AP_PLAN_SIMULATION_INIT;
+    ap_schedule_t *schedule;
+    ap_pipeline_run_t *run;
+    int64_t step;
+
+    simulation.kind = kind;
+    simulation.profile = profile;
+    ck_assert_xm_ok(ap_plan_simulate(plan, &simulation, &schedule, &run));
+    step = run->step_ns;
+    ap_pipeline_run_destroy(run);
+    ap_schedule_destroy(schedule);
+    return step;
+}

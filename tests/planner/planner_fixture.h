@@ -6,6 +6,7 @@
 #define PLANNER_FIXTURE_H
 
 #include "comm/cluster_profile.h"
+#include "planner/plan_schedule.h"
 
 /** hosts x devices, 50 GFLOP/s and @p memory bytes each; 5 GB/s inside a host, 1 GB/s across. */
 xm_cluster_profile_t *planner_fixture_profile(int hosts, int devices, double memory);
@@ -24,5 +25,9 @@ xm_cluster_profile_t *planner_fixture_two_rates(int hosts, int devices, double m
 xm_cluster_profile_t *planner_fixture_unequal(int hosts, int devices, double memory,
                                               const double *shares, const double *nics,
                                               int hosts_per_rack);
+
+/** The step of a plan under a schedule, simulated; @p profile as in ap_plan_simulation_t. */
+int64_t planner_fixture_step_ns(const ap_plan_t *plan, ap_schedule_kind_t kind,
+                                const xm_cluster_profile_t *profile);
 
 #endif

@@ -36,23 +36,6 @@ static ap_plan_t *make_plan(const xm_cluster_profile_t *profile, const char *sch
     return plan;
 }
 
-static int64_t step_of(const ap_plan_t *plan, ap_schedule_kind_t kind,
-                       const xm_cluster_profile_t *profile)
-{
-    ap_plan_simulation_t simulation = AP_PLAN_SIMULATION_INIT;
-    ap_schedule_t *schedule;
-    ap_pipeline_run_t *run;
-    int64_t step;
-
-    simulation.kind = kind;
-    simulation.profile = profile;
-    ck_assert_xm_ok(ap_plan_simulate(plan, &simulation, &schedule, &run));
-    step = run->step_ns;
-    ap_pipeline_run_destroy(run);
-    ap_schedule_destroy(schedule);
-    return step;
-}
-
 START_TEST(plans_take_the_step_of_their_schedule)
 {
     xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 64e9);
@@ -66,13 +49,13 @@ START_TEST(plans_take_the_step_of_their_schedule)
         if (!ap_plan_can_have(kind)) {
             ck_assert_xm_fails(ap_plan_reschedule(plan, kind, &other), XM_ERR_UNSUPPORTED,
                                "autopar simulate shows");
-            ck_assert_int_gt(step_of(plan, kind, NULL), 0);
+            ck_assert_int_gt(planner_fixture_step_ns(plan, kind, NULL), 0);
             continue;
         }
         ck_assert_xm_ok(ap_plan_reschedule(plan, kind, &other));
         ck_assert_str_eq(ap_plan_info(other)->schedule, ap_schedule_name(kind));
-        ck_assert_double_eq_tol(ap_plan_info(other)->step, 1e-9 * (double)step_of(plan, kind, NULL),
-                                1e-9);
+        ck_assert_double_eq_tol(ap_plan_info(other)->step,
+                                1e-9 * (double)planner_fixture_step_ns(plan, kind, NULL), 1e-9);
         ap_plan_destroy(other);
     }
     ap_plan_destroy(plan);
@@ -113,10 +96,11 @@ START_TEST(the_fastest_schedule_that_fits_is_chosen)
         ap_schedule_kind_t kind = (ap_schedule_kind_t)i;
 
         if (ap_plan_can_have(kind) && ap_schedule_is_synchronous(kind)) {
-            ck_assert_double_le(step, 1e-9 * (double)step_of(plan, kind, NULL) + 1e-9);
+            ck_assert_double_le(step,
+                                1e-9 * (double)planner_fixture_step_ns(plan, kind, NULL) + 1e-9);
         }
     }
-    ck_assert_double_lt(step, 1e-9 * (double)step_of(plan, AP_SCHEDULE_1F1B, NULL));
+    ck_assert_double_lt(step, 1e-9 * (double)planner_fixture_step_ns(plan, AP_SCHEDULE_1F1B, NULL));
     ap_plan_destroy(best);
     best = make_plan(profile, "zb-h1");
     ck_assert_str_eq(ap_plan_info(best)->schedule, "zb-h1");
@@ -241,9 +225,9 @@ START_TEST(reshardings_are_priced_on_the_profile)
     xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 64e9);
     ap_plan_t *plan = make_plan(profile, NULL);
 
-    ck_assert_int_eq(step_of(plan, AP_SCHEDULE_1F1B, profile),
-                     step_of(plan, AP_SCHEDULE_1F1B, NULL));
-    ck_assert_int_gt(step_of(plan, AP_SCHEDULE_INTERLEAVED, profile), 0);
+    ck_assert_int_eq(planner_fixture_step_ns(plan, AP_SCHEDULE_1F1B, profile),
+                     planner_fixture_step_ns(plan, AP_SCHEDULE_1F1B, NULL));
+    ck_assert_int_gt(planner_fixture_step_ns(plan, AP_SCHEDULE_INTERLEAVED, profile), 0);
     ap_plan_destroy(plan);
     xm_cluster_profile_destroy(profile);
 }
@@ -309,11 +293,11 @@ START_TEST(transfers_share_the_nics_of_their_hosts)
             ck_assert_double_gt(boundary->links[i].backward[1 - i], 0.0);
         }
     }
-    ck_assert_int_gt(step_of(slow, AP_SCHEDULE_ZB_H1, NULL),
-                     step_of(slow_bare, AP_SCHEDULE_ZB_H1, NULL));
+    ck_assert_int_gt(planner_fixture_step_ns(slow, AP_SCHEDULE_ZB_H1, NULL),
+                     planner_fixture_step_ns(slow_bare, AP_SCHEDULE_ZB_H1, NULL));
     /* A profile tells what the plan does not. */
-    ck_assert_int_eq(step_of(bare, AP_SCHEDULE_ZB_H1, profile),
-                     step_of(plan, AP_SCHEDULE_ZB_H1, NULL));
+    ck_assert_int_eq(planner_fixture_step_ns(bare, AP_SCHEDULE_ZB_H1, profile),
+                     planner_fixture_step_ns(plan, AP_SCHEDULE_ZB_H1, NULL));
     ap_plan_destroy(slow_bare);
     ap_plan_destroy(slow);
     ap_plan_destroy(bare);

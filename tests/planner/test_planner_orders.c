@@ -254,23 +254,6 @@ static ap_plan_t *moved_plan(const xm_cluster_profile_t *profile, ap_planner_par
     return plan;
 }
 
-static int64_t simulated(const ap_plan_t *plan, ap_schedule_kind_t kind,
-                         const xm_cluster_profile_t *profile)
-{
-    ap_plan_simulation_t simulation = AP_PLAN_SIMULATION_INIT;
-    ap_schedule_t *schedule;
-    ap_pipeline_run_t *run;
-    int64_t step;
-
-    simulation.kind = kind;
-    simulation.profile = profile;
-    ck_assert_xm_ok(ap_plan_simulate(plan, &simulation, &schedule, &run));
-    step = run->step_ns;
-    ap_pipeline_run_destroy(run);
-    ap_schedule_destroy(schedule);
-    return step;
-}
-
 /* Who reads a plan beside the cluster's profile finds the numbers of the plan. */
 START_TEST(readers_agree_on_moved_hosts)
 {
@@ -301,10 +284,10 @@ START_TEST(readers_agree_on_moved_hosts)
         ck_assert_int_ge(link->index, l > 0 ? link[-1].index : 0);
     }
     ck_assert_xm_ok(ap_plan_verify(&params, plan));
-    ck_assert_int_eq(simulated(plan, AP_SCHEDULE_1F1B, profile),
-                     simulated(plan, AP_SCHEDULE_1F1B, NULL));
-    ck_assert_int_eq(simulated(plan, AP_SCHEDULE_ZB_H1, profile),
-                     simulated(plan, AP_SCHEDULE_ZB_H1, NULL));
+    ck_assert_int_eq(planner_fixture_step_ns(plan, AP_SCHEDULE_1F1B, profile),
+                     planner_fixture_step_ns(plan, AP_SCHEDULE_1F1B, NULL));
+    ck_assert_int_eq(planner_fixture_step_ns(plan, AP_SCHEDULE_ZB_H1, profile),
+                     planner_fixture_step_ns(plan, AP_SCHEDULE_ZB_H1, NULL));
     ck_assert_int_ge(close(mkstemp(path)), 0);
     ck_assert_xm_ok(ap_plan_save(plan, path));
     ck_assert_xm_ok(ap_plan_load(path, &again));
