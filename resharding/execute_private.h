@@ -239,7 +239,7 @@ struct xm_executor {
     bool running;
     xm_status_t result;
     char reason[1024]; /* the sentence of a result that is an error */
-    watch_t watch;     /* of the run that xm_reshard_wait() waits for */
+    watch_t watch;     /* of the run that xm_executor_wait() waits for */
 };
 
 static inline bool lane_sends(const lane_t *lane)

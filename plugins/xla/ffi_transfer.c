@@ -171,7 +171,7 @@ static bool step(xm_xla_seat_t *seat, part_t *part, bool *waiting, int64_t *dead
     }
     status = xm_executor_advance(part->is.executor);
     if (status != XM_IN_PROGRESS || xm_worker_now(seat->worker) >= run->deadline) {
-        status = xm_reshard_wait(seat->worker, part->is.executor, 0, run->deadline);
+        status = xm_executor_wait(seat->worker, part->is.executor, 0, run->deadline);
         if (status != XM_IN_PROGRESS) {
             finish(part, status);
             return true;
@@ -188,7 +188,8 @@ static void look_at_all(xm_xla_seat_t *seat)
     for (part_t *part = seat->parts; part != NULL; part = part->next) {
         if (part->running) {
             run_t *run = first_of(part);
-            xm_status_t status = xm_reshard_wait(seat->worker, part->is.executor, 0, run->deadline);
+            xm_status_t status =
+                xm_executor_wait(seat->worker, part->is.executor, 0, run->deadline);
 
             if (status != XM_IN_PROGRESS) {
                 finish(part, status);

@@ -274,8 +274,8 @@ uint64_t xm_executor_staging_bytes(const xm_executor_t *executor);
 const char *xm_executor_device_path(const xm_executor_t *executor);
 void xm_executor_destroy(xm_executor_t *executor);
 xm_status_t xm_reshard_agree(xm_worker_t *worker, const xm_plan_t *plan, const char *dtype);
-xm_status_t xm_reshard_wait(xm_worker_t *worker, xm_executor_t *executor, int64_t until, int64_t deadline);
-xm_status_t xm_reshard_verify(xm_worker_t *worker, xm_executor_t *executor, int64_t deadline);
+xm_status_t xm_executor_wait(xm_worker_t *worker, xm_executor_t *executor, int64_t until, int64_t deadline);
+xm_status_t xm_executor_verify(xm_worker_t *worker, xm_executor_t *executor, int64_t deadline);
 """
 
 _SCALARS: dict[str, Any] = {

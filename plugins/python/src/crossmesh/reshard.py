@@ -81,7 +81,7 @@ class Request:
             status = raw.xm_executor_advance(self._executor)
             if status == IN_PROGRESS and job._now() < self._deadline:
                 return not raw.xm_executor_may_sleep(self._executor)
-        status = raw.xm_reshard_wait(job._worker, self._executor, until or 0, self._deadline)
+        status = raw.xm_executor_wait(job._worker, self._executor, until or 0, self._deadline)
         if status == IN_PROGRESS:
             return not raw.xm_executor_may_sleep(self._executor)
         self._finish(from_status(status, _native.last_error()) if status < 0 else None)
@@ -254,7 +254,7 @@ class Reshard:
             if self._executor is None:
                 raise InputError("the reshard is closed")
             deadline = job._now() + int(job.timeout * 1e9)
-            lib.xm_reshard_verify(worker, self._executor, deadline)
+            lib.xm_executor_verify(worker, self._executor, deadline)
 
     @property
     def staging_bytes(self) -> int:
