@@ -383,7 +383,8 @@ static void move_messages(xm_executor_t *executor)
 xm_status_t xm_executor_advance(xm_executor_t *executor)
 {
     if (!executor->running) {
-        return executor->result;
+        return executor->result < 0 ? xm_error_set(executor->result, "%s", executor->reason)
+                                    : XM_OK;
     }
     announce_idle_tensors(executor);
     xm_executor_poll_device(executor);
@@ -469,7 +470,8 @@ static xm_status_t post(xm_executor_t *executor, bool follows, void *stream)
     if (executor->runs_left == 0) {
         return xm_error_set(XM_ERR_UNSUPPORTED,
                             "channel %d: %d runs ago one has failed, whose messages may still come "
-                            "and now meet this run's; make another executor on another channel",
+                            "and now meet this run's; destroy this reshard on all ranks and make "
+                            "another",
                             executor->channel, UINT8_MAX);
     }
     status = xm_executor_post_device(executor, follows, stream);
