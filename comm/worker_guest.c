@@ -35,6 +35,11 @@ bool xm_worker_advance_guests(xm_worker_t *worker)
     return busy;
 }
 
+bool xm_worker_has_failed(const xm_worker_t *worker)
+{
+    return worker->verdict < 0;
+}
+
 void xm_worker_dismiss_guests(xm_worker_t *worker)
 {
     while (worker->guests != NULL) {

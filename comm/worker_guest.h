@@ -34,6 +34,9 @@ void xm_worker_remove_guest(xm_worker_guest_t *guest);
 /** One step of all guests; true when one has more to do at once. */
 bool xm_worker_advance_guests(xm_worker_t *worker);
 
+/** The group has failed: nothing that needs others will end well any more. */
+bool xm_worker_has_failed(const xm_worker_t *worker);
+
 /** Removes all guests and tells them to leave. */
 void xm_worker_dismiss_guests(xm_worker_t *worker);
 

@@ -169,7 +169,7 @@ static bool advance(xm_worker_guest_t *guest)
     if (xm_executor_advance(self->executor) == XM_IN_PROGRESS) {
         return !xm_executor_may_sleep(self->executor);
     }
-    self->ended = true; /* said once: whoever waits has to look, but nobody need not sleep for it */
+    self->ended = true; /* said once: whoever waits looks at all that it waits for */
     return true;
 }
 
@@ -348,7 +348,12 @@ xm_status_t xm_reshard_wait(xm_reshard_t *reshard, int64_t until)
 
 xm_status_t xm_reshard_test(xm_reshard_t *reshard)
 {
-    return xm_reshard_wait(reshard, 0);
+    if (reshard->running && xm_executor_advance(reshard->executor) == XM_IN_PROGRESS &&
+        xm_worker_now(reshard->worker) < reshard->deadline &&
+        !xm_worker_has_failed(reshard->worker)) {
+        return XM_IN_PROGRESS;
+    }
+    return xm_reshard_wait(reshard, 0); /* it has ended, or is given up */
 }
 
 xm_status_t xm_reshard_run(xm_reshard_t *reshard, int64_t deadline)

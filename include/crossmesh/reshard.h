@@ -165,7 +165,17 @@ XM_API xm_status_t xm_reshard_post(xm_reshard_t *reshard, int64_t deadline);
  *  cudaStream_t; NULL is CUDA's default stream). Host tiles may be touched at once. */
 XM_API xm_status_t xm_reshard_post_after(xm_reshard_t *reshard, void *stream, int64_t deadline);
 
-/** Makes progress without sleeping. XM_IN_PROGRESS, or how the last run has ended. */
+/**
+ * XM_IN_PROGRESS, or how the last run has ended (XM_OK before the first). Never sleeps, and leaves
+ * the worker alone: for callers that wait for several things at once. They look at all of them
+ * after each return of xm_worker_wait(), with a deadline there that is not later than the run's.
+ *
+ * @code
+ *     while (xm_reshard_test(a) == XM_IN_PROGRESS && xm_reshard_test(b) == XM_IN_PROGRESS) {
+ *         (void)xm_worker_wait(worker, deadline); // what fails there, both runs end with
+ *     }
+ * @endcode
+ */
 XM_API xm_status_t xm_reshard_test(xm_reshard_t *reshard);
 
 /**
@@ -227,7 +237,7 @@ XM_API xm_status_t xm_layout_parse(const char *shape, const char *mesh, const ch
  * devices of a host; all hosts in one rack. The rates only decide among plans, all of which are
  * right; who has measured, takes xm_network_from_profile().
  */
-XM_API xm_status_t xm_network_from_worker(const xm_worker_t *worker, xm_network_t **network);
+XM_API xm_status_t xm_network_from_worker(xm_worker_t *worker, xm_network_t **network);
 
 #ifdef __cplusplus
 }

@@ -153,36 +153,35 @@ class TensorBuffers(Structure):
     ]
 
 
-class ExecutorParams(Structure):
-    c_name = "xm_executor_params_t"
+class ReshardParams(Structure):
+    c_name = "xm_reshard_params_t"
     _fields_ = [
         ("struct_size", c_size_t),
-        ("plan", c_void_p),
-        ("transport", c_void_p),
+        ("tensors", POINTER(Tensor)),
+        ("tensor_count", c_int),
         ("buffers", POINTER(TensorBuffers)),
-        ("src", c_void_p),
-        ("src_bytes", c_uint64),
-        ("dst", c_void_p),
-        ("dst_bytes", c_uint64),
-        ("window", c_int),
-        ("channel", c_int),
+        ("dtype", c_char_p),
+        ("strategy", c_int),
+        ("scheduler", c_int),
+        ("network", c_void_p),
+        ("plan", c_void_p),
         ("memory_limit", c_uint64),
+        ("window", c_int),
         ("turns", c_bool),
         ("turn_ahead", c_uint64),
         ("device_peers", c_bool),
-        ("ordered", c_bool),
-        ("no_copy", c_bool),
         ("tensor_done", c_void_p),
         ("arg", c_void_p),
+        ("refusal", c_char_p),
     ]
 
 
 STRUCTURES: tuple[Any, ...] = (
     Oob, JobEnv, WorkerParams, NetworkParams, Box, Spec, Tensor, PlanParams, Route, Transfer, Span,
-    TensorBuffers, ExecutorParams,
+    TensorBuffers, ReshardParams,
 )  # fmt: skip
 
-HEADERS = ("comm/group.h", "comm/message.h", "comm/worker.h", "resharding/checksum.h", "resharding/resharding.h")
+HEADERS = ("crossmesh/reshard.h", "comm/group.h", "comm/message.h", "comm/worker.h", "resharding/resharding.h")
 
 PROTOTYPES = """
 const char *xm_last_error(void);
@@ -265,17 +264,16 @@ xm_status_t xm_group_abort(xm_worker_t *worker, const char *sentence);
 xm_status_t xm_group_shrink(xm_worker_t *worker, double timeout);
 int xm_group_generation(const xm_worker_t *worker);
 int xm_group_job_rank(const xm_worker_t *worker, int rank);
-xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t **executor);
-xm_status_t xm_executor_post(xm_executor_t *executor);
-xm_status_t xm_executor_post_after(xm_executor_t *executor, void *stream);
-xm_status_t xm_executor_advance(xm_executor_t *executor);
-bool xm_executor_may_sleep(const xm_executor_t *executor);
-uint64_t xm_executor_staging_bytes(const xm_executor_t *executor);
-const char *xm_executor_device_path(const xm_executor_t *executor);
-void xm_executor_destroy(xm_executor_t *executor);
-xm_status_t xm_reshard_agree(xm_worker_t *worker, const xm_plan_t *plan, const char *dtype);
-xm_status_t xm_executor_wait(xm_worker_t *worker, xm_executor_t *executor, int64_t until, int64_t deadline);
-xm_status_t xm_executor_verify(xm_worker_t *worker, xm_executor_t *executor, int64_t deadline);
+xm_status_t xm_network_from_worker(xm_worker_t *worker, xm_network_t **network);
+xm_status_t xm_reshard_begin(xm_worker_t *worker, const xm_reshard_params_t *params, xm_reshard_t **reshard);
+xm_status_t xm_reshard_post(xm_reshard_t *reshard, int64_t deadline);
+xm_status_t xm_reshard_post_after(xm_reshard_t *reshard, void *stream, int64_t deadline);
+xm_status_t xm_reshard_test(xm_reshard_t *reshard);
+xm_status_t xm_reshard_wait(xm_reshard_t *reshard, int64_t until);
+xm_status_t xm_reshard_verify(xm_reshard_t *reshard, int64_t deadline);
+uint64_t xm_reshard_staging_bytes(const xm_reshard_t *reshard);
+const char *xm_reshard_device_path(const xm_reshard_t *reshard);
+void xm_reshard_destroy(xm_reshard_t *reshard);
 """
 
 _SCALARS: dict[str, Any] = {

@@ -23,7 +23,7 @@ class Part(Structure):
         ("id", c_int64),
         ("position", c_int32),
         ("sends", c_bool),
-        ("executor", c_void_p),
+        ("reshard", c_void_p),
         ("buffer", c_void_p),
         ("bytes", c_uint64),
         ("timeout", c_double),

@@ -27,7 +27,8 @@ from ._store import StoreAllgather
 
 __all__ = ["ProcessGroupCrossmesh"]
 
-# Number of a message in the group's channel, 40 bits: tag and count for messages of the user, or COLLECTIVE, the count
+CHANNEL = 0  # of messages; reshards take the others
+# Number of a message in it, 40 bits: tag and count for messages of the user, or COLLECTIVE, the count
 # of the collective and the step in it.
 TAG_SHIFT, COUNT_MASK = 24, (1 << 24) - 1
 COLLECTIVE, SEQUENCE_SHIFT, SEQUENCE_MASK, STEP_MASK = 0xFFFF, 12, 0xFFF, 0xFFF
@@ -40,8 +41,8 @@ class Flow(Request):
     """A script under way, among the requests of its job."""
 
     def __init__(self, job: Job, script: Script, deadline: int) -> None:
-        super().__init__(job, None, deadline)
-        self._script, self._messages = script, list[int]()
+        super().__init__(job, None)
+        self._script, self._messages, self._deadline = script, list[int](), deadline
 
     def _step(self, until: int | None = None) -> bool:
         if self.done:
@@ -160,10 +161,7 @@ class ProcessGroupCrossmesh(dist.ProcessGroup):  # type: ignore[misc]
         super().__init__(rank, size)
         self._name = name
         table = StoreAllgather(dist.PrefixStore("crossmesh-backend", store), rank, size)
-        self._job = job = Job.from_oob(table, timeout=timeout.total_seconds(), progress_thread=True)
-        with job._seat():
-            self._channel = job._agree_on_channel()
-            job._channels &= ~(1 << self._channel)
+        self._job = Job.from_oob(table, timeout=timeout.total_seconds(), progress_thread=True)
         self._counts: dict[tuple[str, int, int], int] = {}
         self._collectives = 0
 
@@ -180,7 +178,7 @@ class ProcessGroupCrossmesh(dist.ProcessGroup):  # type: ignore[misc]
         if size == 0:
             return []
         message = _native.handle()
-        call(self._job._worker, peer, self._channel, number, address, size, message)
+        call(self._job._worker, peer, CHANNEL, number, address, size, message)
         return [message.value or 0]
 
     def _number(self, way: str, peer: int, tag: int) -> int:
