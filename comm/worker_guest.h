@@ -41,12 +41,9 @@ bool xm_worker_has_failed(const xm_worker_t *worker);
 void xm_worker_dismiss_guests(xm_worker_t *worker);
 
 /**
- * xm_worker_allgather() in pieces: a post, and waits for the one that was posted at @p start, until
- * one gives something else than XM_IN_PROGRESS, which it does when @p until has passed. The
- * worker's timeout counts from @p start.
+ * Waits for the allgather that was posted at @p start: its end, or XM_IN_PROGRESS when @p until has
+ * passed before. The worker's timeout counts from @p start; then it is given up.
  */
-xm_status_t xm_worker_allgather_post(xm_worker_t *worker, const void *send, void *receive,
-                                     size_t length);
 xm_status_t xm_worker_allgather_wait(xm_worker_t *worker, int64_t start, int64_t until);
 
 #endif

@@ -1,6 +1,9 @@
 /* A layout from texts, for who has no mesh or spec yet. */
 #include <crossmesh/reshard.h>
 
+#include "comm/params.h"
+#include "resharding/layout.h"
+
 xm_status_t xm_layout_parse(const char *shape, const char *mesh, const char *ranks,
                             const char *spec, xm_partition_t partition, xm_layout_t **layout)
 {
@@ -8,8 +11,12 @@ xm_status_t xm_layout_parse(const char *shape, const char *mesh, const char *ran
     int dims;
     xm_mesh_t *parsed_mesh;
     xm_spec_t parsed_spec;
-    xm_status_t status = xm_shape_parse(shape, &dims, extents);
+    xm_status_t status;
 
+    if (XM_IS_NULL(shape) || XM_IS_NULL(mesh) || XM_IS_NULL(spec) || XM_IS_NULL(layout)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    status = xm_shape_parse(shape, &dims, extents);
     if (status == XM_OK) {
         status = xm_spec_parse(spec, &parsed_spec);
     }

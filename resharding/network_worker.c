@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "comm/params.h"
 #include "comm/worker_rate.h"
 
 /* What is assumed where nothing is known, in bytes per second and seconds. */
@@ -23,12 +24,19 @@ static double slowest_of(const double *rates, int hosts)
 xm_status_t xm_network_from_worker(xm_worker_t *worker, xm_network_t **network)
 {
     xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
-    int size = xm_worker_size(worker), hosts = xm_worker_host_count(worker);
-    int *host_of = calloc((size_t)size, sizeof(*host_of));
-    double *rates = calloc((size_t)hosts, sizeof(*rates)), slowest;
+    int size, hosts, *host_of;
+    double *rates, slowest;
     const double *known;
-    xm_status_t status = xm_worker_nic_rates(worker, &known);
+    xm_status_t status;
 
+    if (XM_IS_NULL(worker) || XM_IS_NULL(network)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    size = xm_worker_size(worker);
+    hosts = xm_worker_host_count(worker);
+    host_of = calloc((size_t)size, sizeof(*host_of));
+    rates = calloc((size_t)hosts, sizeof(*rates));
+    status = xm_worker_nic_rates(worker, &known);
     if (status == XM_OK && (host_of == NULL || rates == NULL)) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a network of %d ranks", size);
     }

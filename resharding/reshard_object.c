@@ -5,11 +5,11 @@
  * in one allgather how that went. The channel all agree on is given to the executor last.
  */
 #include <crossmesh/reshard.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/params.h"
 #include "comm/worker_guest.h"
 #include "resharding/agreement.h"
 #include "resharding/checksum.h"
@@ -29,29 +29,6 @@ struct xm_reshard {
     xm_status_t result;        /* of the last run, or of the making */
     char reason[1024];         /* the sentence of a result that is a failure */
 };
-
-/* Callers that were built later have more parameters, which must not be set, as they would be
- * ignored. */
-static xm_status_t check_size(const xm_reshard_params_t *params)
-{
-    const unsigned char *bytes = (const unsigned char *)params;
-
-    if (params == NULL || params->struct_size < sizeof(*params)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "xm_reshard_params_t: struct_size %zu, which XM_RESHARD_PARAMS_INIT "
-                            "sets to %zu",
-                            params == NULL ? 0 : params->struct_size, sizeof(*params));
-    }
-    for (size_t i = sizeof(*params); i < params->struct_size; ++i) {
-        if (bytes[i] != 0) {
-            return xm_error_set(XM_ERR_UNSUPPORTED,
-                                "xm_reshard_params_t: byte %zu is set, which this version of "
-                                "crossmesh does not know",
-                                i);
-        }
-    }
-    return XM_OK;
-}
 
 static xm_status_t check_tensors(const xm_reshard_params_t *params)
 {
@@ -204,13 +181,14 @@ static void leave(xm_worker_guest_t *guest)
 xm_status_t xm_reshard_begin(xm_worker_t *worker, const xm_reshard_params_t *params,
                              xm_reshard_t **reshard)
 {
+    xm_reshard_params_t own = XM_RESHARD_PARAMS_INIT;
     xm_reshard_t *self;
     xm_status_t status;
 
-    if (worker == NULL || reshard == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a reshard needs a worker and a place for it");
+    if (XM_IS_NULL(worker) || XM_IS_NULL(reshard)) {
+        return XM_ERR_INVALID_ARGUMENT;
     }
-    status = check_size(params);
+    status = XM_PARAMS_COPY(xm_reshard_params_t, &own, params);
     if (status < 0) {
         return status;
     }
@@ -221,8 +199,8 @@ xm_status_t xm_reshard_begin(xm_worker_t *worker, const xm_reshard_params_t *par
     self->worker = worker;
     self->guest.advance = advance;
     self->guest.leave = leave;
-    status = prepare(self, params);
-    status = xm_agreement_post(worker, status, self->plan, dtype_of(params), &self->agreement);
+    status = prepare(self, &own);
+    status = xm_agreement_post(worker, status, self->plan, dtype_of(&own), &self->agreement);
     if (status < 0) {
         xm_reshard_destroy(self);
         return status;
@@ -260,8 +238,12 @@ xm_status_t xm_reshard_create(xm_worker_t *worker, const xm_reshard_params_t *pa
                               xm_reshard_t **reshard)
 {
     xm_reshard_t *self;
-    xm_status_t status = xm_reshard_begin(worker, params, &self);
+    xm_status_t status;
 
+    if (XM_IS_NULL(reshard)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    status = xm_reshard_begin(worker, params, &self);
     if (status < 0) {
         return status;
     }
@@ -318,14 +300,14 @@ static xm_status_t posted(xm_reshard_t *self, xm_status_t status, int64_t deadli
 
 xm_status_t xm_reshard_post(xm_reshard_t *reshard, int64_t deadline)
 {
-    xm_status_t status = check_made(reshard);
+    xm_status_t status = XM_IS_NULL(reshard) ? XM_ERR_INVALID_ARGUMENT : check_made(reshard);
 
     return status < 0 ? status : posted(reshard, xm_executor_post(reshard->executor), deadline);
 }
 
 xm_status_t xm_reshard_post_after(xm_reshard_t *reshard, void *stream, int64_t deadline)
 {
-    xm_status_t status = check_made(reshard);
+    xm_status_t status = XM_IS_NULL(reshard) ? XM_ERR_INVALID_ARGUMENT : check_made(reshard);
 
     return status < 0
                ? status
@@ -336,6 +318,9 @@ xm_status_t xm_reshard_wait(xm_reshard_t *reshard, int64_t until)
 {
     xm_status_t status;
 
+    if (XM_IS_NULL(reshard)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     if (reshard->agreement != NULL) {
         return settle(reshard, until);
     }
@@ -348,6 +333,9 @@ xm_status_t xm_reshard_wait(xm_reshard_t *reshard, int64_t until)
 
 xm_status_t xm_reshard_test(xm_reshard_t *reshard)
 {
+    if (XM_IS_NULL(reshard)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     if (reshard->running && xm_executor_advance(reshard->executor) == XM_IN_PROGRESS &&
         xm_worker_now(reshard->worker) < reshard->deadline &&
         !xm_worker_has_failed(reshard->worker)) {
@@ -365,14 +353,14 @@ xm_status_t xm_reshard_run(xm_reshard_t *reshard, int64_t deadline)
 
 void xm_reshard_cancel(xm_reshard_t *reshard)
 {
-    if (reshard->running) {
+    if (!XM_IS_NULL(reshard) && reshard->running) {
         xm_executor_cancel(reshard->executor);
     }
 }
 
 xm_status_t xm_reshard_verify(xm_reshard_t *reshard, int64_t deadline)
 {
-    xm_status_t status = check_made(reshard);
+    xm_status_t status = XM_IS_NULL(reshard) ? XM_ERR_INVALID_ARGUMENT : check_made(reshard);
 
     if (status < 0) {
         return status;
@@ -389,15 +377,19 @@ xm_status_t xm_reshard_verify(xm_reshard_t *reshard, int64_t deadline)
 
 const xm_plan_t *xm_reshard_plan(const xm_reshard_t *reshard)
 {
-    return reshard->plan;
+    return XM_IS_NULL(reshard) ? NULL : reshard->plan;
 }
 
 uint64_t xm_reshard_staging_bytes(const xm_reshard_t *reshard)
 {
-    return reshard->executor != NULL ? xm_executor_staging_bytes(reshard->executor) : 0;
+    return !XM_IS_NULL(reshard) && reshard->executor != NULL
+               ? xm_executor_staging_bytes(reshard->executor)
+               : 0;
 }
 
 const char *xm_reshard_device_path(const xm_reshard_t *reshard)
 {
-    return reshard->executor != NULL ? xm_executor_device_path(reshard->executor) : "";
+    return !XM_IS_NULL(reshard) && reshard->executor != NULL
+               ? xm_executor_device_path(reshard->executor)
+               : "";
 }

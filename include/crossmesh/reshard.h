@@ -8,24 +8,37 @@
  * sources hold at that time.
  *
  * @code
- *     // Rank r of 16: a matrix in rows on ranks 0 … 7 becomes columns on ranks 8 … 15.
- *     xm_layout_parse("8192x8192", "2x4", "0-7", "S01R", XM_PARTITION_EVEN, &rows);
- *     xm_layout_parse("8192x8192", "2x4", "8-15", "RS01", XM_PARTITION_EVEN, &columns);
+ *     // A matrix in rows on ranks 0 … 7 becomes columns on ranks 8 … 15. This rank's tiles of it:
+ *     // NULL and 0 for the side that it is not on.
+ *     xm_status_t transpose(xm_worker_t *worker, xm_tensor_buffers_t *tiles, int steps)
+ *     {
+ *         xm_layout_t *rows = NULL, *columns = NULL;
+ *         xm_reshard_params_t params = XM_RESHARD_PARAMS_INIT;
+ *         xm_reshard_t *reshard = NULL;
+ *         xm_tensor_t tensor = {"weights", NULL, NULL, 32};
+ *         xm_status_t status =
+ *             xm_layout_parse("8192x8192", "2x4", "0-7", "S01R", XM_PARTITION_EVEN, &rows);
  *
- *     xm_tensor_t tensor = {"weights", rows, columns, 32};
- *     xm_tensor_buffers_t buffers = {my_rows, my_rows_bytes, my_columns, my_columns_bytes};
- *     xm_reshard_params_t params = XM_RESHARD_PARAMS_INIT;
- *     params.tensors = &tensor;
- *     params.buffers = &buffers; // NULL and 0 for the side that this rank is not on
- *     status = xm_reshard_create(worker, &params, &reshard);
- *     for (int step = 0; status == XM_OK && step < steps; ++step) {
- *         compute(my_rows);
- *         status = xm_reshard_run(reshard, 0);
+ *         if (status == XM_OK) {
+ *             status = xm_layout_parse("8192x8192", "2x4", "8-15", "RS01", XM_PARTITION_EVEN,
+ *                                      &columns);
+ *         }
+ *         tensor.src = rows;
+ *         tensor.dst = columns;
+ *         params.tensors = &tensor;
+ *         params.buffers = tiles;
+ *         if (status == XM_OK) {
+ *             status = xm_reshard_create(worker, &params, &reshard);
+ *         }
+ *         for (int step = 0; status == XM_OK && step < steps; ++step) {
+ *             status = xm_reshard_run(reshard, 0); // what the rows are now
+ *         }
+ *         xm_reshard_destroy(reshard);
+ *         xm_layout_destroy(rows);
+ *         xm_layout_destroy(columns);
+ *         return status;
  *     }
- *     xm_reshard_destroy(reshard);
  * @endcode
- *
- * Every call returns a status to look at; xm_last_error() has the sentence.
  *
  * Buffers: `src` holds this rank's source tile and `dst` receives its destination tile, both
  * row-major and without padding. They may be parts of one allocation, and in the memory of a CUDA
@@ -45,11 +58,18 @@
  * make it anew. After a failure of the group: xm_group_shrink(), then new layouts and reshards.
  *
  * @code
- *     status = xm_reshard_run(reshard, 0);
- *     if (status == XM_ERR_PEER_DIED || status == XM_ERR_CANCELED) {
+ *     // One run. After a death the reshard is gone, and the worker has fewer ranks.
+ *     xm_status_t run_or_shrink(xm_worker_t *worker, xm_reshard_t **reshard)
+ *     {
+ *         xm_status_t status = xm_reshard_run(*reshard, 0);
+ *
+ *         if (status != XM_ERR_PEER_DIED && status != XM_ERR_CANCELED) {
+ *             return status;
+ *         }
  *         xm_group_abort(worker, xm_last_error()); // for ranks that have not noticed
- *         xm_reshard_destroy(reshard);
- *         status = xm_group_shrink(worker, 30.0);
+ *         xm_reshard_destroy(*reshard);
+ *         *reshard = NULL;
+ *         return xm_group_shrink(worker, 30.0);
  *     }
  * @endcode
  *
@@ -59,21 +79,21 @@
  *
  * Limits: 254 reshards of one worker exist at the same time. Those that a run has failed on count
  * until the next xm_group_shrink(), even when they have been destroyed, because messages of that
- * run may still come. Messages of the caller's own (comm/message.h) on a worker that has reshards
- * use channel 0, which no reshard takes.
+ * run may still come.
  *
  * Threads: as the worker's: one at a time for a worker and all its reshards.
  */
-#ifndef XM_CROSSMESH_RESHARD_H
-#define XM_CROSSMESH_RESHARD_H
+#ifndef CROSSMESH_RESHARD_H
+#define CROSSMESH_RESHARD_H
 
-#include "comm/worker.h"
-#include "resharding/plan.h"
+#include <crossmesh/plan.h>
+#include <crossmesh/worker.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+/** A reshard of one rank. */
 typedef struct xm_reshard xm_reshard_t;
 
 /** Where one tensor of the batch lies on this rank. */
@@ -127,10 +147,11 @@ typedef struct xm_reshard_params {
     const char *refusal;
 } xm_reshard_params_t;
 
+/** Initialiser of an ::xm_reshard_params_t. */
 #define XM_RESHARD_PARAMS_INIT                                                                     \
     {                                                                                              \
-        .struct_size = sizeof(xm_reshard_params_t), .tensor_count = 1,                             \
-        .strategy = XM_STRATEGY_AUTO, .scheduler = XM_SCHEDULER_AUTO                               \
+        sizeof(xm_reshard_params_t), NULL, 1, NULL, NULL, XM_STRATEGY_AUTO, XM_SCHEDULER_AUTO,     \
+            NULL, NULL, 0, 0, false, 0, false, NULL, NULL, NULL                                    \
     }
 
 /**
@@ -171,8 +192,12 @@ XM_API xm_status_t xm_reshard_post_after(xm_reshard_t *reshard, void *stream, in
  * after each return of xm_worker_wait(), with a deadline there that is not later than the run's.
  *
  * @code
- *     while (xm_reshard_test(a) == XM_IN_PROGRESS && xm_reshard_test(b) == XM_IN_PROGRESS) {
- *         (void)xm_worker_wait(worker, deadline); // what fails there, both runs end with
+ *     // Returns when one of two posted runs has ended.
+ *     void wait_for_either(xm_worker_t *worker, xm_reshard_t *a, xm_reshard_t *b)
+ *     {
+ *         while (xm_reshard_test(a) == XM_IN_PROGRESS && xm_reshard_test(b) == XM_IN_PROGRESS) {
+ *             (void)xm_worker_wait(worker, xm_worker_deadline(worker));
+ *         }
  *     }
  * @endcode
  */

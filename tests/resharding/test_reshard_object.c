@@ -1,12 +1,13 @@
 /* The reshard object on real processes: many runs, several at once, ranks that disagree, refuse,
  * cancel and die. */
+#include <crossmesh/group.h>
 #include <crossmesh/reshard.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <unistd.h>
 
-#include "comm/group.h"
+#include "comm/worker.h"
 #include "local_job.h"
 #include "random_case.h"
 #include "xm_test.h"
@@ -268,6 +269,23 @@ START_TEST(what_one_rank_cannot_do_all_hear_of)
 }
 END_TEST
 
+static void expect_null_is_told(void)
+{
+    const xm_status_t refused = XM_ERR_INVALID_ARGUMENT;
+
+    local_expect_fails(xm_reshard_post(NULL, 0), refused, "reshard is NULL");
+    local_expect_fails(xm_reshard_post_after(NULL, NULL, 0), refused, "reshard is NULL");
+    local_expect_fails(xm_reshard_test(NULL), refused, "reshard is NULL");
+    local_expect_fails(xm_reshard_wait(NULL, 0), refused, "reshard is NULL");
+    local_expect_fails(xm_reshard_run(NULL, 0), refused, "reshard is NULL");
+    local_expect_fails(xm_reshard_verify(NULL, 0), refused, "reshard is NULL");
+    xm_reshard_cancel(NULL);
+    local_expect(xm_reshard_plan(NULL) == NULL && xm_reshard_staging_bytes(NULL) == 0 &&
+                     xm_reshard_device_path(NULL)[0] == '\0',
+                 "what is no reshard has something");
+    xm_reshard_destroy(NULL);
+}
+
 /* What is said without anybody else. */
 static int misuse(const xm_job_env_t *env, int listen_fd, void *arg)
 {
@@ -276,26 +294,31 @@ static int misuse(const xm_job_env_t *env, int listen_fd, void *arg)
         xm_reshard_params_t known;
         int64_t unknown;
     } newer = {.known = XM_RESHARD_PARAMS_INIT};
+    xm_reshard_t *older;
     xm_layout_t *layout;
     matrix_t m;
 
     (void)arg;
     open_matrix(worker, "16x16", &m);
-    expect_no_reshard(NULL, &m, XM_ERR_INVALID_ARGUMENT, "needs a worker");
+    expect_no_reshard(NULL, &m, XM_ERR_INVALID_ARGUMENT, "worker is NULL");
     local_expect_fails(xm_reshard_create(worker, NULL, &m.reshard), XM_ERR_INVALID_ARGUMENT,
-                       "struct_size 0");
+                       "params is NULL");
     local_expect_fails(xm_reshard_begin(worker, &m.params, NULL), XM_ERR_INVALID_ARGUMENT,
-                       "a place for it");
-    m.params.struct_size = 8;
-    expect_no_reshard(worker, &m, XM_ERR_INVALID_ARGUMENT, "struct_size 8");
+                       "reshard is NULL");
+    m.params.struct_size = 7; /* less than its own size needs */
+    expect_no_reshard(worker, &m, XM_ERR_INVALID_ARGUMENT, "struct_size of xm_reshard_params_t");
     newer.known = m.params;
     newer.known.struct_size = sizeof(newer);
     newer.unknown = 1;
     local_expect_fails(xm_reshard_create(worker, &newer.known, &m.reshard), XM_ERR_UNSUPPORTED,
-                       "does not know");
+                       "only a newer library");
     newer.unknown = 0;
     local_expect_ok(xm_reshard_create(worker, &newer.known, &m.reshard));
-    xm_reshard_destroy(NULL);
+    m.params.struct_size = offsetof(xm_reshard_params_t, refusal);
+    m.params.refusal = "not part of an older caller's struct";
+    local_expect_ok(xm_reshard_create(worker, &m.params, &older));
+    xm_reshard_destroy(older);
+    expect_null_is_told();
     local_expect_fails(xm_layout_parse("4x4", "2", NULL, "S0", XM_PARTITION_EVEN, &layout),
                        XM_ERR_INVALID_ARGUMENT, "2 dimensions");
     local_expect(xm_layout_parse("4x", "2", NULL, "S0", XM_PARTITION_EVEN, &layout) < 0, "4x");

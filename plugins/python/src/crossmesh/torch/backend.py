@@ -27,8 +27,7 @@ from ._store import StoreAllgather
 
 __all__ = ["ProcessGroupCrossmesh"]
 
-CHANNEL = 0  # of messages; reshards take the others
-# Number of a message in it, 40 bits: tag and count for messages of the user, or COLLECTIVE, the count
+# Tag of a message of the group, 40 bits: tag and count for messages of the user, or COLLECTIVE, the count
 # of the collective and the step in it.
 TAG_SHIFT, COUNT_MASK = 24, (1 << 24) - 1
 COLLECTIVE, SEQUENCE_SHIFT, SEQUENCE_MASK, STEP_MASK = 0xFFFF, 12, 0xFFF, 0xFFF
@@ -178,7 +177,7 @@ class ProcessGroupCrossmesh(dist.ProcessGroup):  # type: ignore[misc]
         if size == 0:
             return []
         message = _native.handle()
-        call(self._job._worker, peer, CHANNEL, number, address, size, message)
+        call(self._job._worker, peer, number, address, size, message)
         return [message.value or 0]
 
     def _number(self, way: str, peer: int, tag: int) -> int:
