@@ -346,7 +346,7 @@ class Job:
             free &= theirs
         if free == 0 and not refuse:
             raise InputError(
-                f"none of the {CHANNELS} channels is free on all ranks: close reshards, or shrink() after failures"
+                f"none of the {CHANNELS - 1} channels is free on all ranks: close reshards, or shrink() after failures"
             )
         return (free & -free).bit_length() - 1
 
