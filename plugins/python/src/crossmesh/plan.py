@@ -139,10 +139,10 @@ class Plan:
         """The whole plan (docs/reshard-plan.md)."""
         free = ctypes.CDLL(None).free
         free.argtypes = [ctypes.c_void_p]
-        text = ctypes.c_char_p()
+        text = ctypes.c_void_p()
         lib.xm_plan_to_json(self._handle, text)
         try:
-            return (text.value or b"").decode()
+            return ctypes.string_at(text).decode()
         finally:
             free(text)
 
