@@ -383,8 +383,7 @@ static void move_messages(xm_executor_t *executor)
 xm_status_t xm_executor_advance(xm_executor_t *executor)
 {
     if (!executor->running) {
-        return executor->result < 0 ? xm_error_set(executor->result, "%s", executor->reason)
-                                    : XM_OK;
+        return executor->result;
     }
     announce_idle_tensors(executor);
     xm_executor_poll_device(executor);

@@ -170,6 +170,10 @@ xm_status_t xm_executor_wait(xm_worker_t *worker, xm_executor_t *executor, int64
         }
         return give_up(worker, executor, waited);
     }
+    if (status < 0) {
+        /* Somebody else may have seen the end before: a guest of the worker. */
+        (void)xm_error_set(status, "%s", executor->reason);
+    }
     if (status == XM_ERR_CANCELED) {
         /* By the caller, or because the group failed before the run began: that has a reason. */
         return worker_verdict(worker, status);
