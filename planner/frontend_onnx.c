@@ -19,7 +19,7 @@ static xm_status_t no_memory(const char *file)
 }
 
 xm_status_t onnx_tensor_type(onnx_build_t *b, const Onnx__TensorProto *tensor, const char *name,
-                             hlo_type_t *type)
+                             operand_type_t *type)
 {
     int64_t elements = 1;
 
@@ -61,7 +61,7 @@ static xm_status_t add_initializers(onnx_build_t *b)
     for (size_t i = 0; i < b->proto->n_initializer; ++i) {
         const Onnx__TensorProto *tensor = b->proto->initializer[i];
         onnx_value_t *value;
-        hlo_type_t type;
+        operand_type_t type;
         xm_status_t status;
 
         if (tensor->name == NULL || tensor->name[0] == '\0') {

@@ -106,7 +106,7 @@ onnx_value_t *onnx_need(onnx_node_t *n, int index)
     return value;
 }
 
-int64_t onnx_elements(const hlo_type_t *type)
+int64_t onnx_elements(const operand_type_t *type)
 {
     int64_t elements = 1;
 
@@ -181,7 +181,7 @@ int onnx_axis(onnx_node_t *n, int of, const char *name, int64_t otherwise)
 
 bool onnx_begin(onnx_node_t *n, const int *inputs, int count)
 {
-    const hlo_type_t *types[HLO_MAX_OPERANDS];
+    const operand_type_t *types[HLO_MAX_OPERANDS];
 
     n->reads = 0;
     if (count > HLO_MAX_OPERANDS) {
