@@ -335,6 +335,22 @@ static void list_flavours(ap_stage_table_t *table)
     table->rounds = (int64_t)floor(params->micro_batches / table->fill + 1e-9);
 }
 
+bool ap_stage_table_has_room(const ap_device_classes_t *classes, int devices_per_host,
+                             bool all_submeshes)
+{
+    ap_submesh_t shapes[AP_TABLE_SUBMESHES];
+    int found = ap_inter_op_submeshes(classes->hosts, devices_per_host, all_submeshes, shapes,
+                                      AP_TABLE_SUBMESHES);
+    int count = 0;
+
+    for (int c = 0; c < classes->count; ++c) {
+        for (int s = 0; s < found && s < AP_TABLE_SUBMESHES; ++s) {
+            count += classes->some[c * classes->hosts + shapes[s].hosts - 1];
+        }
+    }
+    return found <= AP_TABLE_SUBMESHES && count <= AP_TABLE_SUBMESHES;
+}
+
 xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stage_table_t **result)
 {
     ap_stage_table_t *table = calloc(1, sizeof(*table));
