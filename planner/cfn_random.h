@@ -1,6 +1,6 @@
 /*
  * The searches' generator: xorshift64* (Vigna, "An experimental exploration of Marsaglia's
- * xorshift generators", 2016). Private to the solver.
+ * xorshift generators", 2016). Not installed.
  */
 #ifndef AP_PLANNER_CFN_RANDOM_H
 #define AP_PLANNER_CFN_RANDOM_H

@@ -10,6 +10,7 @@
 
 #include "planner/plan_order.h"
 #include "planner/plan_schedule.h"
+#include "planner/planner_private.h"
 #include "planner/planner_trial.h"
 
 enum { MOST_AT_ONCE = 8 /* trials */ };

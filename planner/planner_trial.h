@@ -7,7 +7,7 @@
 #define AP_PLANNER_PLANNER_TRIAL_H
 
 #include "planner/planner_lineup.h"
-#include "planner/planner_private.h"
+#include "planner/planner_case.h"
 
 /* A trial at work. Bounds are of the objective, with boundaries for free. */
 typedef struct ap_planner_work {

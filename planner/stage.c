@@ -106,6 +106,32 @@ size_t ap_stage_context_tables(const ap_stage_context_t *context)
     return context->tables;
 }
 
+const ap_graph_t *ap_stage_training(const ap_stage_context_t *context)
+{
+    return context->training;
+}
+
+const ap_factor_roles_t *ap_stage_roles(const ap_stage_context_t *context)
+{
+    return context->roles;
+}
+
+ap_layer_weights_t ap_stage_weights(const ap_stage_context_t *context)
+{
+    return (ap_layer_weights_t){.forward = context->rematerialize ? 2 : 1,
+                                .per_iteration = 1.0 / context->micro_batches};
+}
+
+int ap_stage_layer_kinds(const ap_stage_context_t *context)
+{
+    return context->distinct;
+}
+
+int ap_stage_layer_kind(const ap_stage_context_t *context, int layer)
+{
+    return context->distinct_of[layer];
+}
+
 void ap_stage_plan_free(ap_stage_plan_t *plan)
 {
     free(plan->cells);
@@ -119,8 +145,7 @@ static double memory_of(const ap_parts_t *parts, int in_flight)
 
 static double objective_of(const ap_stage_context_t *context, const ap_parts_t *parts)
 {
-    const ap_layer_weights_t free_memory = {.forward = context->rematerialize ? 2 : 1,
-                                            .per_iteration = 1.0 / context->micro_batches};
+    const ap_layer_weights_t free_memory = ap_stage_weights(context);
 
     return ap_parts_cost(parts, &free_memory);
 }

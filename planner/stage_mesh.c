@@ -161,6 +161,15 @@ xm_status_t ap_stage_problem_get(ap_stage_context_t *context, ap_stage_mesh_t *m
     return status;
 }
 
+xm_status_t ap_stage_layer_problem(ap_stage_context_t *context, const ap_stage_query_t *query,
+                                   int layer, const ap_layer_problem_t **problem)
+{
+    ap_stage_mesh_t *mesh;
+    xm_status_t status = ap_stage_mesh_get(context, query, &mesh);
+
+    return status == XM_OK ? ap_stage_problem_get(context, mesh, layer, problem) : status;
+}
+
 xm_status_t ap_stage_table_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
                                ap_stage_rung_t *rung, int layer, const ap_layer_table_t **table)
 {

@@ -16,7 +16,7 @@ struct ap_stage_network {
     ap_stage_context_t *context;
     ap_stage_query_t query;
     ap_layer_weights_t weights;
-    layer_tables_t *distinct; /* per distinct layer of the context */
+    layer_tables_t *distinct; /* per kind of layer of the context */
     ap_choice_variable_t output;
     int layers;
     int *first_node; /* per layer: variable of its first node */
@@ -89,7 +89,7 @@ static bool is_beaten(const ap_layer_node_t *node, const double *seconds, const 
 static xm_status_t list_values(ap_stage_network_t *n, layer_tables_t *tables, int index)
 {
     const ap_layer_node_t *node = &tables->problem->node[index];
-    const ap_op_t *op = ap_graph_op(n->context->training, node->op);
+    const ap_op_t *op = ap_graph_op(ap_stage_training(n->context), node->op);
     size_t count = (size_t)node->strategies.count;
     double *all_seconds = allocate(n, count, sizeof(double));
     double *all_bytes = allocate(n, count, sizeof(double));
@@ -176,16 +176,16 @@ static xm_status_t spread_edge(ap_stage_network_t *n, layer_tables_t *tables, in
     return XM_OK;
 }
 
-static xm_status_t make_tables(ap_stage_network_t *n, ap_stage_mesh_t *mesh, int layer)
+static xm_status_t make_tables(ap_stage_network_t *n, int layer)
 {
-    layer_tables_t *tables = &n->distinct[n->context->distinct_of[layer]];
+    layer_tables_t *tables = &n->distinct[ap_stage_layer_kind(n->context, layer)];
     const ap_layer_problem_t *problem;
     xm_status_t status;
 
     if (tables->problem != NULL) {
         return XM_OK;
     }
-    status = ap_stage_problem_get(n->context, mesh, layer, &problem);
+    status = ap_stage_layer_problem(n->context, &n->query, layer, &problem);
     if (status != XM_OK) {
         return status;
     }
@@ -208,7 +208,7 @@ static xm_status_t make_tables(ap_stage_network_t *n, ap_stage_mesh_t *mesh, int
 
 static const layer_tables_t *tables_of(const ap_stage_network_t *n, int i)
 {
-    return &n->distinct[n->context->distinct_of[n->query.first + i]];
+    return &n->distinct[ap_stage_layer_kind(n->context, n->query.first + i)];
 }
 
 /* Variables: the tensors before the layers and after the last, then the operators layer by layer.
@@ -258,8 +258,6 @@ xm_status_t ap_stage_network_create(ap_stage_context_t *context, const ap_stage_
 {
     ap_stage_network_t *n = calloc(1, sizeof(*n));
     const ap_layer_problem_t *end;
-    ap_stage_mesh_t *mesh;
-    ap_stage_rung_t *rung;
     xm_status_t status;
 
     if (n == NULL) {
@@ -268,16 +266,11 @@ xm_status_t ap_stage_network_create(ap_stage_context_t *context, const ap_stage_
     n->context = context;
     n->query = *query;
     n->layers = query->last - query->first + 1;
-    n->distinct = allocate(n, (size_t)context->distinct, sizeof(*n->distinct));
-    status = n->distinct == NULL ? no_memory() : ap_stage_mesh_get(context, query, &mesh);
-    if (status == XM_OK) {
-        status = ap_stage_rung_get(context, mesh, 0, 0, &rung);
-    }
-    if (status == XM_OK) {
-        n->weights = rung->weights;
-    }
+    n->weights = ap_stage_weights(context);
+    n->distinct = allocate(n, (size_t)ap_stage_layer_kinds(context), sizeof(*n->distinct));
+    status = n->distinct == NULL ? no_memory() : XM_OK;
     for (int layer = query->first; layer <= query->last && status == XM_OK; ++layer) {
-        status = make_tables(n, mesh, layer);
+        status = make_tables(n, layer);
     }
     if (status == XM_OK) {
         end = tables_of(n, n->layers - 1)->problem;
@@ -303,11 +296,12 @@ const ap_choice_network_t *ap_stage_network_choices(const ap_stage_network_t *ne
 static int data_axes(const ap_stage_network_t *n, const ap_layer_node_t *node,
                      const ap_strategy_t *strategy)
 {
-    const ap_op_t *op = ap_graph_op(n->context->training, node->op);
+    const ap_op_t *op = ap_graph_op(ap_stage_training(n->context), node->op);
+    const ap_factor_roles_t *roles = ap_stage_roles(n->context);
     int axes = 0;
 
-    for (int a = 0; a < 2 && n->context->roles != NULL; ++a) {
-        axes += ap_space_role(&op->rule, &n->context->roles[node->op], strategy, a) == AP_ROLE_DATA;
+    for (int a = 0; a < 2 && roles != NULL; ++a) {
+        axes += ap_space_role(&op->rule, &roles[node->op], strategy, a) == AP_ROLE_DATA;
     }
     return axes;
 }

@@ -70,75 +70,6 @@ static xm_status_t find_equal_ranges(ap_stage_table_t *table)
     return XM_OK;
 }
 
-int ap_stage_table_most_successors(const ap_stage_table_t *table, int first, int last, int submesh)
-{
-    int total = table->params.hosts * table->params.devices_per_host;
-    int left = total - table->submeshes[submesh].hosts * table->submeshes[submesh].devices;
-    bool all_layers = first == 0 && last == table->layers - 1;
-
-    if ((left == 0) != all_layers) {
-        return -1;
-    }
-    return table->layers - 1 - last < left ? table->layers - 1 - last : left;
-}
-
-double ap_stage_table_memory(const ap_stage_table_t *table, int submesh)
-{
-    return table->params.memory_limit > 0.0
-               ? table->params.memory_limit
-               : table->params.classes->classes[table->class_of[submesh]].device.memory_bytes;
-}
-
-int ap_stage_table_in_flight(const ap_stage_table_t *table, int first, int successors)
-{
-    int fewest = first > 0 ? 1 : 0, before = table->params.stages - 1 - successors;
-
-    return (int)ap_schedule_in_flight(table->params.schedule, before > fewest ? before : fewest,
-                                      successors, table->params.micro_batches);
-}
-
-int32_t ap_stage_table_fitting(const ap_stage_table_t *table, int first, double bytes,
-                               double activations, double limit)
-{
-    int most = ap_stage_table_most_stages(table), successors = -1;
-
-    while (successors < most &&
-           bytes + ap_stage_table_in_flight(table, first, successors + 1) * activations <= limit) {
-        ++successors;
-    }
-    return successors;
-}
-
-int32_t ap_stage_table_successors(const ap_stage_table_t *table, int first, int submesh,
-                                  const ap_stage_cost_t *cost)
-{
-    return ap_stage_table_fitting(table, first, cost->mem_stage + cost->mem_work, cost->mem_act,
-                                  ap_stage_table_memory(table, submesh));
-}
-
-ap_stage_query_t ap_stage_table_ask_for(const ap_stage_table_t *table, int first, int last,
-                                        int submesh, const ap_stage_variant_t *variant)
-{
-    ap_stage_query_t query = AP_STAGE_QUERY_INIT;
-
-    query.first = first;
-    query.last = last;
-    query.hosts = table->submeshes[submesh].hosts;
-    query.devices = table->submeshes[submesh].devices;
-    query.shape[0] = variant->shape[0];
-    query.shape[1] = variant->shape[1];
-    return query;
-}
-
-xm_status_t ap_stage_table_ask(ap_stage_table_t *table, int flavour, int submesh,
-                               const ap_stage_query_t *query, ap_stage_cost_t *cost)
-{
-    ++table->evaluated;
-    return ap_stage_evaluate(
-        table->context[flavour * table->params.classes->count + table->class_of[submesh]], query,
-        cost);
-}
-
 static void number_ports(ap_stage_table_t *table, int states)
 {
     for (int state = 0; state < states; ++state) {
@@ -333,6 +264,22 @@ static void list_flavours(ap_stage_table_t *table)
     table->recomputes[1] = true;
     table->fill = ap_schedule_fill_share(params->schedule, weight);
     table->rounds = (int64_t)floor(params->micro_batches / table->fill + 1e-9);
+}
+
+bool ap_stage_table_has_room(const ap_device_classes_t *classes, int devices_per_host,
+                             bool all_submeshes)
+{
+    ap_submesh_t shapes[AP_TABLE_SUBMESHES];
+    int found = ap_inter_op_submeshes(classes->hosts, devices_per_host, all_submeshes, shapes,
+                                      AP_TABLE_SUBMESHES);
+    int count = 0;
+
+    for (int c = 0; c < classes->count; ++c) {
+        for (int s = 0; s < found && s < AP_TABLE_SUBMESHES; ++s) {
+            count += classes->some[c * classes->hosts + shapes[s].hosts - 1];
+        }
+    }
+    return found <= AP_TABLE_SUBMESHES && count <= AP_TABLE_SUBMESHES;
 }
 
 xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stage_table_t **result)
