@@ -13,15 +13,15 @@ import sys
 ROOMS = {
     "comm/base": "api clock config curve_text error_save host_identity json_read list little_endian log log_filter log_level"
                  " path_pattern random resolve siphash status text text_file versions",
-    "comm/doctor": "doctor doctor_clock doctor_compare doctor_device doctor_facts doctor_job doctor_network"
+    "comm/doctor": "doctor* doctor_job doctor_network"
                    " doctor_private doctor_process doctor_wire",
     "comm/fault": "contact heartbeat heartbeat_wire liveness regroup regroup_wire vigil",
-    "comm/job": "bootstrap bootstrap_adopt bootstrap_connect bootstrap_link bootstrap_listen bootstrap_oob"
+    "comm/job": "bootstrap bootstrap_adopt bootstrap_connect bootstrap_create bootstrap_identity bootstrap_link bootstrap_listen bootstrap_oob"
                 " bootstrap_pmix bootstrap_private bootstrap_rendezvous bootstrap_star bootstrap_tcp"
                 " bootstrap_tcp_create bootstrap_wire job_env job_secret launcher",
     "comm/memory": "memory memory_cuda memory_cuda_copy memory_cuda_driver memory_cuda_kernel memory_cuda_private"
                    " memory_cuda_share memory_host shared_memory strided",
-    "comm/pipe": "pipe pipe_connect pipe_device pipe_keeper pipe_message pipe_private pipe_wire",
+    "comm/pipe": "pipe*",
     "comm/probe": "collective_library collective_measure collective_mpi collective_nccl collective_open nccl_library"
                   " probe probe_collective probe_compute probe_flows probe_link probe_nic probe_private probe_profile"
                   " probe_state",
