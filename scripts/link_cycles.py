@@ -44,7 +44,7 @@ ROOMS = {
                        " schedule_parts schedule_private simulate simulate_fair simulate_private simulate_resources"
                        " strategy strategy_allgather strategy_broadcast strategy_chain strategy_send_recv task_class"
                        " verify",
-    "resharding/solve": "bound bound_relay dominance exclusive exclusive_bound exclusive_list exclusive_search flow"
+    "resharding/solve": "bound bound_problem bound_relay dominance exclusive exclusive_bound exclusive_list exclusive_search flow"
                         " openshop outflow problem schedule_dfs schedule_greedy schedule_openshop"
                         " schedule_openshop_colour schedule_openshop_cycle schedule_openshop_list"
                         " schedule_openshop_record schedule_openshop_split schedule_openshop_swarm schedule_simple",
