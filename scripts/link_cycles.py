@@ -13,8 +13,7 @@ import sys
 ROOMS = {
     "comm/base": "api clock config curve_text error_save host_identity json_read list little_endian log log_filter log_level"
                  " path_pattern random resolve siphash status text text_file versions",
-    "comm/doctor": "doctor* doctor_job doctor_network"
-                   " doctor_private doctor_process doctor_wire",
+    "comm/doctor": "doctor*",
     "comm/fault": "contact heartbeat heartbeat_wire liveness regroup regroup_wire vigil",
     "comm/job": "bootstrap bootstrap_adopt bootstrap_connect bootstrap_create bootstrap_identity bootstrap_link bootstrap_listen bootstrap_oob"
                 " bootstrap_pmix bootstrap_private bootstrap_rendezvous bootstrap_star bootstrap_tcp"
@@ -26,8 +25,8 @@ ROOMS = {
                   " probe probe_collective probe_compute probe_flows probe_link probe_nic probe_private probe_profile"
                   " probe_state",
     "comm/profile": "cluster_profile cluster_profile_json cluster_profile_order cluster_profile_private"
-                    " collective_curve collective_import collective_table curve curve_json op_times probe_curve"
-                    " curve_fit profile_compare",
+                    " collective_curve collective_import collective_table curve curve_json curve_fit op_times"
+                    " profile_compare",
     "comm/topology": "nic_choice nic_choice_print nic_choice_private nic_choice_verdict nic_network nic_watch nics"
                      " topology topology_nic topology_path topology_print topology_private topology_sysfs"
                      " topology_xml",
