@@ -8,10 +8,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "comm/bootstrap_pmix.h"
 #include "comm/bootstrap_private.h"
 #include "comm/little_endian.h"
-#include "comm/log.h"
 
 /* Longest sleep between two looks at a bootstrap that has no descriptor. */
 enum { OOB_NAP_NS = 1000000, OOB_FIRST_NAP_NS = 20000 };
@@ -30,23 +28,6 @@ double xm_bootstrap_clock(void)
 
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-xm_status_t xm_bootstrap_create(const xm_job_env_t *env, int listen_fd, double timeout,
-                                xm_bootstrap_t **bootstrap)
-{
-    xm_status_t status;
-
-    if (!env->pmix || listen_fd >= 0) {
-        return xm_bootstrap_create_tcp(env, listen_fd, timeout, bootstrap);
-    }
-    status = xm_bootstrap_create_pmix(env, timeout, bootstrap);
-    if (status != XM_ERR_UNSUPPORTED || env->master_addr[0] == '\0' || env->master_port < 0) {
-        return status;
-    }
-    xm_log_info("%s; the ranks meet at %s port %d instead", xm_last_error(), env->master_addr,
-                env->master_port);
-    return xm_bootstrap_create_tcp(env, -1, timeout, bootstrap);
 }
 
 int xm_bootstrap_rank(const xm_bootstrap_t *bootstrap)

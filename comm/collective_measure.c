@@ -64,6 +64,9 @@ xm_status_t xm_collective_agree(const xm_collective_job_t *job, xm_status_t stat
     return shared;
 }
 
+const xm_collective_host_t xm_collective_host = {
+    .error = xm_error_set, .name = xm_collective_name, .agree = xm_collective_agree};
+
 /* ---- axes -------------------------------------------------------------------------------------
  */
 

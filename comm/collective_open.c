@@ -15,10 +15,12 @@ static const char *const choices[CHOICES] = {"none", "auto", "nccl", "mpi"};
 static const char module_name[] = "libcrossmesh-mpi.so";
 
 typedef xm_status_t open_t(const xm_collective_job_t *job, xm_collective_library_t **library);
+typedef xm_status_t open_module_t(const xm_collective_host_t *host, const xm_collective_job_t *job,
+                                  xm_collective_library_t **library);
 
-/* Beside this library, else wherever the loader looks. MPI's own plugins want its symbols global.
+/* Beside this program, else wherever the loader looks. MPI's own plugins want its symbols global.
  * It stays loaded, because MPI does not like to go. */
-static xm_status_t load_module(open_t **open)
+static xm_status_t load_module(open_module_t **open)
 {
     enum { FLAGS = RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE };
     static const char anchor;
@@ -52,10 +54,10 @@ static xm_status_t load_module(open_t **open)
 
 static xm_status_t open_mpi(const xm_collective_job_t *job, xm_collective_library_t **library)
 {
-    open_t *open = NULL;
+    open_module_t *open = NULL;
     xm_status_t status = xm_collective_agree(job, load_module(&open));
 
-    return status == XM_OK ? open(job, library) : status;
+    return status == XM_OK ? open(&xm_collective_host, job, library) : status;
 }
 
 static xm_status_t parse(const char *choice, int *value)

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "comm/log.h"
+#include "comm/log_level.h"
 
 /** Subjects, with the beginnings of the names of their source files, and folders (with a slash).
  * The first match counts; what matches nothing is ::XM_LOG_OTHER. */

@@ -17,6 +17,7 @@
 #include "comm/host_identity.h"
 #include "comm/little_endian.h"
 #include "comm/log.h"
+#include "comm/pipe_keeper.h"
 #include "comm/pipe_private.h"
 #include "comm/transport_ucx.h"
 
@@ -203,6 +204,9 @@ static xm_status_t join_transport(xm_pipe_t *pipe)
     status = xm_transport_ucx_join(pipe->transport, all, offsets);
     if (status == XM_OK) {
         status = xm_pipe_start(pipe);
+    }
+    if (status == XM_OK && pipe->sender) {
+        status = xm_pipe_keeper_add(pipe);
     }
     if (status == XM_OK) {
         pipe->stage = XM_PIPE_STAGE_OPEN;

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <xxhash.h>
 
-#include "comm/probe_curve.h"
+#include "comm/curve_fit.h"
 
 double xm_probe_clock(void)
 {

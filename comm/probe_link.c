@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "comm/probe_compute.h"
-#include "comm/probe_curve.h"
+#include "comm/curve_fit.h"
 
 enum {
     LEAST_POINTS = 2,   /* of a curve, however long the first message took, which also connects */

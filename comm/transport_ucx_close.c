@@ -133,6 +133,21 @@ static void stop_receiving(xm_ucx_peer_t *peer)
     }
 }
 
+void xm_ucx_abandon(xm_ucx_peer_t *peer)
+{
+    xm_ucx_abandon_ops(peer);
+    for (int i = 0; i < peer->stripe.rails; ++i) {
+        if (peer->failed && peer->lanes[i].ep != NULL) {
+            /* Its endpoint cannot be closed without the peer. With mail UCX has no memory of users,
+             * so the rail may go on with what it has for others. */
+            ++*(peer->mail != NULL ? &xm_ucx_rail_of(peer, i)->stuck
+                                   : &xm_ucx_rail_of(peer, i)->abandoned);
+        }
+        peer->lanes[i].ep = NULL;
+    }
+    peer->connected = false;
+}
+
 /* Begins to close the connections to a peer, in order if nothing is in flight with it. */
 static void part_from(xm_ucx_peer_t *peer)
 {

@@ -1,11 +1,8 @@
-/* Mail between two ranks: what UCX is given, and what comes from it. */
+/* Mail between two ranks: what UCX is given. */
 #include "comm/transport_ucx_mail.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* Of the active messages. */
-enum { FRAMES = 1 };
 
 void xm_ucx_link_append(xm_ucx_link_t *head, xm_ucx_link_t *link)
 {
@@ -94,6 +91,17 @@ static const ucp_generic_dt_ops_t parcel_ops = {.start_pack = start_pack,
                                                 .pack = pack,
                                                 .unpack = unpack,
                                                 .finish = finish};
+
+ucs_status_t xm_ucx_mail_make_type(xm_ucx_transport_t *self)
+{
+    ucs_status_t status = UCS_OK;
+
+    if (!self->has_parcel_type) {
+        status = ucp_dt_create_generic(&parcel_ops, NULL, &self->parcel_type);
+        self->has_parcel_type = status == UCS_OK;
+    }
+    return status;
+}
 
 void xm_ucx_mail_set_due(xm_ucx_mail_t *mail)
 {
@@ -213,8 +221,8 @@ static void post_parcel(xm_ucx_parcel_t *parcel, int index)
     if (parcel->message != NULL) {
         ++parcel->message->parcels;
     }
-    request = ucp_am_send_nbx(mail->peer->lanes[index].ep, FRAMES, parcel->head, XM_UCX_FRAME_SIZE,
-                              parcel->length > 0 ? parcel : NULL,
+    request = ucp_am_send_nbx(mail->peer->lanes[index].ep, XM_UCX_MAIL_FRAMES, parcel->head,
+                              XM_UCX_FRAME_SIZE, parcel->length > 0 ? parcel : NULL,
                               parcel->length > 0 ? parcel->length + 1 : 0, &param);
     if (UCS_PTR_IS_ERR(request)) {
         xm_ucx_failover_broken(mail->peer, index, UCS_PTR_STATUS(request));
@@ -340,18 +348,12 @@ static bool pump_chunk(xm_ucx_mail_t *mail)
     return true;
 }
 
-/* In destroy, after its endpoints have been closed: nothing may connect it again. */
-static bool is_closed(const xm_ucx_peer_t *peer)
-{
-    return peer->owner->closing && !peer->connected;
-}
-
 static void pump(xm_ucx_mail_t *mail)
 {
     xm_ucx_peer_t *peer = mail->peer;
 
     if (peer->failed || peer->reported || peer->owner->fenced || mail->broken_at != 0 ||
-        is_closed(peer)) {
+        xm_ucx_mail_is_closed(peer)) {
         return;
     }
     if (!peer->connected && xm_ucx_connect(peer) < 0) {
@@ -409,94 +411,6 @@ bool xm_ucx_mail_has_parcels(const xm_ucx_mail_t *mail)
     return any;
 }
 
-void xm_ucx_mail_abandon(xm_ucx_peer_t *peer, xm_status_t status)
-{
-    while (!xm_ucx_ring_is_empty(&peer->in_flight)) {
-        xm_op_t *op = peer->in_flight.priv.next;
-
-        if (op->priv.kind == XM_UCX_RECEIVE && op->priv.handle != NULL) {
-            ((xm_ucx_incoming_t *)op->priv.handle)->op = NULL;
-        }
-        xm_ucx_end_op(op, status);
-    }
-    xm_ucx_outbox_clear(peer->mail);
-}
-
-/* A frame has come. UCX keeps nothing of it afterwards. */
-static ucs_status_t on_frame(void *arg, const void *header, size_t header_length, void *data,
-                             size_t length, const ucp_am_recv_param_t *param)
-{
-    xm_ucx_listener_t *listener = arg;
-    xm_ucx_transport_t *self = listener->transport;
-    const uint8_t *bytes = data;
-    xm_ucx_frame_t frame;
-    xm_ucx_peer_t *peer;
-    int lane;
-
-    (void)param;
-    if (self->fenced || xm_ucx_frame_decode(header, header_length, &frame) < 0 ||
-        frame.sender >= self->base.size || self->peers[frame.sender].mail == NULL) {
-        return UCS_OK;
-    }
-    peer = &self->peers[frame.sender];
-    lane = listener->rail - peer->rail;
-    if (peer->failed || peer->reported || lane >= peer->stripe.rails || is_closed(peer)) {
-        return UCS_OK;
-    }
-    if (!xm_ucx_mail_uses(peer->mail, lane)) {
-        /* Perhaps both sides have given up what the other one still uses. */
-        xm_ucx_failover_learn(peer->mail, frame.dead);
-        return UCS_OK;
-    }
-    xm_ucx_failover_heard(peer->mail, lane, frame.dead);
-    switch (frame.kind) {
-    case XM_UCX_FRAME_GRANT:
-        xm_ucx_outbox_on_grant(peer->mail, &frame);
-        break;
-    case XM_UCX_FRAME_PING:
-        frame.kind = XM_UCX_FRAME_PONG;
-        xm_ucx_mail_answer(peer->mail, lane, &frame);
-        break;
-    case XM_UCX_FRAME_PONG:
-        break;
-    case XM_UCX_FRAME_BYE:
-        peer->mail->left = true;
-        break;
-    default:
-        if (length == 0 || bytes[length - 1] == 1 || frame.kind == XM_UCX_FRAME_START) {
-            xm_ucx_inbox_on_frame(peer->mail, lane, &frame, bytes, length > 0 ? length - 1 : 0);
-        }
-    }
-    return UCS_OK;
-}
-
-xm_status_t xm_ucx_mail_listen(xm_ucx_transport_t *self, int rail)
-{
-    xm_ucx_listener_t *listener = &self->listeners[rail];
-    ucp_am_handler_param_t param = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-                      UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
-        .id = FRAMES,
-        .flags = UCP_AM_FLAG_WHOLE_MSG,
-        .cb = on_frame,
-        .arg = listener};
-    ucs_status_t status = UCS_OK;
-
-    *listener = (xm_ucx_listener_t){.transport = self, .rail = rail};
-    if (!self->has_parcel_type) {
-        status = ucp_dt_create_generic(&parcel_ops, NULL, &self->parcel_type);
-        self->has_parcel_type = status == UCS_OK;
-    }
-    if (status == UCS_OK) {
-        status = ucp_worker_set_am_recv_handler(self->rails[rail].worker, &param);
-    }
-    return status == UCS_OK
-               ? XM_OK
-               : xm_error_set(XM_ERR_UNSUPPORTED, "rank %d: UCX has no active messages for %s: %s",
-                              self->base.rank, self->nics.nic[rail - XM_UCX_RAIL_NIC].device,
-                              ucs_status_string(status));
-}
-
 xm_status_t xm_ucx_mail_open(xm_ucx_peer_t *peer)
 {
     xm_ucx_mail_t *mail = calloc(1, sizeof(*mail));
@@ -516,31 +430,4 @@ xm_status_t xm_ucx_mail_open(xm_ucx_peer_t *peer)
     }
     peer->mail = mail;
     return XM_OK;
-}
-
-static void free_parcels(xm_ucx_link_t *head)
-{
-    while (!is_empty(head)) {
-        xm_ucx_parcel_t *parcel = head->next->of;
-
-        xm_ucx_link_remove(&parcel->link);
-        free(parcel);
-    }
-}
-
-void xm_ucx_mail_close(xm_ucx_peer_t *peer)
-{
-    xm_ucx_mail_t *mail = peer->mail;
-
-    if (mail == NULL) {
-        return;
-    }
-    xm_ucx_outbox_clear(mail);
-    xm_ucx_inbox_clear(mail);
-    free_parcels(&mail->answers);
-    for (int lane = 0; lane < XM_NICS_MAX; ++lane) {
-        free_parcels(&mail->lanes[lane].posted);
-    }
-    free(mail);
-    peer->mail = NULL;
 }

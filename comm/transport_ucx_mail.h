@@ -66,13 +66,16 @@
  * UNHEARD: the same of those that are sent as they are before the peer has answered them, whether
  * their sends have ended or not.
  * KEPT: the same of those from a peer that wait for their receives and were answered.
- * ROOM: bytes that UCX is given for a rail before it has sent them. */
+ * ROOM: bytes that UCX is given for a rail before it has sent them.
+ * LOOKS: at the rails within the patience. FRAMES: which of the active messages are frames. */
 enum {
     XM_UCX_MAIL_EAGER = 20 * 1024,
     XM_UCX_MAIL_COPIES = 4 << 20,
     XM_UCX_MAIL_UNHEARD = 8 << 20,
     XM_UCX_MAIL_KEPT = 16 << 20,
     XM_UCX_MAIL_ROOM = 1 << 20,
+    XM_UCX_MAIL_LOOKS = 8,
+    XM_UCX_MAIL_FRAMES = 1,
     XM_UCX_MAIL_NO_LANE = 255
 };
 
@@ -185,7 +188,13 @@ static inline bool xm_ucx_mail_uses(const xm_ucx_mail_t *mail, int lane)
     return (mail->dead >> lane & 1) == 0 && xm_stripe_uses(&mail->peer->stripe, lane);
 }
 
-/* transport_ucx_mail.c: rings, parcels, what goes to UCX and comes from it. */
+/* In destroy, after its endpoints have been closed: nothing may connect it again. */
+static inline bool xm_ucx_mail_is_closed(const xm_ucx_peer_t *peer)
+{
+    return peer->owner->closing && !peer->connected;
+}
+
+/* transport_ucx_mail.c: rings, parcels, what goes to UCX. */
 
 void xm_ucx_link_append(xm_ucx_link_t *head, xm_ucx_link_t *link);
 void xm_ucx_link_remove(xm_ucx_link_t *link);
@@ -196,8 +205,9 @@ static inline bool xm_ucx_link_is_in(const xm_ucx_link_t *link)
 
 /** Messages with this peer travel in frames from now on. */
 xm_status_t xm_ucx_mail_open(xm_ucx_peer_t *peer);
-/** No progress may be made any more. */
-void xm_ucx_mail_close(xm_ucx_peer_t *peer);
+
+/** Makes the datatype of what travels in frames, once. */
+ucs_status_t xm_ucx_mail_make_type(xm_ucx_transport_t *self);
 
 /** Makes the transport look after this mail in its next progress. */
 void xm_ucx_mail_set_due(xm_ucx_mail_t *mail);
@@ -214,11 +224,16 @@ void xm_ucx_mail_void(xm_ucx_mail_t *mail, const xm_ucx_outgoing_t *message);
 /** At the end: whether something waits to be given to UCX, or to be sent by it. */
 bool xm_ucx_mail_has_parcels(const xm_ucx_mail_t *mail);
 
-/** Ends every operation with the peer, and forgets its messages. */
-void xm_ucx_mail_abandon(xm_ucx_peer_t *peer, xm_status_t status);
+/* transport_ucx_listen.c: what comes from UCX, and the end. */
 
 /** Receives frames of a rail. */
 xm_status_t xm_ucx_mail_listen(xm_ucx_transport_t *self, int rail);
+
+/** Ends every operation with the peer, and forgets its messages. */
+void xm_ucx_mail_abandon(xm_ucx_peer_t *peer, xm_status_t status);
+
+/** No progress may be made any more. */
+void xm_ucx_mail_close(xm_ucx_peer_t *peer);
 
 /* transport_ucx_outbox.c */
 
@@ -254,13 +269,16 @@ void xm_ucx_inbox_clear(xm_ucx_mail_t *mail);
 void xm_ucx_failover_heard(xm_ucx_mail_t *mail, int lane, unsigned dead);
 /** The peer has given these lanes up. */
 void xm_ucx_failover_learn(xm_ucx_mail_t *mail, unsigned dead);
-/** UCX reports that a lane's connection is lost. */
-void xm_ucx_failover_broken(xm_ucx_peer_t *peer, int lane, ucs_status_t status);
 /** Acts on what was reported, on NICs that went down, and on silence; as often as progress is made,
  *  and when the transport's clock rings. */
 void xm_ucx_failover_look(xm_ucx_transport_t *self);
+
+/* transport_ucx_timer.c */
+
 /** There is something to look after from time to time. */
 void xm_ucx_failover_wind(xm_ucx_transport_t *self);
+/** There is nothing any more. */
+void xm_ucx_failover_unwind(xm_ucx_transport_t *self);
 /** Before sleeping: true when the clock has rung, or a NIC has changed. */
 bool xm_ucx_failover_rings(xm_ucx_transport_t *self);
 

@@ -1,8 +1,19 @@
 /**
  * @file transport_ucx_private.h
- * The UCX transport's state, shared by its operations (transport_ucx_op.c), its peers
- * (transport_ucx.c), its creation (transport_ucx_create.c) and its end (transport_ucx_close.c).
- * Internal.
+ * The UCX transport's state, shared by its files. Internal.
+ *
+ * | file | subject |
+ * |---|---|
+ * | transport_ucx.c | progress, sleeping, failed peers: the ops table |
+ * | transport_ucx_post.c | posting and cancelling operations |
+ * | transport_ucx_op.c | their pieces, and how they end |
+ * | transport_ucx_peer.c | the endpoints of a peer, and what UCX reports of them |
+ * | transport_ucx_rail.c | one rail: context and worker |
+ * | transport_ucx_memory.c | registrations |
+ * | transport_ucx_create.c, transport_ucx_close.c | the beginning and the end |
+ *
+ * Each calls only those below it: creation the ops table, that the end, the end the posts, they the
+ * mails (transport_ucx_mail.h), and those the pieces and the peers.
  *
  * Life of an operation: idle → on its peer's ring, while UCX has one of its pieces → on the ring
  * `ended`, when UCX has let go of all → idle, just before `done` is called. `done` is called from
@@ -159,12 +170,21 @@ static inline void xm_ucx_end(xm_op_t *op)
     xm_transport_end(&self->base, op, direction, op->priv.status);
 }
 
-/* transport_ucx_op.c */
+/* transport_ucx_post.c */
 xm_status_t xm_ucx_send(xm_transport_t *transport, int peer, uint64_t tag, const void *buffer,
                         size_t length, xm_memory_t *memory, xm_op_t *op);
 xm_status_t xm_ucx_receive(xm_transport_t *transport, int peer, uint64_t tag, void *buffer,
                            size_t length, xm_memory_t *memory, xm_op_t *op);
 void xm_ucx_cancel(xm_transport_t *transport, xm_op_t *op);
+
+/** Cancels all receives from a peer that UCX has. */
+void xm_ucx_cancel_receives(xm_ucx_peer_t *peer);
+
+/** Ends what is in flight with a peer of a rail without error handling: cancels receives, and
+ * abandons what UCX cannot cancel. */
+void xm_ucx_abandon_ops(xm_ucx_peer_t *peer);
+
+/* transport_ucx_op.c */
 
 /** Makes more pieces; called once at the start, and when all are in use. */
 xm_status_t xm_ucx_add_pieces(xm_ucx_transport_t *self);
@@ -176,33 +196,29 @@ int xm_ucx_deliver(xm_ucx_transport_t *self);
 /** Moves an operation from its peer's ring to `ended`. A failure that it has already stays. */
 void xm_ucx_end_op(xm_op_t *op, xm_status_t status);
 
-/** Cancels all receives from a peer that UCX has. */
-void xm_ucx_cancel_receives(xm_ucx_peer_t *peer);
-
-/** Ends what is in flight with a peer of a rail without error handling: cancels receives, and
- * abandons what UCX cannot cancel. */
-void xm_ucx_abandon_ops(xm_ucx_peer_t *peer);
-
-/* transport_ucx.c */
+/* transport_ucx_peer.c */
 xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer);
 xm_status_t xm_ucx_peer_error(const xm_ucx_peer_t *peer);
 
 /** Remembers that UCX lost the connection; the next progress acts upon it. */
 void xm_ucx_report(xm_ucx_peer_t *peer, ucs_status_t reason);
 
+/** UCX reports that the connection of one lane is lost. */
+void xm_ucx_failover_broken(xm_ucx_peer_t *peer, int lane, ucs_status_t status);
+
 /** Lets go of the endpoint of one lane that is lost. */
 void xm_ucx_retire_lane(xm_ucx_peer_t *peer, int lane);
 void xm_ucx_close_endpoints(xm_ucx_peer_t *peer, bool force);
 
-/** Ends what is in flight with a peer that UCX does not watch, and forgets its endpoints. */
-void xm_ucx_abandon(xm_ucx_peer_t *peer);
-
-/* transport_ucx_create.c */
+/* transport_ucx_memory.c */
 xm_status_t xm_ucx_memory_register(xm_transport_t *transport, void *address, size_t length,
                                    xm_memory_t **memory);
 void xm_ucx_memory_deregister(xm_transport_t *transport, xm_memory_t *memory);
 
 /* transport_ucx_close.c */
+
+/** Ends what is in flight with a peer that UCX does not watch, and forgets its endpoints. */
+void xm_ucx_abandon(xm_ucx_peer_t *peer);
 void xm_ucx_destroy(xm_transport_t *transport);
 
 #endif

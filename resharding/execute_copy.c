@@ -66,8 +66,8 @@ static int64_t copy_chunk(lane_t *lane, int64_t budget, bool *ended)
     slot->copied += part;
     *ended = slot->copied == count;
     if (*ended) {
-        xm_counters_on_copy(lane->executor->transport, lane->peer,
-                            (size_t)(count * tensor->element_size));
+        xm_transport_count_copy(lane->executor->transport, lane->peer,
+                                (size_t)(count * tensor->element_size));
     }
     return part * tensor->element_size;
 }

@@ -115,8 +115,8 @@ static void count_copy(const xm_executor_t *executor, const slot_t *slot)
     int64_t first, count;
 
     chunk_range(slot->hop, slot->chunk, &first, &count);
-    xm_counters_on_copy(executor->transport, slot->lane->peer,
-                        (size_t)(count * executor->tensors[slot->hop->tensor].element_size));
+    xm_transport_count_copy(executor->transport, slot->lane->peer,
+                            (size_t)(count * executor->tensors[slot->hop->tensor].element_size));
 }
 
 /* The chunk is packed, unpacked, or copied. After a failure it goes no further. */

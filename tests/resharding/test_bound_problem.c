@@ -1,7 +1,7 @@
 #include "random_case.h"
+#include "resharding/bound_problem.h"
 #include "resharding/flow.h"
 #include "resharding/outflow.h"
-#include "resharding/problem.h"
 #include "xm_test.h"
 
 enum { MAX_HOSTS = 40, MAX_DEMANDS = 160 };
