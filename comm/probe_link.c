@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "comm/probe_compute.h"
+#include "comm/clock.h"
 #include "comm/probe_curve.h"
 
 enum {
@@ -243,13 +243,13 @@ static xm_status_t add_samples(xm_probe_link_t *link, size_t bytes, int batch, b
         return status;
     }
     for (int i = 0; i < samples; ++i) {
-        double start = xm_probe_clock();
+        double start = xm_clock_seconds();
 
         status = round_trips(link, bytes, batch);
         if (status < 0) {
             return status;
         }
-        times[i] = (xm_probe_clock() - start) / (2.0 * batch);
+        times[i] = (xm_clock_seconds() - start) / (2.0 * batch);
     }
     return XM_OK;
 }
@@ -262,12 +262,12 @@ static xm_status_t sample(xm_probe_link_t *link, const xm_probe_ping_t *ping, si
     double times[MAX_SAMPLES];
     int batch = (int)clamp(shortest / first, 1, BATCH_LIMIT), count = 0, next = 1;
     int least = ping->repetitions < MAX_SAMPLES ? ping->repetitions : MAX_SAMPLES;
-    double start = xm_probe_clock();
+    double start = xm_clock_seconds();
 
     do {
         /* An extra round trip absorbs the announcement, where that is worth its time. */
         xm_status_t status = add_samples(link, bytes, batch, first < shortest, times + count, next);
-        double spent = xm_probe_clock() - start;
+        double spent = xm_clock_seconds() - start;
 
         if (status < 0) {
             return status;
@@ -289,11 +289,11 @@ static xm_status_t checked_round_trip(xm_probe_link_t *link, size_t bytes, doubl
     double start;
 
     memset(link->in, 0, bytes);
-    start = xm_probe_clock();
+    start = xm_clock_seconds();
     if ((status = announce(link, bytes, 1)) < 0 || (status = round_trips(link, bytes, 1)) < 0) {
         return status;
     }
-    *seconds = xm_probe_clock() - start;
+    *seconds = xm_clock_seconds() - start;
     return xm_probe_compare(link->peer, link->in, link->out, bytes);
 }
 

@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "comm/clock.h"
+
 enum { PIECE = 1 << 20, BACKLOG = 4096 };
 
 /* This rank's end of a pair. */
@@ -43,14 +45,6 @@ typedef struct {
     socklen_t length;
     struct sockaddr_storage address;
 } reach_t;
-
-static int64_t now_of(clockid_t clock)
-{
-    struct timespec time;
-
-    (void)clock_gettime(clock, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
 
 /* The address that this rank has towards the master; nothing is sent. */
 static xm_status_t own_address(const xm_job_env_t *env, reach_t *reach)
@@ -388,14 +382,14 @@ xm_status_t rb_socket_flow_run(rb_socket_flow_t *flow, int run, rb_flow_sample_t
     if (status < 0) {
         return status;
     }
-    cpu = now_of(CLOCK_PROCESS_CPUTIME_ID);
-    start = now_of(CLOCK_MONOTONIC);
+    cpu = xm_clock_cpu_ns();
+    start = xm_clock_ns();
     status = move(flow);
     if (status < 0) {
         return status;
     }
-    sample->ns = now_of(CLOCK_MONOTONIC) - start;
-    sample->cpu_ns = now_of(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+    sample->ns = xm_clock_ns() - start;
+    sample->cpu_ns = xm_clock_cpu_ns() - cpu;
     sample->wrong = check(flow, run);
     return XM_OK;
 }

@@ -2,7 +2,8 @@
 
 #include <sched.h>
 #include <stdlib.h>
-#include <time.h>
+
+#include "comm/clock.h"
 
 /* ORDER: of the matrices, which stay in a core's caches. SPINS: steps of a unit. Both make units of
  * about a tenth of a millisecond, so that transfers are not kept waiting. */
@@ -16,14 +17,6 @@ struct rb_compute {
     uint64_t state;
     float a[ORDER][ORDER], b[ORDER][ORDER], c[ORDER][ORDER];
 };
-
-static int64_t now_ns(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
 
 static void spin(rb_compute_t *compute)
 {
@@ -76,16 +69,16 @@ static int ascending(const void *a, const void *b)
 static void calibrate(rb_compute_t *compute)
 {
     static int64_t samples[SAMPLES];
-    int64_t start = now_ns(), last = start;
+    int64_t start = xm_clock_ns(), last = start;
     int count = 0;
 
     rb_compute_unit(compute); /* caches and clocks */
-    last = now_ns();
+    last = xm_clock_ns();
     do {
         int64_t now;
 
         rb_compute_unit(compute);
-        now = now_ns();
+        now = xm_clock_ns();
         samples[count++] = now - last;
         last = now;
     } while (count < SAMPLES && last - start < calibration_ns);
