@@ -8,6 +8,7 @@
 #include "cli_support/options.h"
 #include "comm/config.h"
 #include "comm/launcher.h"
+#include "comm/random.h"
 #include "comm/text.h"
 #include "comm/version.h"
 #include "comm/worker.h"
@@ -97,7 +98,7 @@ static xm_status_t finish(seat_t *seat, const message_t *message, int64_t starte
 
 static uint8_t pattern(uint64_t seed, size_t i)
 {
-    return (uint8_t)(((i + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ seed * 0xbf58476d) >> 56);
+    return (uint8_t)((xm_hash_spread(i + 1) ^ seed * 0xbf58476d) >> 56);
 }
 
 static void fill(seat_t *seat, uint64_t seed, size_t length)

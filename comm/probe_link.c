@@ -8,6 +8,7 @@
 
 #include "comm/clock.h"
 #include "comm/probe_curve.h"
+#include "comm/random.h"
 
 enum {
     LEAST_POINTS = 2,   /* of a curve, however long the first message took, which also connects */
@@ -151,7 +152,7 @@ static xm_status_t receive_now(xm_probe_link_t *link, int kind, void *buffer, si
 
 void xm_probe_fill(unsigned char *buffer, size_t bytes, uint64_t seed)
 {
-    uint64_t state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    uint64_t state = xm_hash_spread(seed) + 1;
 
     for (size_t i = 0; i < bytes; i += sizeof(state)) {
         size_t length = bytes - i < sizeof(state) ? bytes - i : sizeof(state);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "comm/clock.h"
+#include "comm/random.h"
 #include "planner/cfn_random.h"
 #include "planner/cfn_region.h"
 
@@ -75,7 +76,7 @@ xm_status_t ap_cfn_search_create(ap_cfn_shared_t *shared, uint64_t seed, ap_cfn_
     made->shared = shared;
     made->core = core;
     made->created = xm_clock_ns();
-    made->random = seed * UINT64_C(0x9E3779B97F4A7C15) | 1;
+    made->random = xm_hash_spread(seed) | 1;
     made->sums = calloc((size_t)core->times + 1, sizeof(double));
     made->stamp = calloc((size_t)core->variables + 1, sizeof(int));
     made->users = malloc(((size_t)core->variables + 1) * sizeof(int));

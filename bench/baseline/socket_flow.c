@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "comm/clock.h"
+#include "comm/random.h"
 
 enum { PIECE = 1 << 20, BACKLOG = 4096 };
 
@@ -272,7 +273,7 @@ xm_status_t rb_socket_flow_create(xm_bootstrap_t *bootstrap, const xm_job_env_t 
 /* The byte at @p place of what @p sender sends in a run: by the place, the sender and the run. */
 static unsigned char pattern(uint64_t place, int sender, int run)
 {
-    return (unsigned char)((place * UINT64_C(0x9E3779B97F4A7C15) >> 40) + (unsigned)sender * 29u +
+    return (unsigned char)((xm_hash_spread(place) >> 40) + (unsigned)sender * 29u +
                            (unsigned)run * 101u);
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "comm/clock.h"
+#include "comm/random.h"
 
 /* ORDER: of the matrices, which stay in a core's caches. SPINS: steps of a unit. Both make units of
  * about a tenth of a millisecond, so that transfers are not kept waiting. */
@@ -94,7 +95,7 @@ xm_status_t rb_compute_create(rb_compute_kind_t kind, rb_compute_t **result)
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a rank's work");
     }
     compute->kind = kind;
-    compute->state = UINT64_C(0x9e3779b97f4a7c15);
+    compute->state = XM_GOLDEN;
     for (int i = 0; i < ORDER; ++i) {
         for (int j = 0; j < ORDER; ++j) {
             compute->a[i][j] = 1.0F / (float)(1 + (i + j) % ORDER);

@@ -183,8 +183,8 @@ static void random_instance(random_t *random, instance_t *t, int count, bool une
     while (t->problem.count < count) {
         uint64_t to_send = ((UINT64_C(1) << senders) - 1);
         uint64_t to_receive = ((UINT64_C(1) << receivers) - 1) << senders;
-        uint64_t holders = random_next(random) & (both ? (UINT64_C(1) << hosts) - 1 : to_send);
-        uint64_t needs = random_next(random) & (both ? (UINT64_C(1) << hosts) - 1 : to_receive);
+        uint64_t holders = xm_random_next(random) & (both ? (UINT64_C(1) << hosts) - 1 : to_send);
+        uint64_t needs = xm_random_next(random) & (both ? (UINT64_C(1) << hosts) - 1 : to_receive);
 
         needs &= ~holders;
         if (holders != 0 && needs != 0 && __builtin_popcountll(holders) <= 3 &&
