@@ -303,7 +303,7 @@ static int run_rank(const options_t *options, const xm_job_env_t *env)
     static const char *const transports[] = {"ucx", "verbs"};
     xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
     seat_t seat = {.options = options, .rank = env->rank};
-    char reason[1024] = "";
+    xm_error_t failure;
     int exit_status = EXIT_SUCCESS;
     xm_status_t status;
 
@@ -316,11 +316,11 @@ static int run_rank(const options_t *options, const xm_job_env_t *env)
     seat.transport = xm_worker_transport(seat.worker);
     status = run(&seat);
     if (status < 0) {
-        (void)snprintf(reason, sizeof(reason), "%s", xm_last_error());
+        xm_error_save(&failure, status);
         exit_status = fail(&seat, status);
     }
     xm_transport_memory_deregister(seat.transport, seat.memory);
-    xm_worker_destroy(seat.worker, status < 0 ? reason : NULL);
+    xm_worker_destroy(seat.worker, status < 0 ? failure.sentence : NULL);
     if (seat.bytes != NULL) {
         (void)munmap(seat.bytes, seat.length);
     }

@@ -346,23 +346,23 @@ static void announce_welcome(reception_t *reception)
 static void announce_failure(reception_t *reception, xm_status_t status)
 {
     xm_bootstrap_tcp_t *self = reception->self;
-    char sentence[XM_BOOTSTRAP_SENTENCE_SIZE];
     xm_bootstrap_hello_t hello;
+    xm_error_t error;
 
-    (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+    xm_error_save(&error, status);
     for (int slot = 0; slot < reception->slots; ++slot) {
         stranger_t *stranger = &reception->strangers[slot];
 
         /* Whose hello has come meanwhile is told as well. */
         if (stranger->link.fd >= 0 &&
             (stranger->proven || hear(reception, stranger, &hello) == XM_OK)) {
-            send_refusal(&stranger->link, status, sentence);
+            send_refusal(&stranger->link, status, error.sentence);
         }
     }
     for (int rank = 1; rank < self->base.size; ++rank) {
-        send_refusal(&self->peers[rank].link, status, sentence);
+        send_refusal(&self->peers[rank].link, status, error.sentence);
     }
-    (void)xm_error_set(status, "%s", sentence);
+    (void)xm_error_restore(&error);
 }
 
 xm_status_t xm_bootstrap_rendezvous_accept(xm_bootstrap_tcp_t *self, int listen_fd, double deadline,

@@ -166,18 +166,17 @@ static xm_status_t make_star(xm_bootstrap_t *table, double timeout, xm_bootstrap
     xm_job_secret_t secret;
     int listen_fd = -1;
     bool local = false;
-    char reason[XM_BOOTSTRAP_SENTENCE_SIZE];
-    xm_status_t shared, made = XM_OK, status = compare_stacks(table, deadline, &local);
+    xm_error_t made = {0};
+    xm_status_t shared, status = compare_stacks(table, deadline, &local);
 
     if (status < 0) {
         return status;
     }
     if (table->rank == 0) {
-        made = make_card(local, &listen_fd, &card);
-        (void)snprintf(reason, sizeof(reason), "%s", xm_last_error());
+        xm_error_save(&made, make_card(local, &listen_fd, &card));
     }
     shared = share_card(table, &card, deadline);
-    status = made < 0 ? xm_error_set(made, "%s", reason) : shared;
+    status = made.status < 0 ? xm_error_restore(&made) : shared;
     if (status == XM_OK) {
         xm_job_secret_set(&secret, card.secret, sizeof(card.secret));
         status = xm_bootstrap_tcp_create(table->rank, table->size, &secret, star);

@@ -1,7 +1,6 @@
 #include "comm/probe_link.h"
 
 #include <endian.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -79,14 +78,14 @@ xm_status_t xm_probe_blame(xm_worker_t *worker, int peer, xm_status_t status)
     const int64_t grace_ns = 250000000;
     int64_t deadline = xm_worker_now(worker) + grace_ns;
     xm_status_t verdict = XM_OK;
-    char reason[1024];
+    xm_error_t error;
 
-    (void)snprintf(reason, sizeof(reason), "%s", xm_last_error());
+    xm_error_save(&error, status);
     while (verdict == XM_OK) {
         verdict = xm_worker_wait(worker, deadline);
     }
     if (verdict == XM_ERR_TIMEOUT) {
-        return xm_error_set(status, "probe: %s", reason);
+        return xm_error_prefix(xm_error_restore(&error), "probe");
     }
     return xm_error_prefix(verdict, "probe, message with rank %d", peer);
 }
@@ -363,9 +362,9 @@ bool xm_probe_cancel(xm_transport_t *transport, xm_probe_transfer_t *transfers, 
 {
     const struct timespec nap = {.tv_nsec = 1000000};
     bool any = true;
-    char reason[1024];
+    xm_error_t error;
 
-    (void)snprintf(reason, sizeof(reason), "%s", xm_last_error());
+    xm_error_save(&error, XM_OK);
     for (int i = 0; i < count; ++i) {
         transfers[i].ended = NULL;
         if (transfers[i].in_flight) {
@@ -382,7 +381,7 @@ bool xm_probe_cancel(xm_transport_t *transport, xm_probe_transfer_t *transfers, 
             (void)nanosleep(&nap, NULL);
         }
     }
-    (void)xm_error_set(XM_OK, "%s", reason); /* what is cancelled has sentences of its own */
+    (void)xm_error_restore(&error); /* what is cancelled has sentences of its own */
     return !any;
 }
 
