@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "comm/bootstrap_private.h"
+#include "comm/clock.h"
 #include "comm/little_endian.h"
 
 /* Longest sleep between two looks at a bootstrap that has no descriptor. */
@@ -20,14 +21,6 @@ xm_status_t xm_bootstrap_verdict(const xm_bootstrap_t *bootstrap)
         return XM_OK;
     }
     return xm_error_set(bootstrap->fault.status, "%s", bootstrap->fault.sentence);
-}
-
-double xm_bootstrap_clock(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 int xm_bootstrap_rank(const xm_bootstrap_t *bootstrap)
@@ -117,12 +110,12 @@ static void wait_for_news(const xm_bootstrap_t *bootstrap, double remaining, lon
 /* Waits for the end of what was posted, at most `timeout` seconds. */
 static xm_status_t await_gathered(xm_bootstrap_t *bootstrap, double timeout)
 {
-    double deadline = xm_bootstrap_clock() + timeout;
+    double deadline = xm_clock_seconds() + timeout;
     long nap_ns = OOB_FIRST_NAP_NS;
     xm_status_t status;
 
     while ((status = xm_bootstrap_allgather_test(bootstrap)) == XM_IN_PROGRESS) {
-        double remaining = deadline - xm_bootstrap_clock();
+        double remaining = deadline - xm_clock_seconds();
 
         if (remaining <= 0.0) {
             return xm_bootstrap_allgather_abandon(bootstrap, timeout);
@@ -166,7 +159,7 @@ static xm_status_t gather_padded(xm_bootstrap_t *bootstrap, const void *send, si
                                  void **receive, size_t *offsets, double timeout)
 {
     size_t size = (size_t)bootstrap->size, longest = 0;
-    double deadline = xm_bootstrap_clock() + timeout;
+    double deadline = xm_clock_seconds() + timeout;
     uint8_t *lengths = malloc(8 * size), *padded = NULL, *all = NULL;
     uint8_t own[8];
     xm_status_t status;
@@ -193,8 +186,8 @@ static xm_status_t gather_padded(xm_bootstrap_t *bootstrap, const void *send, si
         memcpy(padded, send, length);
     }
     if (longest > 0) {
-        status = xm_bootstrap_allgather(bootstrap, padded, all, longest,
-                                        deadline - xm_bootstrap_clock());
+        status =
+            xm_bootstrap_allgather(bootstrap, padded, all, longest, deadline - xm_clock_seconds());
         if (status < 0) {
             goto free_blobs;
         }

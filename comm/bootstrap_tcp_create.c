@@ -5,6 +5,7 @@
 
 #include "comm/bootstrap_listen.h"
 #include "comm/bootstrap_tcp.h"
+#include "comm/clock.h"
 
 static xm_status_t check_env(const xm_job_env_t *env)
 {
@@ -49,7 +50,7 @@ static xm_status_t accept_at_master(xm_bootstrap_tcp_t *self, const xm_job_env_t
 xm_status_t xm_bootstrap_create_tcp(const xm_job_env_t *env, int listen_fd, double timeout,
                                     xm_bootstrap_t **bootstrap)
 {
-    double deadline = xm_bootstrap_clock() + timeout;
+    double deadline = xm_clock_seconds() + timeout;
     xm_bootstrap_tcp_t *self;
     xm_job_secret_t secret;
     xm_status_t status = check_env(env);

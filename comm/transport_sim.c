@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "comm/random.h"
 #include "comm/transport_sim_private.h"
 
 static void list_init(xm_op_t *head)
@@ -50,9 +51,9 @@ static xm_sim_bucket_t *bucket_of(const xm_sim_fabric_t *fabric, const xm_op_t *
     bool sends = op->priv.kind == XM_SIM_SEND;
     uint64_t sender = (uint64_t)(sends ? xm_sim_rank(op) : op->priv.peer);
     uint64_t receiver = (uint64_t)(sends ? op->priv.peer : xm_sim_rank(op));
-    uint64_t hash = (op->priv.tag ^ (sender << 40)) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t hash = xm_hash_spread(op->priv.tag ^ (sender << 40));
 
-    hash = (hash ^ (hash >> 32) ^ receiver) * UINT64_C(0x9e3779b97f4a7c15);
+    hash = xm_hash_spread(hash ^ (hash >> 32) ^ receiver);
     return &fabric->bucket[hash >> (64 - fabric->bucket_bits)];
 }
 

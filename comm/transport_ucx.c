@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <time.h>
 
+#include "comm/clock.h"
 #include "comm/transport_ucx_mail.h"
 
 static void fail_peer(xm_ucx_peer_t *peer)
@@ -203,11 +204,8 @@ static void ucx_path(xm_transport_t *transport, int peer, char *buffer, size_t s
 
 static int64_t ucx_now(const xm_transport_t *transport)
 {
-    struct timespec now;
-
     (void)transport;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    return xm_clock_ns();
 }
 
 const xm_transport_ops_t xm_ucx_ops = {.name = "ucx",

@@ -3,9 +3,8 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
-#include <time.h>
 
+#include "comm/clock.h"
 #include "comm/transport_verbs_private.h"
 
 static const uint64_t tag_limit = UINT64_C(1) << 48;
@@ -218,11 +217,8 @@ static int verbs_event_fd(const xm_transport_t *transport)
 
 static int64_t verbs_now(const xm_transport_t *transport)
 {
-    struct timespec now;
-
     (void)transport;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    return xm_clock_ns();
 }
 
 static bool verbs_waits(const xm_transport_t *transport, int rank, uint64_t *moved)

@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "comm/clock.h"
 
 enum { TIMES = 256 };
 
@@ -31,14 +32,6 @@ typedef struct program {
     double bound;
     bool optimal;
 } program_t;
-
-static double now(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 static bool is_allowed(const ap_cfn_t *cfn, size_t node, size_t strategy)
 {
@@ -227,7 +220,7 @@ static xm_status_t run_cbc(program_t *p)
         cbc,      p->files.problem,  sec, seconds, ratio, zero, allow, zero, solve,
         solution, p->files.solution, NULL};
 
-    (void)snprintf(seconds, sizeof(seconds), "%.2f", fmax(0.05, p->deadline - now()));
+    (void)snprintf(seconds, sizeof(seconds), "%.2f", fmax(0.05, p->deadline - xm_clock_seconds()));
     (void)unlink(p->files.solution);
     if (run_program(argv, p->files.log) != 0) {
         return xm_error_set(XM_ERR_UNSUPPORTED, "the program cbc (Debian package coinor-cbc) is "
@@ -385,7 +378,7 @@ static xm_status_t solve(program_t *p, int *choice, ap_cfn_result_t *result)
         if (result->value.feasible) {
             return XM_OK;
         }
-        if (now() >= p->deadline) {
+        if (xm_clock_seconds() >= p->deadline) {
             return xm_error_set(XM_ERR_TIMEOUT, "cbc found no choice within the limit in time");
         }
         status = add_rows(p, choice);
@@ -444,7 +437,7 @@ xm_status_t ap_cfn_cbc_solve(const ap_cfn_t *cfn, double seconds, int *choice,
                              ap_cfn_result_t *result)
 {
     program_t p = {.cfn = cfn, .unit = 1, .amount = 1};
-    double begin = now(), largest = 1;
+    double begin = xm_clock_seconds(), largest = 1;
     xm_status_t status = check(cfn);
 
     if (status != XM_OK) {
@@ -474,7 +467,7 @@ xm_status_t ap_cfn_cbc_solve(const ap_cfn_t *cfn, double seconds, int *choice,
         result->optimal = p.optimal;
         result->bound = p.bound;
         result->times = p.times;
-        result->seconds = now() - begin;
+        result->seconds = xm_clock_seconds() - begin;
     }
     free(p.time);
     free(p.rows);

@@ -5,9 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <yajl/yajl_parse.h>
 #include <zlib.h>
+
+#include "comm/clock.h"
 
 enum { PIECE = 1 << 18, DEPTH_MAX = 64 };
 
@@ -526,17 +527,9 @@ xm_status_t ap_cfn_read_text(const char *text, size_t length, ap_cfn_t **cfn)
     return status;
 }
 
-static double now(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 xm_status_t ap_cfn_read(const char *path, double seconds, ap_cfn_t **cfn)
 {
-    double end = seconds > 0.0 ? now() + seconds : HUGE_VAL;
+    double end = seconds > 0.0 ? xm_clock_seconds() + seconds : HUGE_VAL;
     gzFile file = gzopen(path, "rb"); /* reads plain text as well */
     unsigned char *piece = malloc(PIECE);
     reader_t reader, again;
@@ -557,7 +550,7 @@ xm_status_t ap_cfn_read(const char *path, double seconds, ap_cfn_t **cfn)
     }
     while (status == XM_OK && (length = gzread(file, piece, PIECE)) > 0) {
         status = feed(&reader, parser, piece, (size_t)length);
-        if (status == XM_OK && now() > end) {
+        if (status == XM_OK && xm_clock_seconds() > end) {
             status = xm_error_set(XM_ERR_TIMEOUT, "not read within %g s", seconds);
         }
     }

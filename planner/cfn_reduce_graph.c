@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/clock.h"
 #include "planner/cfn_reduce_private.h"
 #include "planner/cfn_shared.h"
 
@@ -355,7 +356,7 @@ xm_status_t ap_reduce_propagate(ap_cfn_reduction_t *self)
     if (keep == NULL || f == NULL) {
         status = no_memory();
     }
-    while (status == XM_OK && self->work_count > 0 && ap_cfn_now() < self->deadline) {
+    while (status == XM_OK && self->work_count > 0 && xm_clock_ns() < self->deadline) {
         int edge = self->work[--self->work_count];
 
         self->edge[edge].queued = false;

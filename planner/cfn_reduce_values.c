@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "comm/clock.h"
 #include "planner/cfn_reduce_private.h"
 #include "planner/cfn_shared.h"
 
@@ -157,9 +158,9 @@ xm_status_t ap_reduce_values(ap_cfn_reduction_t *self)
     xm_status_t status = XM_OK;
     bool changed = true;
 
-    while (status == XM_OK && changed && ap_cfn_now() < self->deadline) {
+    while (status == XM_OK && changed && xm_clock_ns() < self->deadline) {
         changed = false;
-        for (int n = 0; status == XM_OK && n < self->nodes && ap_cfn_now() < self->deadline; ++n) {
+        for (int n = 0; status == XM_OK && n < self->nodes && xm_clock_ns() < self->deadline; ++n) {
             if (self->node[n].gone) {
                 continue;
             }

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/clock.h"
+#include "comm/random.h"
 #include "planner/cfn_random.h"
 #include "planner/cfn_region.h"
 
@@ -73,8 +75,8 @@ xm_status_t ap_cfn_search_create(ap_cfn_shared_t *shared, uint64_t seed, ap_cfn_
     }
     made->shared = shared;
     made->core = core;
-    made->created = ap_cfn_now();
-    made->random = seed * UINT64_C(0x9E3779B97F4A7C15) | 1;
+    made->created = xm_clock_ns();
+    made->random = xm_hash_spread(seed) | 1;
     made->sums = calloc((size_t)core->times + 1, sizeof(double));
     made->stamp = calloc((size_t)core->variables + 1, sizeof(int));
     made->users = malloc(((size_t)core->variables + 1) * sizeof(int));
@@ -225,7 +227,7 @@ static xm_status_t step(ap_cfn_search_t *self)
         .price_sums = self->sums, .steps = STEPS, .cells = CELLS, .shared = self->shared};
     int arm = choose_arm(self);
     double cost = self->state.cost;
-    int64_t begin = ap_cfn_now();
+    int64_t begin = xm_clock_ns();
     bool changed, better;
     xm_status_t status;
 
@@ -236,11 +238,11 @@ static xm_status_t step(ap_cfn_search_t *self)
     choose_neighbourhood(self, arm);
     status = ap_cfn_region_improve(self->region, &self->state, &params, self->list, self->count,
                                    &changed, &better);
-    self->arm[arm].seconds = 0.98 * self->arm[arm].seconds + 1e-9 * (double)(ap_cfn_now() - begin);
-    self->arm[arm].total += 1e-9 * (double)(ap_cfn_now() - begin);
+    self->arm[arm].seconds = 0.98 * self->arm[arm].seconds + 1e-9 * (double)(xm_clock_ns() - begin);
+    self->arm[arm].total += 1e-9 * (double)(xm_clock_ns() - begin);
     self->arm[arm].gain *= 0.98;
     if (better && self->cycle_end == 0) {
-        self->improved = ap_cfn_now();
+        self->improved = xm_clock_ns();
         /* A repair counts as much as saving a part of the cost. */
         self->arm[arm].gain +=
             self->state.cost < cost ? cost - self->state.cost : 1e-4 * fabs(cost);
@@ -254,7 +256,7 @@ static xm_status_t step(ap_cfn_search_t *self)
 /* The length of a cycle: short at first and near the end, so that a short search has several. */
 static int64_t span(const ap_cfn_search_t *self)
 {
-    int64_t now = ap_cfn_now(), length = CYCLE_LEAST + (now - self->created) / 10;
+    int64_t now = xm_clock_ns(), length = CYCLE_LEAST + (now - self->created) / 10;
     int64_t part = (self->shared->deadline - now) / 2;
 
     length = length < CYCLE_MOST ? length : CYCLE_MOST;
@@ -263,7 +265,7 @@ static int64_t span(const ap_cfn_search_t *self)
 
 static void begin_cycle(ap_cfn_search_t *self, double worth, double noise)
 {
-    self->cycle_begin = ap_cfn_now();
+    self->cycle_begin = xm_clock_ns();
     self->cycle_end = self->cycle_begin + span(self);
     self->worth = worth;
     self->noise = noise;
@@ -288,7 +290,7 @@ static xm_status_t start(ap_cfn_search_t *self, bool from_best)
     status = ap_cfn_state_create(self->core, value, 1e3 + 64.0 * fabs(self->bound), &self->state);
     free(value);
     self->started = status == XM_OK;
-    self->improved = ap_cfn_now();
+    self->improved = xm_clock_ns();
     self->cycle_begin = self->cycle_end = 0;
     if (!from_best) {
         begin_cycle(self, 1.0, 0.0);
@@ -310,7 +312,7 @@ static xm_status_t maybe_start(ap_cfn_search_t *self)
     double cost, bound, gap;
     xm_status_t status = XM_OK;
 
-    if (self->started && ap_cfn_now() < self->cycle_end) {
+    if (self->started && xm_clock_ns() < self->cycle_end) {
         return XM_OK;
     }
     (void)pthread_mutex_lock(&self->shared->mutex);
@@ -321,7 +323,7 @@ static xm_status_t maybe_start(ap_cfn_search_t *self)
     if (!self->started || bound - self->bound > restart * gap) {
         return start(self, !self->started && self->shared->warm);
     }
-    if (!(cost < HUGE_VAL) || ap_cfn_now() - self->improved <= span(self) / 2) {
+    if (!(cost < HUGE_VAL) || xm_clock_ns() - self->improved <= span(self) / 2) {
         return XM_OK;
     }
     if (below(self, 2) == 0) {
@@ -344,10 +346,10 @@ xm_status_t ap_cfn_search_run(ap_cfn_search_t *self, int64_t until)
     if (self->core->variables == 0) {
         return XM_OK;
     }
-    while (status == XM_OK && !ap_cfn_shared_is_over(self->shared) && ap_cfn_now() < until) {
+    while (status == XM_OK && !ap_cfn_shared_is_over(self->shared) && xm_clock_ns() < until) {
         (void)ap_cfn_shared_prices(self->shared, self->sums, &self->seen);
         status = maybe_start(self);
-        for (int k = 0; status == XM_OK && k < 16 && ap_cfn_now() < until &&
+        for (int k = 0; status == XM_OK && k < 16 && xm_clock_ns() < until &&
                         !ap_cfn_shared_is_over(self->shared);
              ++k) {
             status = step(self);

@@ -3,15 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-int64_t ap_cfn_now(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
+#include "comm/clock.h"
 
 double ap_cfn_rounding(double cost)
 {
@@ -48,7 +41,7 @@ static bool is_proved(const ap_cfn_shared_t *shared)
 
 bool ap_cfn_shared_is_over(ap_cfn_shared_t *shared)
 {
-    if (!atomic_load(&shared->stop) && ap_cfn_now() >= shared->deadline) {
+    if (!atomic_load(&shared->stop) && xm_clock_ns() >= shared->deadline) {
         atomic_store(&shared->stop, true);
     }
     return atomic_load(&shared->stop);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/clock.h"
 #include "planner/cfn_branch.h"
 #include "planner/cfn_dive.h"
 #include "planner/cfn_dual.h"
@@ -101,7 +102,7 @@ static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_d
     int look = dual->exact != NULL ? CONVERGED_EXACT : CONVERGED_STEPS;
     int *value = malloc(variables * sizeof(*value));
     double *load = malloc(times * sizeof(*load)), before = -HUGE_VAL;
-    int64_t begin = ap_cfn_now();
+    int64_t begin = xm_clock_ns();
     xm_status_t status = value == NULL || load == NULL
                              ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution")
                              : XM_OK;
@@ -116,7 +117,7 @@ static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_d
         }
         if (search != NULL && step % PUBLISH_EVERY == 0 &&
             !(ap_cfn_shared_cost(shared) < HUGE_VAL)) {
-            int64_t now = ap_cfn_now();
+            int64_t now = xm_clock_ns();
 
             status = ap_cfn_search_run(search, now + (now - begin) / FIRST_PART + FIRST_TIME);
         }
@@ -189,7 +190,7 @@ static xm_status_t dive_and_prove(solve_t *solve, const ap_cfn_dual_t *dual,
 
         status = ap_cfn_dive(dual, shared, dive * (2 * solve->options->seed + 1));
         if (status == XM_OK) {
-            status = ap_cfn_search_run(search, ap_cfn_now() + search_time);
+            status = ap_cfn_search_run(search, xm_clock_ns() + search_time);
         }
         cost = ap_cfn_shared_cost(shared);
         if (status == XM_OK && dual->core->variables <= PROVABLE_VARIABLES &&
@@ -306,7 +307,7 @@ static void *work(void *argument)
 
 static void report(solve_t *solve)
 {
-    ap_cfn_progress_t progress = {.seconds = 1e-9 * (double)(ap_cfn_now() - solve->begin),
+    ap_cfn_progress_t progress = {.seconds = 1e-9 * (double)(xm_clock_ns() - solve->begin),
                                   .variables = solve->shared.core->variables};
 
     (void)pthread_mutex_lock(&solve->shared.mutex);
@@ -320,7 +321,7 @@ static void report(solve_t *solve)
 static xm_status_t run_threads(solve_t *solve, int count)
 {
     bool here = count == 1 && solve->options->progress == NULL; /* no thread is needed */
-    int64_t reported = ap_cfn_now();
+    int64_t reported = xm_clock_ns();
 
     if (here) {
         (void)work(solve);
@@ -337,8 +338,8 @@ static xm_status_t run_threads(solve_t *solve, int count)
         struct timespec pause = {.tv_nsec = 5000000};
 
         (void)nanosleep(&pause, NULL);
-        if (solve->options->progress != NULL && ap_cfn_now() - reported > 1000000000) {
-            reported = ap_cfn_now();
+        if (solve->options->progress != NULL && xm_clock_ns() - reported > 1000000000) {
+            reported = xm_clock_ns();
             report(solve);
         }
     }
@@ -395,11 +396,11 @@ static xm_status_t solve_core(solve_t *solve, int threads)
                          XM_ERR_TIMEOUT,
                          "no choice within the usage limit %lld was found in %.3g s, at %d "
                          "times it could be exceeded",
-                         (long long)solve->cfn->limit, 1e-9 * (double)(ap_cfn_now() - solve->begin),
-                         core->times)
+                         (long long)solve->cfn->limit,
+                         1e-9 * (double)(xm_clock_ns() - solve->begin), core->times)
                    : xm_error_set(XM_ERR_TIMEOUT,
                                   "no choice without a forbidden cost was found in %.3g s",
-                                  1e-9 * (double)(ap_cfn_now() - solve->begin));
+                                  1e-9 * (double)(xm_clock_ns() - solve->begin));
     }
     return status == XM_OK && !solve->options->any && ap_cfn_shared_is_proved(&solve->shared)
                ? settle(solve)
@@ -419,7 +420,7 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
     }
     solve->cfn = cfn;
     solve->options = options;
-    solve->begin = ap_cfn_now();
+    solve->begin = xm_clock_ns();
     status =
         ap_cfn_reduce(cfn, solve->begin + (int64_t)(1e9 * presolve_part * seconds), &reduction);
     if (status != XM_OK) {
@@ -452,7 +453,7 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
                                               ap_cfn_rounding((double)result->value.cost);
         result->bound = result->optimal ? (double)result->value.cost : result->bound;
         result->repeatable = result->optimal && solve->settled;
-        result->seconds = 1e-9 * (double)(ap_cfn_now() - solve->begin);
+        result->seconds = 1e-9 * (double)(xm_clock_ns() - solve->begin);
     }
     ap_cfn_shared_destroy(&solve->shared);
     ap_cfn_reduction_destroy(reduction);

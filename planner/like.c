@@ -3,20 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "comm/clock.h"
 #include "planner/like_private.h"
 
 /* Stands for the memory of a device where a row does not look at it. */
 static const double ENDLESS = 1e18;
-
-static double now(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 void ap_like_result_clear(ap_like_result_t *result)
 {
@@ -151,7 +143,7 @@ xm_status_t ap_like_run(const ap_planner_row_t *row, const ap_planner_params_t *
 {
     ap_like_result_t made = {.row = row};
     ap_like_t like = {.row = row, .params = *params, .result = &made};
-    double start = now();
+    double start = xm_clock_seconds();
     xm_status_t status;
 
     if (params->struct_size < sizeof(*params) || params->model == NULL || params->profile == NULL) {
@@ -180,7 +172,7 @@ xm_status_t ap_like_run(const ap_planner_row_t *row, const ap_planner_params_t *
                        "%s has no plan for %d layers on %d x %d devices", row->name, like.layers,
                        like.hosts, like.devices_per_host);
     }
-    made.search_seconds = now() - start;
+    made.search_seconds = xm_clock_seconds() - start;
     *result = made;
     return XM_OK;
 }

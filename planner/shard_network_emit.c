@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/random.h"
 #include "planner/shard_emit.h"
 
 /* Costs become integers of at most this sum: fine enough for ties to be broken as the costs do, and
@@ -26,7 +27,7 @@ static unsigned hash_wire(const ap_shard_emission_t *e, const ap_shard_wire_t *w
     uint64_t hash =
         (uint64_t)ap_shard_class_of(e, wire->from) << 32 | (unsigned)ap_shard_class_of(e, wire->to);
 
-    hash = (hash ^ (uint64_t)(wire->from_term * 16 + wire->to_term)) * UINT64_C(0x9e3779b97f4a7c15);
+    hash = xm_hash_spread(hash ^ (uint64_t)(wire->from_term * 16 + wire->to_term));
     return (unsigned)(hash >> 48) % HASH_SIZE;
 }
 

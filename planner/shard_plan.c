@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "comm/clock.h"
 #include "comm/text.h"
 #include "planner/cfn_cbc.h"
 #include "planner/cfn_solve.h"
@@ -117,14 +117,6 @@ release:
     return status;
 }
 
-static double now(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 /* Largest memory at any operator, and which. */
 static double find_peak(const ap_shard_memory_t *memory, int ops, int *op)
 {
@@ -145,7 +137,8 @@ static double find_peak(const ap_shard_memory_t *memory, int ops, int *op)
  * passed. */
 static double left(const ap_shard_options_t *options, double end)
 {
-    return fmax(returning * (end - now()), options->seconds > 0 ? 0.001 : 0.1 * QUICK_SECONDS);
+    return fmax(returning * (end - xm_clock_seconds()),
+                options->seconds > 0 ? 0.001 : 0.1 * QUICK_SECONDS);
 }
 
 /* One run of the network's solver, for the caller's progress line. */
@@ -330,7 +323,7 @@ static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_
     if (status != XM_OK) {
         return status;
     }
-    if (options->seconds > 0 && now() > end) {
+    if (options->seconds > 0 && xm_clock_seconds() > end) {
         ap_shard_network_destroy(network);
         return xm_error_set(XM_ERR_TIMEOUT, "%g s were over before the %d nodes were set up",
                             options->seconds, problem->nodes);
@@ -431,7 +424,9 @@ static xm_status_t solve_limited(const ap_shard_problem_t *problem,
     }
     if (options->every_layer && end - begin >= brief &&
         ap_graph_ops(problem->params.graph) >= LAYERS_MATTER_LIMITED) {
-        status = solve_alike(problem, options, now() + alike_part * (end - now()), &prices, &alike);
+        status = solve_alike(problem, options,
+                             xm_clock_seconds() + alike_part * (end - xm_clock_seconds()), &prices,
+                             &alike);
         if (status != XM_OK) {
             ap_shard_plan_destroy(unlimited);
             return status;
@@ -459,7 +454,8 @@ xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_opt
                            ap_shard_plan_t **plan)
 {
     ap_shard_options_t used = *options;
-    double begin = now(), seconds = options->seconds > 0 ? options->seconds : QUICK_SECONDS;
+    double begin = xm_clock_seconds(),
+           seconds = options->seconds > 0 ? options->seconds : QUICK_SECONDS;
     ap_shard_prices_t prices = {.moments = 0};
     xm_status_t status;
 
@@ -475,7 +471,7 @@ xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_opt
             ? solve_limited(problem, &used, begin, begin + seconds, plan)
             : solve_once(problem, &used, options->memory_limit > 0, begin + seconds, &prices, plan);
     if (status == XM_OK) {
-        (*plan)->result.seconds = now() - begin;
+        (*plan)->result.seconds = xm_clock_seconds() - begin;
     }
     return status;
 }

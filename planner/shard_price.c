@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "comm/clock.h"
 #include "planner/cut_model.h"
 
 enum { ROUNDS = AP_CUT_PLANES };
@@ -41,14 +41,6 @@ typedef struct pricing {
     double limit;
     double factor; /* that all prices are multiplied by, once they are the best ones */
 } pricing_t;
-
-static double now(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 /* The network's costs, and what memory at the moments costs. */
 static void set_prices(pricing_t *p)
@@ -247,11 +239,12 @@ static xm_status_t search(pricing_t *p, const ap_shard_options_t *options, doubl
     const ap_cfn_t *cfn = p->network->cfn;
     bool any = false;
 
-    for (int round = 0; round < ROUNDS && now() < (any ? end : last); ++round) {
+    for (int round = 0; round < ROUNDS && xm_clock_seconds() < (any ? end : last); ++round) {
         ap_cfn_result_t found;
         double peak, cost;
         int op;
-        xm_status_t status = make_plan(p, options, fmax(0.001, (last - now()) / 3), &found, bound);
+        xm_status_t status =
+            make_plan(p, options, fmax(0.001, (last - xm_clock_seconds()) / 3), &found, bound);
 
         if (status != XM_OK) {
             return any ? XM_OK : status;
@@ -327,7 +320,7 @@ xm_status_t ap_shard_price_solve(const ap_shard_network_t *network,
                    .ops = ops,
                    .limit = options->memory_limit,
                    .factor = 1};
-    double begin = now();
+    double begin = xm_clock_seconds();
     xm_status_t status;
 
     take_prices(&p, prices);
@@ -343,8 +336,8 @@ xm_status_t ap_shard_price_solve(const ap_shard_network_t *network,
                  : search(&p, options, begin + priced_part * seconds, begin + seconds, choice,
                           result, bound);
     if (p.model.planes > 0 && (status == XM_OK || status == XM_ERR_TIMEOUT)) {
-        status = combine(&p, options, fmax(0.001, begin + seconds - now()), status == XM_OK, choice,
-                         result);
+        status = combine(&p, options, fmax(0.001, begin + seconds - xm_clock_seconds()),
+                         status == XM_OK, choice, result);
     }
     give_prices(&p, prices);
     if (status == XM_OK) {

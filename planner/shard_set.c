@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/random.h"
 #include "planner/shard_private.h"
 
 double ap_shard_rare(const ap_shard_problem_t *p)
@@ -41,29 +42,23 @@ bool ap_shard_updates_parameter(const ap_graph_t *graph, const ap_op_t *op)
            ap_graph_tensor(graph, old)->kind == AP_TENSOR_PARAMETER;
 }
 
-static uint64_t mix(uint64_t hash, uint64_t value)
-{
-    hash = (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
-    return hash ^ hash >> 29;
-}
-
 static uint64_t hash_op(const ap_graph_t *graph, const ap_op_t *op)
 {
-    uint64_t hash = mix((uint64_t)op->kind, (uint64_t)op->phase);
+    uint64_t hash = xm_hash_mix((uint64_t)op->kind, (uint64_t)op->phase);
 
     for (const char *letter = op->rule.text; *letter != '\0'; ++letter) {
-        hash = mix(hash, (uint64_t)(unsigned char)*letter);
+        hash = xm_hash_mix(hash, (uint64_t)(unsigned char)*letter);
     }
     for (int f = 0; f < op->rule.factors; ++f) {
-        hash = mix(hash, (uint64_t)op->rule.factor[f].size << 2 | op->rule.factor[f].kind);
+        hash = xm_hash_mix(hash, (uint64_t)op->rule.factor[f].size << 2 | op->rule.factor[f].kind);
     }
     for (int t = 0; t < op->operand_count + op->result_count; ++t) {
-        hash = mix(hash, (uint64_t)ap_graph_tensor(graph, tensor_of(op, t))->dtype);
+        hash = xm_hash_mix(hash, (uint64_t)ap_graph_tensor(graph, tensor_of(op, t))->dtype);
     }
     for (int t = 0; t < AP_MAX_TERMS; ++t) {
-        hash = mix(hash, (uint64_t)op->touched[t]);
+        hash = xm_hash_mix(hash, (uint64_t)op->touched[t]);
     }
-    return mix(hash, (uint64_t)op->repeat);
+    return xm_hash_mix(hash, (uint64_t)op->repeat);
 }
 
 static bool same_number(double a, double b)
@@ -98,10 +93,10 @@ static bool same_op(const ap_graph_t *graph, const ap_op_t *a, const ap_op_t *b)
 
 static uint64_t hash_tensor(const ap_tensor_t *tensor)
 {
-    uint64_t hash = mix(1 + (uint64_t)tensor->kind, (uint64_t)tensor->dtype);
+    uint64_t hash = xm_hash_mix(1 + (uint64_t)tensor->kind, (uint64_t)tensor->dtype);
 
     for (int d = 0; d < tensor->shape.rank; ++d) {
-        hash = mix(hash, (uint64_t)tensor->shape.dims[d]);
+        hash = xm_hash_mix(hash, (uint64_t)tensor->shape.dims[d]);
     }
     return hash;
 }

@@ -80,14 +80,4 @@ xm_status_t xm_exclusive_list(const xm_exclusive_t *exclusive, const xm_list_par
 xm_status_t xm_exclusive_search(const xm_exclusive_t *exclusive, int64_t node_budget,
                                 int64_t bound_ns, xm_step_t *steps, int64_t best_ns, bool *optimal);
 
-/* SplitMix64. */
-static inline uint64_t xm_exclusive_random(uint64_t *state)
-{
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 #endif

@@ -51,28 +51,25 @@ char *xm_executor_describe_wait(const xm_executor_t *executor, char *buffer, siz
 xm_status_t xm_reshard_name_culprit(xm_worker_t *worker, xm_status_t status)
 {
     int64_t deadline = xm_worker_now(worker) + INT64_C(2000000000);
-    char sentence[1024];
     xm_status_t verdict = XM_OK;
+    xm_error_t error;
 
-    (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+    xm_error_save(&error, status);
     while (verdict == XM_OK) {
         verdict = xm_worker_wait(worker, deadline);
     }
-    if (verdict == XM_ERR_TIMEOUT) {
-        return xm_error_set(status, "%s", sentence);
-    }
-    return verdict;
+    return verdict == XM_ERR_TIMEOUT ? xm_error_restore(&error) : verdict;
 }
 
 /* The same without waiting: a fault that is known already. */
 static xm_status_t worker_verdict(xm_worker_t *worker, xm_status_t status)
 {
-    char sentence[1024];
     xm_status_t verdict;
+    xm_error_t error;
 
-    (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+    xm_error_save(&error, status);
     verdict = xm_worker_progress(worker);
-    return verdict < 0 ? verdict : xm_error_set(status, "%s", sentence);
+    return verdict < 0 ? verdict : xm_error_restore(&error);
 }
 
 static void log_line(void *arg, const char *text)
@@ -129,22 +126,20 @@ static xm_status_t wait_watched(xm_worker_t *worker, xm_executor_t *executor, in
 /* Ends a run whose wait has failed, with the sentence that says most. */
 static xm_status_t give_up(xm_worker_t *worker, xm_executor_t *executor, xm_status_t waited)
 {
-    char sentence[1024], waits[512];
+    char waits[512];
+    xm_error_t error;
 
     if (waited == XM_ERR_TIMEOUT && executor->result < 0) {
         /* It failed before, and what was cancelled has not ended yet. */
-        waited = executor->result;
-        (void)snprintf(sentence, sizeof(sentence), "%s", executor->reason);
+        waited = xm_error_set(executor->result, "%s", executor->reason);
     } else if (waited == XM_ERR_TIMEOUT) {
-        (void)snprintf(sentence, sizeof(sentence), "rank %d %s after %.1f s",
-                       xm_worker_rank(worker),
-                       xm_executor_describe_wait(executor, waits, sizeof(waits)),
-                       (double)(xm_worker_now(worker) - executor->watch.start_ns) * 1e-9);
-    } else {
-        (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+        waited = xm_error_set(waited, "rank %d %s after %.1f s", xm_worker_rank(worker),
+                              xm_executor_describe_wait(executor, waits, sizeof(waits)),
+                              (double)(xm_worker_now(worker) - executor->watch.start_ns) * 1e-9);
     }
+    xm_error_save(&error, waited);
     xm_executor_abandon(executor);
-    return xm_error_set(waited, "%s", sentence);
+    return xm_error_restore(&error);
 }
 
 xm_status_t xm_reshard_wait(xm_worker_t *worker, xm_executor_t *executor, int64_t until,

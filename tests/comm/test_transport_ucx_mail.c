@@ -6,6 +6,8 @@
 #include "mail_seat.h"
 #include "xm_test.h"
 
+#include "comm/random.h"
+
 enum { RANKS = 3, PEER = 1, LANES = 2, SHORT = 16 * 1024, CHUNK = 32 * 1024, RING = 4096 };
 static const int64_t patience_ns = 1600000000;
 
@@ -25,7 +27,7 @@ static seat_t *sit(void)
 
 static uint8_t pattern(uint64_t number, size_t i)
 {
-    return (uint8_t)(((i + 1) * UINT64_C(0x9e3779b97f4a7c15) + number * 0xbf58476d) >> 56);
+    return (uint8_t)((xm_hash_spread(i + 1) + number * 0xbf58476d) >> 56);
 }
 
 typedef struct {
