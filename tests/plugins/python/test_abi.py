@@ -23,6 +23,7 @@ ENUMERATORS = {
     "XM_ERR_CANCELED": _native.ERR_CANCELED,
     "XM_ERR_CORRUPT": -81,
     "XM_MAX_DIMS": _native.MAX_DIMS,
+    "XM_PLAN_DIGEST_SIZE": 33,
     "XM_MAX_AXES": _native.MAX_AXES,
     "XM_SHARING_EXCLUSIVE": 0,
     "XM_SHARING_FAIR": 1,
@@ -90,10 +91,10 @@ class Abi(unittest.TestCase):
         self.assertIn("XM_MAX_DIMS", compile_it(source(enumerators={"XM_MAX_DIMS": 1})).stderr)
 
         class Short(ctypes.Structure):
-            c_name = "xm_route_t"
-            _fields_ = [("count", ctypes.c_int64), ("ranks", ctypes.c_void_p), ("parents", ctypes.c_int)]
+            c_name = "xm_plan_hop_t"
+            _fields_ = [("transfer", ctypes.c_int32), ("sender", ctypes.c_void_p), ("receiver", ctypes.c_int)]
 
-        self.assertIn("xm_route_t.count", compile_it(source(structures=(Short,))).stderr)
+        self.assertIn("xm_plan_hop_t.transfer", compile_it(source(structures=(Short,))).stderr)
 
     def test_every_function_can_be_loaded(self):
         for name in _native._LINES:

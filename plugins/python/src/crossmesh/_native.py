@@ -121,26 +121,34 @@ class PlanParams(Structure):
     ]
 
 
-class Route(Structure):
-    c_name = "xm_route_t"
-    _fields_ = [("count", c_int), ("ranks", POINTER(c_int)), ("parents", POINTER(c_int))]
-
-
-class Transfer(Structure):
-    c_name = "xm_transfer_t"
+class PlanInfo(Structure):
+    c_name = "xm_plan_info_t"
     _fields_ = [
-        ("task", c_int64),
-        ("parent", c_int64),
-        ("first", c_int64),
-        ("end", c_int64),
-        ("sender", c_int),
-        ("route", c_int),
+        ("struct_size", c_size_t),
+        ("ranks", c_int),
+        ("strategy", c_int),
+        ("scheduler", c_int),
+        ("strategy_name", c_char_p),
+        ("scheduler_name", c_char_p),
+        ("bytes", c_uint64),
+        ("net_bytes", c_uint64),
+        ("bound_ns", c_int64),
+        ("makespan_ns", c_int64),
+        ("hops", c_int64),
+        ("digest", c_char * 33),
     ]
 
 
-class Span(Structure):
-    c_name = "xm_span_t"
-    _fields_ = [("start_ns", c_int64), ("end_ns", c_int64)]
+class PlanHop(Structure):
+    c_name = "xm_plan_hop_t"
+    _fields_ = [
+        ("transfer", c_int64),
+        ("sender", c_int),
+        ("receiver", c_int),
+        ("bytes", c_uint64),
+        ("start_ns", c_int64),
+        ("end_ns", c_int64),
+    ]
 
 
 class TensorBuffers(Structure):
@@ -178,11 +186,11 @@ class ExecutorParams(Structure):
 
 
 STRUCTURES: tuple[Any, ...] = (
-    Oob, JobEnv, WorkerParams, NetworkParams, Box, Spec, Tensor, PlanParams, Route, Transfer, Span,
+    Oob, JobEnv, WorkerParams, NetworkParams, Box, Spec, Tensor, PlanParams, PlanInfo, PlanHop,
     TensorBuffers, ExecutorParams,
 )  # fmt: skip
 
-HEADERS = ("comm/group.h", "comm/message.h", "comm/worker.h", "resharding/checksum.h", "resharding/resharding.h")
+HEADERS = ("crossmesh.h", "comm/worker.h", "resharding/checksum.h", "resharding/execute.h")
 
 PROTOTYPES = """
 const char *xm_last_error(void);
@@ -207,8 +215,6 @@ uint64_t xm_layout_buffer_bytes(const xm_layout_t *layout, int rank, int64_t ele
 xm_status_t xm_partition_parse(const char *name, xm_partition_t *partition);
 xm_status_t xm_strategy_parse(const char *name, xm_strategy_t *strategy);
 xm_status_t xm_scheduler_parse(const char *name, xm_scheduler_t *scheduler);
-const char *xm_strategy_name(xm_strategy_t strategy);
-const char *xm_scheduler_name(xm_scheduler_t scheduler);
 xm_status_t xm_network_create(const xm_network_params_t *params, xm_network_t **network);
 xm_status_t xm_network_from_profile(const xm_cluster_profile_t *profile, int ranks, const int *host_of_rank, xm_network_t **network);
 void xm_network_destroy(xm_network_t *network);
@@ -216,49 +222,35 @@ int xm_network_ranks(const xm_network_t *network);
 int xm_network_hosts(const xm_network_t *network);
 int xm_network_host_of(const xm_network_t *network, int rank);
 xm_status_t xm_cluster_profile_load(const char *path, xm_cluster_profile_t **profile);
+xm_status_t xm_cluster_profile_from_text(const char *text, size_t length, const char *source, xm_cluster_profile_t **profile);
+xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int hosts, int devices_per_host, xm_cluster_profile_t **resized);
+int xm_cluster_profile_hosts(const xm_cluster_profile_t *profile);
+int xm_cluster_profile_devices_per_host(const xm_cluster_profile_t *profile);
 void xm_cluster_profile_destroy(xm_cluster_profile_t *profile);
 xm_status_t xm_plan_create(const xm_plan_params_t *params, xm_plan_t **plan);
 void xm_plan_destroy(xm_plan_t *plan);
-const xm_transfer_t *xm_plan_transfers(const xm_plan_t *plan, int64_t *count);
-const xm_route_t *xm_plan_route(const xm_plan_t *plan, int route);
-uint64_t xm_plan_transfer_bytes(const xm_plan_t *plan, int64_t transfer);
-int xm_plan_ranks(const xm_plan_t *plan);
-int xm_plan_host_of(const xm_plan_t *plan, int rank);
-const xm_network_t *xm_plan_network(const xm_plan_t *plan);
-xm_strategy_t xm_plan_strategy(const xm_plan_t *plan);
-xm_scheduler_t xm_plan_scheduler(const xm_plan_t *plan);
-xm_scheduler_t xm_plan_chosen_scheduler(const xm_plan_t *plan);
-uint64_t xm_plan_bytes(const xm_plan_t *plan);
-uint64_t xm_plan_net_bytes(const xm_plan_t *plan);
-int64_t xm_plan_bound_ns(const xm_plan_t *plan);
-int64_t xm_plan_makespan_ns(const xm_plan_t *plan);
-const char *xm_plan_digest(const xm_plan_t *plan);
+xm_status_t xm_plan_info(const xm_plan_t *plan, xm_plan_info_t *info);
+xm_status_t xm_plan_simulate(const xm_plan_t *plan, const xm_network_t *network, xm_sharing_t sharing, xm_plan_hop_t *hops, int64_t *makespan_ns);
 xm_status_t xm_plan_verify(const xm_plan_t *plan);
-xm_status_t xm_plan_write_json(const xm_plan_t *plan, FILE *file);
-int64_t xm_plan_hops(const xm_plan_t *plan);
-int64_t xm_plan_first_hop(const xm_plan_t *plan, int64_t transfer);
-xm_status_t xm_simulate(const xm_plan_t *plan, const xm_network_t *network, xm_sharing_t sharing, xm_span_t *spans, int64_t *makespan_ns);
+xm_status_t xm_plan_to_json(const xm_plan_t *plan, char **text);
 xm_status_t xm_job_env_read(xm_job_env_t *env);
 xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *params, xm_worker_t **worker);
 void xm_worker_destroy(xm_worker_t *worker, const char *reason);
 int xm_worker_rank(const xm_worker_t *worker);
 int xm_worker_size(const xm_worker_t *worker);
-int xm_worker_host_count(const xm_worker_t *worker);
 int xm_worker_host_of(const xm_worker_t *worker, int rank);
 const char *xm_worker_host_name(const xm_worker_t *worker, int host);
 xm_transport_t *xm_worker_transport(xm_worker_t *worker);
-xm_bootstrap_t *xm_worker_bootstrap(xm_worker_t *worker);
 double xm_worker_timeout(const xm_worker_t *worker);
 int64_t xm_worker_now(const xm_worker_t *worker);
 xm_status_t xm_worker_wait(xm_worker_t *worker, int64_t deadline);
 void xm_worker_wake(xm_worker_t *worker);
 xm_status_t xm_worker_progress(xm_worker_t *worker);
-int xm_bootstrap_fd(const xm_bootstrap_t *bootstrap);
-xm_status_t xm_bootstrap_allgather_post(xm_bootstrap_t *bootstrap, const void *send, void *receive, size_t length);
-xm_status_t xm_bootstrap_allgather_test(xm_bootstrap_t *bootstrap);
-xm_status_t xm_bootstrap_allgather_abandon(xm_bootstrap_t *bootstrap, double waited);
-xm_status_t xm_message_send(xm_worker_t *worker, int peer, int channel, uint64_t number, const void *buffer, size_t length, xm_message_t **message);
-xm_status_t xm_message_receive(xm_worker_t *worker, int peer, int channel, uint64_t number, void *buffer, size_t length, xm_message_t **message);
+xm_status_t xm_worker_allgather_post(xm_worker_t *worker, const void *send, void *receive, size_t length);
+xm_status_t xm_worker_allgather_test(xm_worker_t *worker);
+xm_status_t xm_worker_allgather_abandon(xm_worker_t *worker, double waited);
+xm_status_t xm_message_send(xm_worker_t *worker, int peer, uint64_t tag, const void *buffer, size_t length, xm_message_t **message);
+xm_status_t xm_message_receive(xm_worker_t *worker, int peer, uint64_t tag, void *buffer, size_t length, xm_message_t **message);
 xm_status_t xm_message_test(const xm_message_t *message);
 void xm_message_destroy(xm_message_t *message);
 xm_status_t xm_group_abort(xm_worker_t *worker, const char *sentence);

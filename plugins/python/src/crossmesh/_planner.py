@@ -79,9 +79,6 @@ class ShardResult(Structure):
 STRUCTURES = (AlpaParams, ShardParams, ShardOptions, ShardResult)
 HEADERS = ("planner/export_jax.h", "planner/frontend_hlo.h", "planner/shard_plan.h", "planner/shard_solution.h")
 PROTOTYPES = """
-xm_status_t xm_cluster_profile_load(const char *path, xm_cluster_profile_t **profile);
-xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int hosts, int devices_per_host, xm_cluster_profile_t **resized);
-void xm_cluster_profile_destroy(xm_cluster_profile_t *profile);
 xm_status_t ap_hlo_from_text(const char *text, size_t size, const char *name, ap_graph_t **graph, ap_frontend_notes_t **notes);
 void ap_graph_destroy(ap_graph_t *graph);
 void ap_frontend_notes_destroy(ap_frontend_notes_t *notes);
@@ -177,7 +174,7 @@ def shard_hlo(
         def made(destroy: str, call: Any, *arguments: Any) -> c_void_p:
             handle = c_void_p()
             call(*arguments, handle)
-            stack.callback(getattr(lib, destroy), handle)
+            stack.callback(getattr(_native.lib if destroy.startswith("xm_") else lib, destroy), handle)
             return handle
 
         graph, notes = c_void_p(), c_void_p()
@@ -189,8 +186,8 @@ def shard_hlo(
             alpa.alpha[:], alpa.beta[:] = (1, 1, 1), (1, 0.1, 0.1)
             model = made("ap_cost_model_destroy", lib.ap_cost_model_create_alpa, alpa)
         else:
-            whole = made("xm_cluster_profile_destroy", lib.xm_cluster_profile_load, os.fsencode(cluster))
-            fit = made("xm_cluster_profile_destroy", lib.xm_cluster_profile_resize, whole, hosts, size // hosts)
+            whole = made("xm_cluster_profile_destroy", _native.lib.xm_cluster_profile_load, os.fsencode(cluster))
+            fit = made("xm_cluster_profile_destroy", _native.lib.xm_cluster_profile_resize, whole, hosts, size // hosts)
             model = made("ap_cost_model_destroy", lib.ap_cost_model_create_profile, fit)
         mesh = made("ap_cost_mesh_destroy", lib.ap_cost_mesh_create, model, hosts, size // hosts,
                     _native.ints(shape), len(shape))  # fmt: skip

@@ -143,12 +143,6 @@ ENUMERATORS = {
     "AP_RECOMPUTE_OFF": RECOMPUTE_OFF,
 }
 PROTOTYPES = """
-xm_status_t xm_cluster_profile_load(const char *path, xm_cluster_profile_t **profile);
-xm_status_t xm_cluster_profile_from_text(const char *text, size_t length, const char *source, xm_cluster_profile_t **profile);
-xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int hosts, int devices_per_host, xm_cluster_profile_t **resized);
-int xm_cluster_profile_hosts(const xm_cluster_profile_t *profile);
-int xm_cluster_profile_devices_per_host(const xm_cluster_profile_t *profile);
-void xm_cluster_profile_destroy(xm_cluster_profile_t *profile);
 xm_status_t ap_json_from_text(const char *text, size_t size, const char *name, ap_graph_t **graph);
 char *ap_json_text(const ap_graph_t *graph);
 void ap_graph_destroy(ap_graph_t *graph);
@@ -207,21 +201,21 @@ class _Planning:
     def _made(self, destroy: str, call: Any, *arguments: Any) -> c_void_p:
         handle = c_void_p()
         call(*arguments, handle)
-        self._stack.callback(getattr(lib, destroy), handle)
+        self._stack.callback(getattr(_native.lib if destroy.startswith("xm_") else lib, destroy), handle)
         return handle
 
     def read_cluster(self, cluster: Cluster) -> None:
         asked, free = self._options, "xm_cluster_profile_destroy"
         if isinstance(cluster, Mapping):
             text = json.dumps(dict(cluster)).encode()
-            self.profile = self._made(free, lib.xm_cluster_profile_from_text, text, len(text), b"cluster")
+            self.profile = self._made(free, _native.lib.xm_cluster_profile_from_text, text, len(text), b"cluster")
         else:
-            self.profile = self._made(free, lib.xm_cluster_profile_load, os.fsencode(cluster))
-        self.hosts = asked.hosts or lib.xm_cluster_profile_hosts(self.profile)
-        self.devices_per_host = asked.devices_per_host or lib.xm_cluster_profile_devices_per_host(self.profile)
+            self.profile = self._made(free, _native.lib.xm_cluster_profile_load, os.fsencode(cluster))
+        self.hosts = asked.hosts or _native.lib.xm_cluster_profile_hosts(self.profile)
+        self.devices_per_host = asked.devices_per_host or _native.lib.xm_cluster_profile_devices_per_host(self.profile)
         if asked.hosts or asked.devices_per_host:
             self.profile = self._made(
-                free, lib.xm_cluster_profile_resize, self.profile, self.hosts, self.devices_per_host
+                free, _native.lib.xm_cluster_profile_resize, self.profile, self.hosts, self.devices_per_host
             )
 
     def read_graph(self, document: Mapping[str, Any]) -> Any:
