@@ -1,4 +1,13 @@
-/* Arc consistency and contraction on the presolve's graph. */
+/*
+ * Arc consistency and functional contraction on the presolve's graph. Both work from one list of
+ * edges to look at again, as AC-3 (Mackworth, 1977) does: an edge is put on it when one of its ends
+ * changes. The list ends because every change removes a value, an edge or a node.
+ *
+ * Contraction is what makes contest problems small: where each value of x leaves one partner in y,
+ * y is a function of x and all that y has moves to x. A table of (x, z) can be larger than the one
+ * of (y, z) that it replaces, which is worth it, for y with its edges is gone.
+ */
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +20,8 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the presolve");
 }
 
+/* Doubles an array that is full. Sizes are powers of two times 16, so appending is constant on
+ * average. */
 static bool grow(void **array, int count, int *capacity, size_t size)
 {
     if (count == *capacity) {
@@ -26,6 +37,7 @@ static bool grow(void **array, int count, int *capacity, size_t size)
     return true;
 }
 
+/* An edge is on the list at most once; `queued` says so. */
 xm_status_t ap_reduce_touch(ap_cfn_reduction_t *self, int edge)
 {
     if (self->edge[edge].queued || self->edge[edge].gone) {
@@ -49,6 +61,8 @@ xm_status_t ap_reduce_touch_node(ap_cfn_reduction_t *self, int node)
     return status;
 }
 
+/* Lists may keep edges that are gone, until ap_reduce_tidy() comes by: removing one at once would
+ * mean a search in both ends' lists. */
 static xm_status_t list_edge(ap_cfn_reduction_t *self, int node, int edge)
 {
     ap_reduce_node_t *n = &self->node[node];
@@ -60,6 +74,8 @@ static xm_status_t list_edge(ap_cfn_reduction_t *self, int node, int edge)
     return XM_OK;
 }
 
+/* Takes the table over, also when it fails. A new edge is put on the work list, since it may be
+ * functional or separable. */
 xm_status_t ap_reduce_add_edge(ap_cfn_reduction_t *self, int a, int b, double *table)
 {
     xm_status_t status;
@@ -96,6 +112,7 @@ void ap_reduce_tidy(ap_cfn_reduction_t *self, int node)
     n->degree = kept;
 }
 
+/* Takes step->value over, also when it fails. */
 xm_status_t ap_reduce_log(ap_cfn_reduction_t *self, const ap_reduce_step_t *step)
 {
     if (!grow((void **)&self->step, self->steps, &self->step_capacity, sizeof(*self->step))) {
@@ -118,6 +135,9 @@ static void pack(double *values, int size, const bool *keep)
     }
 }
 
+/* Drops values of a node: rows or columns of its edges' tables, its usages, costs and origins all
+ * lose the same ones. Everything moves to the front in place, so no memory is needed, and all edges
+ * of the node go back to the work list. */
 xm_status_t ap_reduce_shrink(ap_cfn_reduction_t *self, int node, const bool *keep)
 {
     ap_reduce_node_t *n = &self->node[node];
@@ -138,6 +158,8 @@ xm_status_t ap_reduce_shrink(ap_cfn_reduction_t *self, int node, const bool *kee
         ap_reduce_edge_t *edge = &self->edge[n->edge[k]];
         int width = self->node[edge->b].size;
 
+        /* Rows are moved as a whole. Columns are packed row by row into a table that gets narrower;
+         * a row is never written behind where it is read, so nothing is overwritten too early. */
         if (edge->a == node) {
             double *to = edge->table;
 
@@ -170,7 +192,8 @@ xm_status_t ap_reduce_shrink(ap_cfn_reduction_t *self, int node, const bool *kee
     return ap_reduce_touch_node(self, node);
 }
 
-/* Removes the values of both ends that have no finite partner. */
+/* Removes the values of both ends that have no finite partner. Such a value can be in no solution
+ * of finite cost. The second end is looked at after the first has shrunk. */
 static xm_status_t make_consistent(ap_cfn_reduction_t *self, int edge, bool *keep)
 {
     xm_status_t status = XM_OK;
@@ -195,7 +218,10 @@ static xm_status_t make_consistent(ap_cfn_reduction_t *self, int edge, bool *kee
     return status;
 }
 
-/* Moves a table that is a sum of a vector per end into the nodes. */
+/* Moves a table that is the sum of a vector per end into the nodes, and tells whether it was one.
+ * Costs are integers in doubles, so the comparison is exact; a rounded test would change the
+ * optimum. A table with a forbidden cell never is such a sum. The nodes' costs may become negative
+ * by that, which no later step minds. */
 static bool separate(ap_cfn_reduction_t *self, int edge)
 {
     ap_reduce_edge_t *e = &self->edge[edge];
@@ -221,7 +247,8 @@ static bool separate(ap_cfn_reduction_t *self, int edge)
     return true;
 }
 
-/* Whether every value of `x` leaves one partner in the other end; writes it to f. */
+/* Tells whether every value of `x` leaves one partner in the other end, and writes it to f.
+ * Consistency came before, so there is at least one. */
 static bool is_functional(const ap_cfn_reduction_t *self, int edge, int x, int *f)
 {
     const ap_reduce_edge_t *e = &self->edge[edge];
@@ -241,7 +268,8 @@ static bool is_functional(const ap_cfn_reduction_t *self, int edge, int x, int *
     return true;
 }
 
-/* Replaces the edge (y, z) by (x, z), or adds it to the one that exists. */
+/* Replaces the edge (y, z) by (x, z), or adds it to the one that exists: z then sees, for each
+ * value of x, what it saw of f(x). `mark` has the edges of x by their other ends. */
 static xm_status_t move_edge(ap_cfn_reduction_t *self, int edge, int x, int y, const int *f)
 {
     int z = ap_reduce_other(&self->edge[edge], y), there = self->mark[z];
@@ -277,7 +305,9 @@ static xm_status_t move_edge(ap_cfn_reduction_t *self, int edge, int x, int y, c
     return status;
 }
 
-/* Puts y = f(x) into x. */
+/* Puts y = f(x) into x: its costs, the tied edge's cells, and its other edges. Usage needs no move
+ * here, as profiles are made later from the log. Some values of x may become infinite when their
+ * partners exclude each other; those go at the end. */
 static xm_status_t contract(ap_cfn_reduction_t *self, int edge, int x, const int *f, bool *keep)
 {
     int y = ap_reduce_other(&self->edge[edge], x);
@@ -289,6 +319,7 @@ static xm_status_t contract(ap_cfn_reduction_t *self, int edge, int x, const int
     if (step.value == NULL) {
         return no_memory();
     }
+    /* The log speaks of original strategies; those that x does not have any more stay -1. */
     for (int s = 0; s < self->strategies[x]; ++s) {
         step.value[s] = -1;
     }
@@ -317,12 +348,15 @@ static xm_status_t contract(ap_cfn_reduction_t *self, int edge, int x, const int
     return status == XM_OK ? ap_reduce_shrink(self, x, keep) : status;
 }
 
-/* Once usages have been put together, what has some stays where it is. */
+/* Once usages have been put together, a node that has some stays where it is: its profile could not
+ * be moved without being merged into another one. */
 static bool may_go(const ap_cfn_reduction_t *self, int node)
 {
     return !self->profiled || self->node[node].segments == 0;
 }
 
+/* Looks at one edge. The cheap tests come first; after a contraction or a separation the edge is
+ * gone. A node with one value is covered by both: its tables are sums, so it loses its edges. */
 static xm_status_t look_at(ap_cfn_reduction_t *self, int edge, int *f, bool *keep)
 {
     xm_status_t status = make_consistent(self, edge, keep);
@@ -340,6 +374,8 @@ static xm_status_t look_at(ap_cfn_reduction_t *self, int edge, int *f, bool *kee
     return XM_OK;
 }
 
+/* Works until the list is empty or the deadline has passed. To stop early is sound: every state in
+ * between is a problem with the same optimum. */
 xm_status_t ap_reduce_propagate(ap_cfn_reduction_t *self)
 {
     xm_status_t status = XM_OK;

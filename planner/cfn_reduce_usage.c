@@ -1,4 +1,14 @@
-/* The presolve's view of time: which times matter, and what each node uses at them. */
+/*
+ * The presolve's view of time: which times matter, and what each node uses at them. Intervals are
+ * given in integers of any size, but the set of live nodes changes only at their ends, and of those
+ * times only the maximal sets can bind; there are at most as many as nodes. After contraction, one
+ * node stands for many tensors whose lifetimes differ, so its usage is a list of segments, each
+ * with its own usage by value.
+ *
+ * The minimum of each segment is taken off the capacities. What is left says directly which values
+ * cannot fit, and which times can be exceeded at all.
+ */
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +31,8 @@ static bool is_live(const ap_cfn_t *cfn, int node)
     return (size_t)node < cfn->nodes && cfn->interval[2 * node] < cfn->interval[2 * node + 1];
 }
 
+/* At one time ends come before beginnings, as intervals are half open; node numbers settle the
+ * rest, so that the order is the same in every run. */
 static int compare_boundaries(const void *left, const void *right)
 {
     const boundary_t *a = left, *b = right;
@@ -32,11 +44,9 @@ static int compare_boundaries(const void *left, const void *right)
                                   : (a->node > b->node) - (a->node < b->node);
 }
 
-/*
- * The times that matter: of two neighbouring times at which one's live nodes contain the other's,
- * the former. So where something begins and the next event is an end. Gives every node its range of
- * them.
- */
+/* Finds the times that matter. Of two neighbouring times at which one's live nodes contain the
+ * other's, the former is enough, so a time is kept where something begins and the next event is an
+ * end: these are the maximal cliques of an interval graph. Every node gets its range of them. */
 static xm_status_t find_times(ap_cfn_reduction_t *self, int (*range)[2])
 {
     const ap_cfn_t *cfn = self->cfn;
@@ -88,7 +98,7 @@ static double most(const double *values, int size)
     return found;
 }
 
-/* Turns changes per time into sums. */
+/* Turns changes per time into prefix sums. */
 static void accumulate(double *change, int times)
 {
     for (int t = 1; t < times; ++t) {
@@ -116,7 +126,8 @@ static xm_status_t add_segment(ap_reduce_node_t *node, int *room, int from, int 
     return XM_OK;
 }
 
-/* One segment for every live node. */
+/* One segment for every live node. This is the profile before contraction, used only to find what
+ * cannot fit. */
 static xm_status_t make_segments(ap_cfn_reduction_t *self)
 {
     xm_status_t status = XM_OK;
@@ -155,8 +166,8 @@ static void reset_capacity(ap_cfn_reduction_t *self)
     }
 }
 
-/* Takes what a segment uses anyhow off the capacities, and segments that use no more than that off
- * their nodes. */
+/* Takes what a segment uses anyhow (the minimum over its node's values) off the capacities, and
+ * drops segments that use no more than that: they cannot make a difference. */
 static void settle(ap_cfn_reduction_t *self, double *change)
 {
     memset(change, 0, ((size_t)self->times + 1) * sizeof(double));
@@ -187,6 +198,8 @@ static void settle(ap_cfn_reduction_t *self, double *change)
     }
 }
 
+/* A negative capacity means that even the smallest usages together exceed the limit, whatever is
+ * chosen. */
 static xm_status_t check_capacity(const ap_cfn_reduction_t *self)
 {
     for (int t = 0; t < self->times; ++t) {
@@ -200,8 +213,9 @@ static xm_status_t check_capacity(const ap_cfn_reduction_t *self)
     return XM_OK;
 }
 
-/* Drops values that use more at some time than is left when all else uses its least. Usages are
- * relative to the least already. */
+/* Drops values that use more at some time than is left when all else uses its minimum. Usages are
+ * relative to the minimum already, and so are the capacities, so the test is a comparison. No
+ * solution is lost, because no choice of the others could make room. */
 static xm_status_t drop_misfits(ap_cfn_reduction_t *self)
 {
     xm_status_t status = XM_OK;
@@ -238,6 +252,8 @@ static xm_status_t drop_misfits(ap_cfn_reduction_t *self)
     return status;
 }
 
+/* The first look at usage, on the problem as it is given. It comes before contraction since a value
+ * that is dropped here may make an edge functional. */
 xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self)
 {
     double *change;
@@ -270,7 +286,8 @@ xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self)
     return status == XM_OK ? drop_misfits(self) : status;
 }
 
-/* Who was contracted into whom, and what follows from the values of the one that is left. */
+/* Which nodes were contracted into which, and the strategies that follow from the values of the one
+ * that is left. */
 typedef struct members {
     int *first, *next; /* lists by root; -1 ends */
     int **follows;     /* per node: its strategy for every value of its root */
@@ -286,6 +303,9 @@ static void free_members(const ap_cfn_reduction_t *self, members_t *members)
     free(members->next);
 }
 
+/* Finds the members of every node that is left. The log is read from its end, so a step's leader
+ * has its root and its strategies already. So far every step has one leader; nodes with two are
+ * eliminated only after the profile. */
 static xm_status_t find_members(const ap_cfn_reduction_t *self, members_t *members)
 {
     size_t nodes = (size_t)self->nodes + 1;
@@ -337,6 +357,9 @@ static xm_status_t find_members(const ap_cfn_reduction_t *self, members_t *membe
     return status;
 }
 
+/* Adds up the usage of a node and all that follow from it, by a sweep over their ranges: between
+ * two events the same members are live, and make one segment. Its minimum goes to `change`, for the
+ * capacities, and a segment of equal usages is left out. */
 static xm_status_t sum_members(ap_cfn_reduction_t *self, int root, const members_t *members,
                                boundary_t *at, double *sum, double *change)
 {
@@ -352,6 +375,7 @@ static xm_status_t sum_members(ap_cfn_reduction_t *self, int root, const members
         }
     }
     qsort(at, (size_t)count, sizeof(*at), compare_boundaries);
+    /* The sums are of integers, so taking a member off again leaves no rounding error. */
     memset(sum, 0, (size_t)node->size * sizeof(double));
     for (int k = 0; status == XM_OK && k < count; ++k) {
         const int64_t *usage = cfn->usages + cfn->node_at[at[k].node];
@@ -362,6 +386,7 @@ static xm_status_t sum_members(ap_cfn_reduction_t *self, int root, const members
             sum[s] += sign * (double)usage[follows[s]];
         }
         live += at[k].begins ? 1 : -1;
+        /* Nothing is live, or more happens at the same time: no segment ends here. */
         if (live == 0 || k + 1 == count || at[k + 1].time == at[k].time) {
             continue;
         }
@@ -378,7 +403,8 @@ static xm_status_t sum_members(ap_cfn_reduction_t *self, int root, const members
     return status;
 }
 
-/* The segments of every node that is left, with those of all that follow from it. */
+/* Makes the segments of every node that is left, with those of all that follow from it, and the
+ * capacities anew from the limit. `sum` is scratch of a node's values. */
 static xm_status_t gather(ap_cfn_reduction_t *self, const members_t *members)
 {
     boundary_t *at = malloc((2 * (size_t)self->nodes + 1) * sizeof(*at));
@@ -408,10 +434,9 @@ static xm_status_t gather(ap_cfn_reduction_t *self, const members_t *members)
     return status;
 }
 
-/*
- * Keeps one time of each run of times at which the same segments are live, the tightest, and only
- * if it can be exceeded; renumbers the segments.
- */
+/* Keeps one time of each run of times at which the same segments are live, the tightest, and keeps
+ * it only if the largest usages together could exceed it; renumbers the segments. Fewer times are
+ * fewer prices, and so better steps of the dual. */
 static xm_status_t thin_times(ap_cfn_reduction_t *self)
 {
     size_t room = (size_t)self->times + 2;
@@ -438,6 +463,7 @@ static xm_status_t thin_times(ap_cfn_reduction_t *self)
         }
     }
     accumulate(worst, self->times);
+    /* A run ends where any segment begins or ends. */
     for (int t = 0; t < self->times;) {
         int end = t + 1;
         double tightest = self->capacity[t];
@@ -449,7 +475,8 @@ static xm_status_t thin_times(ap_cfn_reduction_t *self)
         for (int k = t; k < end; ++k) {
             number[k] = kept;
         }
-        /* A segment's ends are cuts, so within a run only the first time's number is asked for. */
+        /* A segment's ends are cuts, so only the numbers of the first times of runs are asked
+         * for. */
         if (worst[t] > tightest) {
             self->capacity[kept++] = tightest;
         }
@@ -480,6 +507,8 @@ static xm_status_t thin_times(ap_cfn_reduction_t *self)
     return XM_OK;
 }
 
+/* Makes the final profile. From here on usage is tied to its node (`profiled`), and contraction
+ * leaves nodes with usage where they are. */
 xm_status_t ap_reduce_profile(ap_cfn_reduction_t *self)
 {
     members_t members = {NULL, NULL, NULL};

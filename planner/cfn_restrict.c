@@ -1,4 +1,13 @@
-/* A core and its dual with fewer values. */
+/*
+ * A core and its dual with fewer values, for a node of the search tree. The new core is a copy and
+ * not a view: most nodes lose a large part of their values, and a sweep over a compact core is
+ * worth far more than the copy costs. Variables with one value leave the core, with their costs in
+ * the constant or in their neighbours and their usage off the capacities.
+ *
+ * Messages and prices come along. Any messages are valid, so those of the parent need no
+ * correction, and the new dual starts where the parent's was.
+ */
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +25,15 @@ typedef struct restriction {
     int times;
 } restriction_t;
 
+/* The value of a variable that has left. */
 static int value_of(const restriction_t *r, int variable)
 {
     return -1 - r->number[variable];
 }
 
-/* Which variables are left, and what the others use and cost. */
+/* Decides which variables are left, counts what they need, and takes the usage of the others off
+ * the capacities. Returns their costs and the constant. A variable of which no value is kept would
+ * be taken for one with value 0; callers do not come here with one. */
 static double settle(restriction_t *r, ap_cfn_core_size_t *size)
 {
     const ap_cfn_core_t *core = r->core;
@@ -51,6 +63,8 @@ static double settle(restriction_t *r, ap_cfn_core_size_t *size)
     return constant;
 }
 
+/* Links with one settled end become costs of the other end's values; with two they are part of the
+ * constant, which may become infinite by that: then the node has no solution. */
 static double add_links(restriction_t *r)
 {
     const ap_cfn_core_t *core = r->core;
@@ -79,7 +93,8 @@ static double add_links(restriction_t *r)
     return constant;
 }
 
-/* Times at which the variables that are left could use too much. */
+/* Finds the times at which the variables that are left could use too much. A capacity below 0 is
+ * kept as a time even if no variable is left that uses any: it says that the node does not fit. */
 static bool find_times(restriction_t *r)
 {
     const ap_cfn_core_t *core = r->core;
@@ -102,6 +117,8 @@ static bool find_times(restriction_t *r)
             most[segment->to] -= usage;
         }
     }
+    /* Prefix sums of the largest usages; time[t] becomes the number of the first kept time at or
+     * after t, so a segment's ends can be looked up directly. */
     for (int t = 0; t < core->times; ++t) {
         sum += most[t];
         r->time[t] = r->times;
@@ -112,6 +129,7 @@ static bool find_times(restriction_t *r)
     return true;
 }
 
+/* Copies the kept entries of a vector by value; to a row of a table as well. */
 static void copy_kept(const bool *keep, const double *from, int size, double *to)
 {
     for (int x = 0; x < size; ++x) {
@@ -121,6 +139,8 @@ static void copy_kept(const bool *keep, const double *from, int size, double *to
     }
 }
 
+/* Writes the new core. The order of variables and links is that of the old one, so a pass takes
+ * them in the same order and ties are decided alike. */
 static xm_status_t build_core(restriction_t *r, ap_cfn_core_size_t *size, double constant,
                               ap_cfn_core_t **made)
 {
@@ -137,6 +157,8 @@ static xm_status_t build_core(restriction_t *r, ap_cfn_core_size_t *size, double
                            (size_t)core->variable[link->b].size; /* at most */
         }
     }
+    /* Sizes of tables are those of the old variables, as an upper limit; the maker moves on by what
+     * is used. */
     size->times = r->times;
     status = ap_cfn_core_begin(size, &maker);
     if (status != XM_OK) {
@@ -193,7 +215,9 @@ static xm_status_t build_core(restriction_t *r, ap_cfn_core_size_t *size, double
     return XM_OK;
 }
 
-/* Messages and prices of what is left. */
+/* Messages and prices of what is left. The averaged slopes come along as well, so that the next
+ * subgradient step goes on as the parent's would. Prices of times that went are lost; they belong
+ * to limits that cannot be exceeded any more. */
 static void copy_dual(const restriction_t *r, ap_cfn_dual_t *to)
 {
     const ap_cfn_core_t *core = r->core;
@@ -221,6 +245,9 @@ static void copy_dual(const restriction_t *r, ap_cfn_dual_t *to)
     ap_cfn_dual_prices_changed(to);
 }
 
+/* Makes both objects, or neither. Elimination is tried again where the parent used it. Fewer values
+ * usually make smaller tables; the greedy order may be a little worse, hence twice the work is
+ * allowed. */
 xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap_cfn_core_t **core,
                                  ap_cfn_dual_t **restricted, int *number)
 {
