@@ -32,8 +32,9 @@ static int value_of(const restriction_t *r, int variable)
 }
 
 /* Decides which variables are left, counts what they need, and takes the usage of the others off
- * the capacities. Returns their costs and the constant. A variable of which no value is kept would
- * be taken for one with value 0; callers do not come here with one. */
+ * the capacities. Returns their costs and the constant. A variable of which no value is kept
+ * gets value 0: the node then is an assignment like any other, with its true costs and usage, so
+ * nothing wrong can come of it. */
 static double settle(restriction_t *r, ap_cfn_core_size_t *size)
 {
     const ap_cfn_core_t *core = r->core;

@@ -1,8 +1,8 @@
 /*
- * What the threads of one solve share. One mutex guards all of it: threads come here a few hundred
- * times per second, each time for the copy of at most a few thousand integers, so anything finer
- * would buy nothing. Only the flag that stops everything is atomic, since the inner loops ask for
- * it.
+ * What the threads of one solve share. One mutex guards all of it: threads come here seldom
+ * compared with the work that they do in between, and each time only copy a few thousand numbers,
+ * so anything finer would buy nothing. Only the flag that stops everything is atomic, since the
+ * inner loops ask for it.
  *
  * The one rule is that `bound` only rises and `cost` only falls; as soon as they meet, whoever sees
  * it stops all threads.

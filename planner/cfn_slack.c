@@ -95,9 +95,9 @@ double ap_cfn_slack_least(const ap_cfn_slack_t *slack, int from, int to)
     return least_in(slack, 1, 0, slack->leaves, from, to);
 }
 
-/* The first time below the limit under a node. On the way down the limit loses what was added, so
- * that it compares with the children's values. A subtree whose minimum is not below the limit is
- * left out; so at most two paths are followed beside the answer's. */
+/* The first time below the limit under a node. On the way down the limit loses what was added,
+ * so that it compares with the children's values. A subtree whose minimum is not below the limit
+ * is left out, so only nodes at the borders of the range can be searched in vain. */
 static int first_in(const ap_cfn_slack_t *slack, int node, int first, int last, int from, int to,
                     double limit)
 {

@@ -106,8 +106,9 @@ static void try(solve_t *solve, ap_cfn_shared_t *shared, const int *value, doubl
 }
 
 /* Raises the bound until that is no longer worth its time. As long as there is no solution, a
- * quarter of the time goes to a search for one, because the step length needs an upper value to aim
- * at; `search` is NULL where none is wanted. At the end the dual has its best prices. */
+ * part of the time goes to a search for one, which is longer the longer this takes: the length
+ * of a step depends on an upper value to aim at. `search` is NULL where none is wanted. At the
+ * end the dual has its best prices. */
 static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_dual_t *dual,
                                ap_cfn_search_t *search)
 {

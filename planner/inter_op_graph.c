@@ -1,4 +1,14 @@
-/* The stages that a plan below a threshold can have, as a graph. */
+/*
+ * Builds the graph of all stages that a plan below a threshold can have. A node is a place: devices
+ * left, layers done, and where memory or stage limits ask for it the number of stages left. An edge
+ * is a stage in one configuration. Without bounds, the programme has layers² x devices x
+ * configurations² transitions; the relaxed costs before and after a place rule out most of them
+ * beforehand, so a run looks at what can still win and at little else.
+ *
+ * Nodes are made when the first edge leads to them, so places that no useful stage reaches cost
+ * nothing.
+ */
+
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -30,6 +40,7 @@ typedef struct builder {
     bool too_large;
 } builder_t;
 
+/* Tables have one level only when numbers of stages are not told apart. */
 static double *after_of(const builder_t *b, int level)
 {
     return b->after + (size_t)(b->build->levels ? level : 0) * b->band.size;
@@ -46,7 +57,8 @@ static xm_status_t no_room(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the graph of stages");
 }
 
-/* Leaves out places that no plan below the threshold comes by. */
+/* Leaves out places that no plan below the threshold comes by. T is at least the sum before and
+ * after the place plus (B - 1) times the smallest bottleneck. */
 static void drop_hopeless(const builder_t *b, const double *before, size_t size, double *after)
 {
     double room = b->build->threshold - b->rounds * b->build->least_max;
@@ -58,7 +70,8 @@ static void drop_hopeless(const builder_t *b, const double *before, size_t size,
     }
 }
 
-/* The part of a table over all places that is in the band. */
+/* Copies the part of a table over all places that is in the band. The band is much smaller: after
+ * so many layers, good plans have used a certain number of devices, give or take a few. */
 static void narrow(const builder_t *b, const double *wide, double *values)
 {
     const ap_inter_op_band_t *band = &b->band;
@@ -72,7 +85,8 @@ static void narrow(const builder_t *b, const double *wide, double *values)
     }
 }
 
-/* Finds the useful places and lays out the tables over the band around them. */
+/* Finds the useful places and lays out the tables over the band around them. Only then the number
+ * of levels multiplies anything. */
 static xm_status_t lay_out(builder_t *b)
 {
     double *before = ap_inter_op_relax_alloc(b->space), *after = ap_inter_op_relax_alloc(b->space);
@@ -80,6 +94,8 @@ static xm_status_t lay_out(builder_t *b)
     xm_status_t status = before == NULL || after == NULL ? no_room() : XM_OK;
 
     if (status == XM_OK) {
+        /* The limit on the longest stage is found first, because it makes the sums before and after
+         * larger. */
         b->limit = ap_inter_op_relax_limit(b->space, b->build->threshold, before);
         ap_inter_op_relax_after(b->space, &b->space->everywhere, after, before, after);
         drop_hopeless(b, before, b->space->everywhere.size, after);
@@ -106,7 +122,9 @@ static xm_status_t lay_out(builder_t *b)
     return status;
 }
 
-/* Relaxed costs from every place on, for each number of stages if they are told apart. */
+/* Fills the relaxed costs from every place on, for each number of stages if they are told apart.
+ * With levels, the stages at level k are those whose memory allows k - 1 successors, so memory is
+ * part of these bounds. */
 static void fill_after(builder_t *b)
 {
     if (!b->build->levels) {
@@ -116,6 +134,7 @@ static void fill_after(builder_t *b)
     for (size_t i = 0; i < b->band.size; ++i) {
         b->after[i] = INFINITY;
     }
+    /* At level 0 nothing is left: all layers are done and no device is left over. */
     if (b->band.high[0] == b->space->layers) {
         b->after[ap_inter_op_band_at(&b->band, 0, b->space->layers)] = 0.0;
     }
@@ -127,7 +146,8 @@ static void fill_after(builder_t *b)
     }
 }
 
-/* The node at a place, made on first use; -1: no memory. */
+/* Returns the node at a place, made on first use; -1: no memory. The port bits of new nodes must be
+ * 0, which realloc() does not do. */
 static int get_node(builder_t *b, int level, int devices, int layer)
 {
     ap_inter_op_graph_t *graph = b->graph;
@@ -190,8 +210,10 @@ static bool reserve_edge(builder_t *b)
     return true;
 }
 
-/* Of the states with one pair of ports the cheapest is an edge; with `thin`, the cheapest of all.
- */
+/* Adds an edge for each pair of ports that some configuration of the stage has. Of the
+ * configurations with one pair of ports only the cheapest can be in a best plan, because neighbours
+ * see nothing but the ports; with `thin` all configurations count as one pair. Of equal costs the
+ * first in the table stays. `elsewhere` is the relaxed cost of all other stages. */
 static xm_status_t add_edges(builder_t *b, int node, int target, int last, int submesh,
                              double elsewhere)
 {
@@ -201,6 +223,8 @@ static xm_status_t add_edges(builder_t *b, int node, int target, int last, int s
     size_t cell = ap_inter_op_cell(problem, at.layer, last, submesh);
     int needed = b->build->levels ? at.level - 1 : 0, touched = 0;
 
+    /* A configuration too slow for the threshold, or too large for the stages that follow, gets no
+     * edge. */
     for (size_t c = b->space->choice_at[cell]; c < b->space->choice_at[cell + 1]; ++c) {
         const ap_inter_op_choice_t *choice = &b->space->choice[c];
         int pair =
@@ -229,6 +253,7 @@ static xm_status_t add_edges(builder_t *b, int node, int target, int last, int s
         graph->edges[graph->edge_count++] = (ap_inter_op_edge_t){
             .cost = cost, .after = target, .last = last, .state = choice->state};
     }
+    /* The ports that occur at both ends are noted, and the pairs' marks are taken back. */
     for (int i = 0; i < touched; ++i) {
         const ap_inter_op_edge_t *edge = &graph->edges[b->best[b->touched[i]]];
         int in = b->space->in_of[edge->state], out = b->space->out_of[edge->state];
@@ -241,7 +266,8 @@ static xm_status_t add_edges(builder_t *b, int node, int target, int last, int s
     return XM_OK;
 }
 
-/* All useful stages that begin at a node. */
+/* Adds all useful stages that begin at a node. The stairs' cheapest step is a bound on all
+ * configurations, so most ranges are left out without a look at them. */
 static xm_status_t expand(builder_t *b, int node)
 {
     ap_inter_op_space_t *space = b->space;
@@ -257,6 +283,7 @@ static xm_status_t expand(builder_t *b, int node)
         if (!space->fits[(size_t)s * ((size_t)space->total + 1) + (size_t)at.devices]) {
             continue;
         }
+        /* Only ends inside the band can lead anywhere. */
         first = b->band.low[left] - 1 > at.layer ? b->band.low[left] - 1 : at.layer;
         end = b->band.high[left];
         for (int last = first; last < end && status == XM_OK; ++last) {
@@ -274,6 +301,7 @@ static xm_status_t expand(builder_t *b, int node)
             target = get_node(b, at.level - 1, left, last + 1);
             status = target < 0 ? no_room() : add_edges(b, node, target, last, s, before + rest);
         }
+        /* The caller is told that the graph is too large; it will be built again, thinned. */
         if (b->graph->edge_count > b->build->most_edges) {
             b->too_large = true;
             break;
@@ -293,7 +321,8 @@ static int count_bits(const uint64_t *bits, int words)
     return count;
 }
 
-/* Number of a port among those that occur. */
+/* The number of a port among those that occur. Values and boundary costs are then needed for these
+ * only, which are a few of all ports. */
 static int rank_of(const uint64_t *bits, int port)
 {
     return count_bits(bits, port / WORD) +
@@ -309,7 +338,9 @@ static void list_bits(const uint64_t *bits, int words, int *ports)
     }
 }
 
-/* The boundary costs that a node needs. */
+/* Asks for the boundary costs that a node needs, as lower bounds where there is a quicker question
+ * for those. Blocks are shared by all nodes of the same kind of boundary and place, so a pair is
+ * asked about once. */
 static xm_status_t ask_boundaries(builder_t *b, ap_inter_op_node_t *node)
 {
     const ap_inter_op_graph_t *graph = b->graph;
@@ -332,7 +363,8 @@ static xm_status_t ask_boundaries(builder_t *b, ap_inter_op_node_t *node)
     return status;
 }
 
-/* Gives ports slots, turns the targets of edges into values, asks for boundaries. */
+/* Gives ports slots, turns the targets of edges into indices of values, and asks for boundaries.
+ * Now that all edges are known, so are the ports that occur. */
 static xm_status_t finish(builder_t *b)
 {
     ap_inter_op_graph_t *graph = b->graph;
@@ -343,6 +375,8 @@ static xm_status_t finish(builder_t *b)
 
         node->in_count = count_bits(b->in_bits + (size_t)n * (size_t)b->in_words, b->in_words);
         node->out_count = count_bits(b->out_bits + (size_t)n * (size_t)b->out_words, b->out_words);
+        /* The first stage has no stage before it; one slot stands for that, and holds the value of
+         * the whole pipeline. */
         node->out_count += node->layer == 0; /* the value of the whole pipeline */
         node->first_in = ins;
         node->first_out = outs;
@@ -385,11 +419,14 @@ static xm_status_t finish(builder_t *b)
     return XM_OK;
 }
 
-/* Nodes from the front to the end, so that a node comes before all that follow it. */
+/* Expands nodes from the front to the end. Stages use devices up, so by falling number of devices
+ * every node comes before all that follow it; that order is kept for the runs, which go through it
+ * backwards. */
 static xm_status_t expand_all(builder_t *b)
 {
     ap_inter_op_space_t *space = b->space;
     xm_status_t status = XM_OK;
+    /* Pipelines with too few stages get no first node. */
     int least = b->build->levels && space->problem->min_stages > 1 ? space->problem->min_stages : 1;
 
     for (int level = b->levels - 1; level >= least; --level) {
@@ -444,6 +481,8 @@ static xm_status_t allocate(builder_t *b)
     return lay_out(b);
 }
 
+/* Builds in this order: bounds, edges, ports. A graph that became too large is freed at once, with
+ * *too_large set; that is no failure. */
 xm_status_t ap_inter_op_graph_build(ap_inter_op_space_t *space, const ap_inter_op_build_t *build,
                                     ap_inter_op_graph_t *graph, bool *too_large)
 {

@@ -1,3 +1,11 @@
+/*
+ * Presolve of the intra-operator problem at one price: dominance (dead-end elimination, Goldstein
+ * 1994) and merging of followers. Transformers have many operators whose layout simply follows from
+ * a neighbour's; without merging, elimination would carry each of them as a variable of its own.
+ * Both steps keep the optimum exactly, and run until neither finds anything. cfn_reduce.h does more
+ * of this for problems with usage over time.
+ */
+
 #include "planner/intra_op_reduce.h"
 
 #include <math.h>
@@ -31,6 +39,7 @@ void ap_reduced_destroy(ap_reduced_t *reduced)
     free(reduced);
 }
 
+/* Lists of edges may hold edges that are gone; whoever reads them skips those. */
 static xm_status_t link_edge(ap_reduced_node_t *node, int edge)
 {
     if (node->edge_count == node->edge_capacity) {
@@ -47,6 +56,7 @@ static xm_status_t link_edge(ap_reduced_node_t *node, int edge)
     return XM_OK;
 }
 
+/* The cell of an edge by the strategies of the node at hand and of its other end. */
 static double *cell(const ap_reduced_t *r, const ap_reduced_edge_t *edge, int at, int s, int t)
 {
     int columns = r->node[edge->b].size;
@@ -59,7 +69,7 @@ static int other_end(const ap_reduced_edge_t *edge, int node)
     return edge->a == node ? edge->b : edge->a;
 }
 
-/* The live edge between two nodes, or NULL. */
+/* The live edge between two nodes, or NULL. A node's list is short, so a search is enough. */
 static ap_reduced_edge_t *find_edge(ap_reduced_t *r, int a, int b)
 {
     for (int k = 0; k < r->node[a].edge_count; ++k) {
@@ -72,7 +82,8 @@ static ap_reduced_edge_t *find_edge(ap_reduced_t *r, int a, int b)
     return NULL;
 }
 
-/* An edge of zeros between two nodes that have none. */
+/* Adds an edge of zeros between two nodes that have none. Pointers to edges become invalid by this,
+ * as the array may move. */
 static xm_status_t new_edge(ap_reduced_t *r, int a, int b, ap_reduced_edge_t **edge)
 {
     ap_reduced_edge_t made = {.a = a, .b = b};
@@ -98,6 +109,8 @@ static xm_status_t new_edge(ap_reduced_t *r, int a, int b, ap_reduced_edge_t **e
     return status == XM_OK ? link_edge(&r->node[b], r->edges - 1) : status;
 }
 
+/* Copies the nodes, with the price of their memory among the costs: all that follows knows costs
+ * only. */
 static xm_status_t copy_nodes(const ap_intra_op_problem_t *problem, double price, ap_reduced_t *r)
 {
     r->node = calloc((size_t)problem->nodes + 1, sizeof(*r->node));
@@ -124,7 +137,7 @@ static xm_status_t copy_nodes(const ap_intra_op_problem_t *problem, double price
     return XM_OK;
 }
 
-/* Copies edges; parallel ones add up. */
+/* Copies edges; parallel ones add up, so that later steps find one edge per pair. */
 static xm_status_t copy_edges(const ap_intra_op_problem_t *problem, ap_reduced_t *r)
 {
     for (int e = 0; e < problem->edges; ++e) {
@@ -148,6 +161,8 @@ static xm_status_t copy_edges(const ap_intra_op_problem_t *problem, ap_reduced_t
     return XM_OK;
 }
 
+/* Keeps only the marked strategies of a node, in its costs and in the tables of its edges. The
+ * first loop needs the old size to find cells, so it is changed last. */
 void ap_reduced_keep(ap_reduced_t *reduced, int n, const bool *keep)
 {
     ap_reduced_t *r = reduced;
@@ -182,7 +197,9 @@ void ap_reduced_keep(ap_reduced_t *reduced, int n, const bool *keep)
     node->size = size;
 }
 
-/* How much more an edge can cost with strategy `kept` than with `dropped`, at worst. */
+/* How much more an edge can cost with strategy `kept` than with `dropped`, at worst over the other
+ * end's strategies. Where `dropped` is forbidden anyhow nothing can be lost; where only `kept` is,
+ * everything. */
 static double worst_excess(const ap_reduced_t *r, const ap_reduced_edge_t *edge, int n, int kept,
                            int dropped)
 {
@@ -204,7 +221,9 @@ static double worst_excess(const ap_reduced_t *r, const ap_reduced_edge_t *edge,
     return worst;
 }
 
-/* Whether choosing `kept` in place of `dropped` never costs more, whatever the neighbours do. */
+/* Tells whether choosing `kept` in place of `dropped` never costs more, whatever the neighbours do.
+ * The worst neighbours of all edges are added up although they may not occur together, so the test
+ * is safe, not sharp. */
 static bool dominates(const ap_reduced_t *r, int n, int kept, int dropped)
 {
     const ap_reduced_node_t *node = &r->node[n];
@@ -221,6 +240,8 @@ static bool dominates(const ap_reduced_t *r, int n, int kept, int dropped)
     return excess <= 0;
 }
 
+/* Drops the dominated strategies of a node. A strategy is dropped only by one that is still kept,
+ * so of several equal ones the last is left, and a node never becomes empty. */
 static xm_status_t drop_dominated(ap_reduced_t *r, int n, bool *changed)
 {
     ap_reduced_node_t *node = &r->node[n];
@@ -249,7 +270,8 @@ static xm_status_t drop_dominated(ap_reduced_t *r, int n, bool *changed)
     return XM_OK;
 }
 
-/* The only partner of each strategy of `leader` along an edge; false when some has several. */
+/* Finds the only partner of each strategy of `leader` along an edge; false when some has several. A
+ * strategy without any gets -1. */
 static bool partners(const ap_reduced_t *r, const ap_reduced_edge_t *edge, int leader, int *partner)
 {
     int follower = other_end(edge, leader);
@@ -269,7 +291,8 @@ static bool partners(const ap_reduced_t *r, const ap_reduced_edge_t *edge, int l
     return true;
 }
 
-/* Hands one edge of a follower over to its leader. */
+/* Hands one edge of a follower over to its leader: the third node then sees, for each strategy of
+ * the leader, what it saw of its partner. */
 static xm_status_t hand_over(ap_reduced_t *r, int e, int leader, int follower, const int *partner)
 {
     int third = other_end(&r->edge[e], follower);
@@ -293,6 +316,8 @@ static xm_status_t hand_over(ap_reduced_t *r, int e, int leader, int follower, c
     return XM_OK;
 }
 
+/* The map of a merge is indexed by original strategies, as the reduced ones are renumbered
+ * later. */
 static int largest_original(const ap_reduced_node_t *node)
 {
     int largest = 0;
@@ -303,6 +328,8 @@ static int largest_original(const ap_reduced_node_t *node)
     return largest;
 }
 
+/* Merges a follower into its leader: costs, the edge between them and all other edges. A strategy
+ * without a partner becomes forbidden and is dropped by dominance later. */
 static xm_status_t merge(ap_reduced_t *r, int e, int leader, const int *partner)
 {
     int follower = other_end(&r->edge[e], leader);
@@ -316,6 +343,7 @@ static xm_status_t merge(ap_reduced_t *r, int e, int leader, const int *partner)
     ++r->merges;
     merged->leader = leader;
     merged->follower = follower;
+    /* The follower's cost and the edge's cell are constants now for each strategy of the leader. */
     for (int s = 0; s < lead->size; ++s) {
         if (partner[s] < 0) {
             lead->cost[s] = AP_INTRA_OP_INFINITE;
@@ -338,7 +366,8 @@ static xm_status_t merge(ap_reduced_t *r, int e, int leader, const int *partner)
     return XM_OK;
 }
 
-/* Merges a neighbour that follows node n, if there is one. */
+/* Merges the neighbours that follow node n. Merging adds edges to the end of n's list, so the loop
+ * also looks at those. */
 static xm_status_t merge_follower(ap_reduced_t *r, int n, bool *changed)
 {
     int *partner = malloc((size_t)r->node[n].size * sizeof(int));
@@ -359,6 +388,9 @@ static xm_status_t merge_follower(ap_reduced_t *r, int n, bool *changed)
     return status;
 }
 
+/* Dominance and merging take turns until neither changes anything: a merge may make strategies
+ * comparable, and a dropped strategy may make a neighbour a follower. Every change removes a
+ * strategy or a node, so this ends. */
 xm_status_t ap_reduced_create(const ap_intra_op_problem_t *problem, double price,
                               ap_reduced_t **reduced)
 {
@@ -392,6 +424,8 @@ xm_status_t ap_reduced_create(const ap_intra_op_problem_t *problem, double price
     return XM_OK;
 }
 
+/* Translates strategies back, then replays the merges from the last to the first: a leader may
+ * itself have been merged later, so it has its strategy by then. */
 void ap_reduced_restore(const ap_reduced_t *reduced, const int *assignment, int *choice)
 {
     for (int n = 0; n < reduced->nodes; ++n) {
