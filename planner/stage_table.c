@@ -49,9 +49,9 @@ static bool ranges_equal(const uint64_t *hash, int layers, int a, int b, int len
            memcmp(hash + a, hash + b, (size_t)length * sizeof(*hash)) == 0;
 }
 
-/* Finds for each range the earliest one that is equal to it, and numbers the different ones.
- * Transformers have about as many different ranges as layers, in place of their square. Pinned
- * stages are told apart, since each of them has its own place and shape. */
+/* Finds for each range the earliest one that is equal to it, and numbers the different ones. A
+ * transformer of like blocks has a few different ranges of each length, in place of one for each
+ * first layer. Pinned stages are told apart, since each of them has its own place and shape. */
 static xm_status_t find_equal_ranges(ap_stage_table_t *table)
 {
     int layers = table->layers;
