@@ -2,8 +2,8 @@
  * A stage table's prices: the configurations of the stages that can matter. For each range, submesh
  * and logical shape, the specs that free plans like at their ends are demanded in all combinations,
  * and where memory binds, also plans that need less of it. Each combination is a question to
- * stage.h, which answers from tables that it made before; a cell still takes hundreds of them, so
- * cells are filled when a search first needs them, and each only once.
+ * stage.h, which answers from tables that it made before. That is quick, but a cell can still ask
+ * hundreds of them, so cells are filled when a search first needs them, and each only once.
  */
 
 #include <math.h>
