@@ -6,8 +6,7 @@
  * hence several rounds.
  *
  * Nothing here must be right for a plan to be valid: any nodes with the same strategy table may
- * share a choice. A bad guess only loses plans that treat layers differently. Marks by name or
- * shape would be wrong more often, as frameworks rename and reorder at will.
+ * share a choice. A bad guess only loses plans that treat layers differently.
  */
 
 #include "planner/shard_alike.h"

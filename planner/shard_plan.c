@@ -188,8 +188,9 @@ static void report_progress(void *context, const ap_cfn_progress_t *progress)
                              fmin(progress->seconds / watch->seconds, 1), what);
 }
 
-/* By the network's own solver, for a part of the time after plans were looked for by prices if
- * there is a limit; the better one. */
+/* Solves by the network's own solver. Under a limit, plans are first looked for by prices on
+ * memory for a part of the time; their best plan starts the solver, their bound holds for it,
+ * and the better plan of both is the answer. */
 static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_options_t *options,
                              double end, ap_shard_prices_t *prices, int *choice,
                              ap_cfn_result_t *result)
