@@ -126,11 +126,11 @@ static xm_status_t fill_tables(ap_shard_problem_t *p)
         const ap_shard_wire_t *wire = &p->wire[w];
         size_t cells = (size_t)p->counts[wire->from] * (size_t)p->counts[wire->to];
         double *costs = malloc(cells * sizeof(*costs));
-/* The edge owns its table from here on, so a failure later frees it with the problem. */
 
         if (costs == NULL) {
             return no_memory();
         }
+        /* The edge owns its table from here on, so a failure later frees it with the problem. */
         p->edges[w] = (ap_intra_op_edge_t){.a = wire->from, .b = wire->to, .costs = costs};
         ++p->problem.edges;
         status = ap_shard_wire_costs(p, wire, costs);

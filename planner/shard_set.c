@@ -213,8 +213,9 @@ static void price_op(const ap_shard_problem_t *p, ap_shard_set_t *set,
     }
 }
 
-/* Enumerates and prices the strategies of an operator. Alpa's space differs: every axis must cut an
- * einsum, partial results are always all-reduced, and an axis set cuts as one. */
+/* Enumerates and prices the strategies of an operator. Alpa's space differs from ours: every
+ * axis must cut an einsum, partial results are never scattered, and each axis of a result has an
+ * all-reduce of its own in place of one over all axes. */
 static xm_status_t fill_op(const ap_shard_problem_t *p, ap_shard_set_t *set)
 {
     const ap_graph_t *graph = p->params.graph;
