@@ -139,6 +139,8 @@ static xm_status_t explore(search_t *search, ap_cfn_node_t *node, double inherit
     }
 }
 
+/* Proves the optimum below a dual, or raises the bound as far as it gets. The root's dual is
+ * only read, so a search that was stopped can be tried again with more nodes. */
 xm_status_t ap_cfn_branch(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, int64_t most,
                           int64_t *nodes)
 {

@@ -95,6 +95,8 @@ static void write_objective(FILE *lp, const program_t *p)
         size_t width = arity(cfn, e) == 2 ? ap_cfn_strategies(cfn, (size_t)scope[1]) : 1;
 
         for (size_t c = 0; c < rows * width; ++c) {
+            /* Cells of open pairs cost their z; those of edges of one node cost the strategy's
+             * x. */
             double cost = (double)cfn->cells[cfn->cell_at[e] + c] / p->unit;
 
             if (arity(cfn, e) == 2 && is_open(cfn, e, c / width, c % width)) {
@@ -182,6 +184,8 @@ static void write_limits(FILE *lp, const program_t *p)
     }
 }
 
+/* Writes the whole program anew in LP format. Rows are few and writing is quick beside a run of
+ * CBC, so nothing is patched. Errors of single writes show up when the file is closed. */
 static xm_status_t write_program(const program_t *p)
 {
     const ap_cfn_t *cfn = p->cfn;
@@ -295,11 +299,14 @@ static xm_status_t read_solution(program_t *p, int *choice)
         status = xm_error_set(XM_ERR_TIMEOUT, "cbc found no choice in time");
         goto release;
     }
+    /* The first line tells how the search ended. One that was stopped may say "infeasible" only
+     * because it had no time, so that is told apart. */
     p->optimal = strncmp(line, "Optimal", 7) == 0;
     if (strstr(line, "nfeasible") != NULL && strstr(line, "Stopped") == NULL) {
         status = xm_error_set(XM_ERR_NO_SOLUTION, "cbc says that no choice fits");
         goto release;
     }
+    /* Only variables that are not 0 are listed. */
     memset(choice, -1, p->cfn->nodes * sizeof(*choice));
     while (fgets(line, sizeof(line), file) != NULL) {
         char *name = strchr(line, 'x'), *end;
@@ -423,6 +430,7 @@ static xm_status_t solve(program_t *p, int *choice, ap_cfn_result_t *result)
         if (status != XM_OK) {
             return status;
         }
+        /* The bound of this round replaces that of the last: more rows only make it larger. */
         p->bound = p->optimal ? (double)result->value.cost : read_bound(p);
         if (result->value.feasible) {
             return XM_OK;
@@ -485,6 +493,8 @@ static xm_status_t check(const ap_cfn_t *cfn)
     return XM_OK;
 }
 
+/* Checks, scales, solves, and removes the files on every way out. The evaluation of the choice
+ * is in the problem's own integers, whatever CBC's numbers were. */
 xm_status_t ap_cfn_cbc_solve(const ap_cfn_t *cfn, double seconds, int *choice,
                              ap_cfn_result_t *result)
 {
@@ -495,6 +505,7 @@ xm_status_t ap_cfn_cbc_solve(const ap_cfn_t *cfn, double seconds, int *choice,
     if (status != XM_OK) {
         return status;
     }
+    /* The largest cost that is not forbidden gives the unit. */
     for (size_t k = 0; k < cfn->node_at[cfn->nodes]; ++k) {
         largest = cfn->costs[k] < AP_CFN_INFINITE ? fmax(largest, (double)cfn->costs[k]) : largest;
     }

@@ -19,6 +19,7 @@ typedef struct storage {
     int *links;
 } storage_t;
 
+/* Frees a core that may be incomplete: calloc() left what was not allocated NULL. */
 static void free_storage(storage_t *storage)
 {
     free(storage->core.variable);
@@ -156,6 +157,8 @@ bool ap_cfn_core_fits(const ap_cfn_core_t *core, const int *value, double *load)
     }
     for (int t = 0; t < core->times; ++t) {
         sum += load[t];
+        /* A capacity may be negative after values were settled; then nothing fits, not even a
+         * load of 0. */
         if (sum > core->capacity[t]) {
             return false;
         }

@@ -70,6 +70,9 @@ static xm_status_t settle(ap_cfn_node_t *node, double part, uint64_t *seed)
     return XM_OK;
 }
 
+/* Dives once: settle, narrow, tighten, and again, until no variable is left. A step that leaves
+ * no better solution is taken back. Every good step removes at least one variable and failures
+ * are counted, so the dive ends; it also ends with the time. */
 xm_status_t ap_cfn_dive(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, uint64_t seed)
 {
     ap_cfn_tree_t tree;
@@ -120,6 +123,8 @@ xm_status_t ap_cfn_dive(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, uint
         free(saved);
     }
     if (status == XM_OK && failures < FAILURES && node.dual->core->variables == 0) {
+        /* All variables are settled: the tree's assignment is complete, and it is offered if it
+         * fits. */
         ap_cfn_node_offer(&tree, &node);
     }
     ap_cfn_node_destroy(&node);

@@ -239,6 +239,8 @@ static double visit(ap_cfn_dual_t *self, int v, int direction)
             second = cost[x];
         }
     }
+    /* The margin says how sure this choice is: dives settle the variables with the largest ones
+     * first. */
     self->choice[v] = best;
     self->margin[v] = second - least;
     /* Nothing is allowed here. HUGE_VAL as the bound says so, and giving messages away would make
@@ -246,6 +248,9 @@ static double visit(ap_cfn_dual_t *self, int v, int direction)
     if (!(least < HUGE_VAL)) {
         return least; /* nothing is allowed: the bound says so */
     }
+    /* What is above the minimum is shared among the links to later variables. Where fewer links
+     * lead on than came in, the larger of both numbers is the divisor, so a part of the excess
+     * stays here. */
     later = variable->degree - earlier;
     share = later > 0 ? 1.0 / (later > earlier ? later : earlier) : 0.0;
     for (int k = 0; k < variable->degree && later > 0; ++k) {
@@ -292,6 +297,8 @@ double ap_cfn_dual_sweep(ap_cfn_dual_t *self)
     double bound = offset(self);
 
     if (self->exact != NULL) {
+        /* Elimination gives the exact minimum at these prices: no bound from messages could be
+         * better, and `choice` attains it. */
         bound += ap_cfn_exact_solve(self->exact, self->priced, self->at, self->choice);
         note_bound(self, bound);
         return bound;

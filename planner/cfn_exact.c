@@ -100,6 +100,8 @@ static void find_price(const ap_cfn_core_t *core, graph_t *graph, int variable)
     }
 }
 
+/* Makes the graph of the links as rows of bits: joining the neighbours of a variable is then a
+ * bitwise or, and parallel links need no care. */
 static bool make_graph(const ap_cfn_core_t *core, graph_t *graph)
 {
     graph->words = core->variables / 64 + 1;
@@ -218,6 +220,8 @@ static xm_status_t add_term(ap_cfn_exact_t *self, const step_t *step, const doub
         }
         stride *= size_of(self, scope[k]);
     }
+    /* `moved` is how far the later variables have led away from where their first values are; a
+     * jump takes that back. */
     for (int j = step->count - 1; j >= 0; --j) {
         term->jump[j] = term->stride[j] - moved;
         moved += term->stride[j] * (size_of(self, step->scope[j]) - 1);
@@ -294,6 +298,8 @@ static xm_status_t make_terms(ap_cfn_exact_t *self)
         for (int child = first[k]; child >= 0 && status == XM_OK; child = next[child]) {
             const step_t *from = &self->step[child];
 
+            /* A child's table has this step's variable last in its scope, so it is read by rows
+             * as it is. */
             status = add_term(self, step, from->least, child, from->scope, from->count);
         }
         step->terms = self->terms - step->first_term;
@@ -301,6 +307,7 @@ static xm_status_t make_terms(ap_cfn_exact_t *self)
         self->widest = variable->size > self->widest ? variable->size : self->widest;
     }
     free(first);
+    /* Scratch for a row, and for as many terms as the largest step has. */
     self->sum = malloc(((size_t)self->widest + 1) * sizeof(double));
     self->rows = malloc(((size_t)most + 1) * sizeof(*self->rows));
     return status == XM_OK && (self->sum == NULL || self->rows == NULL) ? no_memory(core) : status;
@@ -320,6 +327,8 @@ static xm_status_t make_tables(ap_cfn_exact_t *self)
     for (int k = 0; k < core->links; ++k) {
         const ap_cfn_link_t *link = &core->link[k];
 
+        /* Links whose first variable is eliminated first are the ones to be turned: its values
+         * must lie side by side. */
         if (self->position[link->a] < self->position[link->b]) {
             turned += (size_t)size_of(self, link->a) * (size_t)size_of(self, link->b);
         }
@@ -365,6 +374,8 @@ xm_status_t ap_cfn_exact_create(const ap_cfn_core_t *core, double work, ap_cfn_e
     if (made->step == NULL || made->position == NULL || !make_graph(core, &graph)) {
         status = no_memory(core);
     }
+    /* Refusing happens here, before any table is allocated; the graph is not needed any more
+     * either way. */
     small = status == XM_OK && choose_order(made, &graph, work);
     free(graph.set);
     free(graph.price);
@@ -465,6 +476,7 @@ double ap_cfn_exact_solve(ap_cfn_exact_t *self, const double *cost, const size_t
         step_t *step = &self->step[k];
 
         go_forward(self, step, cost + at[step->variable]);
+        /* The total of all components; marginals need it to know what is outside of each. */
         self->total += step->count == 0 ? step->least[0] : 0.0;
     }
     for (int k = self->steps - 1; k >= 0; --k) {

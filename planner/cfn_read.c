@@ -149,6 +149,7 @@ static int on_scalar(reader_t *reader)
     return complain(reader, "an integer is expected");
 }
 
+/* Null is a value only as the limit. */
 static int on_null(void *context)
 {
     reader_t *reader = context;
@@ -167,6 +168,7 @@ static int on_boolean(void *context, int value)
     return on_scalar(context);
 }
 
+/* A string is a value only as the name. */
 static int on_string(void *context, const unsigned char *text, size_t length)
 {
     reader_t *reader = context;
@@ -418,6 +420,8 @@ static xm_status_t check_shape(reader_t *reader)
     const numbers_t *begins = reader->begins;
     size_t nodes = begins[PLACE_COSTS].count;
 
+    /* The nodes' three lists must all be there; edges may be missing, as a problem without edges
+     * is one. */
     for (int place = PLACE_INTERVALS; place <= PLACE_USAGES; ++place) {
         if (!reader->seen[place]) {
             return xm_error_set(XM_ERR_PARSE, "the problem has no \"%s\"", names[place]);
@@ -472,6 +476,7 @@ static xm_status_t finish(reader_t *reader, ap_cfn_t **cfn)
     if (made == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the problem");
     }
+    /* From here on the object owns the lists that it took. */
     memcpy(made->name, reader->name, sizeof(made->name));
     made->nodes = reader->begins[PLACE_COSTS].count;
     made->edges = reader->begins[PLACE_SCOPES].count;
@@ -559,6 +564,7 @@ static bool read_again(const reader_t *reader, xm_status_t status, reader_t *aga
     return true;
 }
 
+/* Reads text in memory as one piece; a second reading starts from the same text. */
 xm_status_t ap_cfn_read_text(const char *text, size_t length, ap_cfn_t **cfn)
 {
     reader_t reader, again;
@@ -585,6 +591,9 @@ static double now(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
+/* Reads a file piece by piece. Errors of the file system, of the compression and of the JSON are
+ * told apart, because a user does something else about each. Every sentence begins with the
+ * path. */
 xm_status_t ap_cfn_read(const char *path, double seconds, ap_cfn_t **cfn)
 {
     double end = seconds > 0.0 ? now() + seconds : HUGE_VAL;

@@ -63,6 +63,7 @@ static xm_status_t make_nodes(ap_cfn_reduction_t *self)
         if (!is_node && arity_of(cfn, edge) != 3) {
             continue;
         }
+        /* The cells' costs become those of the values, so the edge itself has none left. */
         costs = is_node ? cfn->costs + cfn->node_at[count] : cfn->cells + cfn->cell_at[edge];
         node->size = is_node ? (int)ap_cfn_strategies(cfn, count)
                              : (int)(cfn->cell_at[edge + 1] - cfn->cell_at[edge]);
@@ -94,6 +95,7 @@ static xm_status_t tie(ap_cfn_reduction_t *self, size_t edge, int made, size_t k
     if (table == NULL) {
         return no_memory(self->cfn);
     }
+    /* The nodes after the k-th vary faster. */
     for (size_t j = k + 1; j < 3; ++j) {
         inner *= self->node[scope[j]].size;
     }
@@ -128,6 +130,7 @@ static xm_status_t join(ap_cfn_reduction_t *self, size_t edge, int a, int b)
             table[(size_t)s * (size_t)columns + (size_t)t] += to_cost(cells[from]);
         }
     }
+    /* The edge was there, and its table has been added to. */
     if (self->mark[b] >= 0) {
         return XM_OK;
     }
@@ -254,6 +257,8 @@ static xm_status_t make_core(ap_cfn_reduction_t *self)
     if (status != XM_OK) {
         return status;
     }
+    /* Capacities, variables with their segments, and links, each in the order that the maker
+     * wants. */
     for (int t = 0; t < self->times; ++t) {
         maker.capacity[t] = self->capacity[t];
     }
@@ -334,11 +339,14 @@ xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, ap_cfn_reductio
     }
     self->cfn = cfn;
     self->deadline = deadline;
+    /* First the graph, with edges of two nodes only. */
     status = make_nodes(self);
     if (status == XM_OK) {
         status = make_edges(self);
     }
     if (status == XM_OK) {
+        /* Then everything that is impossible on its own: forbidden values, and those too large
+         * to fit. */
         status = drop_infinite(self);
     }
     if (status == XM_OK) {
@@ -348,15 +356,20 @@ xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, ap_cfn_reductio
         status = ap_reduce_propagate(self);
     }
     if (status == XM_OK) {
+        /* Now one node may stand for many. Their usage over time is added up, and the capacities
+         * are relative to the minimum that is used anyhow. */
         status = ap_reduce_profile(self);
     }
     if (status == XM_OK) {
         status = ap_reduce_propagate(self); /* what no longer fits is gone */
     }
     if (status == XM_OK) {
+        /* Dominance needs final usages, since a value that uses less must not be dropped for one
+         * that is only cheaper. */
         status = ap_reduce_values(self);
     }
     if (status == XM_OK) {
+        /* What is left goes to the solver. */
         status = make_core(self);
     }
     free_graph(self);
@@ -413,6 +426,7 @@ void ap_cfn_adopt(const ap_cfn_reduction_t *reduction, const int *choice, int *v
     }
 }
 
+/* Accepts a reduction that is only partly made, and NULL. */
 void ap_cfn_reduction_destroy(ap_cfn_reduction_t *reduction)
 {
     if (reduction == NULL) {

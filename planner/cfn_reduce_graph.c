@@ -99,6 +99,8 @@ void ap_reduce_drop_edge(ap_cfn_reduction_t *self, int edge)
     self->edge[edge].gone = true;
 }
 
+/* Keeps the order of the edges that are left, so that later passes see them in the order in
+ * which they were made. */
 void ap_reduce_tidy(ap_cfn_reduction_t *self, int node)
 {
     ap_reduce_node_t *n = &self->node[node];
@@ -188,6 +190,8 @@ xm_status_t ap_reduce_shrink(ap_cfn_reduction_t *self, int node, const bool *kee
             n->origin[to++] = n->origin[s];
         }
     }
+    /* Neighbours may have lost their only partners, so every edge of this node is looked at
+     * again. */
     n->size = kept;
     return ap_reduce_touch_node(self, node);
 }
@@ -232,6 +236,8 @@ static bool separate(ap_cfn_reduction_t *self, int edge)
         const double *row = e->table + (size_t)s * (size_t)b->size;
 
         for (int t = 0; t < b->size; ++t) {
+            /* row[t] - row[0] != e->table[t] - corner) { || A sum has equal differences between
+             * any two columns in all rows. */
             if (!(row[t] < HUGE_VAL) || row[t] - row[0] != e->table[t] - corner) {
                 return false;
             }
@@ -241,6 +247,7 @@ static bool separate(ap_cfn_reduction_t *self, int edge)
         b->cost[t] += e->table[t];
     }
     for (int s = 0; s < a->size; ++s) {
+        /* The corner is in the first row already, so it is taken off here once. */
         a->cost[s] += e->table[(size_t)s * (size_t)b->size] - corner;
     }
     ap_reduce_drop_edge(self, edge);
@@ -258,6 +265,7 @@ static bool is_functional(const ap_cfn_reduction_t *self, int edge, int x, int *
         f[s] = -1;
         for (int t = 0; t < self->node[y].size; ++t) {
             if (*ap_reduce_cell(self, e, x, s, t) < HUGE_VAL) {
+                /* A second partner: y is free to choose here. */
                 if (f[s] >= 0) {
                     return false;
                 }
@@ -276,6 +284,7 @@ static xm_status_t move_edge(ap_cfn_reduction_t *self, int edge, int x, int y, c
     const ap_reduce_node_t *nx = &self->node[x], *nz = &self->node[z];
     xm_status_t status = XM_OK;
 
+    /* x and z have an edge already: the tables add up, and the edge must be looked at again. */
     if (there >= 0) {
         for (int s = 0; s < nx->size; ++s) {
             for (int t = 0; t < nz->size; ++t) {
@@ -298,6 +307,7 @@ static xm_status_t move_edge(ap_cfn_reduction_t *self, int edge, int x, int y, c
         }
         status = ap_reduce_add_edge(self, x, z, table);
         if (status == XM_OK) {
+            /* A second edge of y to the same z finds this one. */
             self->mark[z] = self->edges - 1;
         }
     }
@@ -327,6 +337,7 @@ static xm_status_t contract(ap_cfn_reduction_t *self, int edge, int x, const int
         nx->cost[s] += *ap_reduce_cell(self, &self->edge[edge], x, s, f[s]) + ny->cost[f[s]];
         step.value[nx->origin[s]] = ny->origin[f[s]];
     }
+    /* The tied edge has done its work: its costs are in x, and the log knows f. */
     status = ap_reduce_log(self, &step);
     ap_reduce_drop_edge(self, edge);
     ap_reduce_tidy(self, x);
@@ -340,6 +351,7 @@ static xm_status_t contract(ap_cfn_reduction_t *self, int edge, int x, const int
     for (int k = 0; k < nx->degree; ++k) {
         self->mark[ap_reduce_other(&self->edge[nx->edge[k]], x)] = -1;
     }
+    /* y's usage is found later by way of the log. */
     ny->gone = true;
     ny->degree = 0;
     for (int s = 0; s < nx->size; ++s) {
@@ -392,6 +404,7 @@ xm_status_t ap_reduce_propagate(ap_cfn_reduction_t *self)
         status = no_memory();
     }
     while (status == XM_OK && self->work_count > 0 && ap_cfn_now() < self->deadline) {
+        /* Last in, first out: what has just changed is still in the cache. */
         int edge = self->work[--self->work_count];
 
         self->edge[edge].queued = false;

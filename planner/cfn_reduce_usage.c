@@ -106,6 +106,8 @@ static void accumulate(double *change, int times)
     }
 }
 
+/* Appends a segment and hands its array of usages out to be filled. The segments of a node
+ * ascend, because callers go through time in order. */
 static xm_status_t add_segment(ap_reduce_node_t *node, int *room, int from, int to, double **usage)
 {
     if (node->segments == *room) {
@@ -184,6 +186,7 @@ static void settle(ap_cfn_reduction_t *self, double *change)
             for (int s = 0; s < node->size; ++s) {
                 segment.usage[s] -= base;
             }
+            /* Equal usages cannot be influenced; their sum is in the capacity now. */
             if (most(segment.usage, node->size) > 0.0) {
                 node->segment[kept++] = segment;
             } else {
@@ -266,6 +269,8 @@ xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self)
     if (self->range == NULL) {
         return no_memory();
     }
+    /* Times are found once; contraction does not change them, as every original node keeps its
+     * range. */
     status = find_times(self, self->range);
     if (status != XM_OK) {
         return status;
@@ -279,6 +284,7 @@ xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self)
     reset_capacity(self);
     status = make_segments(self);
     if (status == XM_OK) {
+        /* With the minima taken off, every capacity says what is free for choices. */
         settle(self, change);
         status = check_capacity(self);
     }
@@ -338,6 +344,8 @@ static xm_status_t find_members(const ap_cfn_reduction_t *self, members_t *membe
         const ap_reduce_step_t *step = &self->step[k];
         int size, leader = step->leader[0];
 
+        /* Contracted nodes share the root of their leader, and their strategy is looked up
+         * through the leader's. */
         root[step->node] = root[leader];
         size = self->node[root[leader]].size;
         members->follows[step->node] = malloc((size_t)size * sizeof(int));
@@ -416,6 +424,7 @@ static xm_status_t gather(ap_cfn_reduction_t *self, const members_t *members)
         status = no_memory();
     }
     for (int n = 0; status == XM_OK && n < self->nodes; ++n) {
+        /* The segments of the first look are replaced. */
         free_segments(&self->node[n]);
         if (!self->node[n].gone) {
             status = sum_members(self, n, members, at, sum, change);
@@ -482,6 +491,7 @@ static xm_status_t thin_times(ap_cfn_reduction_t *self)
         }
         t = end;
     }
+    /* Segments that end with the last time need a number for the time behind it. */
     number[self->times] = kept;
     for (int n = 0; n < self->nodes; ++n) {
         ap_reduce_node_t *node = &self->node[n];
@@ -518,6 +528,7 @@ xm_status_t ap_reduce_profile(ap_cfn_reduction_t *self)
     if (!self->cfn->limited) {
         return XM_OK;
     }
+    /* Who stands for whom, then their usage, then what cannot fit any more. */
     status = find_members(self, &members);
     if (status == XM_OK) {
         status = gather(self, &members);

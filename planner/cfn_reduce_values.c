@@ -101,6 +101,7 @@ static xm_status_t eliminate(ap_cfn_reduction_t *self, int node)
         leader[k] = &self->node[step.leader[k]];
         size[k] = leader[k]->size;
     }
+    /* The log is a table over both leaders' original strategies. */
     step.width = step.leaders == 2 ? self->strategies[step.leader[1]] : 1;
     step.value = malloc((step.leaders > 0 ? (size_t)self->strategies[step.leader[0]] : 1) *
                         (size_t)step.width * sizeof(int));
@@ -186,6 +187,7 @@ xm_status_t ap_reduce_values(ap_cfn_reduction_t *self)
                 continue;
             }
             ap_reduce_tidy(self, n);
+            /* Elimination first: it removes the whole node, with all its values. */
             if (self->node[n].segments == 0 && self->node[n].degree <= 2) {
                 status = eliminate(self, n);
                 changed = true;

@@ -32,6 +32,8 @@ void *ap_region_take(ap_cfn_region_t *self, size_t bytes)
     return self->pool.used <= self->pool.size ? self->pool.base + at : NULL;
 }
 
+/* A region object serves one searcher for all its regions. What depends on the core alone is
+ * allocated here, everything else per call in the pool. */
 xm_status_t ap_cfn_region_create(const ap_cfn_core_t *core, ap_cfn_region_t **region)
 {
     ap_cfn_region_t *made = calloc(1, sizeof(*made));
@@ -121,6 +123,7 @@ static bool set_up(ap_cfn_region_t *self, const ap_cfn_state_t *state, const int
     return ap_region_find_intervals(self, state);
 }
 
+/* The old contents are not copied: the layout begins anew. */
 static bool enlarge_pool(ap_cfn_region_t *self)
 {
     char *larger = aligned_alloc(64, 2 * self->pool.size);
@@ -220,6 +223,8 @@ static bool search(ap_cfn_region_t *self, const ap_cfn_state_t *state,
         for (int j = 0; j < self->intervals; ++j) {
             bound -= self->price[j] * self->room[j];
         }
+        /* The assignment at these prices is a candidate, whatever the bound says; it is compared
+         * by its true costs. */
         new_excess = ap_region_use(self, self->value);
         new_cost = cost_of(self, state, self->value);
         /* Equal ones are taken as well: a different assignment of the same cost leads the search
@@ -279,6 +284,7 @@ xm_status_t ap_cfn_region_improve(ap_cfn_region_t *self, ap_cfn_state_t *state,
     }
     if (ready) {
         first_prices(self, params);
+        /* What the region is now is what must be beaten. */
         excess = ap_region_use(self, self->current);
         cost = cost_of(self, state, self->current);
         if (search(self, state, params, &excess, &cost, better)) {

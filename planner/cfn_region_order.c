@@ -148,6 +148,8 @@ static void sort_scope(const ap_cfn_region_t *self, int *scope, int count)
     }
 }
 
+/* Terms are not in the pool, because their number is not known beforehand. The array keeps its
+ * size from region to region. */
 static ap_region_term_t *add_term(ap_cfn_region_t *self)
 {
     if (self->terms == self->term_capacity) {
@@ -216,6 +218,8 @@ static bool add_message(ap_cfn_region_t *self, ap_region_step_t *step, const ap_
         return false;
     }
     term->table = from->least;
+    /* The last variable of the table is this step's own and varies fastest, hence the first
+     * stride. */
     term->count = from->count - 1;
     for (int k = from->count - 2; k >= 0; --k) {
         term->slot[k] = slot_of(step, from->scope[k]);
@@ -365,6 +369,7 @@ double ap_region_solve(ap_cfn_region_t *self)
     double sum = 0.0;
 
     for (int v = 0; v < self->count; ++v) {
+        /* Fixed variables keep their values; all others are overwritten. */
         self->value[v] = self->current[v];
     }
     for (int k = 0; k < self->steps; ++k) {

@@ -123,6 +123,7 @@ bool ap_region_find_intervals(ap_cfn_region_t *self, const ap_cfn_state_t *state
     if (least == NULL || number == NULL || self->room == NULL || self->sums == NULL) {
         return false;
     }
+    /* Several arrays share an allocation, as the pool rounds each one up to a cache line. */
     most = least + count;
     own = most + count;
     self->truth = self->room + count + 1;
@@ -138,6 +139,8 @@ bool ap_region_find_intervals(ap_cfn_region_t *self, const ap_cfn_state_t *state
             return false;
         }
         for (int k = 0; k < core->segments; ++k) {
+            /* Ranges are in cuts at first, and are renumbered once it is known which intervals
+             * are kept. */
             int from = cut_of(cuts, count, core->segment[k].from);
             int to = cut_of(cuts, count, core->segment[k].to);
 

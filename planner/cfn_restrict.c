@@ -198,6 +198,7 @@ static xm_status_t build_core(restriction_t *r, ap_cfn_core_size_t *size, double
         int columns = core->variable[link->b].size;
 
         if (r->number[link->a] >= 0 && r->number[link->b] >= 0) {
+            /* Numbers rise with the old ones, so a < b still holds. */
             double *table = ap_cfn_core_add_link(&maker, r->number[link->a], r->number[link->b]);
             const bool *rows = r->keep + r->from->at[link->a];
             int width = maker.core->variable[r->number[link->b]].size;
@@ -228,6 +229,7 @@ static void copy_dual(const restriction_t *r, ap_cfn_dual_t *to)
         const ap_cfn_link_t *link = &core->link[k];
 
         if (r->number[link->a] >= 0 && r->number[link->b] >= 0) {
+            /* Links of the new core come in the order in which build_core() made them. */
             copy_kept(r->keep + r->from->at[link->a], r->from->to_a[k],
                       core->variable[link->a].size, to->to_a[next]);
             copy_kept(r->keep + r->from->at[link->b], r->from->to_b[k],
@@ -241,6 +243,7 @@ static void copy_dual(const restriction_t *r, ap_cfn_dual_t *to)
             to->slope[r->time[t]] = r->from->slope[t];
         }
     }
+    /* The prices at the start count as the best ones until a sweep says otherwise. */
     memcpy(to->best_price, to->price, (size_t)r->times * sizeof(double));
     to->steps = r->from->steps;
     ap_cfn_dual_prices_changed(to);
@@ -274,6 +277,7 @@ xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap
         memcpy(r.constant_costs + dual->at[v], from->variable[v].cost,
                (size_t)from->variable[v].size * sizeof(double));
     }
+    /* First what has only one value, then the links to it, then the times that are left over. */
     constant = settle(&r, &size);
     constant += add_links(&r);
     if (!find_times(&r)) {
@@ -284,6 +288,7 @@ xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap
     if (status != XM_OK) {
         goto done;
     }
+    /* The core is ready; its dual takes what is left of messages and prices. */
     status = ap_cfn_dual_create(*core, restricted);
     if (status != XM_OK) {
         ap_cfn_core_destroy(*core);

@@ -146,6 +146,7 @@ static void add_ball(ap_cfn_search_t *self, int centre, int size)
     }
 }
 
+/* Whether a variable has any usage at a time. */
 static bool uses(const ap_cfn_search_t *self, int v, int time)
 {
     const ap_cfn_variable_t *variable = &self->core->variable[v];

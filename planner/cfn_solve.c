@@ -242,6 +242,7 @@ static xm_status_t make_dual(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_sea
     return status;
 }
 
+/* What thread 0 does: the bound, solutions from it, and the proof. */
 static xm_status_t bound_and_prove(solve_t *solve, ap_cfn_search_t *search)
 {
     ap_cfn_dual_t *dual;
@@ -328,6 +329,7 @@ static void *work(void *argument)
     return NULL;
 }
 
+/* Tells the caller where the solve stands; called from the waiting thread only. */
 static void report(solve_t *solve)
 {
     ap_cfn_progress_t progress = {.seconds = 1e-9 * (double)(ap_cfn_now() - solve->begin),
@@ -401,6 +403,8 @@ static xm_status_t begin_with(solve_t *solve, const ap_cfn_reduction_t *reductio
     return status;
 }
 
+/* Solves the core, or says why there is no solution: none exists, or none was found in time. The
+ * sentences differ by whether the limit or forbidden costs are in the way. */
 static xm_status_t solve_core(solve_t *solve, int threads)
 {
     const ap_cfn_core_t *core = solve->shared.core;

@@ -44,6 +44,7 @@ xm_status_t ap_cfn_state_create(const ap_cfn_core_t *core, const int *value, dou
         state->cost += cell(state, k);
     }
     for (int t = 0; t < core->times; ++t) {
+        /* Slack may be negative: the search may start from what does not fit, and repairs it. */
         load[t] = core->capacity[t] - load[t];
     }
     if (core->times > 0) {

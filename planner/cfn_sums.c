@@ -165,6 +165,8 @@ static double largest_sum(sums_t *sums, const item_t *items, int count, double *
     return last < sums->capacity ? last : sums->capacity;
 }
 
+/* Lowers the capacities of times that have a price. Ranges lie more than the gap apart and begin
+ * below the capacity, so there are at most 4,097 of them, and the arrays cannot overflow. */
 xm_status_t ap_cfn_lower_capacities(const ap_cfn_core_t *core, const size_t *at, const bool *keep,
                                     const double *price, size_t work, double *capacity)
 {

@@ -76,6 +76,7 @@ xm_status_t ap_cfn_node_narrow(ap_cfn_tree_t *tree, const ap_cfn_node_t *from, a
         const int *values = from->root_value + from->dual->at[v];
 
         if (number[v] < 0) {
+            /* The variable is settled: its root's value is written down. */
             tree->value[from->root[v]] = values[-1 - number[v]];
         } else {
             size_t next = to->dual->at[number[v]];

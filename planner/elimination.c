@@ -73,6 +73,7 @@ xm_status_t ap_elimination_create(int variables, const int *domain, ap_eliminati
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d variables", variables);
     }
     for (int v = 0; v < variables; ++v) {
+        /* domain[v] > UINT16_MAX) { || Winners are stored in 16 bits. */
         if (domain[v] < 1 || domain[v] > UINT16_MAX) {
             ap_elimination_destroy(made);
             return xm_error_set(XM_ERR_INVALID_ARGUMENT, "variable %d has %d values (1 … 65535)", v,
@@ -85,6 +86,7 @@ xm_status_t ap_elimination_create(int variables, const int *domain, ap_eliminati
     return XM_OK;
 }
 
+/* Accepts an object that is only partly made, and NULL. */
 void ap_elimination_destroy(ap_elimination_t *elimination)
 {
     if (elimination == NULL) {
@@ -140,6 +142,8 @@ static xm_status_t append_table(ap_elimination_t *e, const int *scope, int count
         e->tables = grown;
         e->table_capacity = wanted;
     }
+    /* The table counts as soon as it holds its values, so that destroy() frees them whatever
+     * fails next. */
     table = &e->tables[e->table_count++];
     memset(table, 0, sizeof(*table));
     table->count = count;
@@ -309,6 +313,8 @@ static bool find_low(const ap_elimination_t *e, const table_t *table, int variab
     for (size_t value = 0; value < size; ++value) {
         source->low[value] = HUGE_VAL;
     }
+    /* Cells come in blocks of `step` with one value of the variable each, so one pass in memory
+     * order is enough. */
     while (cell < cells) {
         for (size_t value = 0; value < size; ++value) {
             for (size_t i = 0; i < step; ++i, ++cell) {

@@ -36,6 +36,7 @@ double ap_intra_op_memory(const ap_intra_op_problem_t *problem, const int *choic
     return memory;
 }
 
+/* Sums the chosen costs; a forbidden one makes the sum larger than AP_INTRA_OP_INFINITE. */
 double ap_intra_op_cost(const ap_intra_op_problem_t *problem, const int *choice)
 {
     double cost = 0;
@@ -156,6 +157,7 @@ static xm_status_t solve_wide(const ap_intra_op_problem_t *problem, double price
 
     if (status == XM_OK) {
         ap_reduced_restore(reduced, assignment, choice);
+        /* The reduced costs were moved about, so the cost is taken from the problem itself. */
         cost = priced_cost(problem, price, choice);
         found->exact = cost - found->bound <= TOLERANCE * fabs(cost);
     }
@@ -310,6 +312,7 @@ static xm_status_t meet_limit(const ap_intra_op_problem_t *problem, size_t max_c
 
     result->objective = HUGE_VAL;
     memcpy(candidate, choice, (size_t)problem->nodes * sizeof(int));
+    /* The choice without a limit, repaired, is the first that fits. */
     consider(problem, candidate, 0, choice, result);
     for (int step = 0; step < PRICE_STEPS; ++step) {
         priced_t found;

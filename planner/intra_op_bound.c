@@ -154,6 +154,8 @@ static bool improve(const ap_reduced_t *r, int *assignment, bool all)
     return changed;
 }
 
+/* The cost of an assignment in the moved costs, which is its cost in the original ones up to
+ * rounding. */
 static double assignment_cost(const ap_reduced_t *r, const int *assignment)
 {
     double cost = 0;
@@ -199,6 +201,7 @@ xm_status_t ap_intra_op_diffuse(ap_reduced_t *reduced, double tolerance, int *as
         if (sweep % 10 != 9) {
             continue;
         }
+        /* The costs alone suggest an assignment, which single changes then improve. */
         (void)improve(reduced, trial, false);
         for (int p = 0; p < POLISHES && improve(reduced, trial, true); ++p) {
         }

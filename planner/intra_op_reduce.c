@@ -17,6 +17,7 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the intra-operator problem");
 }
 
+/* Accepts a problem that is only partly made, and NULL. */
 void ap_reduced_destroy(ap_reduced_t *reduced)
 {
     if (reduced == NULL) {
@@ -346,6 +347,7 @@ static xm_status_t merge(ap_reduced_t *r, int e, int leader, const int *partner)
     /* The follower's cost and the edge's cell are constants now for each strategy of the leader. */
     for (int s = 0; s < lead->size; ++s) {
         if (partner[s] < 0) {
+            /* No partner is allowed, so neither is this strategy. */
             lead->cost[s] = AP_INTRA_OP_INFINITE;
             continue;
         }
