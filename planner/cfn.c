@@ -38,6 +38,8 @@ xm_status_t ap_cfn_check_at(const ap_cfn_t *cfn, ap_cfn_fault_t *fault)
         size_t count = ap_cfn_strategies(cfn, node);
 
         *fault = (ap_cfn_fault_t){.part = AP_CFN_NODE, .index = node};
+        /* count > AP_CFN_STRATEGIES) { || The upper limit keeps products of three below 2^45 and
+         * makes values fit into 16 bits. */
         if (count == 0 || count > AP_CFN_STRATEGIES) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT, "node %zu has %zu strategies (1 … %d)",
                                 node, count, (int)AP_CFN_STRATEGIES);
@@ -51,6 +53,7 @@ xm_status_t ap_cfn_check_at(const ap_cfn_t *cfn, ap_cfn_fault_t *fault)
                                     (long long)cfn->usages[at]);
             }
         }
+        /* An interval that ends before it begins is allowed: such a node is never live. */
         if (cfn->interval[2 * node] < 0 || cfn->interval[2 * node + 1] < 0) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                                 "node %zu: its interval [%lld, %lld) "
@@ -214,6 +217,7 @@ char *ap_cfn_format(ap_cfn_total_t total, char *buffer)
     return buffer;
 }
 
+/* Objects that a reader could not finish have NULL arrays, which free() accepts. */
 void ap_cfn_destroy(ap_cfn_t *cfn)
 {
     if (cfn == NULL) {

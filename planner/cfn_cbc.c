@@ -173,6 +173,7 @@ static void write_limits(FILE *lp, const program_t *p)
                 continue;
             }
             for (size_t s = 0; s < ap_cfn_strategies(cfn, n); ++s) {
+                /* Terms of 0 are left out, as they would only make the file longer. */
                 int64_t usage = cfn->usages[cfn->node_at[n] + s];
 
                 if (usage > 0 && is_allowed(cfn, n, s)) {
@@ -309,6 +310,7 @@ static xm_status_t read_solution(program_t *p, int *choice)
     /* Only variables that are not 0 are listed. */
     memset(choice, -1, p->cfn->nodes * sizeof(*choice));
     while (fgets(line, sizeof(line), file) != NULL) {
+        /* A name is x<node>_<strategy>; whatever does not read as one is passed over. */
         char *name = strchr(line, 'x'), *end;
         size_t node;
         long strategy;

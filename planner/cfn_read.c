@@ -107,12 +107,14 @@ static int on_number(void *context, const char *text, size_t length)
     if (reader->skip > 0 || reader->place == PLACE_OTHER) {
         return 1;
     }
+    /* Numbers are in lists of lists only. */
     if (reader->place != PLACE_LIMIT && reader->list != 2) {
         return complain(reader, "a number where a list of lists is expected");
     }
     if (reader->place == PLACE_NAME) {
         return complain(reader, "\"name\" must be a string");
     }
+    /* Nothing longer can be below 2^63. */
     if (length > 19) {
         return complain(reader, "a number that is not an integer of 0 to 2^63 - 1");
     }
@@ -184,6 +186,7 @@ static int on_string(void *context, const unsigned char *text, size_t length)
     return on_scalar(reader);
 }
 
+/* Keys come without a terminating zero. */
 static bool is_key(const unsigned char *text, size_t length, const char *key)
 {
     return length == strlen(key) && memcmp(text, key, length) == 0;

@@ -267,6 +267,7 @@ static xm_status_t make_core(ap_cfn_reduction_t *self)
         size_t bytes = (size_t)node->size * sizeof(double);
 
         if (!node->gone) {
+            /* The way back needs to know which node a variable was. */
             self->root[number[n]] = n;
             memcpy(ap_cfn_core_add_variable(&maker, node->size), node->cost, bytes);
             for (int k = 0; k < node->segments; ++k) {
@@ -407,6 +408,7 @@ void ap_cfn_restore(const ap_cfn_reduction_t *reduction, const int *value, int *
         }
         strategy[step->node] = step->value[at];
     }
+    /* The nodes made of edges come last, so the choice is the front of the array. */
     memcpy(choice, strategy, reduction->cfn->nodes * sizeof(*choice));
 }
 

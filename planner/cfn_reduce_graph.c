@@ -148,6 +148,7 @@ xm_status_t ap_reduce_shrink(ap_cfn_reduction_t *self, int node, const bool *kee
     for (int s = 0; s < n->size; ++s) {
         kept += keep[s];
     }
+    /* Nothing goes, so no edge needs another look. */
     if (kept == n->size) {
         return XM_OK;
     }
@@ -334,6 +335,7 @@ static xm_status_t contract(ap_cfn_reduction_t *self, int edge, int x, const int
         step.value[s] = -1;
     }
     for (int s = 0; s < nx->size; ++s) {
+        /* A value of x now costs what its partner and the cell between them cost as well. */
         nx->cost[s] += *ap_reduce_cell(self, &self->edge[edge], x, s, f[s]) + ny->cost[f[s]];
         step.value[nx->origin[s]] = ny->origin[f[s]];
     }
@@ -377,6 +379,7 @@ static xm_status_t look_at(ap_cfn_reduction_t *self, int edge, int *f, bool *kee
     if (status != XM_OK || self->edge[edge].gone || separate(self, edge)) {
         return status;
     }
+    /* Both directions are tried; with as many values on both sides either may hold. */
     if (may_go(self, b) && is_functional(self, edge, a, f)) {
         return contract(self, edge, a, f, keep);
     }

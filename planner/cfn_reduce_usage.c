@@ -57,6 +57,7 @@ static xm_status_t find_times(ap_cfn_reduction_t *self, int (*range)[2])
         return no_memory();
     }
     for (int n = 0; n < self->nodes; ++n) {
+        /* Nodes made of edges, and nodes that are never live, have no time. */
         range[n][0] = range[n][1] = 0;
         if (is_live(cfn, n)) {
             at[count++] = (boundary_t){cfn->interval[2 * n], 1, n};
@@ -78,6 +79,8 @@ static xm_status_t find_times(ap_cfn_reduction_t *self, int (*range)[2])
     return XM_OK;
 }
 
+/* The two extremes of an array, which is never empty: every node has a value and every segment a
+ * time. */
 static double least(const double *values, int size)
 {
     double found = values[0];
@@ -235,6 +238,7 @@ static xm_status_t drop_misfits(ap_cfn_reduction_t *self)
     for (int n = 0; status == XM_OK && n < self->nodes; ++n) {
         const ap_reduce_node_t *node = &self->node[n];
 
+        /* node->segments == 0) { || A node without usage always fits. */
         if (node->gone || node->segments == 0) {
             continue;
         }
@@ -337,6 +341,7 @@ static xm_status_t find_members(const ap_cfn_reduction_t *self, members_t *membe
                 status = no_memory();
                 break;
             }
+            /* A node that is left follows from itself. */
             memcpy(members->follows[n], self->node[n].origin, bytes);
         }
     }
@@ -398,6 +403,7 @@ static xm_status_t sum_members(ap_cfn_reduction_t *self, int root, const members
         if (live == 0 || k + 1 == count || at[k + 1].time == at[k].time) {
             continue;
         }
+        /* What the members use together under every value of the root is no choice. */
         base = least(sum, node->size);
         change[at[k].time] += base;
         change[at[k + 1].time] -= base;
@@ -500,6 +506,7 @@ static xm_status_t thin_times(ap_cfn_reduction_t *self)
         for (int k = 0; k < node->segments && !node->gone; ++k) {
             ap_reduce_segment_t segment = node->segment[k];
 
+            /* A segment that covers no kept time can make no difference any more. */
             segment.from = number[segment.from];
             segment.to = number[segment.to];
             if (segment.from < segment.to) {
@@ -510,6 +517,7 @@ static xm_status_t thin_times(ap_cfn_reduction_t *self)
         }
         node->segments = node->gone ? node->segments : count;
     }
+    /* The capacities of the kept times have moved to the front already. */
     self->times = kept;
     free(worst);
     free(cut);
@@ -524,6 +532,7 @@ xm_status_t ap_reduce_profile(ap_cfn_reduction_t *self)
     members_t members = {NULL, NULL, NULL};
     xm_status_t status;
 
+    /* Also without a limit, where no node has segments and contraction may go on. */
     self->profiled = true;
     if (!self->cfn->limited) {
         return XM_OK;

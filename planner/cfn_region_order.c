@@ -283,6 +283,7 @@ bool ap_region_plan(ap_cfn_region_t *self, const ap_cfn_state_t *state, size_t c
                                                  self->variable[v].id)];
 
             if (other >= 0) {
+                /* Several links between two variables make one neighbour. */
                 put(self->variable[v].neighbour, other);
             }
         }
@@ -325,6 +326,7 @@ static void run_step(ap_cfn_region_t *self, ap_region_step_t *step)
         double *sum = self->sum, least = HUGE_VAL;
         int best = 0;
 
+        /* A row begins with the variable's own costs at the prices; each term adds its row. */
         memcpy(sum, variable->priced, (size_t)size * sizeof(double));
         for (int k = 0; k < step->terms; ++k) {
             const double *row = rows[k];

@@ -203,6 +203,7 @@ void ap_region_price(ap_cfn_region_t *self)
         const ap_region_variable_t *variable = &self->variable[v];
         const ap_cfn_variable_t *core = core_variable(self, v);
 
+        /* Prices always start from the unpriced costs, so nothing accumulates over the steps. */
         memcpy(variable->priced, variable->unary, (size_t)variable->size * sizeof(double));
         for (int k = 0; k < core->segments && self->intervals > 0; ++k) {
             double price = self->sums[variable->range[k][1]] - self->sums[variable->range[k][0]];

@@ -114,6 +114,7 @@ static bool find_times(restriction_t *r)
             for (int x = 0; x < core->variable[v].size; ++x) {
                 usage = keep[x] && segment->usage[x] > usage ? segment->usage[x] : usage;
             }
+            /* A variable can use its largest usage at each time, whatever the others do. */
             most[segment->from] += usage;
             most[segment->to] -= usage;
         }

@@ -234,6 +234,7 @@ static xm_status_t make_dual(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_sea
     status = ap_cfn_dual_eliminate(*dual, solve->options->cells > 0 ? (double)solve->options->cells
                                                                     : elimination_cells);
     if (status == XM_OK) {
+        /* The prices are converged when this returns, unless the time was up. */
         status = raise_bound(solve, shared, *dual, search);
     }
     if (status != XM_OK) {
@@ -291,6 +292,7 @@ static xm_status_t settle(solve_t *solve)
     alone.cost = solve->shared.cost + 1.0;
     status = make_dual(solve, &alone, NULL, &dual);
     if (status == XM_OK) {
+        /* Raising the bound alone may have found a solution of that cost already. */
         if (alone.cost > solve->shared.cost) {
             status = ap_cfn_branch(dual, &alone, nodes_to_settle(dual), &nodes);
         }

@@ -168,6 +168,8 @@ static void offer_choice(ap_cfn_tree_t *tree, const ap_cfn_node_t *node)
     ap_cfn_dual_t *dual = node->dual;
     double cost;
 
+    /* Message passing gives no assignment worth checking; decoding one each round would cost as
+     * much as a sweep. */
     if (dual->exact == NULL || !(dual->bound < HUGE_VAL) || !ap_cfn_dual_choice_fits(dual)) {
         return;
     }
@@ -190,10 +192,13 @@ bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, s
     int misfits = drop_misfits(node);
 
     *dropped = misfits > 0 ? (size_t)misfits : 0;
+    /* Not even the smallest usages fit beside each other. */
     if (misfits < 0) {
         return true;
     }
     dual->best = -HUGE_VAL;
+    /* The step length begins anew as well: the parent's may have become tiny on the way to its
+     * own optimum. */
     dual->factor = 0.5;
     for (int round = 0; round < rounds; ++round) {
         double goal = ap_cfn_tree_goal(tree);

@@ -109,6 +109,7 @@ void ap_elimination_destroy(ap_elimination_t *elimination)
     free(elimination);
 }
 
+/* Lists of tables only grow: tables that are used up stay in them and are passed over. */
 static xm_status_t list_add(list_t *list, int item)
 {
     if (list->count == list->capacity) {
@@ -342,6 +343,7 @@ static bool turn(const ap_elimination_t *e, const table_t *table, int variable,
         return false;
     }
     source->values = source->turned = to;
+    /* A block has all values of the variable for one combination of the slower ones. */
     for (size_t first = 0; first < cells; first += block) {
         for (size_t rest = 0; rest < step; ++rest) {
             for (size_t i = 0; i < size; ++i) {
@@ -359,6 +361,7 @@ static bool open_source(const ap_elimination_t *e, const table_t *table, int var
     size_t step = count > 0 ? stride_of(e, table->scope, table->count, scope[count - 1]) : 0;
 
     source->values = table->values;
+    /* A table that lacks a variable has stride 0 for it and so repeats its row. */
     source->stride = stride_of(e, table->scope, table->count, variable);
     for (int i = 0; i < count; ++i) {
         source->strides[i] = stride_of(e, table->scope, table->count, scope[i]);
@@ -394,6 +397,7 @@ static void fill_message(ap_elimination_t *e, int variable, const int *scope, in
         ap_elimination_minimise(sources, source_count, e->domain[variable],
                                 c > 0 ? &best[c - width] : NULL, row);
         for (size_t i = 0; i < width; ++i) {
+            /* Winners are kept as doubles in the row and as numbers in the table. */
             values[c + i] = row->least[i];
             best[c + i] = (uint16_t)row->winner[i];
         }

@@ -52,6 +52,7 @@ xm_status_t ap_host_orders_create(const xm_cluster_profile_t *profile, double me
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d hosts", hosts);
     }
     orders->hosts = hosts;
+    /* Without racks, or with one, the whole cluster is one rack. */
     orders->per_rack = per_rack > 0 && per_rack < hosts ? per_rack : hosts;
     for (int host = 0; host < hosts; ++host) {
         int kind = 0;
@@ -156,6 +157,7 @@ static void fill_rack(listing_t *listing, int place)
     }
 }
 
+/* Takes in a complete order; beyond the capacity it is only counted. */
 static void finish(listing_t *listing)
 {
     const ap_host_orders_t *orders = listing->orders;
@@ -322,6 +324,7 @@ static bool next_permutation(int *values, int count)
     while (at >= 0 && values[at] > values[at + 1]) {
         --at;
     }
+    /* The values fall from the first on: this was the last permutation. */
     if (at < 0) {
         return false;
     }
@@ -347,6 +350,7 @@ int ap_host_orders_grouped(const ap_host_orders_t *orders, int capacity, int *li
         rank[kind] = kind;
     }
     while (more && count < capacity) {
+        /* The order is written behind the list and kept if it is new. */
         sort_hosts(orders, rank, list + (size_t)count * (size_t)orders->hosts);
         count = keep_new(orders, list, count, NULL);
         if (kinds <= MOST_KINDS) {

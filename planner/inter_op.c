@@ -392,6 +392,7 @@ static xm_status_t explain_nothing(const ap_inter_op_problem_t *problem)
         bool stopped;
         xm_status_t status;
 
+        /* Without memory the same problem shows whether memory was the reason. */
         roomy.max_successors = NULL;
         status = solve(&roomy, &found, &stopped);
         free(found.stages);

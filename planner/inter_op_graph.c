@@ -99,6 +99,8 @@ static xm_status_t lay_out(builder_t *b)
         b->limit = ap_inter_op_relax_limit(b->space, b->build->threshold, before);
         ap_inter_op_relax_after(b->space, &b->space->everywhere, after, before, after);
         drop_hopeless(b, before, b->space->everywhere.size, after);
+        /* The band is laid around the places that are left, before any table with levels is
+         * made. */
         status = ap_inter_op_band_open(b->space, after, &b->band);
     }
     if (status == XM_OK) {
@@ -139,6 +141,8 @@ static void fill_after(builder_t *b)
         b->after[ap_inter_op_band_at(&b->band, 0, b->space->layers)] = 0.0;
     }
     for (int level = 1; level < b->levels; ++level) {
+        /* With one stage less to follow, more configurations fit; so each level has costs of its
+         * own. */
         ap_inter_op_space_cheapest(b->space, level - 1, b->limit);
         ap_inter_op_relax_after(b->space, &b->band, after_of(b, level - 1), b->hopeful,
                                 after_of(b, level));
@@ -157,6 +161,7 @@ static int get_node(builder_t *b, int level, int devices, int layer)
         return *at;
     }
     if (graph->node_count == graph->node_capacity) {
+        /* All arrays that have an entry per node grow together, so one capacity serves them. */
         int capacity = graph->node_capacity > 0 ? 2 * graph->node_capacity : 256;
         size_t n = (size_t)capacity, in = (size_t)b->in_words, out = (size_t)b->out_words;
         size_t old = (size_t)graph->node_count;
@@ -193,6 +198,7 @@ static int get_node(builder_t *b, int level, int devices, int layer)
     return *at;
 }
 
+/* Makes room for an edge; indices stay valid when the array moves, pointers do not. */
 static bool reserve_edge(builder_t *b)
 {
     ap_inter_op_graph_t *graph = b->graph;
@@ -401,6 +407,8 @@ static xm_status_t finish(builder_t *b)
                   graph->out_port + node->first_out);
         for (size_t e = node->first_edge; e < node->end_edge; ++e) {
             ap_inter_op_edge_t *edge = &graph->edges[e];
+            /* Until now `after` was the node that the edge leads to; from here on it is a value
+             * of that node. */
             int target = edge->after;
 
             edge->in = rank_of(in, b->space->in_of[edge->state]);
@@ -443,6 +451,7 @@ static xm_status_t expand_all(builder_t *b)
             for (int layer = b->band.low[devices];
                  layer <= b->band.high[devices] && layer < space->layers && status == XM_OK;
                  ++layer) {
+                /* No node was made where no edge led, so most places are skipped. */
                 int node = *node_of(b, level, devices, layer);
 
                 if (node >= 0 && !b->too_large) {
@@ -455,6 +464,7 @@ static xm_status_t expand_all(builder_t *b)
     return status;
 }
 
+/* The graph itself goes to the caller. */
 static void release(builder_t *b)
 {
     ap_inter_op_band_close(&b->band);

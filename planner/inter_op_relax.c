@@ -164,6 +164,7 @@ double ap_inter_op_relax_before(const ap_inter_op_space_t *space, bool use_max, 
     for (size_t i = 0; i < all->size; ++i) {
         before[i] = INFINITY;
     }
+    /* Nothing is done yet, and all devices are there. */
     before[ap_inter_op_band_at(all, space->total, 0)] = 0.0;
     for (int devices = space->total; devices > 0; --devices) {
         for (int s = 0; s < space->submeshes; ++s) {
@@ -244,6 +245,7 @@ double ap_inter_op_relax_limit(ap_inter_op_space_t *space, double threshold, dou
 
         ap_inter_op_space_cheapest(space, 0, limit);
         sum = ap_inter_op_relax_before(space, false, before);
+        /* With one micro-batch this is infinite or NaN, and there is no limit. */
         longest = (threshold - sum) / rounds * (1.0 + 1e-12);
         if (!(rounds > 0.0) || !(longest < limit) || i == ROUNDS) {
             return limit;

@@ -71,6 +71,7 @@ static size_t add_step(ap_inter_op_step_t *steps, size_t count, double cost, int
 {
     size_t at = 0, end;
 
+    /* The new step belongs behind all steps that cost no more. */
     while (at < count && steps[at].cost <= cost) {
         ++at;
     }
@@ -78,6 +79,7 @@ static size_t add_step(ap_inter_op_step_t *steps, size_t count, double cost, int
         return count;
     }
     end = at;
+    /* Dearer steps that allow no more are useless now. */
     while (end < count && steps[end].successors <= successors) {
         ++end;
     }
@@ -220,6 +222,8 @@ static xm_status_t list_rows(const ap_inter_op_problem_t *problem, int **range_o
     return XM_OK;
 }
 
+/* Tables over ranges are [submesh][first][last] with all ranges, tables of the problem only have
+ * its rows; the former are small enough for that, and are read as vectors. */
 static xm_status_t allocate_costs(ap_inter_op_space_t *space, int rows)
 {
     size_t layers = (size_t)space->layers, submeshes = (size_t)space->submeshes;
@@ -256,6 +260,7 @@ static xm_status_t read_costs(ap_inter_op_space_t *space)
 
             space->stair_at[cell] = used_steps;
             space->choice_at[cell] = used_choices;
+            /* A cell has at most one step and one choice for each configuration. */
             status = make_room(space, used_steps, used_choices, &steps, &choices);
             if (status == XM_OK && range_of_row[row] >= 0) {
                 status = read_cell(space, first, last, submesh, space->stair + used_steps,
@@ -304,6 +309,7 @@ void ap_inter_op_space_cheapest(ap_inter_op_space_t *space, int successors, doub
     for (size_t cell = 0; cell < space->cells; ++cell) {
         size_t at = space->stair_at[cell], end = space->stair_at[cell + 1];
 
+        /* The first step that allows enough is the cheapest that does. */
         while (at < end && space->stair[at].successors < successors) {
             ++at;
         }
@@ -342,6 +348,7 @@ static xm_status_t read_ports(const ap_inter_op_space_t *space, const int *ports
     }
     *count = 0;
     for (int state = 0; state < space->states && status == XM_OK; ++state) {
+        /* Without ports every state is one, and neighbours see all of it. */
         int port = ports != NULL ? ports[state] : state;
         int at = state / space->problem->config_count;
 
@@ -410,6 +417,7 @@ static xm_status_t number_places(ap_inter_op_space_t *space)
     const int *place = space->problem->boundary_place;
 
     for (int first = 0; first < space->total; ++first) {
+        /* Without placement there is one place, as nothing is known about where stages begin. */
         int at = !space->problem->ordered ? 0 : place != NULL ? place[first] : first;
 
         if (at < 0 || at >= space->total) {
@@ -476,6 +484,7 @@ static size_t block_index(const ap_inter_op_space_t *space, int layer, int devic
 xm_status_t ap_inter_op_space_block(ap_inter_op_space_t *space, int layer, int devices,
                                     double **block)
 {
+    /* Costs and their flags share a block, the flags behind the costs. */
     size_t cells = ap_inter_op_block_at(space, space->out_ports, 0);
     double **slot = &space->block[block_index(space, layer, devices)];
 
@@ -519,6 +528,8 @@ xm_status_t ap_inter_op_space_ask(ap_inter_op_space_t *space, int layer, int dev
     return XM_OK;
 }
 
+/* Lays the problem out. Boundaries come before costs, because configurations are compared within
+ * their ports. */
 xm_status_t ap_inter_op_space_open(ap_inter_op_space_t *space, const ap_inter_op_problem_t *problem)
 {
     xm_status_t status;
@@ -545,6 +556,7 @@ xm_status_t ap_inter_op_space_open(ap_inter_op_space_t *space, const ap_inter_op
     return status == XM_OK ? ap_inter_op_band_open(space, NULL, &space->everywhere) : status;
 }
 
+/* Also closes a space that could not be opened completely. */
 void ap_inter_op_space_close(ap_inter_op_space_t *space)
 {
     for (size_t i = 0; space->block != NULL && i < (size_t)space->rows * (size_t)space->places;

@@ -104,6 +104,8 @@ static xm_status_t new_edge(ap_reduced_t *r, int a, int b, ap_reduced_edge_t **e
     if (made.cost == NULL) {
         return no_memory();
     }
+    /* The edge is counted before it is in the lists, so destroy() frees its table whatever
+     * fails. */
     r->edge[r->edges] = made;
     *edge = &r->edge[r->edges++];
     status = link_edge(&r->node[a], r->edges - 1);
@@ -230,6 +232,7 @@ static bool dominates(const ap_reduced_t *r, int n, int kept, int dropped)
     const ap_reduced_node_t *node = &r->node[n];
     double excess = node->cost[kept] - node->cost[dropped];
 
+    /* A forbidden strategy gives way to any that is allowed. */
     if (node->cost[dropped] >= AP_INTRA_OP_INFINITE) {
         return node->cost[kept] < AP_INTRA_OP_INFINITE;
     }
@@ -283,6 +286,7 @@ static bool partners(const ap_reduced_t *r, const ap_reduced_edge_t *edge, int l
             if (*cell(r, edge, leader, s, t) >= AP_INTRA_OP_INFINITE) {
                 continue;
             }
+            /* With a second partner this is no follower. */
             if (partner[s] >= 0) {
                 return false;
             }
@@ -364,6 +368,7 @@ static xm_status_t merge(ap_reduced_t *r, int e, int leader, const int *partner)
             }
         }
     }
+    /* All that it cost is in the leader. */
     follow->gone = true;
     return XM_OK;
 }
@@ -381,6 +386,7 @@ static xm_status_t merge_follower(ap_reduced_t *r, int n, bool *changed)
     for (int k = 0; k < r->node[n].edge_count && status == XM_OK; ++k) {
         int e = r->node[n].edges[k];
 
+        /* Partners are found along one edge; the follower's other edges come along in merge(). */
         if (!r->edge[e].gone && partners(r, &r->edge[e], n, partner)) {
             status = merge(r, e, n, partner);
             *changed = true;
@@ -438,6 +444,7 @@ void ap_reduced_restore(const ap_reduced_t *reduced, const int *assignment, int 
     for (int m = reduced->merges - 1; m >= 0; --m) {
         const ap_reduced_merge_t *merged = &reduced->merge[m];
 
+        /* The map is in strategies of the full problem, as are choices by now. */
         choice[merged->follower] = merged->strategy[choice[merged->leader]];
     }
 }

@@ -402,6 +402,8 @@ xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stag
         status = make_rows(table);
     }
     if (status == XM_OK) {
+        /* The bounding pass needs rows and contexts, and finds how many configurations there
+         * are. */
         status = ap_stage_table_survey(table);
     }
     if (status == XM_OK) {
@@ -485,6 +487,7 @@ int64_t ap_stage_table_evaluated(const ap_stage_table_t *table)
     return table->evaluated;
 }
 
+/* Accepts a table that is only partly made, and NULL. */
 void ap_stage_table_destroy(ap_stage_table_t *table)
 {
     if (table == NULL) {

@@ -120,6 +120,7 @@ static xm_status_t fill_config(ap_stage_table_t *table, ap_stage_query_t *query,
         if (table->levels[level].successors >= 0) {
             continue;
         }
+        /* A mode without a plan here is no error: its entries stay infinite. */
         status = fill_levels(table, query, submesh, config, level, &allowed);
         if (status != XM_OK && status != XM_ERR_NO_SOLUTION) {
             return status;
@@ -246,8 +247,10 @@ xm_status_t ap_stage_table_reach(ap_stage_table_t *table, double threshold)
     ap_stage_table_pose(table, &problem);
     problem.config_count = table->flavours;
     problem.cost = table->least;
+    /* Every stage of every plan below the threshold is marked. */
     status = ap_inter_op_useful(&problem, threshold, useful);
     for (int range = 0; range < layers * layers && status == XM_OK; ++range) {
+        /* A range that equals an earlier one is priced there. */
         int same = table->same_as[range];
 
         if (range / layers > range % layers) {

@@ -318,6 +318,7 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
     threshold = steady ? INFINITY : 1.06 * threshold;
     for (int i = 0;; ++i) {
         threshold = threshold < worth && i < ROUNDS ? threshold : worth;
+        /* Price first, then search; stages priced for an earlier threshold are still there. */
         status = ap_stage_table_reach(table, threshold);
         if (status == XM_OK) {
             status = slice(table, min_stages, max_stages, known, result);

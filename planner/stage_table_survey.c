@@ -63,6 +63,7 @@ static xm_status_t find_room(ap_stage_table_t *table, int flavour, int first, in
     }
     for (int submesh = 0; submesh < table->submesh_count && status == XM_OK; ++submesh) {
         int devices = table->submeshes[submesh].hosts * table->submeshes[submesh].devices;
+        /* All devices together have so much. */
         double limit = ap_stage_table_memory(table, submesh) * devices;
         size_t cell = ap_stage_table_cell(table, first, last, submesh);
 
