@@ -38,8 +38,8 @@ xm_status_t ap_cfn_check_at(const ap_cfn_t *cfn, ap_cfn_fault_t *fault)
         size_t count = ap_cfn_strategies(cfn, node);
 
         *fault = (ap_cfn_fault_t){.part = AP_CFN_NODE, .index = node};
-        /* count > AP_CFN_STRATEGIES) { || The upper limit keeps products of three below 2^45 and
-         * makes values fit into 16 bits. */
+        /* The upper limit keeps products of three at 2^45 or less, and makes values fit into 16
+         * bits. */
         if (count == 0 || count > AP_CFN_STRATEGIES) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT, "node %zu has %zu strategies (1 … %d)",
                                 node, count, (int)AP_CFN_STRATEGIES);
@@ -110,7 +110,6 @@ typedef struct event {
 
 /* Orders events by time. Intervals are half open, so at one time the usage that ends is taken off
  * before the usage that begins is added: negative changes come first. */
-/* By time; at one time what ends comes before what begins. */
 static int compare_events(const void *left, const void *right)
 {
     const event_t *a = left, *b = right;

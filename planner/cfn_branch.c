@@ -50,7 +50,6 @@ static xm_status_t explore(search_t *search, ap_cfn_node_t *node, double inherit
 
 /* Explores what is left of a node when only its kept values may be taken. `bound` is what the
  * caller has proved for all of it. */
-/* Explores what is left of a node with its kept values. */
 static xm_status_t descend(search_t *search, const ap_cfn_node_t *from, double bound, int deeper,
                            double *open)
 {
@@ -69,7 +68,6 @@ static xm_status_t descend(search_t *search, const ap_cfn_node_t *from, double b
  * search is stopped, the minimum of *open and the best cost is therefore still a valid lower bound
  * on the whole problem. A node's own dual can end lower than its parent's, as prices move; the
  * inherited bound holds for it too, so the larger one counts. */
-/* Lowers *open to the least bound of what was left unexplored. */
 static xm_status_t explore(search_t *search, ap_cfn_node_t *node, double inherited, double *open)
 {
     double bound;

@@ -362,7 +362,7 @@ xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, ap_cfn_reductio
         status = ap_reduce_profile(self);
     }
     if (status == XM_OK) {
-        status = ap_reduce_propagate(self); /* what no longer fits is gone */
+        status = ap_reduce_propagate(self); /* values that do not fit are dropped */
     }
     if (status == XM_OK) {
         /* Dominance needs final usages, since a value that uses less must not be dropped for one

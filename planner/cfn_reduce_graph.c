@@ -237,8 +237,7 @@ static bool separate(ap_cfn_reduction_t *self, int edge)
         const double *row = e->table + (size_t)s * (size_t)b->size;
 
         for (int t = 0; t < b->size; ++t) {
-            /* row[t] - row[0] != e->table[t] - corner) { || A sum has equal differences between
-             * any two columns in all rows. */
+            /* A sum has equal differences between any two columns in all rows. */
             if (!(row[t] < HUGE_VAL) || row[t] - row[0] != e->table[t] - corner) {
                 return false;
             }

@@ -238,7 +238,7 @@ static xm_status_t drop_misfits(ap_cfn_reduction_t *self)
     for (int n = 0; status == XM_OK && n < self->nodes; ++n) {
         const ap_reduce_node_t *node = &self->node[n];
 
-        /* node->segments == 0) { || A node without usage always fits. */
+        /* A node without usage always fits. */
         if (node->gone || node->segments == 0) {
             continue;
         }

@@ -215,9 +215,9 @@ static void choose_neighbourhood(ap_cfn_search_t *self, int arm)
     }
 }
 
-/* Chooses mostly what gains most in its time, else what had the least time so far, so that every
- * kind goes on being tried and large neighbourhoods do not take all the time. Gains per second are
- * compared by products, which is also right when an arm has no seconds yet. */
+/* Chooses mostly what gains most in its time, else what had the smallest share of the time so
+ * far, so that every kind goes on being tried and large neighbourhoods do not take all the time.
+ * Gains per second are compared by products, which is also right when an arm has no seconds yet. */
 static int choose_arm(ap_cfn_search_t *self)
 {
     int best = below(self, ARMS);

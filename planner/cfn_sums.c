@@ -100,7 +100,7 @@ static void add_item(sums_t *sums, const item_t *item, double *usages)
     }
     qsort(usages, (size_t)different, sizeof(*usages), compare_numbers);
     for (int k = 0; k < different; ++k) {
-        /* usages[k] > usages[k - 1]) { || Usages that are equal make the same sums. */
+        /* Usages that are equal make the same sums. */
         if (k == 0 || usages[k] > usages[k - 1]) {
             range_t *from = made;
 

@@ -73,7 +73,7 @@ xm_status_t ap_elimination_create(int variables, const int *domain, ap_eliminati
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d variables", variables);
     }
     for (int v = 0; v < variables; ++v) {
-        /* domain[v] > UINT16_MAX) { || Winners are stored in 16 bits. */
+        /* Winners are stored in 16 bits. */
         if (domain[v] < 1 || domain[v] > UINT16_MAX) {
             ap_elimination_destroy(made);
             return xm_error_set(XM_ERR_INVALID_ARGUMENT, "variable %d has %d values (1 … 65535)", v,

@@ -147,7 +147,7 @@ static void fill_rack(listing_t *listing, int place)
                                   !racks_alike(orders, before, first))) {
             before += orders->per_rack;
         }
-        if (before < first) { /* one like it had its turn */
+        if (before < first) { /* an equal one had its turn */
             continue;
         }
         listing->rack_used[first / orders->per_rack] = true;
@@ -328,6 +328,8 @@ static bool next_permutation(int *values, int count)
     if (at < 0) {
         return false;
     }
+    /* The last value above the one that grows takes its place; what follows is then turned
+     * round. */
     while (values[with] < values[at]) {
         --with;
     }
@@ -496,10 +498,13 @@ int ap_host_orders_near(const ap_host_orders_t *orders, const int *order, int ca
         int last = rack_end(orders, first), end;
 
         for (int begin = first; begin < last; begin = end) {
+            /* Each run is exchanged with later ones and moved; earlier ones have been exchanged
+             * with it. */
             end = run_end(orders, order, begin, last);
             exchange_run(&steps, first, begin, end);
             move_run(&steps, first, begin, end);
         }
+        /* Whole racks change places only with whole racks. */
         for (int other = first + size; other < whole; other += size) {
             int *made = next_step(&steps);
 

@@ -207,6 +207,7 @@ static xm_status_t look_out(ap_inter_op_space_t *space, outlook_t *outlook)
         if (smallest + rounds * longest < outlook->guess) {
             double sum;
 
+            /* Stages that are longer than the limit are left out of the sum. */
             ap_inter_op_space_cheapest(space, 0, longest);
             sum = ap_inter_op_relax_before(space, false, values);
             outlook->guess = fmin(outlook->guess, sum + rounds * longest);
@@ -252,6 +253,7 @@ static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, boo
         build.threshold = last ? walk->problem->worth : build.threshold;
         status = ap_inter_op_graph_build(space, &build, &walk->graph, &too_large);
         if (status == XM_OK && too_large) {
+            /* Thinned, it may become eight times as large before the search gives up. */
             build.thin = true;
             build.most_edges = LARGEST;
             status = ap_inter_op_graph_build(space, &build, &walk->graph, &too_large);

@@ -34,7 +34,7 @@ typedef struct builder {
     int *node_at;      /* [level]: the node there, or -1 */
     int *best;         /* per pair: the edge of the stage at hand, or -1 */
     int *touched;      /* pairs with an edge */
-    uint64_t *in_bits; /* per node: ports that occur */
+    uint64_t *in_bits; /* per node: boundary layouts that occur */
     uint64_t *out_bits;
     int in_words, out_words;
     bool too_large;
@@ -150,8 +150,8 @@ static void fill_after(builder_t *b)
     }
 }
 
-/* Returns the node at a place, made on first use; -1: no memory. The port bits of new nodes must be
- * 0, which realloc() does not do. */
+/* Returns the node at a place, made on first use; -1: no memory. The bits of boundary layouts of
+ * new nodes must be 0, which realloc() does not do. */
 static int get_node(builder_t *b, int level, int devices, int layer)
 {
     ap_inter_op_graph_t *graph = b->graph;
@@ -216,10 +216,11 @@ static bool reserve_edge(builder_t *b)
     return true;
 }
 
-/* Adds an edge for each pair of ports that some configuration of the stage has. Of the
- * configurations with one pair of ports only the cheapest can be in a best plan, because neighbours
- * see nothing but the ports; with `thin` all configurations count as one pair. Of equal costs the
- * first in the table stays. `elsewhere` is the relaxed cost of all other stages. */
+/* Adds an edge for each pair of boundary layouts (ports in the identifiers) that some
+ * configuration of the stage has. Of the configurations with one pair of layouts only the
+ * cheapest can be in a best plan, because neighbours see nothing but the layouts; with `thin`
+ * all configurations count as one pair. Of equal costs the first in the table stays. `elsewhere`
+ * is the relaxed cost of all other stages. */
 static xm_status_t add_edges(builder_t *b, int node, int target, int last, int submesh,
                              double elsewhere)
 {
@@ -259,7 +260,8 @@ static xm_status_t add_edges(builder_t *b, int node, int target, int last, int s
         graph->edges[graph->edge_count++] = (ap_inter_op_edge_t){
             .cost = cost, .after = target, .last = last, .state = choice->state};
     }
-    /* The ports that occur at both ends are noted, and the pairs' marks are taken back. */
+    /* The boundary layouts that occur at both ends are noted, and the pairs' marks are taken
+     * back. */
     for (int i = 0; i < touched; ++i) {
         const ap_inter_op_edge_t *edge = &graph->edges[b->best[b->touched[i]]];
         int in = b->space->in_of[edge->state], out = b->space->out_of[edge->state];
@@ -272,13 +274,15 @@ static xm_status_t add_edges(builder_t *b, int node, int target, int last, int s
     return XM_OK;
 }
 
-/* Adds all useful stages that begin at a node. The stairs' cheapest step is a bound on all
- * configurations, so most ranges are left out without a look at them. */
+/* Adds all useful stages that begin at a node. The cheapest step of the range's Pareto staircase
+ * is a bound on all configurations, so most ranges are left out without a look at them. */
 static xm_status_t expand(builder_t *b, int node)
 {
     ap_inter_op_space_t *space = b->space;
     ap_inter_op_node_t at = b->graph->nodes[node];
     const double *after = after_of(b, at.level - 1);
+    /* What stands before the node costs at least this, and what stands after a stage at least
+     * `rest`. */
     double before = b->before[ap_inter_op_band_at(&b->band, at.devices, at.layer)];
     xm_status_t status = XM_OK;
 
@@ -304,6 +308,8 @@ static xm_status_t expand(builder_t *b, int node)
                   b->build->threshold)) {
                 continue;
             }
+            /* The node is made even if no configuration passes the closer test in add_edges();
+             * it then has no edge to it, and costs next to nothing. */
             target = get_node(b, at.level - 1, left, last + 1);
             status = target < 0 ? no_room() : add_edges(b, node, target, last, s, before + rest);
         }
@@ -327,8 +333,8 @@ static int count_bits(const uint64_t *bits, int words)
     return count;
 }
 
-/* The number of a port among those that occur. Values and boundary costs are then needed for these
- * only, which are a few of all ports. */
+/* The number of a boundary layout among those that occur. Values and boundary costs are then
+ * needed for these only, which are a few of all layouts. */
 static int rank_of(const uint64_t *bits, int port)
 {
     return count_bits(bits, port / WORD) +
@@ -369,8 +375,8 @@ static xm_status_t ask_boundaries(builder_t *b, ap_inter_op_node_t *node)
     return status;
 }
 
-/* Gives ports slots, turns the targets of edges into indices of values, and asks for boundaries.
- * Now that all edges are known, so are the ports that occur. */
+/* Gives boundary layouts slots, turns the targets of edges into indices of values, and asks for
+ * boundaries. Now that all edges are known, so are the layouts that occur. */
 static xm_status_t finish(builder_t *b)
 {
     ap_inter_op_graph_t *graph = b->graph;
@@ -491,8 +497,8 @@ static xm_status_t allocate(builder_t *b)
     return lay_out(b);
 }
 
-/* Builds in this order: bounds, edges, ports. A graph that became too large is freed at once, with
- * *too_large set; that is no failure. */
+/* Builds in this order: bounds, edges, boundary layouts. A graph that became too large is freed
+ * at once, with *too_large set; that is no failure. */
 xm_status_t ap_inter_op_graph_build(ap_inter_op_space_t *space, const ap_inter_op_build_t *build,
                                     ap_inter_op_graph_t *graph, bool *too_large)
 {

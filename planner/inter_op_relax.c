@@ -190,6 +190,7 @@ static double relax_place(const ap_inter_op_space_t *space, const ap_inter_op_ba
             continue;
         }
         last_layers(space, s, layer, left, &begin, &end);
+        /* Ends outside of the window lead to places of infinite cost. */
         begin = space->low[left] - 1 > begin ? space->low[left] - 1 : begin;
         end = space->high[left] < end ? space->high[left] : end;
         if (begin < end) {

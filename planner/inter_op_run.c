@@ -1,9 +1,9 @@
 /*
- * Runs the dynamic programme over a graph of stages. The value of a node and an out port is the
- * minimum cost from there on, if the stage before leaves its output by that port; the boundary is
- * paid by the later stage. One run is linear in the edges and in the pairs of ports at each node;
- * pairs cost in + out because the minimum over the node's stages is taken per in port first, and
- * boundaries are added after that.
+ * Runs the dynamic programme over a graph of stages. The value of a node and an output layout is
+ * the minimum cost from there on, if the stage before leaves its output in that layout; the
+ * boundary is paid by the later stage. One run is linear in the edges and in the pairs of boundary
+ * layouts at each node; pairs cost in + out because the minimum over the node's stages is taken per
+ * input layout first, and boundaries are added after that.
  */
 
 #include <math.h>
@@ -27,7 +27,7 @@ static double crossing(const ap_inter_op_graph_t *graph, const ap_inter_op_node_
                                                   graph->in_port[node->first_in + in])];
 }
 
-/* The minimum cost per in port of the stages that begin here, under the limit. */
+/* The minimum cost per input layout of the stages that begin here, under the limit. */
 static void price_first(ap_inter_op_graph_t *graph, const ap_inter_op_node_t *node)
 {
     for (int i = 0; i < node->in_count; ++i) {
@@ -93,9 +93,9 @@ static int node_behind(const ap_inter_op_graph_t *graph, int value)
     return low;
 }
 
-/* What the last run chose behind an out port of a node; NULL: nothing can be chosen. Choices are
- * not stored, because a run looks at every edge and a trace only at those of a few nodes; the
- * same minimum is found again. */
+/* What the last run chose behind an output layout of a node; NULL: nothing can be chosen.
+ * Choices are not stored, because a run looks at every edge and a trace only at those of a few
+ * nodes; the same minimum is found again. */
 static const ap_inter_op_edge_t *choose(const ap_inter_op_graph_t *graph,
                                         const ap_inter_op_node_t *node, int out)
 {

@@ -83,6 +83,7 @@ static size_t add_step(ap_inter_op_step_t *steps, size_t count, double cost, int
     while (end < count && steps[end].successors <= successors) {
         ++end;
     }
+    /* Nothing is useless: the steps behind move up by one. */
     if (end == at) {
         memmove(&steps[at + 1], &steps[at], (count - at) * sizeof(*steps));
         ++count;
@@ -95,7 +96,7 @@ static size_t add_step(ap_inter_op_step_t *steps, size_t count, double cost, int
 }
 
 /* Whether a configuration kept before can replace this one in every plan: its neighbours see the
- * same ports, it costs no more, and its memory allows as many stages after it. */
+ * same boundary layouts, it costs no more, and its memory allows as many stages after it. */
 static bool is_served(const ap_inter_op_space_t *space, const ap_inter_op_choice_t *kept,
                       const ap_inter_op_choice_t *choice)
 {
@@ -113,6 +114,7 @@ static size_t add_choice(const ap_inter_op_space_t *space, ap_inter_op_choice_t 
     bool placed = false;
 
     for (size_t k = 0; k < count; ++k) {
+        /* Of equal configurations the earlier one in the table stays. */
         if (is_served(space, &kept[k], choice)) {
             return count;
         }
@@ -323,6 +325,8 @@ void ap_inter_op_space_cheapest(ap_inter_op_space_t *space, int successors, doub
 
             for (int last = first; last < space->layers; ++last) {
                 cost[last] = space->least[ap_inter_op_cell(space->problem, first, last, s)];
+                /* `reach` is one behind the last layer to which any stage leads, so loops need
+                 * not look further. */
                 reach = cost[last] < INFINITY ? last + 1 : reach;
             }
             space->reach[s * space->layers + first] = reach;
@@ -331,9 +335,9 @@ void ap_inter_op_space_cheapest(ap_inter_op_space_t *space, int successors, doub
     find_need(space);
 }
 
-/* Reads the port numbers of one side and how many there are. A port must not belong to submeshes of
- * different sizes: the boundary function is told the port and where the later stage begins, and
- * must be able to tell the stage's devices from that. */
+/* Reads the numbers of the boundary layouts (ports) of one side and how many there are. A layout
+ * must not belong to submeshes of different sizes: the boundary function is given the layout and
+ * where the later stage begins, and must be able to tell the stage's devices from that. */
 static xm_status_t read_ports(const ap_inter_op_space_t *space, const int *ports, int *of,
                               int *count)
 {
@@ -348,7 +352,8 @@ static xm_status_t read_ports(const ap_inter_op_space_t *space, const int *ports
     }
     *count = 0;
     for (int state = 0; state < space->states && status == XM_OK; ++state) {
-        /* Without ports every state is one, and neighbours see all of it. */
+        /* Where none are given, every state is a layout of its own, and neighbours see all of
+         * it. */
         int port = ports != NULL ? ports[state] : state;
         int at = state / space->problem->config_count;
 
@@ -369,9 +374,9 @@ static xm_status_t read_ports(const ap_inter_op_space_t *space, const int *ports
     return status;
 }
 
-/* States of one submesh and one pair of ports are the same to their neighbours, so they get one
- * number. The search within a submesh is quadratic in its configurations, of which there are
- * few. */
+/* States of one submesh and one pair of boundary layouts are the same to their neighbours, so
+ * they get one number. The search within a submesh is quadratic in its configurations, of which
+ * there are few. */
 static void number_pairs(ap_inter_op_space_t *space)
 {
     int configs = space->problem->config_count;
@@ -431,8 +436,8 @@ static xm_status_t number_places(ap_inter_op_space_t *space)
     return XM_OK;
 }
 
-/* Without boundaries all states have port 0 on both sides, so that every range has one pair per
- * submesh. */
+/* Without boundaries all states have layout 0 on both sides, so that every range has one pair
+ * per submesh. */
 static xm_status_t open_boundaries(ap_inter_op_space_t *space)
 {
     const ap_inter_op_problem_t *problem = space->problem;
@@ -529,7 +534,7 @@ xm_status_t ap_inter_op_space_ask(ap_inter_op_space_t *space, int layer, int dev
 }
 
 /* Lays the problem out. Boundaries come before costs, because configurations are compared within
- * their ports. */
+ * their boundary layouts. */
 xm_status_t ap_inter_op_space_open(ap_inter_op_space_t *space, const ap_inter_op_problem_t *problem)
 {
     xm_status_t status;

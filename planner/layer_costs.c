@@ -215,6 +215,8 @@ typedef struct node_facts {
     bool rematerialize;
 } node_facts_t;
 
+/* Prices the backward operators under the same assignment, and collects over which axes the
+ * gradients of operands stay partial. */
 static void price_backward(const node_facts_t *facts, ap_layer_node_t *node, int s,
                            unsigned *partial)
 {
@@ -383,6 +385,7 @@ int ap_layer_parameter_mode(const ap_layer_node_t *node, int strategy, int param
     return best;
 }
 
+/* The parts of a strategy depend on the weights, as those choose its parameters' modes. */
 ap_parts_t ap_layer_strategy_parts(const ap_layer_node_t *node, int strategy,
                                    const ap_layer_weights_t *weights)
 {

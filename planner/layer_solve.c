@@ -240,6 +240,7 @@ static xm_status_t read_table(const solver_t *solver, ap_layer_table_t **table)
     return XM_OK;
 }
 
+/* The table for one set of weights; nothing of the elimination is kept. */
 xm_status_t ap_layer_problem_solve(const ap_layer_problem_t *problem,
                                    const ap_layer_weights_t *weights, ap_layer_table_t **table)
 {

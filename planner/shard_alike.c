@@ -26,7 +26,7 @@ enum {
 typedef struct alike {
     const ap_shard_problem_t *p;
     int ops;
-    int *looks;        /* per operator: its set */
+    int *looks;        /* per operator: its strategy table */
     bool *tied;        /* per operator: to the one a period later */
     int *parent;       /* per node: union-find */
     int first, period; /* the first run that was tied, and its period */

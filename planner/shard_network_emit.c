@@ -457,6 +457,7 @@ static void emit_copied_edge(ap_shard_emission_t *e, const ap_shard_edge_t *edge
     }
 }
 
+/* Everything but the arrays of the network was scratch. */
 static void release(ap_shard_emission_t *e)
 {
     for (int k = 0; k < e->edges; ++k) {

@@ -170,6 +170,7 @@ typedef struct watch {
     double seconds;
 } watch_t;
 
+/* One line per second: cost, bound and gap as far as they are known. */
 static void report_progress(void *context, const ap_cfn_progress_t *progress)
 {
     const watch_t *watch = context;

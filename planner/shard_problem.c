@@ -321,6 +321,7 @@ const char *ap_shard_problem_node_name(const ap_shard_problem_t *problem, int no
                        : ap_graph_tensor(problem->params.graph, of->tensor)->name;
 }
 
+/* Inputs and parameters are shown by their spec, operators by rule and specs. */
 char *ap_shard_problem_strategy(const ap_shard_problem_t *problem, int node, int strategy,
                                 char *buffer, size_t size)
 {

@@ -226,6 +226,7 @@ static int by_op(const void *left, const void *right)
     return a->axes < b->axes ? -1 : a->axes > b->axes;
 }
 
+/* Collects all transfers in the order in which they are found, and sorts them at the end. */
 xm_status_t ap_shard_report_create(const ap_shard_solution_t *solution, ap_shard_report_t **report)
 {
     builder_t b = {.solution = solution, .report = calloc(1, sizeof(*b.report))};

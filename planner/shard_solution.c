@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 
+/* Strategies are copied whole, so a solution needs only the graph and the mesh from here on. */
 xm_status_t ap_shard_solution_create(const ap_shard_problem_t *problem, const int *choice,
                                      ap_shard_solution_t **solution)
 {

@@ -1,13 +1,13 @@
 /*
  * One pipeline stage: the best plan of a range of layers on a submesh, within a memory limit.
  * Without the limit it is one look into the tables of stage_mesh.c. With one, memory is priced: the
- * tables at a price give the best plan at that price, and bisection over a fixed ladder of prices
- * finds the step at which plans begin to fit.
+ * tables at a price give the best plan at that price, and bisection over fixed multiplier steps of
+ * the price finds the one at which plans begin to fit.
  *
- * Prices come from a ladder and not from each query's own bisection, because tables are the
- * expensive part: all queries share those of a multiplier step, and a stage table asks many
- * thousands. A factor of √2 between steps leaves a gap that moving single layers back to the
- * cheaper step mostly closes.
+ * The steps are fixed and do not come from each query's own bisection, because tables are
+ * expensive: all queries share those of a multiplier step, and a stage table asks many thousands. A
+ * factor of √2 between steps leaves a gap that moving single layers back to the cheaper step mostly
+ * closes.
  */
 
 #include "planner/stage.h"
@@ -103,6 +103,7 @@ xm_status_t ap_stage_context_create(const ap_stage_context_params_t *params,
     return XM_OK;
 }
 
+/* Accepts a context that is only partly made, and NULL. */
 void ap_stage_context_destroy(ap_stage_context_t *context)
 {
     if (context == NULL) {
@@ -300,8 +301,8 @@ static xm_status_t spend_slack(ap_stage_context_t *context, const ap_stage_query
     return status;
 }
 
-/* The smallest plan is the one at the highest price, so what it needs is nearly the least that any
- * needs; "about" says so. */
+/* The smallest plan is the one at the highest price, so what it needs is nearly the minimum over
+ * all plans; "about" says so. */
 static xm_status_t does_not_fit(const ap_stage_query_t *query, double needed)
 {
     char need[32], limit[32];
@@ -315,10 +316,10 @@ static xm_status_t does_not_fit(const ap_stage_query_t *query, double needed)
         xm_text_format_bytes((uint64_t)query->memory_limit, limit, sizeof(limit)));
 }
 
-/* Bisects the ladder of prices for the lowest step whose plan fits. Memory falls as its price
- * rises, up to buffers, which have no price; so the step that is found fits in any case, and is the
- * lowest up to that. At the highest price a plan is as small as it gets; if that one does not fit,
- * nothing does. */
+/* Bisects the multiplier steps of the price for the lowest one whose plan fits. Memory falls as
+ * its price rises, up to buffers, which have no price; so the step that is found fits in any
+ * case, and is the lowest up to that. At the highest price a plan is as small as it gets; if
+ * that one does not fit, nothing does. */
 static xm_status_t meet_limit(ap_stage_context_t *context, const ap_stage_query_t *query,
                               ap_stage_plan_t *plan)
 {

@@ -39,6 +39,7 @@ static void rung_destroy(const ap_stage_context_t *context, ap_stage_rung_t *run
     free(rung);
 }
 
+/* Accepts a mesh that is only partly made, and NULL. */
 void ap_stage_mesh_destroy(const ap_stage_context_t *context, ap_stage_mesh_t *mesh)
 {
     if (mesh == NULL) {
@@ -124,7 +125,7 @@ xm_status_t ap_stage_mesh_get(ap_stage_context_t *context, const ap_stage_query_
 xm_status_t ap_stage_rung_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh, int rung,
                               int in_flight, ap_stage_rung_t **found)
 {
-    /* The price in seconds per byte; stage_private.h says why it is a ladder. */
+    /* The price in seconds per byte; stage_private.h says why there are fixed steps. */
     double price = rung == 0 ? 0 : 1e-16 * pow(2, 0.5 * rung);
     ap_stage_rung_t *made, **grown;
 

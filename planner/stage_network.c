@@ -330,6 +330,7 @@ static int data_axes(const ap_stage_network_t *n, const ap_layer_node_t *node,
     return axes;
 }
 
+/* Data parallelism as far as each operator allows it. */
 void ap_stage_network_data_parallel(const ap_stage_network_t *n, int *assignment)
 {
     /* Every operator cuts the batch over as many axes as it can; of equal ones the first strategy
@@ -352,7 +353,7 @@ void ap_stage_network_data_parallel(const ap_stage_network_t *n, int *assignment
             }
         }
     }
-    /* The specs between layers are then those that cost least beside these operators. */
+    /* The specs between layers are then the cheapest ones beside these operators. */
     for (int i = 0; i <= n->layers; ++i) {
         double least = ap_choice_local_seconds(n->choices, i, 0, assignment);
 

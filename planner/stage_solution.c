@@ -160,6 +160,7 @@ static void explain_parameters(const traced_layer_t *t, int n, choice_entry_t *e
     }
 }
 
+/* Puts the sources of an operator's costs into words. */
 static void explain(const traced_layer_t *t, int n, choice_entry_t *entry)
 {
     const ap_layer_node_t *node = &t->problem->node[n];
@@ -247,6 +248,7 @@ static xm_status_t trace_layer(ap_stage_context_t *context, const ap_stage_plan_
     return status;
 }
 
+/* Only forward operators have choices; the others share theirs. */
 static int forward_ops(const ap_graph_t *graph, int first, int last)
 {
     int count = 0;
@@ -343,6 +345,7 @@ static xm_status_t write_solution(ap_stage_context_t *context, const ap_stage_pl
     return XM_OK;
 }
 
+/* The plan of a query, traced to its operators. */
 xm_status_t ap_stage_solve(ap_stage_context_t *context, const ap_stage_query_t *query,
                            ap_stage_solution_t **solution)
 {

@@ -50,8 +50,9 @@ static bool ranges_equal(const uint64_t *hash, int layers, int a, int b, int len
 }
 
 /* Finds for each range the earliest one that is equal to it, and numbers the different ones. A
- * transformer of like blocks has a few different ranges of each length, in place of one for each
- * first layer. Pinned stages are told apart, since each of them has its own place and shape. */
+ * transformer of equal blocks has a few different ranges of each length, in place of one for
+ * each first layer. Pinned stages are told apart, since each of them has its own place and
+ * shape. */
 static xm_status_t find_equal_ranges(ap_stage_table_t *table)
 {
     int layers = table->layers;
@@ -170,9 +171,10 @@ xm_status_t ap_stage_table_ask(ap_stage_table_t *table, int flavour, int submesh
         cost);
 }
 
-/* Numbers the boundary layouts. A state is ((submesh, variant), input, output, memory level), and
- * its ports are all that its neighbours see: the logical shape with the spec of the input, or of
- * the output. Memory levels have the same ports, so the search keeps only what is best for them. */
+/* Numbers the boundary layouts. A state is ((submesh, variant), input, output, memory level),
+ * and its two boundary layouts (ports in the identifiers) are all that its neighbours see: the
+ * logical shape with the spec of the input, or of the output. All memory levels have the same
+ * layouts, so the search keeps only what is best for them. */
 static void number_ports(ap_stage_table_t *table, int states)
 {
     for (int state = 0; state < states; ++state) {
@@ -455,6 +457,7 @@ void ap_stage_table_query(const ap_stage_table_t *table, const ap_inter_op_stage
     query->fix_output = config.has_output;
     query->input = config.input;
     query->output = config.output;
+    /* Levels without a limit ask for the fastest plan. */
     if (table->levels[stage->config % table->level_count].successors >= 0) {
         query->memory_limit = ap_stage_table_memory(table, stage->submesh);
         query->in_flight =

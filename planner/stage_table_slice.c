@@ -338,6 +338,7 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
             known = threshold = result->objective;
             ap_inter_op_result_clear(result);
         } else {
+            /* No plan was found among what is priced: nothing tells how far away one is. */
             threshold *= 1.5;
         }
     }
@@ -354,8 +355,8 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
     return status;
 }
 
-/* A stage's configuration from the number of its state: ports give shape and specs, the memory
- * level gives the recompute mode. */
+/* A stage's configuration from the number of its state: boundary layouts give shape and specs,
+ * the memory level gives the recompute mode. */
 void ap_stage_table_config(const ap_stage_table_t *table, const ap_inter_op_stage_t *stage,
                            ap_stage_config_t *config)
 {
