@@ -115,6 +115,8 @@ def links(build):
         if not match or match[1].startswith("tests") or not match[1].startswith(FOLDERS):
             continue
         source = pathlib.PurePosixPath(match[1]) / match[2]
+        if not pathlib.Path(source).exists():
+            continue  # what an earlier build has left, or generated
         for line in subprocess.run(["nm", path], check=True, capture_output=True, text=True).stdout.splitlines():
             kind, symbol = line[17:].split(" ", 1)
             if kind in "TDBRVWC":
