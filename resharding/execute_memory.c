@@ -224,7 +224,9 @@ xm_status_t xm_executor_register_buffers(xm_executor_t *executor,
 void xm_executor_deregister_buffers(xm_executor_t *executor)
 {
     for (int i = executor->registration_count; i-- > 0 && !executor->gave_up;) {
-        xm_transport_memory_deregister(executor->transport, executor->registrations[i]);
+        if (executor->registrations[i] != NULL) {
+            xm_transport_memory_deregister(executor->transport, executor->registrations[i]);
+        }
     }
     free(executor->registrations);
 }
