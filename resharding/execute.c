@@ -24,13 +24,18 @@ static void arrive(xm_executor_t *executor, hop_t *hop, int64_t end)
         int64_t fed = executor->dependants[hop->dependants + i];
         lane_t *lane = &executor->lanes[executor->hops[fed].lane];
 
+        /* A lane that is at another hop now asks for this one's chunks when it comes to it. */
         if (lane->next_item < lane->item_count && lane->items[lane->next_item] == fed) {
             xm_executor_consider(lane);
         }
     }
 }
 
-/* Posts the next chunk of the lane, which is on top of its heap, into a free slot. */
+/*
+ * Posts the next chunk of the lane, which is on top of its heap, into a free slot. All that is
+ * counted is counted before the carrier has it, because the chunk may end within the post. Then the
+ * lane is considered again, with the chunk after this one.
+ */
 static void post_chunk(lane_t *lane)
 {
     xm_executor_t *executor = lane->executor;
@@ -60,7 +65,8 @@ static void post_chunk(lane_t *lane)
     xm_executor_consider(lane);
 }
 
-/* A chunk has ended well, as have all before it in its lane. */
+/* A chunk has ended well, as have all before it in its lane: those who waited for it hear of it,
+ * relays first, because they have others waiting for them. */
 static void follow_up(const lane_t *lane, hop_t *hop, int64_t chunk)
 {
     xm_executor_t *executor = lane->executor;
@@ -78,6 +84,7 @@ static void follow_up(const lane_t *lane, hop_t *hop, int64_t chunk)
     }
 }
 
+/* Hops whose carrier needed more than the end of their chunks, and now has it. */
 static void end_finished_hops(lane_t *lane)
 {
     while (lane->finished != NULL) {
@@ -90,7 +97,11 @@ static void end_finished_hops(lane_t *lane)
     }
 }
 
-/* Takes finished chunks off the old end of a lane, in order. */
+/*
+ * Takes finished chunks off the old end of a lane, in order. After a failure too: slots and pack
+ * buffers are given back until nothing is in flight, but nobody is told any more. A carrier that is
+ * not done with a chunk has the lane looked at again.
+ */
 static void retire(lane_t *lane)
 {
     xm_executor_t *executor = lane->executor;
@@ -114,6 +125,8 @@ static void retire(lane_t *lane)
     xm_executor_consider(lane);
 }
 
+/* What retiring one lane brings about may list others, or the same one again: goes on until none
+ * is left. */
 static void retire_ended(xm_executor_t *executor)
 {
     while (executor->revisits != NULL) {
@@ -125,6 +138,7 @@ static void retire_ended(xm_executor_t *executor)
     }
 }
 
+/* A post may end at once and fail the run: that is looked at before each. */
 static void post_all(xm_executor_t *executor)
 {
     lane_t *lane;
@@ -135,7 +149,12 @@ static void post_all(xm_executor_t *executor)
     }
 }
 
-/* Cancels what is in flight, each operation once. */
+/*
+ * Cancels what is in flight, each operation once: a cancelled one ends by itself, now or in a later
+ * progress call, as a failed one does, so there is no state of "being cancelled" to keep. Chunks
+ * that are with the device, and acknowledgements, are left alone: they end without our help, and a
+ * tile may not be let go before they have.
+ */
 static void cancel_all(xm_executor_t *executor)
 {
     if (executor->canceled) {
@@ -161,6 +180,7 @@ static void cancel_all(xm_executor_t *executor)
     xm_signals_cancel(executor);
 }
 
+/* At the first advance, not at the post, because the user's callback may only be called here. */
 static void announce_idle_tensors(xm_executor_t *executor)
 {
     if (executor->idle_announced) {
@@ -174,6 +194,7 @@ static void announce_idle_tensors(xm_executor_t *executor)
     }
 }
 
+/* Retiring frees what posts wait for, and posts may end at once: in turn, until both are done. */
 static void move_messages(xm_executor_t *executor)
 {
     do {
@@ -186,7 +207,8 @@ static void move_messages(xm_executor_t *executor)
     } while (executor->revisits != NULL);
 }
 
-/* What this rank copies itself, until it is time to look at the network again. */
+/* What this rank copies itself, until it is time to look at the network again. Carriers share one
+ * budget, the earlier in the table first. */
 static void move_data(xm_executor_t *executor)
 {
     int64_t budget = COPY_SLICE;
@@ -215,6 +237,8 @@ xm_status_t xm_executor_advance(xm_executor_t *executor)
             executor->carriers[c]->close(executor);
         }
     }
+    /* A run that succeeds is over with its last hop, one that fails when nothing can touch the
+     * user's memory any more; neither before its signals, whose tags belong to it. */
     if (executor->signals != NULL ||
         (executor->result < 0 ? executor->in_flight > 0 || xm_executor_is_busy(executor)
                               : executor->left > 0)) {

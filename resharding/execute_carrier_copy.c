@@ -162,6 +162,7 @@ static xm_status_t begin_copies(xm_executor_t *executor)
     return status;
 }
 
+/* Ends and begins copies; a mark in the queue is polled, as nothing announces it. */
 static void move_on_device(xm_executor_t *executor)
 {
     copies_t *copies = executor->local;
@@ -182,6 +183,7 @@ static void move_on_device(xm_executor_t *executor)
 
 /* ---- by the host ---------------------------------------------------------------------------- */
 
+/* In plan order; a copy that the budget does not cover goes on with the next advance. */
 static int64_t move_on_host(xm_executor_t *executor, int64_t budget)
 {
     copies_t *copies = executor->local;
@@ -246,6 +248,8 @@ static void part_copies(xm_executor_t *executor)
     }
 }
 
+/* Marks for as many copies as are in the queue at a time, and a bounce buffer for the largest
+ * element, if one is needed. */
 static xm_status_t copy_create(xm_executor_t *executor, const xm_executor_params_t *params)
 {
     copies_t *copies = calloc(1, sizeof(*copies));
@@ -292,6 +296,7 @@ static int64_t copy_move(xm_executor_t *executor, int64_t budget)
     return move_on_host(executor, budget);
 }
 
+/* After a failure only what the device's queue still has. */
 static bool copy_busy(const xm_executor_t *executor)
 {
     const copies_t *copies = executor->local;

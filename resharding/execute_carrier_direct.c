@@ -152,6 +152,7 @@ static xm_status_t make_room(const xm_executor_t *executor)
     return XM_OK;
 }
 
+/* Views of others' memory go at once: nobody but this rank reads there. */
 static void direct_destroy(xm_executor_t *executor)
 {
     directs_t *directs = executor->directs;
@@ -173,6 +174,8 @@ static void direct_destroy(xm_executor_t *executor)
     free(directs);
 }
 
+/* Lists what may go directly, whoever shares memory in the end: both ends have to list alike. Not
+ * on a simulated fabric, whose hosts and times are made up. */
 static xm_status_t direct_create(xm_executor_t *executor, const xm_executor_params_t *params)
 {
     directs_t *directs;
@@ -250,6 +253,8 @@ static xm_status_t check_notice(const pact_t *pact)
 
 /* ---- chunks --------------------------------------------------------------------------------- */
 
+/* The byte has left or come. That is all at the sender; the receiver copies when the lane comes to
+ * the chunk. */
 static void announced(xm_op_t *op, xm_status_t status)
 {
     slot_t *slot = op->arg;
@@ -267,7 +272,11 @@ static void direct_post(slot_t *slot)
     xm_executor_transmit(slot, announced);
 }
 
-/* A chunk that has been announced ends when it has been copied. */
+/*
+ * A chunk that has been announced ends when it has been copied, so chunks of a lane are copied one
+ * after the other, and only the oldest can be in the middle of it: one entry per lane in the list
+ * of copiers says all. After a failure nothing is copied any more.
+ */
 static bool direct_ended(slot_t *slot)
 {
     xm_executor_t *executor = slot->lane->executor;
@@ -286,6 +295,8 @@ static bool direct_ended(slot_t *slot)
     return false;
 }
 
+/* The sender's buffer may change. This is a callback of the transport, so the hop is only listed.
+ */
 static void was_copied(signal_t *signal)
 {
     const direct_t *direct = signal->owner;
@@ -352,6 +363,8 @@ static int64_t copy_chunk(const pact_t *pact, int64_t budget, bool *ended)
     return part * tensor->element_size;
 }
 
+/* Looks at the notice after each slice: what was copied counts only if the sender had not given the
+ * run up by then. */
 static int64_t direct_move(xm_executor_t *executor, int64_t budget)
 {
     directs_t *directs = executor->directs;

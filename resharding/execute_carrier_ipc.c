@@ -40,7 +40,7 @@ typedef struct {
 } shared_tile_t;
 
 /* What the ends of a lane know of each other's tiles. */
-typedef struct {
+struct share {
     lane_t *lane;
     signal_t offering, answering, closing;
     shared_tile_t *tiles;
@@ -52,23 +52,7 @@ typedef struct {
     bool settled;             /* in this run */
     bool closed;              /* the receiver touches nothing any more */
     char byte;
-} share_t;
-
-struct shares {
-    share_t *shares;
-    int count;
 };
-
-static share_t *next_share(const xm_executor_t *executor, share_t *share)
-{
-    shares_t *shares = executor->shares;
-
-    if (shares == NULL) {
-        return NULL;
-    }
-    share = share == NULL ? shares->shares : share + 1;
-    return share < shares->shares + shares->count ? share : NULL;
-}
 
 /* ---- creation ---------------------------------------------------------------------------------
  */
@@ -146,24 +130,20 @@ static void describe_tiles(xm_executor_t *executor, share_t *share)
 
 static xm_status_t make_shares(xm_executor_t *executor)
 {
-    shares_t *shares = executor->shares = calloc(1, sizeof(*shares));
     xm_status_t status = XM_OK;
 
-    if (shares == NULL) {
-        return XM_ERR_NO_MEMORY;
-    }
-    shares->shares = calloc((size_t)executor->lane_count + 1, sizeof(*shares->shares));
-    if (shares->shares == NULL) {
+    executor->shares = calloc((size_t)executor->lane_count + 1, sizeof(*executor->shares));
+    if (executor->shares == NULL) {
         return XM_ERR_NO_MEMORY;
     }
     for (int l = 0; l < executor->lane_count && status == XM_OK; ++l) {
         lane_t *lane = &executor->lanes[l];
-        share_t *share = &shares->shares[shares->count];
+        share_t *share = &executor->shares[executor->share_count];
 
         if (!xm_executor_lane_is_inside(lane)) {
             continue;
         }
-        ++shares->count;
+        ++executor->share_count;
         status = make_share(executor, lane, share);
         if (status == XM_OK && lane_sends(lane)) {
             describe_tiles(executor, share);
@@ -174,36 +154,28 @@ static xm_status_t make_shares(xm_executor_t *executor)
 
 static xm_status_t ipc_create(xm_executor_t *executor, const xm_executor_params_t *params)
 {
-    xm_status_t status;
+    xm_status_t status = params->device_peers && !params->no_copy ? make_shares(executor) : XM_OK;
 
-    if (!params->device_peers || params->no_copy) {
-        return XM_OK;
-    }
-    status = make_shares(executor);
-    if (status < 0) {
-        return xm_error_set(status, "rank %d: no memory for the tiles of its host",
-                            executor->transport->rank);
-    }
     if (executor->device != NULL) {
-        executor->device->shared = executor->shares->count > 0;
+        executor->device->shared = executor->share_count > 0;
     }
-    return XM_OK;
+    return status == XM_OK ? XM_OK
+                           : xm_error_set(status, "rank %d: no memory for the tiles of its host",
+                                          executor->transport->rank);
 }
 
 /* A peer that was given up may still send or take the messages. */
 static void ipc_destroy(xm_executor_t *executor)
 {
-    if (executor->shares == NULL) {
-        return;
-    }
-    for (share_t *share = NULL; (share = next_share(executor, share)) != NULL;) {
+    for (int s = 0; s < executor->share_count; ++s) {
+        const share_t *share = &executor->shares[s];
+
         free(share->tiles);
         free(share->tile_of);
         xm_executor_let_go(executor, share->offer);
         xm_executor_let_go(executor, share->answer);
     }
-    xm_executor_let_go(executor, executor->shares->shares);
-    free(executor->shares);
+    xm_executor_let_go(executor, executor->shares);
 }
 
 /* ---- the pact of a run ---------------------------------------------------------------------- */
@@ -214,6 +186,7 @@ static void post_signal(share_t *share, signal_t *signal, uint64_t number, void 
     xm_signal_post(share->lane->executor, signal, XM_IPC_BITS | number, bytes, length);
 }
 
+/* Hops whose tile the receiver could open go this way; all others stay as they are. */
 static void settle(share_t *share)
 {
     lane_t *lane = share->lane;
@@ -232,6 +205,7 @@ static void settle(share_t *share)
     xm_executor_settled(lane);
 }
 
+/* What could not be opened is no failure: messages carry it. */
 static void open_tiles(share_t *share)
 {
     xm_executor_t *executor = share->lane->executor;
@@ -255,6 +229,7 @@ static void open_tiles(share_t *share)
     }
 }
 
+/* The receiver knows its own answer, so it does not wait until that has left. */
 static void on_offer(signal_t *signal)
 {
     share_t *share = signal->owner;
@@ -294,9 +269,12 @@ static void on_close(signal_t *signal)
     }
 }
 
+/* The sender waits for a close from the beginning, because it may come at any time. */
 static void ipc_offer(xm_executor_t *executor)
 {
-    for (share_t *share = NULL; (share = next_share(executor, share)) != NULL;) {
+    for (int s = 0; s < executor->share_count; ++s) {
+        share_t *share = &executor->shares[s];
+
         share->settled = share->closed = false;
         ++share->lane->unsettled;
         if (lane_sends(share->lane)) {
@@ -311,6 +289,8 @@ static void ipc_offer(xm_executor_t *executor)
 
 /* ---- chunks --------------------------------------------------------------------------------- */
 
+/* The sender has it, or it has left the receiver. The sender's chunk ends with the later one of
+ * this and its announcement. */
 static void acknowledged(xm_op_t *op, xm_status_t status)
 {
     slot_t *slot = op->arg;
@@ -357,6 +337,7 @@ static xm_status_t copy_from_peer(slot_t *slot)
     return xm_device_begin(slot, QUEUE_IN, &copy);
 }
 
+/* At the sender: the announcement has left, or failed. */
 static void announced_to_peer(slot_t *slot, xm_status_t status)
 {
     const xm_executor_t *executor = slot->lane->executor;
@@ -369,6 +350,7 @@ static void announced_to_peer(slot_t *slot, xm_status_t status)
     }
 }
 
+/* At the receiver: the device copies the chunk, and ipc_moved() acknowledges it. */
 static void announced(xm_op_t *op, xm_status_t status)
 {
     slot_t *slot = op->arg;
@@ -386,6 +368,8 @@ static void announced(xm_op_t *op, xm_status_t status)
     }
 }
 
+/* The sender expects the acknowledgement before it announces the chunk, so that its answer never
+ * finds nobody. */
 static void ipc_post(slot_t *slot)
 {
     slot->buffer = &slot->byte;
@@ -450,11 +434,14 @@ static void close_lane(share_t *share)
     }
 }
 
+/* A sender's wait for a close ends with the lane, well or not: it has no other end. */
 static void ipc_close(xm_executor_t *executor)
 {
     bool failed = executor->result < 0;
 
-    for (share_t *share = NULL; (share = next_share(executor, share)) != NULL;) {
+    for (int s = 0; s < executor->share_count; ++s) {
+        share_t *share = &executor->shares[s];
+
         if (failed && !lane_sends(share->lane)) {
             close_lane(share);
         }
@@ -467,7 +454,9 @@ static void ipc_close(xm_executor_t *executor)
 
 static bool ipc_describe(const xm_executor_t *executor, char *buffer, size_t size)
 {
-    for (share_t *share = NULL; (share = next_share(executor, share)) != NULL;) {
+    for (int s = 0; s < executor->share_count; ++s) {
+        share_t *share = &executor->shares[s];
+
         if (!share->settled) {
             (void)snprintf(buffer, size, "waits for rank %d to %s device tiles", share->lane->peer,
                            lane_sends(share->lane) ? "open its" : "offer its");

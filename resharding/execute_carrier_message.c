@@ -30,6 +30,8 @@ static xm_status_t pack_on_device(slot_t *slot)
     return xm_device_begin(slot, QUEUE_IN, &copy);
 }
 
+/* Sent, or received: then it may have to be unpacked. Not after a failure, when the contents of the
+ * destination are undefined anyway. */
 static void message_done(xm_op_t *op, xm_status_t status)
 {
     slot_t *slot = op->arg;
@@ -69,6 +71,8 @@ static void find_memory(slot_t *slot)
     }
 }
 
+/* A chunk that the device packs is sent when that is done; the slots behind it go on meanwhile, so
+ * while one is sent the next is being fetched. */
 static void message_post(slot_t *slot)
 {
     xm_status_t status;
@@ -99,6 +103,7 @@ static void message_moved(slot_t *slot, xm_status_t status)
     }
 }
 
+/* Unpacks what the host has to, and gives the pack buffer back; never takes long. */
 static bool message_ended(slot_t *slot)
 {
     lane_t *lane = slot->lane;

@@ -9,6 +9,7 @@
 #include "resharding/execute_carrier.h"
 #include "resharding/execute_device.h"
 
+/* Nothing here waits for the stream: the queues await a mark in it, and polling sees it reached. */
 xm_status_t xm_device_start(xm_executor_t *executor, bool follows, void *stream)
 {
     device_t *device = executor->device;
@@ -57,6 +58,7 @@ xm_status_t xm_device_begin(slot_t *slot, queue_t queue, const xm_strided_copy_t
     return XM_IN_PROGRESS;
 }
 
+/* The list is taken whole, because a carrier may put its slot, or another one, into it again. */
 static void poll_slots(device_t *device)
 {
     slot_t *slot = device->pending;
@@ -114,6 +116,7 @@ xm_status_t xm_device_read(xm_executor_t *executor, const xm_view_t *view, const
                           xm_device_address(device->bounce), &copy);
         status = xm_device_enqueue(device, QUEUE_OUT, &copy, device->start);
     }
+    /* After a run, so the mark of its start is free; the caller wants the bytes now. */
     if (status == XM_OK) {
         do {
             status = xm_memory_mark_test(device->start);

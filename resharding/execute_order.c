@@ -16,6 +16,8 @@ static int64_t next_message(const lane_t *lane)
     return hop->message + lane->next_chunk * hop->stride;
 }
 
+/* A lane's key does not change while it is in the heap: its next chunk is posted only from there.
+ */
 static void heap_push(heap_t *heap, lane_t *lane)
 {
     int64_t key = next_message(lane);
@@ -139,6 +141,7 @@ static bool may_cross(const lane_t *lane)
     return true;
 }
 
+/* Whether the lane may take a pack buffer: a free one, or its direction's reserve. */
 static bool has_pack_buffer(const lane_t *lane)
 {
     const staging_t *staging = &lane->executor->staging;

@@ -29,7 +29,7 @@ typedef struct turns turns_t;
 /* What the carriers keep, each for itself. */
 typedef struct direct direct_t;
 typedef struct directs directs_t;
-typedef struct shares shares_t;
+typedef struct share share_t;
 typedef struct copies copies_t;
 
 /*
@@ -227,11 +227,12 @@ struct xm_executor {
     device_t *device;   /* NULL: all tiles are in host memory */
     turns_t *turns;     /* NULL: no turns are kept */
     directs_t *directs; /* NULL: no hop may go directly */
-    shares_t *shares;   /* NULL: none goes by device IPC */
-    copies_t *local;    /* of the copies inside this rank */
-    signal_t *signals;  /* list: in flight */
-    lane_t *revisits;   /* list */
-    int crossing;       /* chunks of ours on the NIC */
+    share_t *shares;    /* of lanes whose hops may go by device IPC */
+    int share_count;
+    copies_t *local;   /* of the copies inside this rank */
+    signal_t *signals; /* list: in flight */
+    lane_t *revisits;  /* list */
+    int crossing;      /* chunks of ours on the NIC */
     int64_t in_flight;
     int64_t left;   /* hops that have not ended */
     uint64_t steps; /* chunks, copies and signals so far: it grows as long as anything moves */

@@ -41,6 +41,8 @@ void xm_executor_fail(xm_executor_t *executor, xm_status_t status)
     }
 }
 
+/* A list, not a queue: which lane comes first is decided by the order of messages, when they post.
+ */
 void xm_executor_revisit(lane_t *lane)
 {
     if (!lane->revisited) {
@@ -58,6 +60,8 @@ void xm_executor_settled(lane_t *lane)
 
 /* ---- chunks and hops ------------------------------------------------------------------------ */
 
+/* `done` is the carrier's own, so that its states are in one file; the transport calls it directly.
+ */
 void xm_executor_transmit(slot_t *slot, void (*done)(xm_op_t *op, xm_status_t status))
 {
     const lane_t *lane = slot->lane;
@@ -75,6 +79,7 @@ void xm_executor_transmit(slot_t *slot, void (*done)(xm_op_t *op, xm_status_t st
     }
 }
 
+/* The slot stays taken until the core has retired it, in the lane's order. */
 void xm_executor_chunk_ended(slot_t *slot, xm_status_t status)
 {
     slot->busy = false;
@@ -114,6 +119,7 @@ void xm_executor_hop_finished(xm_executor_t *executor, hop_t *hop)
 
 /* ---- signals -------------------------------------------------------------------------------- */
 
+/* It has left the list before its owner hears of it, who may post it, or another, again. */
 static void signal_done(xm_op_t *op, xm_status_t status)
 {
     signal_t *signal = op->arg;

@@ -80,6 +80,11 @@ static xm_status_t allocate_staging(xm_executor_t *executor, int64_t count, cons
                                         &staging->registration);
 }
 
+/*
+ * As many buffers as can be in use at once: for each lane what its slots, or the limit per peer,
+ * let it hold, and one in reserve per direction. A memory limit leaves fewer, down to the reserve,
+ * with which a run still ends, if slowly.
+ */
 xm_status_t xm_executor_make_staging(xm_executor_t *executor, uint64_t memory_limit)
 {
     staging_t *staging = &executor->staging;
@@ -138,6 +143,7 @@ void xm_executor_release_staging(xm_executor_t *executor)
     free(staging->free);
 }
 
+/* The reserve is taken last: the order gives it to the earliest unfinished chunk alone. */
 char *xm_executor_take_pack_buffer(lane_t *lane)
 {
     staging_t *staging = &lane->executor->staging;

@@ -355,7 +355,7 @@ static void post_turn(turn_t *turn)
                    1);
 }
 
-/* One thing less that the hop waits for. */
+/* One thing less that the hop waits for. Its lane may be at another hop; looking at it is cheap. */
 static void take_turn(turns_t *turns, int64_t hop)
 {
     if (--turns->gates[hop].left == 0) {
@@ -363,6 +363,7 @@ static void take_turn(turns_t *turns, int64_t hop)
     }
 }
 
+/* Another rank has passed a turn to a hop of this one. */
 static void on_turn(signal_t *signal)
 {
     const turn_t *turn = signal->owner;
@@ -403,6 +404,7 @@ bool xm_turns_waits(const turns_t *turns, const hop_t *hop)
     return gate_of(turns, hop)->left > 0;
 }
 
+/* A hop has few turns to give, each after a chunk of its own, so they are all looked at. */
 void xm_turns_moved(turns_t *turns, const hop_t *hop, int64_t chunk)
 {
     const gate_t *gate = gate_of(turns, hop);
@@ -421,6 +423,7 @@ void xm_turns_moved(turns_t *turns, const hop_t *hop, int64_t chunk)
     }
 }
 
+/* Only those in flight are busy; a turn from hop to hop of this rank never is. */
 bool xm_turns_next(const turns_t *turns, int64_t *next, xm_turn_t *turn)
 {
     while (*next < turns->count) {
