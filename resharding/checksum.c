@@ -7,7 +7,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "resharding/execute_private.h"
+#include "resharding/execute_device.h"
 
 enum {
     SLICE = 4 * 1024 * 1024, /* bytes hashed between two looks at the network */
@@ -247,7 +247,7 @@ static void hash_device_range(xm_checksum_t *checksum, const xm_view_t *view, co
         int64_t part = count;
         const char *bytes;
         xm_status_t status =
-            xm_executor_read_device(checksum->executor, view, buffer, first, &part, &bytes);
+            xm_device_read(checksum->executor, view, buffer, first, &part, &bytes);
 
         if (status < 0) {
             fail(checksum, status);

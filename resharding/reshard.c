@@ -1,52 +1,9 @@
 #include "resharding/execute_private.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "comm/config.h"
 #include "comm/log.h"
-
-char *xm_executor_describe_wait(const xm_executor_t *executor, char *buffer, size_t size)
-{
-    if (!xm_executor_describe_directs(executor, buffer, size) &&
-        !xm_executor_describe_shares(executor, buffer, size)) {
-        (void)snprintf(buffer, size, "has nothing in flight");
-    }
-    for (int64_t n = 0; n < executor->note_count; ++n) {
-        const note_t *note = &executor->notes[n];
-
-        if (note->busy && note->awaited) {
-            (void)snprintf(buffer, size,
-                           "waits for rank %d to pass the turn for transfer %" PRId64
-                           " (tensor %.100s)",
-                           note->peer, executor->hops[note->hop].transfer,
-                           xm_plan_tensor_name(executor->plan, executor->hops[note->hop].tensor));
-        } else if (note->busy) {
-            (void)snprintf(buffer, size, "passes a turn to rank %d", note->peer);
-        }
-    }
-    for (int i = 0; i < executor->lane_count; ++i) {
-        const lane_t *lane = &executor->lanes[i];
-        const slot_t *slot = &lane->slots[lane->oldest];
-
-        if (lane->in_flight > 0) {
-            char path[128];
-
-            xm_transport_path(executor->transport, lane->peer, path, sizeof(path));
-            (void)snprintf(buffer, size,
-                           "waits for chunk %" PRId64 " of %" PRId64 " of transfer %" PRId64
-                           " (tensor %.100s) %s rank %d%s%s",
-                           slot->chunk + 1, slot->hop->chunks, slot->hop->transfer,
-                           xm_plan_tensor_name(executor->plan, slot->hop->tensor),
-                           lane_sends(lane) ? "to" : "from", lane->peer,
-                           path[0] != '\0' ? " over " : "", path);
-            if (!lane_sends(lane)) {
-                break; /* a missing arrival says more than a blocked departure */
-            }
-        }
-    }
-    return buffer;
-}
 
 xm_status_t xm_reshard_name_culprit(xm_worker_t *worker, xm_status_t status)
 {
