@@ -118,7 +118,7 @@ xm_status_t xm_network_create(const xm_network_params_t *given, xm_network_t **n
     if (status < 0) {
         return status;
     }
-    if (XM_IS_NULL(network) || XM_IS_NULL(params->host_of_rank)) {
+    if (XM_IS_NULL(network) || xm_is_null(__func__, "params.host_of_rank", params->host_of_rank)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
     if (params->ranks < 1) {
