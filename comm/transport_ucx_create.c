@@ -322,8 +322,9 @@ static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_p
     self->base.failed_peer = -1;
     self->base.real_hosts = true;
     self->epoll = self->timer_fd = self->watch.fd = -1;
-    self->ended.priv.next = self->ended.priv.previous = &self->ended;
-    self->memory.next = self->memory.previous = &self->memory;
+    xm_list_init(&self->ended);
+    xm_list_init(&self->memory);
+    xm_list_init(&self->free_parcels);
     for (int other = 0; other < size; ++other) {
         xm_ucx_peer_t *peer = &self->peers[other];
 
@@ -331,7 +332,7 @@ static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_p
         peer->owner = self;
         peer->rank = other;
         peer->rail = rail_to(params, rank, other);
-        peer->in_flight.priv.next = peer->in_flight.priv.previous = &peer->in_flight;
+        xm_list_init(&peer->in_flight);
     }
     return self;
 }
@@ -510,10 +511,7 @@ xm_status_t xm_ucx_memory_register(xm_transport_t *transport, void *address, siz
                                 self->base.rank, length, ucs_status_string(status));
         }
     }
-    made->next = &self->memory;
-    made->previous = self->memory.previous;
-    self->memory.previous->next = made;
-    self->memory.previous = made;
+    xm_list_append(&self->memory, &made->link);
     *memory = made;
     return XM_OK;
 }
@@ -522,8 +520,7 @@ void xm_ucx_memory_deregister(xm_transport_t *transport, xm_memory_t *memory)
 {
     if (memory != NULL) {
         unmap((xm_ucx_transport_t *)transport, memory);
-        memory->previous->next = memory->next;
-        memory->next->previous = memory->previous;
+        xm_list_remove(&memory->link);
         free(memory);
     }
 }

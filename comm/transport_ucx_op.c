@@ -16,27 +16,13 @@ enum { BLOCK = 256 };
 #define CAME_SPLIT    (1u << 29)
 #define CAME_WHOLE    (1u << 28)
 
-static void ring_append(xm_op_t *head, xm_op_t *op)
-{
-    op->priv.next = head;
-    op->priv.previous = head->priv.previous;
-    head->priv.previous->priv.next = op;
-    head->priv.previous = op;
-}
-
-static void ring_remove(xm_op_t *op)
-{
-    op->priv.previous->priv.next = op->priv.next;
-    op->priv.next->priv.previous = op->priv.previous;
-}
-
-/* The operation leaves its peer's ring. */
-static void leave_ring(xm_op_t *op)
+/* The operation leaves its peer's list. */
+static void leave_list(xm_op_t *op)
 {
     xm_ucx_transport_t *self = op->priv.owner;
     xm_ucx_peer_t *peer = &self->peers[op->priv.peer];
 
-    ring_remove(op);
+    xm_list_remove(&op->priv.link);
     if (op->priv.tag < XM_TRANSPORT_TAG_OWN) {
         --peer->users;
         ++peer->moved;
@@ -50,12 +36,12 @@ void xm_ucx_end_op(xm_op_t *op, xm_status_t status)
 {
     xm_ucx_transport_t *self = op->priv.owner;
 
-    leave_ring(op);
+    leave_list(op);
     if (op->priv.status == XM_IN_PROGRESS) {
         op->priv.status = status;
     }
     op->priv.handle = NULL;
-    ring_append(&self->ended, op);
+    xm_list_append(&self->ended, &op->priv.link);
     if (op->priv.status < 0) {
         throw_rest_away(op);
     }
@@ -337,10 +323,10 @@ int xm_ucx_deliver(xm_ucx_transport_t *self)
 {
     int count = 0;
 
-    while (!xm_ucx_ring_is_empty(&self->ended)) {
-        xm_op_t *op = self->ended.priv.next;
+    while (!xm_list_is_empty(&self->ended)) {
+        xm_op_t *op = xm_op_of(self->ended.next);
 
-        ring_remove(op);
+        xm_list_remove(&op->priv.link);
         if (op->priv.status < 0) {
             explain(self, op);
         }
@@ -403,7 +389,7 @@ static void start_op(xm_ucx_transport_t *self, xm_op_t *op, int peer, uint64_t t
     op->priv.flags = 0;
     op->priv.status = XM_IN_PROGRESS;
     self->peers[peer].users += tag < XM_TRANSPORT_TAG_OWN;
-    ring_append(&self->peers[peer].in_flight, op);
+    xm_list_append(&self->peers[peer].in_flight, &op->priv.link);
 }
 
 /* What a message is, before it is cut into pieces. */
@@ -504,7 +490,7 @@ static xm_status_t post(xm_ucx_transport_t *self, const message_t *message, xm_o
         xm_ucx_end_op(op, XM_OK);
         return XM_IN_PROGRESS;
     }
-    leave_ring(op);
+    leave_list(op);
     op->priv.kind = XM_UCX_IDLE;
     return op->priv.status == XM_IN_PROGRESS ? XM_OK : op->priv.status;
 }
@@ -573,18 +559,16 @@ void xm_ucx_cancel(xm_transport_t *transport, xm_op_t *op)
 
 void xm_ucx_cancel_receives(xm_ucx_peer_t *peer)
 {
-    xm_op_t *op = peer->in_flight.priv.next;
-
     if (peer->mail != NULL) {
         return; /* UCX has none of them */
     }
-    while (op != &peer->in_flight) {
-        xm_op_t *next = op->priv.next;
+    for (xm_list_t *at = xm_list_first(&peer->in_flight), *next; at != NULL; at = next) {
+        const xm_op_t *op = xm_op_of(at);
 
+        next = xm_list_next(&peer->in_flight, at);
         if (op->priv.kind == XM_UCX_RECEIVE) {
             cancel_list(op->priv.handle);
         }
-        op = next;
     }
     cancel_list(peer->strays);
 }
@@ -608,8 +592,8 @@ void xm_ucx_abandon_ops(xm_ucx_peer_t *peer)
         return;
     }
     xm_ucx_cancel_receives(peer); /* most end right here */
-    while (!xm_ucx_ring_is_empty(&peer->in_flight)) {
-        xm_op_t *op = peer->in_flight.priv.next;
+    while (!xm_list_is_empty(&peer->in_flight)) {
+        xm_op_t *op = xm_op_of(peer->in_flight.next);
 
         abandon_list(op->priv.handle);
         xm_ucx_end_op(op, peer->failed ? XM_ERR_PEER_DIED : XM_ERR_CANCELED);

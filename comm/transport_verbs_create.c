@@ -119,17 +119,17 @@ static xm_verbs_transport_t *allocate(int rank, int size)
     self->base = (xm_transport_t){
         .ops = &xm_verbs_ops, .rank = rank, .size = size, .failed_peer = -1, .real_hosts = true};
     self->epoll = self->timer = -1;
-    self->ended.priv.next = self->ended.priv.previous = &self->ended;
-    self->memory.next = self->memory.previous = &self->memory;
-    self->temporary.next = self->temporary.previous = &self->temporary;
+    xm_list_init(&self->ended);
+    xm_list_init(&self->memory);
+    xm_list_init(&self->temporary);
     for (int other = 0; other < size; ++other) {
         xm_verbs_peer_t *peer = &self->peers[other];
 
         peer->owner = self;
         peer->rank = other;
         peer->stored_last = &peer->stored;
-        peer->receives.priv.next = peer->receives.priv.previous = &peer->receives;
-        peer->busy.priv.next = peer->busy.priv.previous = &peer->busy;
+        xm_list_init(&peer->receives);
+        xm_list_init(&peer->busy);
         for (int rail = 0; rail < XM_NICS_MAX; ++rail) {
             peer->lanes[rail].peer = peer;
             peer->lanes[rail].rail = rail;
@@ -242,10 +242,10 @@ static bool all_sent(const xm_verbs_transport_t *self)
     return true;
 }
 
-static void end_ring(const xm_op_t *head)
+static void end_list(const xm_list_t *list)
 {
-    while (!xm_verbs_ring_is_empty(head)) {
-        xm_verbs_end_op(head->priv.next, XM_ERR_CANCELED);
+    while (!xm_list_is_empty(list)) {
+        xm_verbs_end_op(xm_op_of(list->next), XM_ERR_CANCELED);
     }
 }
 
@@ -258,8 +258,8 @@ void xm_verbs_sever(xm_verbs_transport_t *self)
     self->failures = 0;
     xm_verbs_close_lanes(self, self->peers, self->base.size);
     for (int rank = 0; rank < self->base.size; ++rank) {
-        end_ring(&self->peers[rank].receives);
-        end_ring(&self->peers[rank].busy);
+        end_list(&self->peers[rank].receives);
+        end_list(&self->peers[rank].busy);
         xm_verbs_forget_stored(&self->peers[rank]);
     }
 }

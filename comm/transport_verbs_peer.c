@@ -68,14 +68,14 @@ void xm_verbs_close_lanes(xm_verbs_transport_t *self, xm_verbs_peer_t *first, in
 static void close_peer(xm_verbs_peer_t *peer)
 {
     xm_verbs_transport_t *self = peer->owner;
-    xm_op_t *rings[] = {&peer->receives, &peer->busy};
+    xm_list_t *lists[] = {&peer->receives, &peer->busy};
 
     peer->closed = true;
     --self->failures;
     xm_verbs_close_lanes(self, peer, 1);
     for (int i = 0; i < 2; ++i) {
-        while (!xm_verbs_ring_is_empty(rings[i])) {
-            xm_verbs_end_op(rings[i]->priv.next, XM_ERR_PEER_DIED);
+        while (!xm_list_is_empty(lists[i])) {
+            xm_verbs_end_op(xm_op_of(lists[i]->next), XM_ERR_PEER_DIED);
         }
     }
     xm_verbs_forget_stored(peer);
