@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -194,6 +195,20 @@ char *xm_text_format_seconds(double seconds, char *buffer, size_t size)
 
 /* Smallest character that needs so many bytes. */
 static const unsigned smallest[] = {0, 0, 0x80, 0x800, 0x10000};
+
+void xm_text_list_add(char *list, size_t size, const char *separator, const char *format, ...)
+{
+    size_t used = strlen(list);
+    va_list args;
+
+    if (used > 0) {
+        (void)snprintf(list + used, size - used, "%s", separator);
+        used = strlen(list);
+    }
+    va_start(args, format);
+    (void)vsnprintf(list + used, size - used, format, args);
+    va_end(args);
+}
 
 size_t xm_text_character(const char *text)
 {

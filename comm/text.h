@@ -51,6 +51,11 @@ XM_API char *xm_text_format_bytes(uint64_t bytes, char *buffer, size_t size);
  */
 XM_API char *xm_text_format_seconds(double seconds, char *buffer, size_t size);
 
+/** Appends an item to the list that @p list (@p size bytes) holds, behind @p separator unless it is
+ * the first. The list is cut where it is full. */
+XM_API void xm_text_list_add(char *list, size_t size, const char *separator, const char *format,
+                             ...) XM_PRINTF(4, 5);
+
 /** Bytes of the UTF-8 character that @p text begins with, 1 to 4; 0 at its end, and where there is
  * none. */
 XM_API size_t xm_text_character(const char *text);

@@ -31,6 +31,7 @@
 #include <stdint.h>
 
 #include "comm/counters.h"
+#include "comm/list.h"
 #include "comm/status.h"
 
 /** Tags from here to 2^48 belong to the worker. */
@@ -52,7 +53,7 @@ struct xm_op {
 
     /* Private to the transport while the operation is in flight. */
     struct {
-        xm_op_t *next, *previous;
+        xm_list_t link; /* in one of its lists */
         void *handle;
         uint64_t tag;
         size_t length;
@@ -66,6 +67,12 @@ struct xm_op {
         xm_status_t status;
     } priv;
 };
+
+/** For transports: the operation whose link this is. */
+static inline xm_op_t *xm_op_of(xm_list_t *link)
+{
+    return xm_list_entry(link, xm_op_t, priv.link);
+}
 
 /** What an implementation provides. No entry is NULL. */
 typedef struct xm_transport_ops {

@@ -76,7 +76,7 @@ static xm_status_t ucx_arm(xm_transport_t *transport)
 {
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
 
-    if (self->epoll < 0 || self->reports > 0 || !xm_ucx_ring_is_empty(&self->ended)) {
+    if (self->epoll < 0 || self->reports > 0 || !xm_list_is_empty(&self->ended)) {
         return XM_IN_PROGRESS;
     }
     if (self->mails > 0 && !self->fenced &&

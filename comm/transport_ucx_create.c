@@ -323,8 +323,9 @@ static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_p
     self->base.failed_peer = -1;
     self->base.real_hosts = true;
     self->epoll = self->timer_fd = self->watch.fd = -1;
-    self->ended.priv.next = self->ended.priv.previous = &self->ended;
-    self->memory.next = self->memory.previous = &self->memory;
+    xm_list_init(&self->ended);
+    xm_list_init(&self->memory);
+    xm_list_init(&self->free_parcels);
     for (int other = 0; other < size; ++other) {
         xm_ucx_peer_t *peer = &self->peers[other];
 
@@ -332,7 +333,7 @@ static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_p
         peer->owner = self;
         peer->rank = other;
         peer->rail = rail_to(params, rank, other);
-        peer->in_flight.priv.next = peer->in_flight.priv.previous = &peer->in_flight;
+        xm_list_init(&peer->in_flight);
     }
     return self;
 }

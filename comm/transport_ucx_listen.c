@@ -78,8 +78,8 @@ xm_status_t xm_ucx_mail_listen(xm_ucx_transport_t *self, int rail)
 
 void xm_ucx_mail_abandon(xm_ucx_peer_t *peer, xm_status_t status)
 {
-    while (!xm_ucx_ring_is_empty(&peer->in_flight)) {
-        xm_op_t *op = peer->in_flight.priv.next;
+    while (!xm_list_is_empty(&peer->in_flight)) {
+        xm_op_t *op = xm_op_of(peer->in_flight.next);
 
         if (op->priv.kind == XM_UCX_RECEIVE && op->priv.handle != NULL) {
             ((xm_ucx_incoming_t *)op->priv.handle)->op = NULL;
@@ -87,16 +87,6 @@ void xm_ucx_mail_abandon(xm_ucx_peer_t *peer, xm_status_t status)
         xm_ucx_end_op(op, status);
     }
     xm_ucx_outbox_clear(peer->mail);
-}
-
-static void free_parcels(xm_ucx_link_t *head)
-{
-    while (head->next != head) {
-        xm_ucx_parcel_t *parcel = head->next->of;
-
-        xm_ucx_link_remove(&parcel->link);
-        free(parcel);
-    }
 }
 
 void xm_ucx_mail_close(xm_ucx_peer_t *peer)
@@ -108,9 +98,9 @@ void xm_ucx_mail_close(xm_ucx_peer_t *peer)
     }
     xm_ucx_outbox_clear(mail);
     xm_ucx_inbox_clear(mail);
-    free_parcels(&mail->answers);
+    xm_ucx_mail_free_parcels(&mail->answers);
     for (int lane = 0; lane < XM_NICS_MAX; ++lane) {
-        free_parcels(&mail->lanes[lane].posted);
+        xm_ucx_mail_free_parcels(&mail->lanes[lane].posted);
     }
     free(mail);
     peer->mail = NULL;

@@ -84,18 +84,12 @@ typedef struct xm_ucx_outgoing xm_ucx_outgoing_t;
 typedef struct xm_ucx_incoming xm_ucx_incoming_t;
 typedef struct xm_ucx_parcel xm_ucx_parcel_t;
 
-/* A place in a ring; `of` is NULL in its head. */
-typedef struct xm_ucx_link {
-    struct xm_ucx_link *next, *previous;
-    void *of;
-} xm_ucx_link_t;
-
 /* A message that is not known to have arrived. */
 struct xm_ucx_outgoing {
-    xm_ucx_link_t all;   /* in mail's `unfinished`, by number */
-    xm_ucx_link_t start; /* in `starts` when it is to be announced */
-    xm_ucx_link_t ready; /* in `ready` when chunks may be sent */
-    xm_op_t *op;         /* NULL: has ended, there is a copy */
+    xm_list_t all;   /* in mail's `unfinished`, by number */
+    xm_list_t start; /* in `starts` when it is to be announced */
+    xm_list_t ready; /* in `ready` when chunks may be sent */
+    xm_op_t *op;     /* NULL: has ended, there is a copy */
     uint64_t number, tag;
     const uint8_t *bytes;
     uint8_t *copy;
@@ -112,7 +106,7 @@ struct xm_ucx_outgoing {
 
 /* A frame that UCX has, or that waits for it (answers only). */
 struct xm_ucx_parcel {
-    xm_ucx_link_t link;
+    xm_list_t link;
     xm_ucx_mail_t *mail;
     xm_ucx_outgoing_t *message; /* NULL: an answer, or its message has ended */
     xm_ucx_frame_t frame;
@@ -124,8 +118,8 @@ struct xm_ucx_parcel {
 
 /* A message that is coming, or waits for its receive. */
 struct xm_ucx_incoming {
-    xm_ucx_link_t link;  /* in `unclaimed` while no receive was posted */
-    xm_ucx_link_t aside; /* in mail's list of that name when it is behind `base` */
+    xm_list_t link;  /* in `unclaimed` while no receive was posted */
+    xm_list_t aside; /* in mail's list of that name when it is behind `base` */
     xm_op_t *op;
     uint64_t number, tag;
     size_t length;
@@ -146,16 +140,16 @@ typedef struct xm_ucx_slot {
 
 /* The health of a lane. */
 typedef struct xm_ucx_health {
-    xm_ucx_link_t posted; /* parcels that UCX has */
-    size_t given;         /* bytes of them */
-    uint64_t load;        /* bytes that it was given so far, for its weight */
-    int64_t heard_at;     /* when a frame came last */
-    int64_t moved_at;     /* when that was, or bytes went */
-    int64_t asked_at;     /* when a PING was sent, and nothing has passed since; 0: no such */
-    int64_t alone_at;     /* when the peer was first heard on another lane after that */
-    ucs_status_t error;   /* what UCX reported; acted upon by the next progress */
-    uint64_t moved;       /* pieces that were put back when it was given up … */
-    char reason[80];      /* … and why it was */
+    xm_list_t posted;   /* parcels that UCX has */
+    size_t given;       /* bytes of them */
+    uint64_t load;      /* bytes that it was given so far, for its weight */
+    int64_t heard_at;   /* when a frame came last */
+    int64_t moved_at;   /* when that was, or bytes went */
+    int64_t asked_at;   /* when a PING was sent, and nothing has passed since; 0: no such */
+    int64_t alone_at;   /* when the peer was first heard on another lane after that */
+    ucs_status_t error; /* what UCX reported; acted upon by the next progress */
+    uint64_t moved;     /* pieces that were put back when it was given up … */
+    char reason[80];    /* … and why it was */
 } xm_ucx_health_t;
 
 struct xm_ucx_mail {
@@ -171,16 +165,16 @@ struct xm_ucx_mail {
     uint64_t next_number;
     size_t copies;  /* bytes, see above */
     size_t unheard; /* the same */
-    xm_ucx_link_t unfinished, starts, ready, answers;
+    xm_list_t unfinished, starts, ready, answers;
 
     bool left;            /* the peer has said that it leaves */
     size_t kept;          /* bytes of short messages that wait for their receives */
     uint64_t base;        /* all messages before have arrived, or are aside */
     uint64_t started;     /* all before have been taken up */
-    xm_ucx_link_t aside;  /* of those before `base` the unfinished ones, by number */
+    xm_list_t aside;      /* of those before `base` the unfinished ones, by number */
     xm_ucx_slot_t *slots; /* a ring, of the numbers from base on */
     size_t slot_count;    /* a power of two, or 0 */
-    xm_ucx_link_t unclaimed;
+    xm_list_t unclaimed;
 };
 
 static inline bool xm_ucx_mail_uses(const xm_ucx_mail_t *mail, int lane)
@@ -194,17 +188,12 @@ static inline bool xm_ucx_mail_is_closed(const xm_ucx_peer_t *peer)
     return peer->owner->closing && !peer->connected;
 }
 
-/* transport_ucx_mail.c: rings, parcels, what goes to UCX. */
-
-void xm_ucx_link_append(xm_ucx_link_t *head, xm_ucx_link_t *link);
-void xm_ucx_link_remove(xm_ucx_link_t *link);
-static inline bool xm_ucx_link_is_in(const xm_ucx_link_t *link)
-{
-    return link->next != NULL;
-}
+/* transport_ucx_mail.c: parcels, what goes to UCX and comes from it. */
 
 /** Messages with this peer travel in frames from now on. */
 xm_status_t xm_ucx_mail_open(xm_ucx_peer_t *peer);
+/** Frees all parcels of a list. */
+void xm_ucx_mail_free_parcels(xm_list_t *list);
 
 /** Makes the datatype of what travels in frames, once. */
 ucs_status_t xm_ucx_mail_make_type(xm_ucx_transport_t *self);

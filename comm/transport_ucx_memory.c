@@ -45,10 +45,7 @@ xm_status_t xm_ucx_memory_register(xm_transport_t *transport, void *address, siz
                                 self->base.rank, length, ucs_status_string(status));
         }
     }
-    made->next = &self->memory;
-    made->previous = self->memory.previous;
-    self->memory.previous->next = made;
-    self->memory.previous = made;
+    xm_list_append(&self->memory, &made->link);
     *memory = made;
     return XM_OK;
 }
@@ -57,8 +54,7 @@ void xm_ucx_memory_deregister(xm_transport_t *transport, xm_memory_t *memory)
 {
     if (memory != NULL) {
         unmap((xm_ucx_transport_t *)transport, memory);
-        memory->previous->next = memory->next;
-        memory->next->previous = memory->previous;
+        xm_list_remove(&memory->link);
         free(memory);
     }
 }

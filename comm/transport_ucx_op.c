@@ -20,7 +20,7 @@ void xm_ucx_end_op(xm_op_t *op, xm_status_t status)
         op->priv.status = status;
     }
     op->priv.handle = NULL;
-    xm_ucx_ring_append(&self->ended, op);
+    xm_list_append(&self->ended, &op->priv.link);
     if (op->priv.status < 0) {
         throw_rest_away(op);
     }
@@ -254,10 +254,10 @@ int xm_ucx_deliver(xm_ucx_transport_t *self)
 {
     int count = 0;
 
-    while (!xm_ucx_ring_is_empty(&self->ended)) {
-        xm_op_t *op = self->ended.priv.next;
+    while (!xm_list_is_empty(&self->ended)) {
+        xm_op_t *op = xm_op_of(self->ended.next);
 
-        xm_ucx_ring_remove(op);
+        xm_list_remove(&op->priv.link);
         if (op->priv.status < 0) {
             explain(self, op);
         }

@@ -22,27 +22,13 @@ void xm_ucx_on_received(void *request, ucs_status_t status, const ucp_tag_recv_i
 /** Cancels a list of pieces. */
 void xm_ucx_cancel_pieces(xm_ucx_piece_t *piece);
 
-static inline void xm_ucx_ring_append(xm_op_t *head, xm_op_t *op)
-{
-    op->priv.next = head;
-    op->priv.previous = head->priv.previous;
-    head->priv.previous->priv.next = op;
-    head->priv.previous = op;
-}
-
-static inline void xm_ucx_ring_remove(xm_op_t *op)
-{
-    op->priv.previous->priv.next = op->priv.next;
-    op->priv.next->priv.previous = op->priv.previous;
-}
-
 /* The operation leaves its peer's ring. */
 static inline void xm_ucx_leave_ring(xm_op_t *op)
 {
     xm_ucx_transport_t *self = op->priv.owner;
     xm_ucx_peer_t *peer = &self->peers[op->priv.peer];
 
-    xm_ucx_ring_remove(op);
+    xm_list_remove(&op->priv.link);
     if (op->priv.tag < XM_TRANSPORT_TAG_OWN) {
         --peer->users;
         ++peer->moved;

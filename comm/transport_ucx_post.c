@@ -59,7 +59,7 @@ static void start_op(xm_ucx_transport_t *self, xm_op_t *op, int peer, uint64_t t
     op->priv.flags = 0;
     op->priv.status = XM_IN_PROGRESS;
     self->peers[peer].users += tag < XM_TRANSPORT_TAG_OWN;
-    xm_ucx_ring_append(&self->peers[peer].in_flight, op);
+    xm_list_append(&self->peers[peer].in_flight, &op->priv.link);
 }
 
 /* What a message is, before it is cut into pieces. */
@@ -229,18 +229,16 @@ void xm_ucx_cancel(xm_transport_t *transport, xm_op_t *op)
 
 void xm_ucx_cancel_receives(xm_ucx_peer_t *peer)
 {
-    xm_op_t *op = peer->in_flight.priv.next;
-
     if (peer->mail != NULL) {
         return; /* UCX has none of them */
     }
-    while (op != &peer->in_flight) {
-        xm_op_t *next = op->priv.next;
+    for (xm_list_t *at = xm_list_first(&peer->in_flight), *next; at != NULL; at = next) {
+        const xm_op_t *op = xm_op_of(at);
 
+        next = xm_list_next(&peer->in_flight, at);
         if (op->priv.kind == XM_UCX_RECEIVE) {
             xm_ucx_cancel_pieces(op->priv.handle);
         }
-        op = next;
     }
     xm_ucx_cancel_pieces(peer->strays);
 }
@@ -264,8 +262,8 @@ void xm_ucx_abandon_ops(xm_ucx_peer_t *peer)
         return;
     }
     xm_ucx_cancel_receives(peer); /* most end right here */
-    while (!xm_ucx_ring_is_empty(&peer->in_flight)) {
-        xm_op_t *op = peer->in_flight.priv.next;
+    while (!xm_list_is_empty(&peer->in_flight)) {
+        xm_op_t *op = xm_op_of(peer->in_flight.next);
 
         abandon_list(op->priv.handle);
         xm_ucx_end_op(op, peer->failed ? XM_ERR_PEER_DIED : XM_ERR_CANCELED);

@@ -52,7 +52,7 @@ static xm_status_t refuse(xm_verbs_transport_t *self, const xm_verbs_peer_t *pee
     return xm_verbs_peer_error(peer);
 }
 
-static void start(xm_verbs_transport_t *self, xm_op_t *ring, xm_op_t *op, int peer, uint64_t tag,
+static void start(xm_verbs_transport_t *self, xm_list_t *list, xm_op_t *op, int peer, uint64_t tag,
                   void *buffer, size_t length, int kind)
 {
     op->priv.owner = self;
@@ -64,7 +64,7 @@ static void start(xm_verbs_transport_t *self, xm_op_t *ring, xm_op_t *op, int pe
     op->priv.kind = kind;
     op->priv.handle = NULL;
     op->priv.status = XM_IN_PROGRESS;
-    xm_verbs_ring_append(ring, op);
+    xm_list_append(list, &op->priv.link);
     ++self->in_flight;
     self->peers[peer].users += tag < XM_TRANSPORT_TAG_OWN;
 }
@@ -73,7 +73,7 @@ static void start(xm_verbs_transport_t *self, xm_op_t *ring, xm_op_t *op, int pe
 static xm_status_t undo(xm_verbs_transport_t *self, xm_op_t *op, xm_status_t status)
 {
     xm_verbs_end_op(op, status);
-    xm_verbs_ring_remove(op);
+    xm_list_remove(&op->priv.link);
     op->priv.kind = XM_VERBS_IDLE;
     if (status == XM_ERR_PEER_DIED && self->base.failed_peer < 0) {
         self->base.failed_peer = op->priv.peer;
@@ -162,7 +162,7 @@ static xm_status_t verbs_receive(xm_transport_t *transport, int rank, uint64_t t
     if (op->priv.status != XM_OK) {
         return XM_IN_PROGRESS;
     }
-    xm_verbs_ring_remove(op);
+    xm_list_remove(&op->priv.link);
     op->priv.kind = XM_VERBS_IDLE;
     return XM_OK;
 }
@@ -184,9 +184,9 @@ static void verbs_cancel(xm_transport_t *transport, xm_op_t *op)
         alone = xm_verbs_lane_unqueue(lane, op);
         peer->eager_sent -= alone && op->priv.handle == NULL;
     } else {
-        for (xm_op_t *other = peer->receives.priv.next; other != &peer->receives && !alone;
-             other = other->priv.next) {
-            alone = other == op;
+        for (xm_list_t *at = xm_list_first(&peer->receives); at != NULL && !alone;
+             at = xm_list_next(&peer->receives, at)) {
+            alone = xm_op_of(at) == op;
         }
     }
     if (alone) {

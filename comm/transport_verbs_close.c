@@ -51,14 +51,14 @@ static void close_lanes(xm_verbs_transport_t *self, xm_verbs_peer_t *first, int 
 static void close_peer(xm_verbs_peer_t *peer)
 {
     xm_verbs_transport_t *self = peer->owner;
-    xm_op_t *rings[] = {&peer->receives, &peer->busy};
+    xm_list_t *lists[] = {&peer->receives, &peer->busy};
 
     peer->closed = true;
     --self->failures;
     close_lanes(self, peer, 1);
     for (int i = 0; i < 2; ++i) {
-        while (!xm_verbs_ring_is_empty(rings[i])) {
-            xm_verbs_end_op(rings[i]->priv.next, XM_ERR_PEER_DIED);
+        while (!xm_list_is_empty(lists[i])) {
+            xm_verbs_end_op(xm_op_of(lists[i]->next), XM_ERR_PEER_DIED);
         }
     }
     xm_verbs_forget_stored(peer);
@@ -104,10 +104,10 @@ static bool all_sent(const xm_verbs_transport_t *self)
     return true;
 }
 
-static void end_ring(const xm_op_t *head)
+static void end_list(const xm_list_t *list)
 {
-    while (!xm_verbs_ring_is_empty(head)) {
-        xm_verbs_end_op(head->priv.next, XM_ERR_CANCELED);
+    while (!xm_list_is_empty(list)) {
+        xm_verbs_end_op(xm_op_of(list->next), XM_ERR_CANCELED);
     }
 }
 
@@ -120,8 +120,8 @@ void xm_verbs_sever(xm_verbs_transport_t *self)
     self->failures = 0;
     close_lanes(self, self->peers, self->base.size);
     for (int rank = 0; rank < self->base.size; ++rank) {
-        end_ring(&self->peers[rank].receives);
-        end_ring(&self->peers[rank].busy);
+        end_list(&self->peers[rank].receives);
+        end_list(&self->peers[rank].busy);
         xm_verbs_forget_stored(&self->peers[rank]);
     }
 }

@@ -50,17 +50,17 @@ static xm_verbs_transport_t *allocate(int rank, int size)
     self->base = (xm_transport_t){
         .ops = &xm_verbs_ops, .rank = rank, .size = size, .failed_peer = -1, .real_hosts = true};
     self->epoll = self->timer = -1;
-    self->ended.priv.next = self->ended.priv.previous = &self->ended;
-    self->memory.next = self->memory.previous = &self->memory;
-    self->temporary.next = self->temporary.previous = &self->temporary;
+    xm_list_init(&self->ended);
+    xm_list_init(&self->memory);
+    xm_list_init(&self->temporary);
     for (int other = 0; other < size; ++other) {
         xm_verbs_peer_t *peer = &self->peers[other];
 
         peer->owner = self;
         peer->rank = other;
         peer->stored_last = &peer->stored;
-        peer->receives.priv.next = peer->receives.priv.previous = &peer->receives;
-        peer->busy.priv.next = peer->busy.priv.previous = &peer->busy;
+        xm_list_init(&peer->receives);
+        xm_list_init(&peer->busy);
         for (int rail = 0; rail < XM_NICS_MAX; ++rail) {
             peer->lanes[rail].peer = peer;
             peer->lanes[rail].rail = rail;

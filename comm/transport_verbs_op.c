@@ -7,7 +7,7 @@ void xm_verbs_end_op(xm_op_t *op, xm_status_t status)
 {
     xm_verbs_transport_t *self = op->priv.owner;
 
-    xm_verbs_ring_remove(op);
+    xm_list_remove(&op->priv.link);
     if (op->priv.handle != NULL) {
         xm_verbs_give_flow(self, op->priv.handle);
         op->priv.handle = NULL;
@@ -16,7 +16,7 @@ void xm_verbs_end_op(xm_op_t *op, xm_status_t status)
     --self->in_flight;
     self->peers[op->priv.peer].users -= op->priv.tag < XM_TRANSPORT_TAG_OWN;
     ++self->peers[op->priv.peer].moved;
-    xm_verbs_ring_append(&self->ended, op);
+    xm_list_append(&self->ended, &op->priv.link);
 }
 
 /* The sentence that goes with the failure of an operation. */
@@ -52,11 +52,11 @@ int xm_verbs_deliver(xm_verbs_transport_t *self)
 {
     int count = 0;
 
-    while (!xm_verbs_ring_is_empty(&self->ended)) {
-        xm_op_t *op = self->ended.priv.next;
+    while (!xm_list_is_empty(&self->ended)) {
+        xm_op_t *op = xm_op_of(self->ended.next);
         xm_direction_t direction = op->priv.kind == XM_VERBS_SEND ? XM_SENT : XM_RECEIVED;
 
-        xm_verbs_ring_remove(op);
+        xm_list_remove(&op->priv.link);
         if (op->priv.status < 0) {
             explain(self, op);
         }

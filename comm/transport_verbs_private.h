@@ -61,7 +61,7 @@ typedef struct xm_verbs_stored xm_verbs_stored_t;
 
 /* A registration, in the caller's hands or of operations in flight. */
 struct xm_memory {
-    xm_memory_t *next, *previous;
+    xm_list_t link;
     uintptr_t start;
     size_t length;
     int users;    /* operations in flight; of the caller's registrations none are counted */
@@ -143,8 +143,8 @@ struct xm_verbs_peer {
     char there[XM_NICS_MAX][XM_NICS_NAME_SIZE]; /* its ports */
     uint32_t slots, slot_size;                  /* what it keeps posted */
     xm_verbs_lane_t lanes[XM_NICS_MAX];
-    xm_op_t receives; /* head of the ring of receives without a message */
-    xm_op_t busy;     /* head of the ring of the other operations in flight */
+    xm_list_t receives; /* receives without a message */
+    xm_list_t busy;     /* the other operations in flight */
     xm_verbs_stored_t *stored, **stored_last;
     uint32_t eager_sent;  /* short messages sent to it */
     uint32_t eager_taken; /* of these no longer stored there */
@@ -173,12 +173,12 @@ struct xm_verbs_transport {
     bool closing;
     bool fenced; /* nothing is done any more */
     unsigned calls;
-    int in_flight; /* operations */
-    int failures;  /* peers that failed and are not closed */
-    xm_op_t ended; /* head of the ring of operations whose `done` is due */
+    int in_flight;   /* operations */
+    int failures;    /* peers that failed and are not closed */
+    xm_list_t ended; /* operations whose `done` is due */
     xm_verbs_lane_t *listed;
-    xm_memory_t memory;    /* head of the ring of the caller's registrations */
-    xm_memory_t temporary; /* head of the ring of those of operations */
+    xm_list_t memory;    /* the caller's registrations */
+    xm_list_t temporary; /* those of operations */
     xm_verbs_item_t *free_items, *item_blocks;
     xm_verbs_flow_t *free_flows, **flow_blocks;
     uint32_t flow_count;
@@ -187,25 +187,6 @@ struct xm_verbs_transport {
 
 extern const xm_transport_ops_t xm_verbs_ops;
 
-static inline void xm_verbs_ring_append(xm_op_t *head, xm_op_t *op)
-{
-    op->priv.next = head;
-    op->priv.previous = head->priv.previous;
-    head->priv.previous->priv.next = op;
-    head->priv.previous = op;
-}
-
-static inline void xm_verbs_ring_remove(xm_op_t *op)
-{
-    op->priv.previous->priv.next = op->priv.next;
-    op->priv.next->priv.previous = op->priv.previous;
-}
-
-static inline bool xm_verbs_ring_is_empty(const xm_op_t *head)
-{
-    return head->priv.next == head;
-}
-
 static inline xm_verbs_port_t *xm_verbs_port_of(const xm_verbs_lane_t *lane)
 {
     return &lane->peer->owner->ports[lane->rail];
@@ -213,7 +194,7 @@ static inline xm_verbs_port_t *xm_verbs_port_of(const xm_verbs_lane_t *lane)
 
 /* transport_verbs_op.c */
 
-/** Takes an operation off its ring, lets go of its memory, and has `done` called later. */
+/** Takes an operation off its list, lets go of its memory, and has `done` called later. */
 void xm_verbs_end_op(xm_op_t *op, xm_status_t status);
 
 /** Calls `done` of everything that has ended; returns how many that were. */

@@ -10,6 +10,7 @@
 
 #include "comm/text.h"
 #include "planner/memory_curve.h"
+#include "planner/svg.h"
 
 /* Lengths in user units (pixels at 100 %). */
 enum {
@@ -34,24 +35,11 @@ typedef struct figure {
     double most; /* bytes there */
 } figure_t;
 
-/* Names of operators come from files and may hold anything: markup is escaped, control characters
- * are left out. */
-static void put_escaped(FILE *file, const char *text)
-{
-    for (const char *c = text; *c != '\0'; ++c) {
-        if (*c == '<' || *c == '>' || *c == '&') {
-            (void)fputs(*c == '<' ? "&lt;" : *c == '>' ? "&gt;" : "&amp;", file);
-        } else if ((unsigned char)*c >= ' ') {
-            (void)putc(*c, file);
-        }
-    }
-}
-
 static void put_text(FILE *file, double x, double y, const char *anchor, const char *text)
 {
     (void)fprintf(file, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"12\" text-anchor=\"%s\">", x, y,
                   anchor);
-    put_escaped(file, text);
+    ap_svg_put_escaped(file, text);
     (void)fputs("</text>\n", file);
 }
 
