@@ -303,3 +303,14 @@ char *xm_text_printable(const char *text, char *buffer, size_t size)
     buffer[used] = '\0';
     return buffer;
 }
+
+void xm_text_put_xml(FILE *file, const char *text)
+{
+    for (const char *c = text; *c != '\0'; ++c) {
+        if (*c == '<' || *c == '>' || *c == '&') {
+            (void)fputs(*c == '<' ? "&lt;" : *c == '>' ? "&gt;" : "&amp;", file);
+        } else if ((unsigned char)*c >= ' ') {
+            (void)putc(*c, file);
+        }
+    }
+}

@@ -11,6 +11,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "comm/status.h"
 
@@ -68,5 +69,9 @@ XM_API char *xm_text_copy(const char *text, char *buffer, size_t size);
 
 /** The same for a line on a terminal: control characters become \n, \t, \x1b and so on. */
 XM_API char *xm_text_printable(const char *text, char *buffer, size_t size);
+
+/** Writes @p text for XML: special characters are escaped, control characters left out. Names from
+ * models' files may hold anything. */
+void xm_text_put_xml(FILE *file, const char *text);
 
 #endif

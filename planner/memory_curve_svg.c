@@ -10,7 +10,6 @@
 
 #include "comm/text.h"
 #include "planner/memory_curve.h"
-#include "planner/svg.h"
 
 /* Lengths in user units (pixels at 100 %). */
 enum {
@@ -39,7 +38,7 @@ static void put_text(FILE *file, double x, double y, const char *anchor, const c
 {
     (void)fprintf(file, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"12\" text-anchor=\"%s\">", x, y,
                   anchor);
-    ap_svg_put_escaped(file, text);
+    xm_text_put_xml(file, text);
     (void)fputs("</text>\n", file);
 }
 

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "comm/text.h"
-#include "planner/svg.h"
 
 /* Lengths in user units (pixels at 100 %). */
 enum {
@@ -110,7 +109,7 @@ static void draw_header(const figure_t *figure, const char *title)
                   "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n"
                   "<text x=\"10\" y=\"26\" font-size=\"17\">",
                   WIDTH, figure->height, WIDTH, figure->height, WIDTH, figure->height);
-    ap_svg_put_escaped(figure->file, title);
+    xm_text_put_xml(figure->file, title);
     (void)fprintf(
         figure->file,
         "</text>\n<text x=\"10\" y=\"46\" font-size=\"12\">%s: %d micro-batches on %d "

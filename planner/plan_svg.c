@@ -8,7 +8,6 @@
 #include "comm/text.h"
 #include "planner/plan_print.h"
 #include "planner/plan_schedule.h"
-#include "planner/svg.h"
 
 /* Lengths in user units (pixels at 100 %). */
 enum {
@@ -55,7 +54,7 @@ static void put_text(const figure_t *figure, double x, double y, int size, const
     va_end(args);
     (void)fprintf(figure->file, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%d\" text-anchor=\"%s\">",
                   x, y, size, anchor);
-    ap_svg_put_escaped(figure->file, text);
+    xm_text_put_xml(figure->file, text);
     (void)fputs("</text>\n", figure->file);
 }
 
@@ -107,7 +106,7 @@ static void draw_header(const figure_t *figure)
                   "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" fill=\"#222\">\n"
                   "<title>Parallel plan</title>\n<desc>Costs: ",
                   figure->width, figure->height, figure->width, figure->height);
-    ap_svg_put_escaped(figure->file, info->cluster_provenance);
+    xm_text_put_xml(figure->file, info->cluster_provenance);
     (void)fprintf(figure->file,
                   "</desc>\n"
                   "<defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" "
