@@ -246,8 +246,7 @@ static void hash_device_range(xm_checksum_t *checksum, const xm_view_t *view, co
     while (count > 0) {
         int64_t part = count;
         const char *bytes;
-        xm_status_t status =
-            xm_device_read(checksum->executor, view, buffer, first, &part, &bytes);
+        xm_status_t status = xm_device_read(checksum->executor, view, buffer, first, &part, &bytes);
 
         if (status < 0) {
             fail(checksum, status);
