@@ -75,8 +75,8 @@ static void run(job_t *job)
     }
 }
 
-static void send(job_t *job, int from, int to, uint64_t tag, size_t length, uint64_t order,
-                 request_t *request)
+static void post_send(job_t *job, int from, int to, uint64_t tag, size_t length, uint64_t order,
+                      request_t *request)
 {
     request->op = (xm_op_t){.done = on_done, .arg = request, .order = order};
     request->fabric = job->fabric;
@@ -99,7 +99,7 @@ static void message(job_t *job, int from, int to, size_t length, uint64_t order,
 {
     memset(half, 0, 2 * sizeof(*half));
     receive(job, from, to, order, length, &half[1]);
-    send(job, from, to, order, length, order, &half[0]);
+    post_send(job, from, to, order, length, order, &half[0]);
 }
 
 static void expect_end(const request_t *half, int64_t ns)
@@ -317,7 +317,7 @@ START_TEST(a_message_that_waits_for_its_turn_can_be_cancelled)
         /* The other half matches a new one. */
         second[side].ended = 0;
         if (side == 0) {
-            send(&job, 0, 2, 2, 10, 2, &second[0]);
+            post_send(&job, 0, 2, 2, 10, 2, &second[0]);
         } else {
             receive(&job, 0, 2, 2, 10, &second[1]);
         }
