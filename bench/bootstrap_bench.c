@@ -13,11 +13,11 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli_support/options.h"
 #include "comm/bootstrap.h"
+#include "comm/clock.h"
 
 static const char program[] = "bootstrap_bench";
 static const double limit_s = 60.0;
@@ -41,14 +41,6 @@ typedef struct {
     double met, gathered, ended;
 } times_t;
 
-static double seconds(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static xm_status_t take_part(const seat_t *seat, int listen_fd, times_t *times)
 {
     size_t length = (size_t)seat->options->bytes, *offsets = NULL;
@@ -59,20 +51,20 @@ static xm_status_t take_part(const seat_t *seat, int listen_fd, times_t *times)
     xm_status_t status;
 
     (void)pthread_barrier_wait(seat->start);
-    start = seconds();
+    start = xm_clock_seconds();
     status = own != NULL ? xm_bootstrap_create_tcp(&seat->env, listen_fd, limit_s, &bootstrap)
                          : xm_error_set(XM_ERR_NO_MEMORY, "no memory for a blob");
     if (status < 0) {
         free(own);
         return status;
     }
-    times->met = seconds() - start;
+    times->met = xm_clock_seconds() - start;
     status = xm_bootstrap_allgatherv(bootstrap, own, length, &blobs, &offsets, limit_s);
-    times->gathered = seconds() - start;
+    times->gathered = xm_clock_seconds() - start;
     if (status == XM_OK) {
         status = xm_bootstrap_barrier(bootstrap, limit_s);
     }
-    times->ended = seconds() - start;
+    times->ended = xm_clock_seconds() - start;
     free(blobs);
     free(offsets);
     free(own);

@@ -72,7 +72,8 @@ xm_status_t rb_emulation_launch(const rb_options_t *options, const xm_launch_par
     launch_t launch = {.ranks_per_host = options->ranks_per_host};
     rb_emulated_cluster_t *cluster;
     rb_cluster_shape_t shape;
-    char address[32], sentence[1024];
+    char address[32];
+    xm_error_t error;
     xm_status_t ended, status = rb_emulation_shape(options, &shape);
 
     if (status < 0) {
@@ -94,10 +95,10 @@ xm_status_t rb_emulation_launch(const rb_options_t *options, const xm_launch_par
     inside.master_addr = rb_emulated_cluster_address(cluster, 0, 0, address, sizeof(address));
     inside.master_port = MASTER_PORT;
     status = xm_launch(&inside, exit_code);
-    (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+    xm_error_save(&error, status);
     ended = rb_emulated_cluster_end(cluster);
     rb_emulated_cluster_destroy(cluster);
-    return status < 0 ? xm_error_set(status, "%s", sentence) : ended;
+    return status < 0 ? xm_error_restore(&error) : ended;
 }
 
 char *rb_emulation_describe(const rb_options_t *options, char *buffer, size_t size)

@@ -272,9 +272,8 @@ static bool speaks_alone(int rank, xm_status_t status)
            (rank == 1 && (status == XM_ERR_PEER_DIED || status == XM_ERR_TIMEOUT));
 }
 
-static int fail(bool print, xm_status_t status, const char *sentence)
+static int fail(bool print, xm_status_t status)
 {
-    (void)xm_error_set(status, "%s", sentence);
     if (print) {
         return xm_cli_fail("reshard-bench", status);
     }
@@ -285,27 +284,26 @@ int rb_job_run(const rb_options_t *options, xm_status_t parsed, const xm_job_env
 {
     xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
     job_t job = {.options = options};
-    char sentence[1024], reason[1024];
+    xm_error_t refusal, failure;
     xm_status_t status;
     int exit_status;
 
     /* Joining may set another sentence. */
-    (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+    xm_error_save(&refusal, parsed);
     params.listen_fd = xm_launch_listen_fd();
     params.transport = parsed == XM_OK ? rb_transport_name(options->transport) : NULL;
     status = xm_worker_create(env, &params, &job.worker);
     if (status < 0) {
-        (void)snprintf(reason, sizeof(reason), "%s", xm_last_error());
-        return fail(speaks_alone(env->rank, status), status, reason);
+        return fail(speaks_alone(env->rank, status), status);
     }
     if (parsed < 0) {
-        (void)xm_error_set(parsed, "%s", sentence);
+        (void)xm_error_restore(&refusal);
     }
     status = run(&job, parsed);
     exit_status = job.wrong > 0 ? EXIT_FAILURE : EXIT_SUCCESS;
     if (status < 0) {
-        (void)snprintf(reason, sizeof(reason), "%s", xm_last_error());
-        exit_status = fail(speaks(job.worker), status, reason);
+        xm_error_save(&failure, status);
+        exit_status = fail(speaks(job.worker), status);
     }
     rb_report_destroy(job.report);
     rb_prepared_list_clear(&job.prepared);
@@ -313,6 +311,6 @@ int rb_job_run(const rb_options_t *options, xm_status_t parsed, const xm_job_env
     free(job.ranks);
     rb_host_map_clear(&job.hosts);
     rb_selection_clear(&job.selection);
-    xm_worker_destroy(job.worker, status < 0 ? reason : NULL);
+    xm_worker_destroy(job.worker, status < 0 ? failure.sentence : NULL);
     return exit_status;
 }

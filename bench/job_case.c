@@ -1,7 +1,6 @@
 #include "bench/job_case.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "bench/collective.h"
 #include "bench/device_buffers.h"
@@ -9,6 +8,7 @@
 #include "bench/records.h"
 #include "bench/tile_buffers.h"
 #include "cli_support/progress.h"
+#include "comm/clock.h"
 #include "resharding/checksum.h"
 
 enum { CHANNELS = 256 };
@@ -40,14 +40,6 @@ typedef struct {
     double cpu_s;   /* of all ranks */
     uint64_t wrong;
 } run_t;
-
-static int64_t cpu_now(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
 
 static xm_status_t create_executor(seat_t *seat, int index)
 {
@@ -151,14 +143,14 @@ static xm_status_t run_once(seat_t *seat, int index, int number, run_t *run)
     if (status < 0) {
         return status;
     }
-    cpu = cpu_now();
+    cpu = xm_clock_cpu_ns();
     variant->start_ns = xm_transport_now(xm_worker_transport(seat->worker));
     status = xm_executor_run(seat->worker, variant->executor, xm_worker_deadline(seat->worker));
     if (status < 0) {
         return status;
     }
     own[SAMPLE_NS] = xm_transport_now(xm_worker_transport(seat->worker)) - variant->start_ns;
-    own[SAMPLE_CPU_NS] = cpu_now() - cpu;
+    own[SAMPLE_CPU_NS] = xm_clock_cpu_ns() - cpu;
     if (seat->options->verify) {
         status =
             rb_share_status(seat->worker, xm_executor_verify(seat->worker, variant->executor,

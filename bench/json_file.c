@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/json_read.h"
 #include "comm/text.h"
 
 xm_status_t rb_json_load(const char *path, json_t **root)
@@ -31,7 +32,7 @@ xm_status_t rb_json_load(const char *path, json_t **root)
         xm_status_t status = xm_error_set(XM_ERR_PARSE,
                                           "%s: the document is %s; it must be an "
                                           "object",
-                                          path, rb_json_type(read));
+                                          path, xm_json_type(read));
 
         json_decref(read);
         return status;
@@ -43,14 +44,6 @@ xm_status_t rb_json_load(const char *path, json_t **root)
 bool rb_json_is_comment(const char *key)
 {
     return key[0] == '_';
-}
-
-const char *rb_json_type(const json_t *value)
-{
-    static const char *const names[] = {"an object", "an array", "a string", "an integer",
-                                        "a number",  "true",     "false",    "null"};
-
-    return value == NULL ? "nothing" : names[json_typeof(value)];
 }
 
 xm_status_t rb_json_check_keys(const json_t *object, const char *where, const char *const *keys,
@@ -85,7 +78,7 @@ xm_status_t rb_json_int(const json_t *object, const char *where, const char *key
     }
     if (!json_is_integer(found)) {
         return xm_error_set(XM_ERR_PARSE, "%s: '%s' is %s; it must be an integer", where, key,
-                            rb_json_type(found));
+                            xm_json_type(found));
     }
     if (json_integer_value(found) < minimum || json_integer_value(found) > maximum) {
         return xm_error_set(XM_ERR_PARSE,

@@ -20,9 +20,6 @@ xm_status_t rb_json_load(const char *path, json_t **root);
 /** True for keys that the reader skips. */
 bool rb_json_is_comment(const char *key);
 
-/** "an object", "a string", …, "nothing" for NULL. */
-const char *rb_json_type(const json_t *value);
-
 /**
  * Refuses keys of @p object that are neither comments nor among @p keys, with the nearest match.
  * @p where names the object in the sentence ("train").

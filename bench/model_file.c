@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "bench/json_file.h"
+#include "comm/json_read.h"
 #include "comm/text.h"
 
 /* The names of safetensors first, then those of the frameworks. */
@@ -52,7 +53,7 @@ static xm_status_t read_shape(const json_t *shape, rb_tensor_t *tensor)
 {
     if (!json_is_array(shape)) {
         return xm_error_set(XM_ERR_PARSE, "'shape' is %s; it must be an array of integers",
-                            rb_json_type(shape));
+                            xm_json_type(shape));
     }
     if (json_array_size(shape) > XM_MAX_DIMS) {
         return xm_error_set(XM_ERR_PARSE, "'shape' has %zu dimensions; the most is %d",
@@ -64,7 +65,7 @@ static xm_status_t read_shape(const json_t *shape, rb_tensor_t *tensor)
 
         if (!json_is_integer(extent)) {
             return xm_error_set(XM_ERR_PARSE, "'shape'[%d] is %s; it must be an integer", d,
-                                rb_json_type(extent));
+                                xm_json_type(extent));
         }
         if (json_integer_value(extent) < 0) {
             return xm_error_set(XM_ERR_PARSE,
@@ -84,7 +85,7 @@ static xm_status_t read_tensor(const char *name, const json_t *entry, rb_tensor_
 
     if (!json_is_object(entry)) {
         return xm_error_set(XM_ERR_PARSE, "the entry is %s; it must be an object with a 'shape'",
-                            rb_json_type(entry));
+                            xm_json_type(entry));
     }
     if (strlen(name) >= RB_TENSOR_NAME) {
         return xm_error_set(XM_ERR_PARSE, "the name has %zu characters; the most is %d",
@@ -92,7 +93,7 @@ static xm_status_t read_tensor(const char *name, const json_t *entry, rb_tensor_
     }
     if (dtype != NULL && !json_is_string(dtype)) {
         return xm_error_set(XM_ERR_PARSE, "'dtype' is %s; it must be a string",
-                            rb_json_type(dtype));
+                            xm_json_type(dtype));
     }
     *tensor = (rb_tensor_t){0};
     (void)snprintf(tensor->name, sizeof(tensor->name), "%s", name);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "bench/json_file.h"
+#include "comm/json_read.h"
 #include "comm/text.h"
 
 /* The dimension that an axis splits; `axis` absent or null: none. */
@@ -29,7 +30,7 @@ static xm_status_t read_text(const json_t *entry, const char *where, const char 
 
     if (!json_is_string(value) || json_string_length(value) == 0) {
         return xm_error_set(XM_ERR_PARSE, "%s: '%s' is %s; it must be a string, not empty", where,
-                            key, json_is_string(value) ? "an empty string" : rb_json_type(value));
+                            key, json_is_string(value) ? "an empty string" : xm_json_type(value));
     }
     if (json_string_length(value) >= size) {
         return xm_error_set(XM_ERR_PARSE, "%s: '%s' has %zu characters; the most is %zu", where,
@@ -45,7 +46,7 @@ static xm_status_t read_flag(const json_t *entry, const char *where, const char 
 
     if (value != NULL && !json_is_boolean(value)) {
         return xm_error_set(XM_ERR_PARSE, "%s: '%s' is %s; it must be true or false", where, key,
-                            rb_json_type(value));
+                            xm_json_type(value));
     }
     *flag = json_is_true(value);
     return XM_OK;
@@ -114,7 +115,7 @@ static xm_status_t read_rule(const json_t *entry, const char *where, rb_shard_ru
 
     if (!json_is_object(entry)) {
         return xm_error_set(XM_ERR_PARSE, "%s is %s; it must be an object", where,
-                            rb_json_type(entry));
+                            xm_json_type(entry));
     }
     if (json_object_get(entry, "tp") == NULL) {
         return xm_error_set(XM_ERR_PARSE, "%s: 'tp' is missing; it must be a dimension or null",
@@ -148,7 +149,7 @@ static xm_status_t read_rules(const json_t *root, rb_shard_table_t *table)
 
     if (status == XM_OK && rules != NULL && !json_is_array(rules)) {
         status = xm_error_set(XM_ERR_PARSE, "'rules' is %s; it must be an array of objects",
-                              rb_json_type(rules));
+                              xm_json_type(rules));
     }
     if (status == XM_OK) {
         status = rb_json_int(root, "the document", "head_size", 1, INT32_MAX, &table->head_size);

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cli_support/options.h"
+#include "comm/clock.h"
 #include "comm/memory.h"
 
 static const char program[] = "pack-bench";
@@ -59,14 +59,6 @@ typedef struct {
     size_t tile_bytes, box_bytes;
 } buffers_t;
 
-static double seconds(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static xm_status_t wait(const bench_t *bench)
 {
     xm_status_t status = xm_memory_mark_set(bench->mark, bench->queue);
@@ -88,14 +80,14 @@ static xm_status_t measure(const bench_t *bench, const xm_strided_copy_t *copy, 
     if (status == XM_OK) {
         status = wait(bench);
     }
-    start = seconds();
+    start = xm_clock_seconds();
     for (int i = 0; i < bench->repeat && status == XM_OK; ++i) {
         status = xm_memory_queue_copy(bench->queue, copy);
     }
     if (status == XM_OK) {
         status = wait(bench);
     }
-    *time = (seconds() - start) / bench->repeat;
+    *time = (xm_clock_seconds() - start) / bench->repeat;
     return status;
 }
 

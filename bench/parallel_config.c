@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include "bench/json_file.h"
+#include "comm/json_read.h"
 
 enum { MAX_RANKS = 1 << 22 };
 
@@ -143,7 +144,7 @@ static xm_status_t read_side(const json_t *root, const char *side, rb_parallel_t
 
     if (!json_is_object(object)) {
         return xm_error_set(XM_ERR_PARSE, "'%s' is %s; it must be an object with 'num_gpus'", side,
-                            object == NULL ? "missing" : rb_json_type(object));
+                            object == NULL ? "missing" : xm_json_type(object));
     }
     status = rb_json_check_keys(object, side, keys, sizeof(keys) / sizeof(keys[0]));
     if (status == XM_OK && json_object_get(object, "num_gpus") == NULL) {

@@ -3,14 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* SplitMix64's finaliser: every bit of the input changes half of the output. */
-static uint64_t mix(uint64_t x)
-{
-    x += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
-}
+#include "comm/random.h"
 
 enum { WORDS = 2, LARGEST = WORDS * (int)sizeof(uint64_t) };
 
@@ -22,9 +15,9 @@ static inline void write_row(unsigned char *out, int64_t count, size_t size, uin
                              uint64_t salt, uint64_t flip)
 {
     for (int64_t i = 0; i < count; ++i, out += size) {
-        uint64_t words[WORDS] = {mix((index + (uint64_t)i) ^ salt)};
+        uint64_t words[WORDS] = {xm_random_of((index + (uint64_t)i) ^ salt)};
 
-        words[1] = size > sizeof(words[0]) ? mix(words[0]) ^ flip : 0;
+        words[1] = size > sizeof(words[0]) ? xm_random_of(words[0]) ^ flip : 0;
         words[0] ^= flip;
         memcpy(out, words, size);
     }
@@ -36,10 +29,10 @@ static inline uint64_t check_row(const unsigned char *in, int64_t count, size_t 
     uint64_t wrong = 0;
 
     for (int64_t i = 0; i < count; ++i, in += size) {
-        uint64_t words[WORDS] = {mix((index + (uint64_t)i) ^ salt)};
+        uint64_t words[WORDS] = {xm_random_of((index + (uint64_t)i) ^ salt)};
         const unsigned char *expected = (const unsigned char *)words;
 
-        words[1] = size > sizeof(words[0]) ? mix(words[0]) : 0;
+        words[1] = size > sizeof(words[0]) ? xm_random_of(words[0]) : 0;
         if (memcmp(in, words, size) == 0) {
             continue;
         }
@@ -170,10 +163,11 @@ uint64_t rb_pattern_check(const void *buffer, const xm_box_t *box, const int64_t
 
 uint64_t rb_pattern_tensor_salt(uint64_t salt, int tensor)
 {
-    return tensor == 0 ? salt : mix(salt ^ mix((uint64_t)tensor));
+    return tensor == 0 ? salt : xm_random_of(salt ^ xm_random_of((uint64_t)tensor));
 }
 
 uint64_t rb_pattern_salt(int seed, int index, int run)
 {
-    return mix(mix(mix((uint64_t)(int64_t)seed) ^ (uint64_t)index) ^ (uint64_t)run);
+    return xm_random_of(xm_random_of(xm_random_of((uint64_t)(int64_t)seed) ^ (uint64_t)index) ^
+                        (uint64_t)run);
 }

@@ -6,6 +6,7 @@
 
 #include "bench/model.h"
 #include "cli_support/options.h"
+#include "comm/clock.h"
 #include "resharding/plan.h"
 #include "resharding/simulate.h"
 
@@ -30,10 +31,7 @@ typedef struct {
 /* Of this thread, the only one: other programs on the machine do not make it longer. */
 static double seconds(void)
 {
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    return 1e-9 * (double)xm_clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
 static double peak_mib(void)

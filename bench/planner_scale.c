@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #include "cli_support/options.h"
+#include "comm/clock.h"
 #include "planner/planner.h"
 
 static const char program[] = "planner_scale";
@@ -15,14 +15,6 @@ typedef struct options {
     int hosts, devices, layers; /* the largest */
     int repeat;
 } options_t;
-
-static double seconds_of(clockid_t clock)
-{
-    struct timespec now;
-
-    (void)clock_gettime(clock, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static double peak_mib(void)
 {
@@ -66,12 +58,12 @@ static xm_status_t row(const options_t *options, const xm_cluster_profile_t *mea
     params.global_batch = 1024;
     params.memory_limit = memory_for(measured, blocks, hosts * devices);
     for (int i = 0; i < options->repeat && status == XM_OK; ++i) {
-        double start = seconds_of(CLOCK_MONOTONIC), cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+        double start = xm_clock_seconds(), cpu = xm_clock_cpu_seconds();
         ap_planner_result_t result;
 
         status = ap_planner_run(&params, &result);
-        least = fmin(least, seconds_of(CLOCK_MONOTONIC) - start);
-        least_cpu = fmin(least_cpu, seconds_of(CLOCK_PROCESS_CPUTIME_ID) - cpu);
+        least = fmin(least, xm_clock_seconds() - start);
+        least_cpu = fmin(least_cpu, xm_clock_cpu_seconds() - cpu);
         if (status != XM_OK) {
             break;
         }

@@ -1,17 +1,9 @@
 #include "bench/prepared.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "bench/placement.h"
-
-static double now(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
+#include "comm/clock.h"
 
 static xm_status_t lay_out(const char *side_name, const rb_case_t *one, const rb_side_t *side,
                            const rb_host_map_t *hosts, const xm_mesh_t *mesh, xm_layout_t **layout)
@@ -98,7 +90,7 @@ xm_status_t rb_prepare(const rb_case_t *one, const rb_host_map_t *hosts,
 {
     rb_prepared_t made = {.one = one, .network = network};
     xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
-    double start = now();
+    double start = xm_clock_seconds();
     xm_layout_t *src = NULL, *dst = NULL;
     xm_status_t status = rb_lay_out(one, hosts, &src, &dst, &made.shared);
 
@@ -118,7 +110,7 @@ xm_status_t rb_prepare(const rb_case_t *one, const rb_host_map_t *hosts,
     if (status < 0) {
         return status;
     }
-    made.plan_s = now() - start;
+    made.plan_s = xm_clock_seconds() - start;
     *prepared = made;
     return XM_OK;
 }

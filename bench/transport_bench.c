@@ -8,6 +8,7 @@
 #include "cli_support/options.h"
 #include "comm/config.h"
 #include "comm/launcher.h"
+#include "comm/random.h"
 #include "comm/text.h"
 #include "comm/version.h"
 #include "comm/worker.h"
@@ -97,7 +98,7 @@ static xm_status_t finish(seat_t *seat, const message_t *message, int64_t starte
 
 static uint8_t pattern(uint64_t seed, size_t i)
 {
-    return (uint8_t)(((i + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ seed * 0xbf58476d) >> 56);
+    return (uint8_t)((xm_hash_spread(i + 1) ^ seed * 0xbf58476d) >> 56);
 }
 
 static void fill(seat_t *seat, uint64_t seed, size_t length)
@@ -302,7 +303,7 @@ static int run_rank(const options_t *options, const xm_job_env_t *env)
     static const char *const transports[] = {"ucx", "verbs"};
     xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
     seat_t seat = {.options = options, .rank = env->rank};
-    char reason[1024] = "";
+    xm_error_t failure;
     int exit_status = EXIT_SUCCESS;
     xm_status_t status;
 
@@ -315,11 +316,11 @@ static int run_rank(const options_t *options, const xm_job_env_t *env)
     seat.transport = xm_worker_transport(seat.worker);
     status = run(&seat);
     if (status < 0) {
-        (void)snprintf(reason, sizeof(reason), "%s", xm_last_error());
+        xm_error_save(&failure, status);
         exit_status = fail(&seat, status);
     }
     xm_transport_memory_deregister(seat.transport, seat.memory);
-    xm_worker_destroy(seat.worker, status < 0 ? reason : NULL);
+    xm_worker_destroy(seat.worker, status < 0 ? failure.sentence : NULL);
     if (seat.bytes != NULL) {
         (void)munmap(seat.bytes, seat.length);
     }

@@ -3,8 +3,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "comm/clock.h"
 
 enum { BAR_WIDTH = 24 };
 
@@ -16,21 +17,13 @@ struct xm_cli_progress {
     bool drawn;
 };
 
-static double now(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 xm_cli_progress_t *xm_cli_progress_create(const char *program)
 {
     xm_cli_progress_t *progress = calloc(1, sizeof(*progress));
 
     if (progress != NULL) {
         progress->program = program;
-        progress->start = now();
+        progress->start = xm_clock_seconds();
         progress->terminal = isatty(STDERR_FILENO) == 1;
     }
     return progress;
@@ -45,7 +38,7 @@ void xm_cli_progress_update(void *arg, double fraction, const char *what)
     if (progress == NULL || !progress->terminal) {
         return;
     }
-    time = now();
+    time = xm_clock_seconds();
     if (time - progress->start < 1.0 || time - progress->last < 0.1) {
         return;
     }

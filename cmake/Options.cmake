@@ -46,6 +46,12 @@ endfunction()
 # Rises with each break of the binary interface (docs/abi.md).
 set(XM_SOVERSION 0)
 
+# xm_side_library(target sources…): a static library beside libcrossmesh, for the programs that need it.
+function(xm_side_library target)
+    add_library(${target} STATIC ${ARGN})
+    target_link_libraries(${target} PUBLIC crossmesh_static)
+endfunction()
+
 # xm_shared_library(target map): version, symbol map, install name.
 function(xm_shared_library target map)
     target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>

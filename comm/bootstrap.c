@@ -8,10 +8,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "comm/bootstrap_pmix.h"
 #include "comm/bootstrap_private.h"
+#include "comm/clock.h"
 #include "comm/little_endian.h"
-#include "comm/log.h"
 
 /* Longest sleep between two looks at a bootstrap that has no descriptor. */
 enum { OOB_NAP_NS = 1000000, OOB_FIRST_NAP_NS = 20000 };
@@ -22,31 +21,6 @@ xm_status_t xm_bootstrap_verdict(const xm_bootstrap_t *bootstrap)
         return XM_OK;
     }
     return xm_error_set(bootstrap->fault.status, "%s", bootstrap->fault.sentence);
-}
-
-double xm_bootstrap_clock(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-xm_status_t xm_bootstrap_create(const xm_job_env_t *env, int listen_fd, double timeout,
-                                xm_bootstrap_t **bootstrap)
-{
-    xm_status_t status;
-
-    if (!env->pmix || listen_fd >= 0) {
-        return xm_bootstrap_create_tcp(env, listen_fd, timeout, bootstrap);
-    }
-    status = xm_bootstrap_create_pmix(env, timeout, bootstrap);
-    if (status != XM_ERR_UNSUPPORTED || env->master_addr[0] == '\0' || env->master_port < 0) {
-        return status;
-    }
-    xm_log_info("%s; the ranks meet at %s port %d instead", xm_last_error(), env->master_addr,
-                env->master_port);
-    return xm_bootstrap_create_tcp(env, -1, timeout, bootstrap);
 }
 
 int xm_bootstrap_rank(const xm_bootstrap_t *bootstrap)
@@ -136,12 +110,12 @@ static void wait_for_news(const xm_bootstrap_t *bootstrap, double remaining, lon
 /* Waits for the end of what was posted, at most `timeout` seconds. */
 static xm_status_t await_gathered(xm_bootstrap_t *bootstrap, double timeout)
 {
-    double deadline = xm_bootstrap_clock() + timeout;
+    double deadline = xm_clock_seconds() + timeout;
     long nap_ns = OOB_FIRST_NAP_NS;
     xm_status_t status;
 
     while ((status = xm_bootstrap_allgather_test(bootstrap)) == XM_IN_PROGRESS) {
-        double remaining = deadline - xm_bootstrap_clock();
+        double remaining = deadline - xm_clock_seconds();
 
         if (remaining <= 0.0) {
             return xm_bootstrap_allgather_abandon(bootstrap, timeout);
@@ -185,7 +159,7 @@ static xm_status_t gather_padded(xm_bootstrap_t *bootstrap, const void *send, si
                                  void **receive, size_t *offsets, double timeout)
 {
     size_t size = (size_t)bootstrap->size, longest = 0;
-    double deadline = xm_bootstrap_clock() + timeout;
+    double deadline = xm_clock_seconds() + timeout;
     uint8_t *lengths = malloc(8 * size), *padded = NULL, *all = NULL;
     uint8_t own[8];
     xm_status_t status;
@@ -212,8 +186,8 @@ static xm_status_t gather_padded(xm_bootstrap_t *bootstrap, const void *send, si
         memcpy(padded, send, length);
     }
     if (longest > 0) {
-        status = xm_bootstrap_allgather(bootstrap, padded, all, longest,
-                                        deadline - xm_bootstrap_clock());
+        status =
+            xm_bootstrap_allgather(bootstrap, padded, all, longest, deadline - xm_clock_seconds());
         if (status < 0) {
             goto free_blobs;
         }

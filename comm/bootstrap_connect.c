@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "comm/bootstrap_tcp.h"
+#include "comm/clock.h"
 
 /*
  * ANSWER_GRACE_S: a rank that has said hello waits this much longer than its own deadline, because
@@ -56,7 +57,7 @@ static int poll_uninterrupted(struct pollfd *entry, double deadline)
     int count;
 
     do {
-        double remaining = deadline - xm_bootstrap_clock();
+        double remaining = deadline - xm_clock_seconds();
 
         count = poll(entry, 1, remaining > 0.0 ? (int)(remaining * 1000.0) + 1 : 0);
     } while (count < 0 && errno == EINTR);
@@ -170,7 +171,7 @@ static xm_status_t await_frame(search_t *search, double deadline)
     while ((status = xm_bootstrap_link_receive(link)) == XM_IN_PROGRESS) {
         struct pollfd entry = {.fd = search->self->epoll, .events = POLLIN};
 
-        if (xm_bootstrap_clock() >= deadline) {
+        if (xm_clock_seconds() >= deadline) {
             return XM_ERR_TIMEOUT;
         }
         (void)poll_uninterrupted(&entry, deadline);
@@ -226,7 +227,7 @@ static outcome_t converse(search_t *search)
 {
     xm_bootstrap_link_t *link = &search->self->peers[0].link;
     double last = search->deadline + ANSWER_GRACE_S;
-    double first = search->several ? xm_bootstrap_clock() + ATTEMPT_S : last;
+    double first = search->several ? xm_clock_seconds() + ATTEMPT_S : last;
     xm_bootstrap_challenge_t challenge;
     uint8_t nonce[XM_JOB_NONCE_SIZE];
     xm_status_t status;
@@ -261,7 +262,7 @@ static outcome_t converse(search_t *search)
 static outcome_t attempt(search_t *search, const xm_address_t *address)
 {
     xm_bootstrap_link_t *link = &search->self->peers[0].link;
-    double end = xm_bootstrap_clock() + ATTEMPT_S;
+    double end = xm_clock_seconds() + ATTEMPT_S;
     int fd = try_connect(address, end < search->deadline ? end : search->deadline);
     outcome_t outcome;
     xm_status_t status;
@@ -337,7 +338,7 @@ xm_status_t xm_bootstrap_rendezvous_connect(xm_bootstrap_tcp_t *self,
                 return explain_end(&search);
             }
         }
-        if (xm_bootstrap_clock() + pause >= search.deadline) {
+        if (xm_clock_seconds() + pause >= search.deadline) {
             return explain_end(&search);
         }
         nap.tv_nsec = (long)(pause * 1e9);

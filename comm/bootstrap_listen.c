@@ -8,7 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "comm/bootstrap_private.h"
+#include "comm/bootstrap_wire.h"
+#include "comm/clock.h"
 #include "comm/config.h"
 
 /* The kernel lowers it to net.core.somaxconn. */
@@ -60,7 +61,7 @@ static xm_status_t read_bind(const char *text, int port, xm_address_t *address)
     if (!xm_resolve_is_numeric(text)) {
         return xm_error_set(XM_ERR_PARSE, "XM_BIND: '%s' is not an IPv4 or IPv6 address", text);
     }
-    status = xm_resolve("XM_BIND", text, port, xm_bootstrap_clock(), &found);
+    status = xm_resolve("XM_BIND", text, port, xm_clock_seconds(), &found);
     if (status == XM_OK) {
         *address = found.list[0];
     }

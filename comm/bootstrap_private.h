@@ -40,9 +40,6 @@ xm_status_t xm_bootstrap_verdict(const xm_bootstrap_t *bootstrap);
  *  it on. */
 void xm_bootstrap_condemn(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault);
 
-/** Monotonic seconds, for deadlines. */
-double xm_bootstrap_clock(void);
-
 /** The name this rank's host goes by in sentences: XM_HOST, else the host name. */
 void xm_bootstrap_own_host(char *host, size_t size);
 

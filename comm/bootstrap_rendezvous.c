@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "comm/bootstrap_tcp.h"
+#include "comm/clock.h"
 #include "comm/log.h"
 
 /*
@@ -118,7 +119,7 @@ static xm_status_t challenge(reception_t *reception, int slot, int fd, double no
 
 static xm_status_t accept_strangers(reception_t *reception)
 {
-    double now = xm_bootstrap_clock();
+    double now = xm_clock_seconds();
     xm_status_t status = XM_OK;
 
     for (int i = 0; i < BATCH && status == XM_OK; ++i) {
@@ -308,7 +309,7 @@ static xm_status_t receive_ranks(reception_t *reception, double deadline)
     xm_status_t status = XM_OK;
 
     while (reception->present < reception->self->base.size && status == XM_OK) {
-        double remaining = deadline - xm_bootstrap_clock();
+        double remaining = deadline - xm_clock_seconds();
         double longest = reception->paused ? STAY_S / 4 : 1.0;
         int count;
 
@@ -320,7 +321,7 @@ static xm_status_t receive_ranks(reception_t *reception, double deadline)
         for (int i = 0; i < count && status == XM_OK; ++i) {
             status = serve(reception, &events[i]);
         }
-        if (reception->paused && find_slot(reception, xm_bootstrap_clock()) >= 0) {
+        if (reception->paused && find_slot(reception, xm_clock_seconds()) >= 0) {
             watch_listener(reception, true);
         }
     }
@@ -345,23 +346,23 @@ static void announce_welcome(reception_t *reception)
 static void announce_failure(reception_t *reception, xm_status_t status)
 {
     xm_bootstrap_tcp_t *self = reception->self;
-    char sentence[XM_BOOTSTRAP_SENTENCE_SIZE];
     xm_bootstrap_hello_t hello;
+    xm_error_t error;
 
-    (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+    xm_error_save(&error, status);
     for (int slot = 0; slot < reception->slots; ++slot) {
         stranger_t *stranger = &reception->strangers[slot];
 
         /* Whose hello has come meanwhile is told as well. */
         if (stranger->link.fd >= 0 &&
             (stranger->proven || hear(reception, stranger, &hello) == XM_OK)) {
-            send_refusal(&stranger->link, status, sentence);
+            send_refusal(&stranger->link, status, error.sentence);
         }
     }
     for (int rank = 1; rank < self->base.size; ++rank) {
-        send_refusal(&self->peers[rank].link, status, sentence);
+        send_refusal(&self->peers[rank].link, status, error.sentence);
     }
-    (void)xm_error_set(status, "%s", sentence);
+    (void)xm_error_restore(&error);
 }
 
 xm_status_t xm_bootstrap_rendezvous_accept(xm_bootstrap_tcp_t *self, int listen_fd, double deadline,

@@ -13,6 +13,7 @@
 
 #include "comm/bootstrap_listen.h"
 #include "comm/bootstrap_tcp.h"
+#include "comm/clock.h"
 
 /* What tells one network stack from another: the machine's name and boot, and the network
  * namespace. */
@@ -43,7 +44,7 @@ static xm_status_t compare_stacks(xm_bootstrap_t *bootstrap, double deadline, bo
     }
     /* Never read as a number: equal bytes mean the same machine. */
     status =
-        xm_bootstrap_allgather(bootstrap, &own, all, sizeof(own), deadline - xm_bootstrap_clock());
+        xm_bootstrap_allgather(bootstrap, &own, all, sizeof(own), deadline - xm_clock_seconds());
     *local = status == XM_OK;
     for (size_t rank = 0; rank < size && status == XM_OK; ++rank) {
         *local = *local && all[rank] == own;
@@ -116,7 +117,7 @@ static xm_status_t share_card(xm_bootstrap_t *bootstrap, xm_bootstrap_card_t *ca
     }
     xm_bootstrap_card_encode(card, own);
     status =
-        xm_bootstrap_allgather(bootstrap, own, all, sizeof(own), deadline - xm_bootstrap_clock());
+        xm_bootstrap_allgather(bootstrap, own, all, sizeof(own), deadline - xm_clock_seconds());
     if (status == XM_OK) {
         status = xm_bootstrap_card_decode(all, card);
     }
@@ -160,23 +161,22 @@ static xm_status_t meet(xm_bootstrap_tcp_t *self, const xm_bootstrap_card_t *car
 
 static xm_status_t make_star(xm_bootstrap_t *table, double timeout, xm_bootstrap_tcp_t **star)
 {
-    double deadline = xm_bootstrap_clock() + timeout;
+    double deadline = xm_clock_seconds() + timeout;
     xm_bootstrap_card_t card = {0};
     xm_job_secret_t secret;
     int listen_fd = -1;
     bool local = false;
-    char reason[XM_BOOTSTRAP_SENTENCE_SIZE];
-    xm_status_t shared, made = XM_OK, status = compare_stacks(table, deadline, &local);
+    xm_error_t made = {0};
+    xm_status_t shared, status = compare_stacks(table, deadline, &local);
 
     if (status < 0) {
         return status;
     }
     if (table->rank == 0) {
-        made = make_card(local, &listen_fd, &card);
-        (void)snprintf(reason, sizeof(reason), "%s", xm_last_error());
+        xm_error_save(&made, make_card(local, &listen_fd, &card));
     }
     shared = share_card(table, &card, deadline);
-    status = made < 0 ? xm_error_set(made, "%s", reason) : shared;
+    status = made.status < 0 ? xm_error_restore(&made) : shared;
     if (status == XM_OK) {
         xm_job_secret_set(&secret, card.secret, sizeof(card.secret));
         status = xm_bootstrap_tcp_create(table->rank, table->size, &secret, star);

@@ -9,6 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "comm/clock.h"
+
 /* Events per look; and how long a leaving rank waits for the kernel to take its last frames. */
 enum { EVENTS = 64, FAREWELL_MS = 1000 };
 
@@ -500,7 +502,7 @@ static void farewell(xm_bootstrap_link_t *link, double deadline)
     char discarded[4096];
 
     xm_bootstrap_link_send(link, XM_BOOTSTRAP_GOODBYE, 0, NULL, 0);
-    while (!xm_bootstrap_link_idle(link) && xm_bootstrap_clock() < deadline) {
+    while (!xm_bootstrap_link_idle(link) && xm_clock_seconds() < deadline) {
         struct pollfd entry = {.fd = link->fd, .events = POLLOUT};
 
         if (poll(&entry, 1, 10) > 0 && (entry.revents & (POLLERR | POLLHUP)) != 0) {
@@ -519,7 +521,7 @@ static void farewell(xm_bootstrap_link_t *link, double deadline)
 
 void xm_bootstrap_tcp_destroy(xm_bootstrap_tcp_t *self)
 {
-    double deadline = xm_bootstrap_clock() + FAREWELL_MS * 1e-3;
+    double deadline = xm_clock_seconds() + FAREWELL_MS * 1e-3;
 
     for (int rank = 0; rank < self->peer_count; ++rank) {
         xm_bootstrap_peer_t *peer = &self->peers[rank];

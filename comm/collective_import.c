@@ -10,7 +10,7 @@
 #include "comm/collective_table.h"
 #include "comm/curve_json.h"
 #include "comm/json_read.h"
-#include "comm/probe_curve.h"
+#include "comm/curve_fit.h"
 #include "comm/text_file.h"
 
 /* Of our own documents. */

@@ -73,6 +73,20 @@ struct xm_collective_library {
     char name[64]; /**< what is measured, e.g. "NCCL 2.28.7" */
 };
 
+/** What an implementation in a module of its own calls: such a module links none of our libraries,
+ * which would be another copy beside the program's. */
+typedef struct xm_collective_host {
+    /** xm_error_set() */
+    xm_status_t (*error)(xm_status_t status, const char *format, ...) XM_PRINTF(2, 3);
+    /** xm_collective_name() */
+    const char *(*name)(xm_collective_t kind);
+    /** xm_collective_agree() */
+    xm_status_t (*agree)(const xm_collective_job_t *job, xm_status_t status);
+} xm_collective_host_t;
+
+/** These functions of this program. */
+extern const xm_collective_host_t xm_collective_host;
+
 /**
  * Tells all ranks how a step ended here. XM_OK when it succeeded on every rank; otherwise the
  * status of one that failed, with its sentence (and its rank, where that is another one): of the

@@ -8,7 +8,7 @@
 #define XM_COMM_COLLECTIVE_MEASURE_H
 
 #include "comm/collective_library.h"
-#include "comm/probe_curve.h"
+#include "comm/curve_fit.h"
 
 enum { XM_COLLECTIVE_AXES = 3, XM_COLLECTIVE_MIN_BYTES = 1024, XM_COLLECTIVE_GROWTH = 4 };
 

@@ -12,6 +12,7 @@
 
 typedef struct mpi {
     xm_collective_library_t base;
+    const xm_collective_host_t *host;
     const xm_collective_job_t *job;
     MPI_Comm world; /* the job's ranks in their order */
     MPI_Comm group; /* of the axis that was entered */
@@ -63,9 +64,9 @@ static xm_status_t mpi_allocate(xm_collective_library_t *library, size_t bytes, 
 {
     void *made = malloc(bytes);
 
-    (void)library;
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a tensor of %zu bytes", bytes);
+        return mpi_of(library)->host->error(XM_ERR_NO_MEMORY, "no memory for a tensor of %zu bytes",
+                                            bytes);
     }
     *address = made;
     return XM_OK;
@@ -112,9 +113,9 @@ static xm_status_t mpi_run(xm_collective_library_t *library, const xm_collective
     const mpi_t *mpi = mpi_of(library);
 
     if (call->part > INT_MAX) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "MPI counts in 32 bits, and an %s of %zu elements was asked for",
-                            xm_collective_name(call->kind), call->part);
+        return mpi->host->error(XM_ERR_INVALID_ARGUMENT,
+                                "MPI counts in 32 bits, and an %s of %zu elements was asked for",
+                                mpi->host->name(call->kind), call->part);
     }
     xm_collective_mpi_deadline(mpi->job->timeout);
     for (int i = 0; i < times; ++i) {
@@ -182,16 +183,17 @@ static xm_status_t make_world(mpi_t *mpi)
 
     (void)MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (size != job->ranks) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "MPI has %d ranks and the job %d; the same mpirun or srun must have "
-                            "started them",
-                            size, job->ranks);
+        return mpi->host->error(
+            XM_ERR_UNSUPPORTED,
+            "MPI has %d ranks and the job %d; the same mpirun or srun must have "
+            "started them",
+            size, job->ranks);
     }
     (void)MPI_Comm_split(MPI_COMM_WORLD, 0, job->rank, &mpi->world);
     return XM_OK;
 }
 
-xm_status_t xm_collective_mpi_open(const xm_collective_job_t *job,
+xm_status_t xm_collective_mpi_open(const xm_collective_host_t *host, const xm_collective_job_t *job,
                                    xm_collective_library_t **library)
 {
     mpi_t *mpi = NULL;
@@ -199,18 +201,19 @@ xm_status_t xm_collective_mpi_open(const xm_collective_job_t *job,
     xm_status_t status =
         was_launched()
             ? XM_OK
-            : xm_error_set(XM_ERR_UNSUPPORTED, "no MPI: neither mpirun nor srun started this rank");
+            : host->error(XM_ERR_UNSUPPORTED, "no MPI: neither mpirun nor srun started this rank");
 
     if (status == XM_OK) {
         mpi = calloc(1, sizeof(*mpi));
-        status = mpi != NULL ? XM_OK : xm_error_set(XM_ERR_NO_MEMORY, "no memory for MPI");
+        status = mpi != NULL ? XM_OK : host->error(XM_ERR_NO_MEMORY, "no memory for MPI");
     }
-    status = xm_collective_agree(job, status);
+    status = host->agree(job, status);
     if (status < 0) {
         free(mpi);
         return status;
     }
     mpi->base.ops = &mpi_ops;
+    mpi->host = host;
     mpi->job = job;
     xm_collective_mpi_deadline(job->timeout);
     (void)MPI_Initialized(&before);
@@ -224,7 +227,7 @@ xm_status_t xm_collective_mpi_open(const xm_collective_job_t *job,
         (void)MPI_Finalize();
     }
     xm_collective_mpi_deadline(0);
-    status = xm_collective_agree(job, status);
+    status = host->agree(job, status);
     if (status < 0) {
         free(mpi);
         return status;

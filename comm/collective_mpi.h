@@ -18,10 +18,11 @@
 /**
  * Initialises MPI unless that has been done, and then finalises it at the end. The ranks of the job
  * must be those of MPI_COMM_WORLD, in any order; XM_ERR_UNSUPPORTED where they are not, or where no
- * launcher of MPI has started this process. The job must outlive the library. Collective, same
- * result on all ranks.
+ * launcher of MPI has started this process. The job and @p host must outlive the library.
+ * Collective, same result on all ranks.
  */
-XM_API xm_status_t xm_collective_mpi_open(const xm_collective_job_t *job,
+XM_API xm_status_t xm_collective_mpi_open(const xm_collective_host_t *host,
+                                          const xm_collective_job_t *job,
                                           xm_collective_library_t **library);
 
 /** From now on MPI has so many seconds; 0: as many as it likes. */

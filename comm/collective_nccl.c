@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/clock.h"
 #include "comm/memory_cuda_private.h"
 #include "comm/nccl_library.h"
 #include "comm/probe_compute.h"
@@ -52,7 +53,7 @@ typedef struct {
 
 static patience_t begin_wait(void)
 {
-    double now = xm_probe_clock();
+    double now = xm_clock_seconds();
 
     return (patience_t){.started = now, .looked = now};
 }
@@ -61,7 +62,7 @@ static patience_t begin_wait(void)
 static xm_status_t keep_waiting(const nccl_t *nccl, patience_t *patience, const char *what)
 {
     const xm_collective_job_t *job = nccl->job;
-    double now = xm_probe_clock(), limit = job->timeout * share_of_timeout;
+    double now = xm_clock_seconds(), limit = job->timeout * share_of_timeout;
 
     if (now - patience->started > limit) {
         return xm_error_set(XM_ERR_TIMEOUT, "NCCL: %s of %d devices has not ended in %g s", what,

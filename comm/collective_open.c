@@ -1,6 +1,5 @@
 /* Which library of collectives is measured, and the module through which MPI is reached. */
 #include <dlfcn.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,28 +14,15 @@ static const char *const choices[CHOICES] = {"none", "auto", "nccl", "mpi"};
 static const char module_name[] = "libcrossmesh-mpi.so";
 
 typedef xm_status_t open_t(const xm_collective_job_t *job, xm_collective_library_t **library);
+typedef xm_status_t open_module_t(const xm_collective_host_t *host, const xm_collective_job_t *job,
+                                  xm_collective_library_t **library);
 
-/* Beside this library, else wherever the loader looks. MPI's own plugins want its symbols global.
- * It stays loaded, because MPI does not like to go. */
-static xm_status_t load_module(open_t **open)
+/* The program's run path names the folder of its libraries. MPI's own plugins want MPI's symbols
+ * global. The module stays loaded, because MPI does not like to go. */
+static xm_status_t load_module(open_module_t **open)
 {
-    enum { FLAGS = RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE };
-    static const char anchor;
-    char path[PATH_MAX];
-    void *module = NULL, *symbol = NULL;
-    Dl_info info;
+    void *module = dlopen(module_name, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE), *symbol = NULL;
 
-    if (dladdr(&anchor, &info) != 0 && strrchr(info.dli_fname, '/') != NULL) {
-        const char *end = strrchr(info.dli_fname, '/');
-
-        if (snprintf(path, sizeof(path), "%.*s/%s", (int)(end - info.dli_fname), info.dli_fname,
-                     module_name) < (int)sizeof(path)) {
-            module = dlopen(path, FLAGS);
-        }
-    }
-    if (module == NULL) {
-        module = dlopen(module_name, FLAGS);
-    }
     if (module != NULL) {
         symbol = dlsym(module, XM_COLLECTIVE_MPI_SYMBOL);
     }
@@ -52,10 +38,10 @@ static xm_status_t load_module(open_t **open)
 
 static xm_status_t open_mpi(const xm_collective_job_t *job, xm_collective_library_t **library)
 {
-    open_t *open = NULL;
+    open_module_t *open = NULL;
     xm_status_t status = xm_collective_agree(job, load_module(&open));
 
-    return status == XM_OK ? open(job, library) : status;
+    return status == XM_OK ? open(&xm_collective_host, job, library) : status;
 }
 
 static xm_status_t parse(const char *choice, int *value)

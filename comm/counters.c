@@ -7,7 +7,6 @@
 
 #include "comm/counters_private.h"
 #include "comm/log.h"
-#include "comm/transport.h"
 
 const char *xm_direction_name(xm_direction_t direction)
 {
@@ -21,22 +20,6 @@ const char *xm_outcome_name(xm_outcome_t outcome)
     static const char *const names[] = {"ok", "canceled", "peer_died", "corrupt", "failed"};
 
     return names[outcome];
-}
-
-static xm_outcome_t outcome_of(xm_status_t status)
-{
-    switch (status) {
-    case XM_OK:
-        return XM_OUTCOME_OK;
-    case XM_ERR_CANCELED:
-        return XM_OUTCOME_CANCELED;
-    case XM_ERR_PEER_DIED:
-        return XM_OUTCOME_PEER_DIED;
-    case XM_ERR_CORRUPT:
-        return XM_OUTCOME_CORRUPT;
-    default:
-        return XM_OUTCOME_FAILED;
-    }
 }
 
 xm_status_t xm_counters_create(int peers, xm_counters_t **counters)
@@ -143,77 +126,9 @@ xm_nic_counters_t *xm_counters_open_nic(xm_counters_t *counters, const char *nam
     return nic;
 }
 
-/* The peer's counters; NULL for a number that no peer has, which posting calls refuse. */
-static xm_peer_counters_t *find_peer(const xm_transport_t *transport, int peer)
+void xm_counters_trace(int rank, int peer, xm_direction_t direction, uint64_t tag, size_t length,
+                       const char *what)
 {
-    xm_counters_t *counters = transport->counters;
-
-    if (peer < 0 || peer >= transport->size) {
-        return NULL;
-    }
-    peer = transport->job_rank != NULL ? transport->job_rank[peer] : peer;
-    return peer < counters->peer_count ? &counters->peer[peer] : NULL;
-}
-
-static void end(xm_peer_counters_t *peer, xm_direction_t direction, size_t length,
-                xm_status_t status)
-{
-    xm_counter_t *ended = &peer->ended[direction][outcome_of(status)];
-
-    if (status == XM_OK) {
-        xm_count(&peer->bytes[direction], length);
-    }
-    /* Released, so that who sees the end sees the post as well. */
-    atomic_store_explicit(ended, xm_counted(ended) + 1, memory_order_release);
-}
-
-void xm_counters_on_post(const xm_transport_t *transport, int peer, xm_direction_t direction,
-                         uint64_t tag, size_t length, xm_status_t status)
-{
-    xm_peer_counters_t *counted = find_peer(transport, peer);
-
-    if (counted == NULL) {
-        return;
-    }
-    if (status < 0) {
-        xm_count(&counted->refused[direction], 1);
-    } else {
-        xm_count(&counted->posted[direction], 1);
-        if (status == XM_OK) {
-            end(counted, direction, length, status);
-        }
-    }
-    if (transport->counters->trace) {
-        xm_log_trace("%s of %zu bytes, rank %d with rank %d, tag %" PRIx64 ": %s",
-                     xm_direction_name(direction), length, transport->rank, peer, tag,
-                     status == XM_OK  ? "done at once"
-                     : status > XM_OK ? "posted"
-                                      : xm_status_string(status));
-    }
-}
-
-void xm_counters_on_end(const xm_transport_t *transport, int peer, xm_direction_t direction,
-                        uint64_t tag, size_t length, xm_status_t status)
-{
-    xm_peer_counters_t *counted = find_peer(transport, peer);
-
-    if (counted == NULL) {
-        return;
-    }
-    end(counted, direction, length, status);
-    if (transport->counters->trace) {
-        xm_log_trace("%s of %zu bytes, rank %d with rank %d, tag %" PRIx64 ": ended, %s",
-                     xm_direction_name(direction), length, transport->rank, peer, tag,
-                     xm_status_string(status));
-    }
-}
-
-void xm_counters_on_copy(const xm_transport_t *transport, int peer, size_t bytes)
-{
-    xm_peer_counters_t *counted = transport->counters != NULL ? find_peer(transport, peer) : NULL;
-
-    if (counted != NULL) {
-        xm_count(&counted->copies, 1);
-        xm_count(&counted->copied_bytes, bytes);
-    }
+    xm_log_trace("%s of %zu bytes, rank %d with rank %d, tag %" PRIx64 ": %s",
+                 xm_direction_name(direction), length, rank, peer, tag, what);
 }

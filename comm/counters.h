@@ -18,7 +18,6 @@
 #include "comm/status.h"
 
 typedef struct xm_counters xm_counters_t;
-typedef struct xm_transport xm_transport_t;
 
 /** "send", "receive". */
 XM_API const char *xm_direction_name(xm_direction_t direction);
@@ -48,17 +47,5 @@ XM_API void xm_counters_rank(const xm_counters_t *counters, xm_rank_counts_t *co
 
 /** NULL is accepted. */
 XM_API void xm_counters_destroy(xm_counters_t *counters);
-
-/** Counts a posting call that gave @p status; xm_transport_send() and xm_transport_receive() do. */
-XM_API void xm_counters_on_post(const xm_transport_t *transport, int peer, xm_direction_t direction,
-                                uint64_t tag, size_t length, xm_status_t status);
-
-/** Counts the end of an operation in flight; xm_transport_end() does. */
-XM_API void xm_counters_on_end(const xm_transport_t *transport, int peer, xm_direction_t direction,
-                               uint64_t tag, size_t length, xm_status_t status);
-
-/** Counts a chunk that was copied straight out of the memory of @p peer. Nothing where the
- * transport has no counters. */
-XM_API void xm_counters_on_copy(const xm_transport_t *transport, int peer, size_t bytes);
 
 #endif

@@ -49,6 +49,53 @@ static inline uint64_t xm_counted(const xm_counter_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
+static inline xm_outcome_t xm_outcome_of(xm_status_t status)
+{
+    switch (status) {
+    case XM_OK:
+        return XM_OUTCOME_OK;
+    case XM_ERR_CANCELED:
+        return XM_OUTCOME_CANCELED;
+    case XM_ERR_PEER_DIED:
+        return XM_OUTCOME_PEER_DIED;
+    case XM_ERR_CORRUPT:
+        return XM_OUTCOME_CORRUPT;
+    default:
+        return XM_OUTCOME_FAILED;
+    }
+}
+
+/** An operation with a peer has ended. */
+static inline void xm_count_end(xm_peer_counters_t *peer, xm_direction_t direction, size_t length,
+                                xm_status_t status)
+{
+    xm_counter_t *ended = &peer->ended[direction][xm_outcome_of(status)];
+
+    if (status == XM_OK) {
+        xm_count(&peer->bytes[direction], length);
+    }
+    /* Released, so that who sees the end sees the post as well. */
+    atomic_store_explicit(ended, xm_counted(ended) + 1, memory_order_release);
+}
+
+/** A posting call gave @p status. */
+static inline void xm_count_post(xm_peer_counters_t *peer, xm_direction_t direction, size_t length,
+                                 xm_status_t status)
+{
+    if (status < 0) {
+        xm_count(&peer->refused[direction], 1);
+        return;
+    }
+    xm_count(&peer->posted[direction], 1);
+    if (status == XM_OK) {
+        xm_count_end(peer, direction, length, status);
+    }
+}
+
+/** Logs what became of an operation of @p rank with @p peer, where operations are logged. */
+void xm_counters_trace(int rank, int peer, xm_direction_t direction, uint64_t tag, size_t length,
+                       const char *what);
+
 /** The NIC of that name, made if it is new. @p rate in bit/s, 0: unknown. NULL where there are no
  * counters, which the functions below accept. */
 xm_nic_counters_t *xm_counters_open_nic(xm_counters_t *counters, const char *name, uint64_t rate);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "comm/doctor_private.h"
+#include "comm/text.h"
 
 static bool starts_line(const char *text, const char *word)
 {
@@ -85,13 +86,6 @@ static int nearest_nic(const xm_topology_t *topology, int gpu, xm_topology_path_
     return nearest;
 }
 
-static void append(char *list, size_t size, const char *name)
-{
-    size_t used = strlen(list);
-
-    (void)snprintf(list + used, size - used, "%s%s", used > 0 ? ", " : "", name);
-}
-
 static void check_distance(xm_doctor_t *doctor)
 {
     static const char subject[] = "NIC distance";
@@ -110,7 +104,8 @@ static void check_distance(xm_doctor_t *doctor)
         farthest = path > farthest ? path : farthest;
         if (path == XM_PATH_MACHINE) {
             ++apart;
-            append(far, sizeof(far), xm_topology_device(topology, XM_DEVICE_GPU, gpu)->name);
+            xm_text_list_add(far, sizeof(far), ", ", "%s",
+                             xm_topology_device(topology, XM_DEVICE_GPU, gpu)->name);
         }
     }
     if (gpus == 0 || nics == 0) {

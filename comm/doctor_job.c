@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "comm/clock.h"
 #include "comm/config.h"
 #include "comm/doctor_compare.h"
 #include "comm/doctor_private.h"
@@ -93,14 +94,6 @@ static void fill_card(const xm_doctor_params_t *params, xm_card_t *card)
 
 /* ---- the clocks ------------------------------------------------------------------------------ */
 
-static int64_t wall_clock(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* What to add to this rank's clock to have rank 0's. What rank 0 read is in the message of its
  * round: it is older than the round's end here, and newer than this rank's part in the round
  * before, without which rank 0 had not begun this one. */
@@ -115,11 +108,11 @@ static xm_status_t compare_clocks(xm_bootstrap_t *bootstrap, double timeout, xm_
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the clocks of %d ranks", size);
     }
     for (int round = 0; status == XM_OK && round < ROUNDS; ++round) {
-        int64_t begin = wall_clock(), end, theirs;
+        int64_t begin = xm_clock_read_ns(CLOCK_REALTIME), end, theirs;
 
         xm_put_le(own, (uint64_t)begin, STAMP_SIZE);
         status = xm_bootstrap_allgather(bootstrap, own, all, STAMP_SIZE, timeout);
-        end = wall_clock();
+        end = xm_clock_read_ns(CLOCK_REALTIME);
         theirs = (int64_t)xm_get_le(all, STAMP_SIZE);
         low = theirs - end > low ? theirs - end : low;
         if (round > 0) {

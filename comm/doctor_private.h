@@ -5,6 +5,7 @@
  * | file | subjects |
  * |---|---|
  * | doctor.c | the list of findings, reading files |
+ * | doctor_examine.c | all checks of a rank |
  * | doctor_process.c | limits, shared memory, cores, settings, UCX |
  * | doctor_network.c | RDMA ports, MTUs, TCP |
  * | doctor_device.c | GPUs and their NICs |

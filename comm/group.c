@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "comm/bootstrap_tcp.h"
+#include "comm/clock.h"
 #include "comm/params.h"
 #include "comm/regroup.h"
 #include "comm/worker_private.h"
@@ -140,7 +141,7 @@ static xm_status_t enter(xm_worker_t *worker, xm_bootstrap_t *bootstrap, bool *d
  * between. */
 static xm_status_t form_group(xm_worker_t *worker, double timeout, bool *dead)
 {
-    double deadline = xm_bootstrap_clock() + timeout;
+    double deadline = xm_clock_seconds() + timeout;
     uint32_t generation = (uint32_t)worker->generation;
     xm_bootstrap_t *bootstrap;
     xm_status_t status;
@@ -148,13 +149,13 @@ static xm_status_t form_group(xm_worker_t *worker, double timeout, bool *dead)
 
     do {
         again = false;
-        status = gather(worker, deadline - xm_bootstrap_clock(), dead, &bootstrap, &generation);
+        status = gather(worker, deadline - xm_clock_seconds(), dead, &bootstrap, &generation);
         if (status == XM_OK) {
             number_members(worker, dead);
             worker->generation = (int)generation;
             status = enter(worker, bootstrap, dead, &again);
         }
-    } while (again && xm_bootstrap_clock() < deadline);
+    } while (again && xm_clock_seconds() < deadline);
     return status;
 }
 

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "comm/clock.h"
 #include "comm/heartbeat_wire.h"
 #include "comm/liveness.h"
 #include "comm/log.h"
@@ -61,14 +61,6 @@ struct xm_heartbeat {
     atomic_bool news, stop;
     atomic_uint_fast64_t activity;
 };
-
-static int64_t now_ns(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 static void signal_fd(int fd)
 {
@@ -180,7 +172,7 @@ static bool is_deaf(xm_heartbeat_t *self, int rank)
                     self->contacts->of[rank].host, self->contacts->of[rank].datagram_port);
     }
     xm_liveness_watch(self->liveness, rank, false, 0);
-    xm_liveness_watch(self->liveness, rank, true, now_ns());
+    xm_liveness_watch(self->liveness, rank, true, xm_clock_ns());
     return true;
 }
 
@@ -229,7 +221,7 @@ static void on_ping(xm_heartbeat_t *self, const xm_heartbeat_frame_t *ping)
 static void on_pong(xm_heartbeat_t *self, const xm_heartbeat_frame_t *pong)
 {
     seat_t *seat = &self->seats[pong->sender];
-    bool fresh = xm_liveness_answered(self->liveness, pong->sender, pong->question, now_ns());
+    bool fresh = xm_liveness_answered(self->liveness, pong->sender, pong->question, xm_clock_ns());
 
     if (pong->generation != self->generation) {
         return;
@@ -283,7 +275,7 @@ static void read_datagrams(xm_heartbeat_t *self)
 static int64_t beat(xm_heartbeat_t *self)
 {
     xm_liveness_actions_t actions = {.ask = ask, .silent = on_silence, .arg = self};
-    int64_t now = now_ns(), next = xm_liveness_tick(self->liveness, now, &actions);
+    int64_t now = xm_clock_ns(), next = xm_liveness_tick(self->liveness, now, &actions);
 
     if (self->repeats > 0 && now >= self->repeat_at) {
         send_verdict(self);
@@ -306,7 +298,7 @@ static void *run(void *arg)
         read_datagrams(self);
         next = beat(self);
         (void)pthread_mutex_unlock(&self->mutex);
-        now = now_ns();
+        now = xm_clock_ns();
         if (next > now) {
             int64_t wait = next == INT64_MAX ? -1 : (next - now) / 1000000 + 1;
 
@@ -440,7 +432,7 @@ void xm_heartbeat_begin(xm_heartbeat_t *heartbeat, uint32_t generation, const in
         *seat = (seat_t){.group_rank = rank_of[rank], .heard = seat->heard};
         seat->centre = rank_of[rank] >= 0 && rank != heartbeat->contacts->rank &&
                        (central || rank_of[rank] == 0);
-        xm_liveness_watch(heartbeat->liveness, rank, seat->centre, now_ns());
+        xm_liveness_watch(heartbeat->liveness, rank, seat->centre, xm_clock_ns());
     }
     unlock(heartbeat, true);
 }
@@ -459,12 +451,12 @@ static bool has_heard_all(xm_heartbeat_t *self)
 
 void xm_heartbeat_await(xm_heartbeat_t *heartbeat)
 {
-    int64_t deadline = now_ns() + AWAIT_MS * INT64_C(1000000);
+    int64_t deadline = xm_clock_ns() + AWAIT_MS * INT64_C(1000000);
 
-    while (!has_heard_all(heartbeat) && now_ns() < deadline) {
+    while (!has_heard_all(heartbeat) && xm_clock_ns() < deadline) {
         struct pollfd entry = {.fd = heartbeat->news_fd, .events = POLLIN};
 
-        (void)poll(&entry, 1, (int)((deadline - now_ns()) / 1000000) + 1);
+        (void)poll(&entry, 1, (int)((deadline - xm_clock_ns()) / 1000000) + 1);
         lock(heartbeat);
         drain_fd(heartbeat->news_fd);
         unlock(heartbeat, false);
@@ -491,7 +483,7 @@ void xm_heartbeat_watch(xm_heartbeat_t *heartbeat, int rank, bool watch)
         /* Two who lost each other should not blame each other: the lower rank speaks first. */
         int64_t grace = rank < heartbeat->contacts->rank ? heartbeat->interval / 2 : 0;
 
-        xm_liveness_watch(heartbeat->liveness, rank, watch, now_ns() + grace);
+        xm_liveness_watch(heartbeat->liveness, rank, watch, xm_clock_ns() + grace);
         heartbeat->seats[rank].silent = false;
     }
     unlock(heartbeat, watch);

@@ -5,7 +5,7 @@
 
 #include "comm/text.h"
 
-static const char *type_name(const json_t *value)
+const char *xm_json_type(const json_t *value)
 {
     static const char *const names[] = {"an object", "an array", "a string", "an integer",
                                         "a number",  "true",     "false",    "null"};
@@ -18,7 +18,8 @@ xm_status_t xm_json_wrong_type(const char *path, const char *expected, const jso
     if (value == NULL) {
         return xm_error_set(XM_ERR_PARSE, "key '%s' is missing; it must be %s", path, expected);
     }
-    return xm_error_set(XM_ERR_PARSE, "%s is %s; it must be %s", path, type_name(value), expected);
+    return xm_error_set(XM_ERR_PARSE, "%s is %s; it must be %s", path, xm_json_type(value),
+                        expected);
 }
 
 xm_status_t xm_json_check_keys(const json_t *object, const char *prefix, const char *const *keys,

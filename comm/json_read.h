@@ -10,6 +10,9 @@
 
 #include "comm/status.h"
 
+/** "an object", "nothing" (for NULL) …: what a value is, for sentences. */
+const char *xm_json_type(const json_t *value);
+
 /** "<path> is an array; it must be <expected>", or that the key is missing. XM_ERR_PARSE. */
 xm_status_t xm_json_wrong_type(const char *path, const char *expected, const json_t *value);
 

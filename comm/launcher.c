@@ -13,9 +13,9 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "comm/clock.h"
 #include "comm/config.h"
 #include "comm/job_secret.h"
 #include "comm/params.h"
@@ -57,14 +57,6 @@ typedef struct {
     char secret[sizeof("XM_JOB_SECRET=") + XM_JOB_SECRET_TEXT_SIZE]; /* "" when there is one */
     int interrupted;                                                 /* the signal, 0 for none */
 } launch_t;
-
-static double clock_seconds(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 /* A socket that listens at a free port of the loopback interface. */
 static xm_status_t listen_on_loopback(launch_t *launch)
@@ -289,7 +281,7 @@ static void signal_ranks(const launch_t *launch, int signal_number)
 
 static void set_kill_time(launch_t *launch, double seconds)
 {
-    double at = clock_seconds() + seconds;
+    double at = xm_clock_seconds() + seconds;
 
     launch->kill_at = at < launch->kill_at ? at : launch->kill_at;
 }
@@ -365,7 +357,7 @@ static void supervise(launch_t *launch)
 {
     while (launch->running > 0) {
         struct pollfd entry = {.fd = launch->signal_fd, .events = POLLIN};
-        double remaining = launch->kill_at - clock_seconds();
+        double remaining = launch->kill_at - xm_clock_seconds();
 
         if (remaining <= 0.0 && !launch->killed) {
             signal_ranks(launch, SIGKILL);

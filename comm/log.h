@@ -17,15 +17,7 @@
 #include <stdbool.h>
 
 #include "comm/api.h"
-
-typedef enum xm_log_level {
-    XM_LOG_ERROR,
-    XM_LOG_WARN,
-    XM_LOG_INFO,
-    XM_LOG_DEBUG,
-    XM_LOG_TRACE,
-    XM_LOG_LEVEL_COUNT
-} xm_log_level_t;
+#include "comm/log_level.h"
 
 /** Writes one line when @p level is enabled for the subject of @p file. Use the macros below, which
  * fill in file and line. */

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "comm/log.h"
+#include "comm/log_level.h"
 
 /** Subjects, with the beginnings of the names of their source files, and folders (with a slash).
  * The first match counts; what matches nothing is ::XM_LOG_OTHER. */
@@ -23,9 +23,9 @@
     ROW(TOPOLOGY, "topology", "topology nic_ nics stripe worker_nics") \
     ROW(UCX, "ucx", "transport_ucx") \
     ROW(VERBS, "verbs", "transport_verbs") \
-    ROW(CUDA, "cuda", "memory_cuda execute_device execute_share") \
+    ROW(CUDA, "cuda", "memory_cuda execute_device execute_carrier_ipc") \
     ROW(PEERS, "peers", "heartbeat vigil liveness regroup group") \
-    ROW(MEMORY, "memory", "memory shared_memory execute_pact execute_direct tile_buffers") \
+    ROW(MEMORY, "memory", "memory shared_memory execute_direct execute_carrier_direct tile_buffers") \
     ROW(OPERATIONS, "operations", "counters") \
     ROW(WORKER, "worker", "worker metrics") \
     ROW(PROBE, "probe", "probe") \

@@ -1,7 +1,6 @@
 #include "comm/message.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "comm/params.h"
@@ -13,18 +12,14 @@ struct xm_message {
     xm_op_t op;
     xm_transport_t *transport;
     int peer;
-    xm_status_t status;
-    char sentence[1024]; /* of a status that is a failure */
+    xm_error_t end; /* its status is XM_IN_PROGRESS until then */
 };
 
 static void on_end(xm_op_t *op, xm_status_t status)
 {
     xm_message_t *message = op->arg;
 
-    message->status = status;
-    if (status < 0) {
-        (void)snprintf(message->sentence, sizeof(message->sentence), "%s", xm_last_error());
-    }
+    xm_error_save(&message->end, status);
 }
 
 static xm_status_t check(const xm_worker_t *worker, int peer, uint64_t tag, size_t length)
@@ -59,7 +54,7 @@ static xm_status_t create(xm_worker_t *worker, int peer, xm_message_t **message)
     self->op.arg = self;
     self->transport = xm_worker_transport(worker);
     self->peer = peer;
-    self->status = XM_IN_PROGRESS;
+    self->end.status = XM_IN_PROGRESS;
     *message = self;
     return XM_OK;
 }
@@ -71,7 +66,7 @@ static xm_status_t posted(xm_message_t *self, xm_status_t status, xm_message_t *
         free(self);
         return status;
     }
-    self->status = status;
+    self->end.status = status;
     *message = self;
     return XM_OK;
 }
@@ -123,16 +118,15 @@ xm_status_t xm_message_test(const xm_message_t *message)
     if (XM_IS_NULL(message)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    return message->status < 0 ? xm_error_set(message->status, "%s", message->sentence)
-                               : message->status;
+    return message->end.status < 0 ? xm_error_restore(&message->end) : message->end.status;
 }
 
 static bool drain(xm_message_t *message)
 {
-    for (int i = 0; i < DRAIN_CALLS && message->status == XM_IN_PROGRESS; ++i) {
+    for (int i = 0; i < DRAIN_CALLS && message->end.status == XM_IN_PROGRESS; ++i) {
         (void)xm_transport_progress(message->transport);
     }
-    return message->status != XM_IN_PROGRESS;
+    return message->end.status != XM_IN_PROGRESS;
 }
 
 void xm_message_destroy(xm_message_t *message)
@@ -140,7 +134,7 @@ void xm_message_destroy(xm_message_t *message)
     if (message == NULL) {
         return;
     }
-    if (message->status == XM_IN_PROGRESS) {
+    if (message->end.status == XM_IN_PROGRESS) {
         xm_transport_cancel(message->transport, &message->op);
         if (!drain(message)) {
             xm_transport_peer_failed(message->transport, message->peer);

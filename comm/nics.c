@@ -75,14 +75,6 @@ static uint64_t speed_of(const char *path, const char *file)
                                                  : (uint64_t)XM_NICS_MAX_RATE;
 }
 
-static void append(char list[LIST_SIZE], const char *name, const char *port)
-{
-    size_t used = strlen(list);
-
-    (void)snprintf(list + used, LIST_SIZE - used, "%s%s%s%s", used > 0 ? ", " : "", name,
-                   port != NULL ? ":" : "", port != NULL ? port : "");
-}
-
 /* Every entry of a directory that is not hidden; with `ports`, each with its ports. */
 static void list_devices(const char *directory, bool ports, char list[LIST_SIZE])
 {
@@ -96,14 +88,14 @@ static void list_devices(const char *directory, bool ports, char list[LIST_SIZE]
             continue;
         }
         if (!ports) {
-            append(list, entry->d_name, NULL);
+            xm_text_list_add(list, LIST_SIZE, ", ", "%s", entry->d_name);
             continue;
         }
         (void)snprintf(path, sizeof(path), "%s/%s/ports", directory, entry->d_name);
         below = opendir(path);
         for (struct dirent *port; below != NULL && (port = readdir(below)) != NULL;) {
             if (port->d_name[0] != '.') {
-                append(list, entry->d_name, port->d_name);
+                xm_text_list_add(list, LIST_SIZE, ", ", "%s:%s", entry->d_name, port->d_name);
             }
         }
         if (below != NULL) {

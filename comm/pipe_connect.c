@@ -12,11 +12,12 @@
 #include <xxhash.h>
 
 #include "comm/bootstrap_listen.h"
-#include "comm/bootstrap_private.h"
+#include "comm/clock.h"
 #include "comm/config.h"
 #include "comm/host_identity.h"
 #include "comm/little_endian.h"
 #include "comm/log.h"
+#include "comm/pipe_keeper.h"
 #include "comm/params.h"
 #include "comm/pipe_private.h"
 #include "comm/transport_ucx.h"
@@ -35,11 +36,6 @@ struct xm_pipe_listener {
     xm_pipe_handle_t handle;
     xm_pipe_t *guests[GUESTS_MAX];
 };
-
-static double now(void)
-{
-    return xm_bootstrap_clock();
-}
 
 /* The machine of the other end may lose its power: then the kernel says so after 4 seconds. */
 static void watch_connection(int fd)
@@ -205,6 +201,9 @@ static xm_status_t join_transport(xm_pipe_t *pipe)
     if (status == XM_OK) {
         status = xm_pipe_start(pipe);
     }
+    if (status == XM_OK && pipe->sender) {
+        status = xm_pipe_keeper_add(pipe);
+    }
     if (status == XM_OK) {
         pipe->stage = XM_PIPE_STAGE_OPEN;
     }
@@ -230,7 +229,7 @@ static xm_status_t step(xm_pipe_t *pipe)
         if (status == XM_OK && !pipe->sender) {
             status = say_hello(pipe);
         }
-        pipe->attempt_deadline = pipe->deadline = now() + pipe->timeout;
+        pipe->attempt_deadline = pipe->deadline = xm_clock_seconds() + pipe->timeout;
         return status == XM_OK ? open_transport(pipe) : status;
     case XM_PIPE_STAGE_LENGTH:
         length = (size_t)xm_get_le(pipe->in, LENGTH_SIZE);
@@ -260,7 +259,7 @@ static xm_status_t begin_attempt(xm_pipe_t *pipe)
     bool last = pipe->address + 1 == pipe->handle.addresses.count;
 
     pipe->stage = XM_PIPE_STAGE_CONNECT;
-    pipe->attempt_deadline = last ? pipe->deadline : now() + attempt_s;
+    pipe->attempt_deadline = last ? pipe->deadline : xm_clock_seconds() + attempt_s;
     pipe->fd = socket(address->socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (pipe->fd < 0) {
         return xm_error_set(XM_ERR_IO, "no socket for a pipe: %s", strerror(errno));
@@ -334,7 +333,7 @@ xm_status_t xm_pipe_shake_hands(xm_pipe_t *pipe)
 {
     xm_status_t status = go_on(pipe);
 
-    if (status == XM_IN_PROGRESS && now() > pipe->attempt_deadline) {
+    if (status == XM_IN_PROGRESS && xm_clock_seconds() > pipe->attempt_deadline) {
         status = xm_error_set(XM_ERR_TIMEOUT, "the %s of a pipe has not answered in time",
                               pipe->sender ? "receiver" : "sender");
     }
@@ -369,7 +368,7 @@ xm_status_t xm_pipe_connect(const xm_pipe_params_t *given,
     }
     if (status == XM_OK) {
         xm_job_secret_set(&self->secret, self->handle.nonce, sizeof(self->handle.nonce));
-        self->deadline = now() + self->timeout;
+        self->deadline = xm_clock_seconds() + self->timeout;
         status = begin_attempt(self);
         status = status < 0 ? try_next(self, status) : status;
     }
@@ -440,7 +439,7 @@ static xm_status_t receive_guest(const xm_pipe_listener_t *listener, int fd, xm_
     pipe->fd = fd;
     watch_connection(fd);
     xm_job_secret_set(&pipe->secret, listener->handle.nonce, sizeof(listener->handle.nonce));
-    pipe->deadline = pipe->attempt_deadline = now() + stranger_s;
+    pipe->deadline = pipe->attempt_deadline = xm_clock_seconds() + stranger_s;
     status = introduce(pipe);
     if (status == XM_OK) {
         xm_pipe_pack_challenge(pipe->own.nonce, challenge);

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "comm/little_endian.h"
-#include "comm/pipe_keeper.h"
 #include "comm/pipe_private.h"
 
 /* One of the things that a request waits for has come to its end. */
@@ -190,7 +189,7 @@ xm_status_t xm_pipe_start(xm_pipe_t *pipe)
     if (status < 0) {
         return status;
     }
-    return pipe->sender ? xm_pipe_keeper_add(pipe) : XM_OK;
+    return XM_OK;
 }
 
 /* The oldest slot that is free for a message with this tag. */

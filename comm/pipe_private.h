@@ -137,16 +137,29 @@ static inline uint64_t xm_pipe_tag(uint64_t kind, uint64_t number)
 /** Goes on with the handshake; the caller has the lock. */
 xm_status_t xm_pipe_shake_hands(xm_pipe_t *pipe);
 
-/* pipe.c */
+/* pipe_life.c */
 
 /** Makes the pipe of one end, before its handshake. */
 xm_status_t xm_pipe_create(bool sender, const char *nics, double timeout, xm_pipe_t **pipe);
 
+/* pipe_progress.c */
+
 /** Moves whatever can be moved; the caller has the lock of an open pipe. */
 void xm_pipe_progress(xm_pipe_t *pipe);
 
+/** Makes a failure that was noted one of the transport: nothing is in flight afterwards. */
+void xm_pipe_settle(xm_pipe_t *pipe);
+
+/** Says this end's last word over the connection. */
+void xm_pipe_say_word(const xm_pipe_t *pipe, xm_pipe_word_t word);
+
+/* pipe_verdict.c */
+
 /** Notes that the pipe has failed; the sentence is the thread's last. The first one stays. */
 void xm_pipe_condemn(xm_pipe_t *pipe, xm_status_t status);
+
+/** The failure that was noted, with its sentence. */
+xm_status_t xm_pipe_verdict(const xm_pipe_t *pipe);
 
 /* pipe_message.c */
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "comm/clock.h"
 #include "comm/params.h"
 #include "comm/probe_compute.h"
 #include "comm/probe_link.h"
@@ -91,7 +92,7 @@ xm_status_t xm_probe_finish_step(xm_probe_t *probe, const char *step, const doub
                                  size_t count)
 {
     uint64_t *words = malloc((count + 1) * sizeof(*words));
-    double elapsed = xm_probe_clock() - probe->started, *numbers = NULL;
+    double elapsed = xm_clock_seconds() - probe->started, *numbers = NULL;
     size_t *offsets = NULL, total = 0;
     void *all = NULL;
     xm_status_t status;
@@ -573,7 +574,7 @@ xm_status_t xm_probe_run(xm_worker_t *worker, const xm_probe_params_t *params,
         probe.host_of[rank] = xm_worker_host_of(worker, rank);
     }
     status = xm_probe_open_collectives(&probe);
-    probe.started = xm_probe_clock();
+    probe.started = xm_clock_seconds();
     if (status == XM_OK) {
         status = measure(&probe, profile);
     }

@@ -4,18 +4,10 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <xxhash.h>
 
-#include "comm/probe_curve.h"
-
-double xm_probe_clock(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
+#include "comm/clock.h"
+#include "comm/curve_fit.h"
 
 uint64_t xm_probe_machine(void)
 {
@@ -129,12 +121,12 @@ double xm_probe_flops(double seconds)
 {
     kernel_t kernel = best_kernel();
     volatile float sink = kernel.run(); /* also brings the core to its working frequency */
-    double start = xm_probe_clock(), elapsed, runs = 0;
+    double start = xm_clock_seconds(), elapsed, runs = 0;
 
     do {
         sink = kernel.run();
         ++runs;
-        elapsed = xm_probe_clock() - start;
+        elapsed = xm_clock_seconds() - start;
     } while (elapsed < seconds);
     (void)sink;
     return runs * ROUNDS * CHAINS * kernel.lanes * 2 / elapsed;
@@ -154,13 +146,13 @@ double xm_probe_copy_bandwidth(void *to, const void *from, size_t bytes, double 
     /* The clock is read after every piece, so that a rank that shares its core is not cut off in
      * mid-copy. */
     size_t piece = bytes < COPY_PIECE ? bytes : COPY_PIECE, at = 0;
-    double start = xm_probe_clock(), elapsed, copied = 0;
+    double start = xm_clock_seconds(), elapsed, copied = 0;
 
     do {
         copy((char *)to + at, (const char *)from + at, piece);
         copied += (double)piece;
         at = at + 2 * piece <= bytes ? at + piece : 0;
-        elapsed = xm_probe_clock() - start;
+        elapsed = xm_clock_seconds() - start;
     } while (elapsed < seconds || copied < (double)bytes);
     return 2 * copied / elapsed;
 }
@@ -175,12 +167,12 @@ double xm_probe_copy_seconds(void *to, const void *from, size_t bytes, int repet
     int count = repetitions < MAX_REPETITIONS ? repetitions : MAX_REPETITIONS;
 
     for (int i = 0; i < count;) {
-        double start = xm_probe_clock(), elapsed;
+        double start = xm_clock_seconds(), elapsed;
 
         for (long n = 0; n < batch; ++n) {
             copy(to, from, bytes);
         }
-        elapsed = xm_probe_clock() - start;
+        elapsed = xm_clock_seconds() - start;
         if (elapsed < shortest && batch < 1L << 30) {
             batch *= 2;
             continue;

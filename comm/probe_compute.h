@@ -9,9 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** Monotonic seconds. */
-double xm_probe_clock(void);
-
 /** Digest of this machine's boot id: equal for all processes of a machine. */
 uint64_t xm_probe_machine(void);
 

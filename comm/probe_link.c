@@ -1,13 +1,13 @@
 #include "comm/probe_link.h"
 
 #include <endian.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "comm/probe_compute.h"
-#include "comm/probe_curve.h"
+#include "comm/clock.h"
+#include "comm/curve_fit.h"
+#include "comm/random.h"
 
 enum {
     LEAST_POINTS = 2,   /* of a curve, however long the first message took, which also connects */
@@ -78,14 +78,14 @@ xm_status_t xm_probe_blame(xm_worker_t *worker, int peer, xm_status_t status)
     const int64_t grace_ns = 250000000;
     int64_t deadline = xm_worker_now(worker) + grace_ns;
     xm_status_t verdict = XM_OK;
-    char reason[1024];
+    xm_error_t error;
 
-    (void)snprintf(reason, sizeof(reason), "%s", xm_last_error());
+    xm_error_save(&error, status);
     while (verdict == XM_OK) {
         verdict = xm_worker_wait(worker, deadline);
     }
     if (verdict == XM_ERR_TIMEOUT) {
-        return xm_error_set(status, "probe: %s", reason);
+        return xm_error_prefix(xm_error_restore(&error), "probe");
     }
     return xm_error_prefix(verdict, "probe, message with rank %d", peer);
 }
@@ -151,7 +151,7 @@ static xm_status_t receive_now(xm_probe_link_t *link, int kind, void *buffer, si
 
 void xm_probe_fill(unsigned char *buffer, size_t bytes, uint64_t seed)
 {
-    uint64_t state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    uint64_t state = xm_hash_spread(seed) + 1;
 
     for (size_t i = 0; i < bytes; i += sizeof(state)) {
         size_t length = bytes - i < sizeof(state) ? bytes - i : sizeof(state);
@@ -243,13 +243,13 @@ static xm_status_t add_samples(xm_probe_link_t *link, size_t bytes, int batch, b
         return status;
     }
     for (int i = 0; i < samples; ++i) {
-        double start = xm_probe_clock();
+        double start = xm_clock_seconds();
 
         status = round_trips(link, bytes, batch);
         if (status < 0) {
             return status;
         }
-        times[i] = (xm_probe_clock() - start) / (2.0 * batch);
+        times[i] = (xm_clock_seconds() - start) / (2.0 * batch);
     }
     return XM_OK;
 }
@@ -262,12 +262,12 @@ static xm_status_t sample(xm_probe_link_t *link, const xm_probe_ping_t *ping, si
     double times[MAX_SAMPLES];
     int batch = (int)clamp(shortest / first, 1, BATCH_LIMIT), count = 0, next = 1;
     int least = ping->repetitions < MAX_SAMPLES ? ping->repetitions : MAX_SAMPLES;
-    double start = xm_probe_clock();
+    double start = xm_clock_seconds();
 
     do {
         /* An extra round trip absorbs the announcement, where that is worth its time. */
         xm_status_t status = add_samples(link, bytes, batch, first < shortest, times + count, next);
-        double spent = xm_probe_clock() - start;
+        double spent = xm_clock_seconds() - start;
 
         if (status < 0) {
             return status;
@@ -289,11 +289,11 @@ static xm_status_t checked_round_trip(xm_probe_link_t *link, size_t bytes, doubl
     double start;
 
     memset(link->in, 0, bytes);
-    start = xm_probe_clock();
+    start = xm_clock_seconds();
     if ((status = announce(link, bytes, 1)) < 0 || (status = round_trips(link, bytes, 1)) < 0) {
         return status;
     }
-    *seconds = xm_probe_clock() - start;
+    *seconds = xm_clock_seconds() - start;
     return xm_probe_compare(link->peer, link->in, link->out, bytes);
 }
 
@@ -362,9 +362,9 @@ bool xm_probe_cancel(xm_transport_t *transport, xm_probe_transfer_t *transfers, 
 {
     const struct timespec nap = {.tv_nsec = 1000000};
     bool any = true;
-    char reason[1024];
+    xm_error_t error;
 
-    (void)snprintf(reason, sizeof(reason), "%s", xm_last_error());
+    xm_error_save(&error, XM_OK);
     for (int i = 0; i < count; ++i) {
         transfers[i].ended = NULL;
         if (transfers[i].in_flight) {
@@ -381,7 +381,7 @@ bool xm_probe_cancel(xm_transport_t *transport, xm_probe_transfer_t *transfers, 
             (void)nanosleep(&nap, NULL);
         }
     }
-    (void)xm_error_set(XM_OK, "%s", reason); /* what is cancelled has sentences of its own */
+    (void)xm_error_restore(&error); /* what is cancelled has sentences of its own */
     return !any;
 }
 

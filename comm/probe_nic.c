@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "comm/probe_compute.h"
+#include "comm/clock.h"
 #include "comm/probe_flows.h"
 #include "comm/probe_private.h"
 #include "comm/probe_profile.h"
@@ -101,7 +101,7 @@ static xm_status_t settle_rate(xm_probe_t *probe, const xm_probe_flow_t *flows, 
         xm_probe_windows_t windows;
         xm_status_t status;
 
-        elapsed = xm_probe_clock() - probe->started;
+        elapsed = xm_clock_seconds() - probe->started;
         status = xm_probe_flows_run(probe->worker, &run, &windows);
         if (status < 0) {
             return status;

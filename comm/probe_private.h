@@ -5,7 +5,7 @@
 
 #include "comm/collective_library.h"
 #include "comm/probe.h"
-#include "comm/probe_curve.h"
+#include "comm/curve_fit.h"
 #include "comm/probe_state.h"
 
 typedef struct xm_probe {

@@ -6,7 +6,7 @@
 #define XM_COMM_PROBE_PROFILE_H
 
 #include "comm/cluster_profile.h"
-#include "comm/probe_curve.h"
+#include "comm/curve_fit.h"
 
 /** What a rank has measured by itself. */
 typedef struct xm_probe_device {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "comm/bootstrap_tcp.h"
+#include "comm/clock.h"
 #include "comm/liveness.h"
 #include "comm/regroup_wire.h"
 
@@ -199,7 +200,7 @@ static xm_status_t call(meeting_t *meeting, int rank, line_t *line)
 
     xm_contact_gathering(contact, &address);
     *line = (line_t){.fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
-                     .since = xm_bootstrap_clock()};
+                     .since = xm_clock_seconds()};
     if (line->fd < 0) {
         return xm_error_set(XM_ERR_IO, "no socket to call rank %d: %s", rank, strerror(errno));
     }
@@ -228,7 +229,7 @@ static int call_result(const line_t *line)
 
 static bool is_overdue(const meeting_t *meeting, const line_t *line)
 {
-    return xm_bootstrap_clock() - line->since >
+    return xm_clock_seconds() - line->since >
            meeting->params->interval * XM_LIVENESS_SILENT_INTERVALS;
 }
 
@@ -247,9 +248,9 @@ static void knock(meeting_t *meeting, int rank)
     int result;
 
     if (line->fd < 0) {
-        if (xm_bootstrap_clock() - line->since >= KNOCK_S) {
+        if (xm_clock_seconds() - line->since >= KNOCK_S) {
             meeting->dead[rank] |= call(meeting, rank, line) == XM_ERR_UNREACHABLE;
-            line->since = xm_bootstrap_clock();
+            line->since = xm_clock_seconds();
         }
         return;
     }
@@ -260,7 +261,7 @@ static void knock(meeting_t *meeting, int rank)
     meeting->dead[rank] |=
         result == ECONNREFUSED || (result == EINPROGRESS && is_unreachable(meeting, rank));
     hang_up(line);
-    line->since = xm_bootstrap_clock();
+    line->since = xm_clock_seconds();
 }
 
 /* A member: connects to the centre and says hello. */
@@ -268,7 +269,7 @@ static void reach_centre(meeting_t *meeting, int centre)
 {
     xm_regroup_frame_t hello = {
         .type = XM_REGROUP_HELLO, .generation = meeting->generation, .set = meeting->dead};
-    double now = xm_bootstrap_clock();
+    double now = xm_clock_seconds();
     int result;
 
     if (meeting->up_rank != centre) {
@@ -458,7 +459,7 @@ static xm_status_t meet(meeting_t *meeting)
 
     while (status == XM_OK && !meeting->joined) {
         int centre = centre_of(meeting);
-        double now = xm_bootstrap_clock();
+        double now = xm_clock_seconds();
 
         watch(meeting, centre);
         centre = centre_of(meeting);
@@ -557,7 +558,7 @@ xm_status_t xm_regroup(const xm_regroup_params_t *params, bool *dead, xm_bootstr
                          .frame_size = xm_regroup_max_size(params->contacts->size),
                          .up = {.fd = -1},
                          .up_rank = -1,
-                         .deadline = xm_bootstrap_clock() + params->timeout};
+                         .deadline = xm_clock_seconds() + params->timeout};
     xm_status_t status;
 
     for (int i = 0; i < STRANGERS; ++i) {

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "comm/bootstrap_private.h"
+#include "comm/clock.h"
 
 static const double AGAIN_PAUSE_S = 0.2;
 
@@ -184,7 +184,7 @@ xm_status_t xm_resolve(const char *what, const char *host, int port, double dead
         return XM_OK;
     }
     while ((status = try_once(what, host, service, deadline, addresses)) == XM_IN_PROGRESS &&
-           xm_bootstrap_clock() + AGAIN_PAUSE_S < deadline) {
+           xm_clock_seconds() + AGAIN_PAUSE_S < deadline) {
         again = true;
         (void)nanosleep(&nap, NULL);
     }

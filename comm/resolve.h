@@ -26,7 +26,7 @@ typedef struct xm_addresses {
 } xm_addresses_t;
 
 /**
- * TCP addresses of @p host with @p port, until @p deadline (xm_bootstrap_clock()). "Try again
+ * TCP addresses of @p host with @p port, until @p deadline (xm_clock_seconds()). "Try again
  * later" of the name server is tried again. @p what names the setting in the failure sentence.
  */
 xm_status_t xm_resolve(const char *what, const char *host, int port, double deadline,

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SENTENCE_SIZE = 1024 };
+enum { SENTENCE_SIZE = sizeof(((xm_error_t *)NULL)->sentence) };
 
 static _Thread_local char sentence[SENTENCE_SIZE];
 

@@ -1,5 +1,7 @@
 #include "comm/stripe.h"
 
+#include "comm/random.h"
+
 /* WHOLE: all of a message, in units of a share. THIN: rails below 1 / THIN are not used.
  * ALIGNMENT: of the boundaries between pieces, one cache line. A piece is at least
  * XM_STRIPE_THRESHOLD / THIN less a little, far more than that. */
@@ -54,7 +56,7 @@ void xm_stripe_make_without(xm_stripe_t *stripe, const uint64_t *ours, const uin
 int xm_stripe_rail(const xm_stripe_t *stripe, uint64_t tag)
 {
     /* Tags are often small counters: a multiplication spreads their low bits to the top. */
-    uint32_t at = (uint32_t)(((tag + 1) * UINT64_C(0x9e3779b97f4a7c15)) >> 48);
+    uint32_t at = (uint32_t)(xm_hash_spread(tag + 1) >> 48);
     int rail = 0;
 
     while (at >= stripe->end[rail]) {

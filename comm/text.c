@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -195,6 +196,20 @@ char *xm_text_format_seconds(double seconds, char *buffer, size_t size)
 /* Smallest character that needs so many bytes. */
 static const unsigned smallest[] = {0, 0, 0x80, 0x800, 0x10000};
 
+void xm_text_list_add(char *list, size_t size, const char *separator, const char *format, ...)
+{
+    size_t used = strlen(list);
+    va_list args;
+
+    if (used > 0) {
+        (void)snprintf(list + used, size - used, "%s", separator);
+        used = strlen(list);
+    }
+    va_start(args, format);
+    (void)vsnprintf(list + used, size - used, format, args);
+    va_end(args);
+}
+
 size_t xm_text_character(const char *text)
 {
     const unsigned char *at = (const unsigned char *)text;
@@ -287,4 +302,15 @@ char *xm_text_printable(const char *text, char *buffer, size_t size)
     }
     buffer[used] = '\0';
     return buffer;
+}
+
+void xm_text_put_xml(FILE *file, const char *text)
+{
+    for (const char *c = text; *c != '\0'; ++c) {
+        if (*c == '<' || *c == '>' || *c == '&') {
+            (void)fputs(*c == '<' ? "&lt;" : *c == '>' ? "&gt;" : "&amp;", file);
+        } else if ((unsigned char)*c >= ' ') {
+            (void)putc(*c, file);
+        }
+    }
 }

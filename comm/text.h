@@ -11,6 +11,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "comm/status.h"
 
@@ -51,6 +52,11 @@ XM_API char *xm_text_format_bytes(uint64_t bytes, char *buffer, size_t size);
  */
 XM_API char *xm_text_format_seconds(double seconds, char *buffer, size_t size);
 
+/** Appends an item to the list that @p list (@p size bytes) holds, behind @p separator unless it is
+ * the first. The list is cut where it is full. */
+XM_API void xm_text_list_add(char *list, size_t size, const char *separator, const char *format,
+                             ...) XM_PRINTF(4, 5);
+
 /** Bytes of the UTF-8 character that @p text begins with, 1 to 4; 0 at its end, and where there is
  * none. */
 XM_API size_t xm_text_character(const char *text);
@@ -63,5 +69,9 @@ XM_API char *xm_text_copy(const char *text, char *buffer, size_t size);
 
 /** The same for a line on a terminal: control characters become \n, \t, \x1b and so on. */
 XM_API char *xm_text_printable(const char *text, char *buffer, size_t size);
+
+/** Writes @p text for XML: special characters are escaped, control characters left out. Names from
+ * models' files may hold anything. */
+void xm_text_put_xml(FILE *file, const char *text);
 
 #endif

@@ -31,11 +31,13 @@
 #include <stdint.h>
 
 #include "comm/counters.h"
+#include "comm/list.h"
 #include "comm/status.h"
 
 /** Tags from here to 2^48 belong to the worker. */
 #define XM_TRANSPORT_TAG_OWN (UINT64_C(0xff) << 40)
 
+typedef struct xm_transport xm_transport_t;
 typedef struct xm_memory xm_memory_t;
 typedef struct xm_op xm_op_t;
 
@@ -51,7 +53,7 @@ struct xm_op {
 
     /* Private to the transport while the operation is in flight. */
     struct {
-        xm_op_t *next, *previous;
+        xm_list_t link; /* in one of its lists */
         void *handle;
         uint64_t tag;
         size_t length;
@@ -65,6 +67,12 @@ struct xm_op {
         xm_status_t status;
     } priv;
 };
+
+/** For transports: the operation whose link this is. */
+static inline xm_op_t *xm_op_of(xm_list_t *link)
+{
+    return xm_list_entry(link, xm_op_t, priv.link);
+}
 
 /** What an implementation provides. No entry is NULL. */
 typedef struct xm_transport_ops {
@@ -126,14 +134,29 @@ static inline bool xm_transport_channel_is_spent(const xm_transport_t *transport
     return (transport->spent_channels[channel / 64] >> (channel % 64) & 1) != 0;
 }
 
+/** Counts a posting call that gave @p status; xm_transport_send() and xm_transport_receive() do,
+ * where the transport has counters. */
+XM_API void xm_transport_count_post(const xm_transport_t *transport, int peer,
+                                    xm_direction_t direction, uint64_t tag, size_t length,
+                                    xm_status_t status);
+
+/** Counts the end of an operation in flight; xm_transport_end() does. */
+XM_API void xm_transport_count_end(const xm_transport_t *transport, int peer,
+                                   xm_direction_t direction, uint64_t tag, size_t length,
+                                   xm_status_t status);
+
+/** Counts a chunk that was copied straight out of the memory of @p peer. Nothing where the
+ * transport has no counters. */
+XM_API void xm_transport_count_copy(const xm_transport_t *transport, int peer, size_t bytes);
+
 /** How implementations call `done` of an operation that has ended: the one place where that is
  * counted. @p direction of the operation, whose peer, tag and length are in `priv`. */
 static inline void xm_transport_end(const xm_transport_t *transport, xm_op_t *op,
                                     xm_direction_t direction, xm_status_t status)
 {
     if (transport->counters != NULL) {
-        xm_counters_on_end(transport, op->priv.peer, direction, op->priv.tag, op->priv.length,
-                           status);
+        xm_transport_count_end(transport, op->priv.peer, direction, op->priv.tag, op->priv.length,
+                               status);
     }
     op->done(op, status);
 }
@@ -167,7 +190,7 @@ static inline xm_status_t xm_transport_send(xm_transport_t *transport, int peer,
     xm_status_t status = transport->ops->send(transport, peer, tag, buffer, length, memory, op);
 
     if (transport->counters != NULL) {
-        xm_counters_on_post(transport, peer, XM_SENT, tag, length, status);
+        xm_transport_count_post(transport, peer, XM_SENT, tag, length, status);
     }
     return status;
 }
@@ -180,7 +203,7 @@ static inline xm_status_t xm_transport_receive(xm_transport_t *transport, int pe
     xm_status_t status = transport->ops->receive(transport, peer, tag, buffer, length, memory, op);
 
     if (transport->counters != NULL) {
-        xm_counters_on_post(transport, peer, XM_RECEIVED, tag, length, status);
+        xm_transport_count_post(transport, peer, XM_RECEIVED, tag, length, status);
     }
     return status;
 }

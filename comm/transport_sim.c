@@ -4,33 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "comm/random.h"
 #include "comm/transport_sim_private.h"
-
-static void list_init(xm_op_t *head)
-{
-    head->priv.next = head->priv.previous = head;
-}
-
-static void list_remove(xm_op_t *op)
-{
-    op->priv.previous->priv.next = op->priv.next;
-    op->priv.next->priv.previous = op->priv.previous;
-    op->priv.next = op->priv.previous = op;
-}
-
-static void list_append(xm_op_t *head, xm_op_t *op)
-{
-    op->priv.previous = head->priv.previous;
-    op->priv.next = head;
-    head->priv.previous->priv.next = op;
-    head->priv.previous = op;
-}
 
 void xm_sim_finish(xm_op_t *op, xm_status_t status)
 {
     op->priv.kind = XM_SIM_ENDED;
     op->priv.status = status;
-    list_append(&xm_sim_owner(op)->finished, op);
+    xm_list_append(&xm_sim_owner(op)->finished, &op->priv.link);
 }
 
 void xm_sim_end_own(xm_op_t *op, int rank, xm_status_t own)
@@ -45,34 +26,33 @@ void xm_sim_end_own(xm_op_t *op, int rank, xm_status_t own)
 }
 
 /* Both halves of a message are in the same bucket. */
-static xm_sim_bucket_t *bucket_of(const xm_sim_fabric_t *fabric, const xm_op_t *op)
+static xm_list_t *bucket_of(const xm_sim_fabric_t *fabric, const xm_op_t *op)
 {
     bool sends = op->priv.kind == XM_SIM_SEND;
     uint64_t sender = (uint64_t)(sends ? xm_sim_rank(op) : op->priv.peer);
     uint64_t receiver = (uint64_t)(sends ? op->priv.peer : xm_sim_rank(op));
-    uint64_t hash = (op->priv.tag ^ (sender << 40)) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t hash = xm_hash_spread(op->priv.tag ^ (sender << 40));
 
-    hash = (hash ^ (hash >> 32) ^ receiver) * UINT64_C(0x9e3779b97f4a7c15);
+    hash = xm_hash_spread(hash ^ (hash >> 32) ^ receiver);
     return &fabric->bucket[hash >> (64 - fabric->bucket_bits)];
 }
 
-static void bucket_append(xm_sim_bucket_t *bucket, xm_op_t *op)
+xm_list_t *xm_sim_make_buckets(int bits)
 {
-    op->priv.next = NULL;
-    op->priv.previous = bucket->last;
-    if (bucket->last != NULL) {
-        bucket->last->priv.next = op;
-    } else {
-        bucket->first = op;
+    size_t count = (size_t)1 << bits;
+    xm_list_t *buckets = malloc(count * sizeof(*buckets));
+
+    for (size_t i = 0; buckets != NULL && i < count; ++i) {
+        xm_list_init(&buckets[i]);
     }
-    bucket->last = op;
+    return buckets;
 }
 
 /* Twice the buckets; without memory the old ones do, only slower. */
 static void grow_buckets(xm_sim_fabric_t *fabric)
 {
     size_t old_count = (size_t)1 << fabric->bucket_bits;
-    xm_sim_bucket_t *old = fabric->bucket, *grown = calloc(2 * old_count, sizeof(*grown));
+    xm_list_t *old = fabric->bucket, *grown = xm_sim_make_buckets(fabric->bucket_bits + 1);
 
     if (grown == NULL) {
         return;
@@ -80,9 +60,9 @@ static void grow_buckets(xm_sim_fabric_t *fabric)
     fabric->bucket = grown;
     ++fabric->bucket_bits;
     for (size_t b = 0; b < old_count; ++b) {
-        for (xm_op_t *op = old[b].first, *next; op != NULL; op = next) {
-            next = op->priv.next;
-            bucket_append(bucket_of(fabric, op), op);
+        for (xm_list_t *at = xm_list_first(&old[b]), *next; at != NULL; at = next) {
+            next = xm_list_next(&old[b], at);
+            xm_list_append(bucket_of(fabric, xm_op_of(at)), at);
         }
     }
     free(old);
@@ -94,32 +74,25 @@ void xm_sim_wait_for_match(xm_sim_fabric_t *fabric, xm_op_t *op)
         grow_buckets(fabric);
     }
     op->priv.owner = NULL;
-    bucket_append(bucket_of(fabric, op), op);
+    xm_list_append(bucket_of(fabric, op), &op->priv.link);
     ++fabric->waiting;
 }
 
 static void stop_waiting(xm_sim_fabric_t *fabric, xm_op_t *op)
 {
-    xm_sim_bucket_t *bucket = bucket_of(fabric, op);
-
-    if (op->priv.previous != NULL) {
-        op->priv.previous->priv.next = op->priv.next;
-    } else {
-        bucket->first = op->priv.next;
-    }
-    if (op->priv.next != NULL) {
-        op->priv.next->priv.previous = op->priv.previous;
-    } else {
-        bucket->last = op->priv.previous;
-    }
+    xm_list_remove(&op->priv.link);
     --fabric->waiting;
 }
 
 void xm_sim_end_waiting(xm_sim_fabric_t *fabric, int rank, xm_status_t own)
 {
     for (size_t b = 0; fabric->waiting > 0 && b < (size_t)1 << fabric->bucket_bits; ++b) {
-        for (xm_op_t *op = fabric->bucket[b].first, *next; op != NULL; op = next) {
-            next = op->priv.next;
+        const xm_list_t *bucket = &fabric->bucket[b];
+
+        for (xm_list_t *at = xm_list_first(bucket), *next; at != NULL; at = next) {
+            xm_op_t *op = xm_op_of(at);
+
+            next = xm_list_next(bucket, at);
             if (xm_sim_rank(op) == rank || op->priv.peer == rank) {
                 stop_waiting(fabric, op);
                 xm_sim_end_own(op, rank, own);
@@ -132,14 +105,18 @@ void xm_sim_end_waiting(xm_sim_fabric_t *fabric, int rank, xm_status_t own)
 static xm_op_t *find_match(const xm_sim_fabric_t *fabric, const xm_op_t *op)
 {
     int rank = xm_sim_rank(op);
-    xm_op_t *other = bucket_of(fabric, op)->first;
+    const xm_list_t *bucket = bucket_of(fabric, op);
 
-    while (other != NULL && (other->priv.kind == op->priv.kind || other->priv.tag != op->priv.tag ||
-                             other->priv.peer != rank || xm_sim_rank(other) != op->priv.peer ||
-                             xm_sim_owner(other)->generation != xm_sim_owner(op)->generation)) {
-        other = other->priv.next;
+    for (xm_list_t *at = xm_list_first(bucket); at != NULL; at = xm_list_next(bucket, at)) {
+        xm_op_t *other = xm_op_of(at);
+
+        if (other->priv.kind != op->priv.kind && other->priv.tag == op->priv.tag &&
+            other->priv.peer == rank && xm_sim_rank(other) == op->priv.peer &&
+            xm_sim_owner(other)->generation == xm_sim_owner(op)->generation) {
+            return other;
+        }
     }
-    return other;
+    return NULL;
 }
 
 /* Both halves are posted. */
@@ -292,11 +269,11 @@ static int sim_progress(xm_transport_t *transport)
     xm_sim_transport_t *sim = (xm_sim_transport_t *)transport;
     int events = 0;
 
-    while (sim->finished.priv.next != &sim->finished) {
-        xm_op_t *op = sim->finished.priv.next;
+    while (!xm_list_is_empty(&sim->finished)) {
+        xm_op_t *op = xm_op_of(sim->finished.next);
         xm_status_t status = op->priv.status;
 
-        list_remove(op);
+        xm_list_remove(&op->priv.link);
         ++sim->ended;
         op->priv.kind = XM_SIM_IDLE;
         if (status < 0) {
@@ -313,7 +290,7 @@ static xm_status_t sim_arm(xm_transport_t *transport)
 {
     xm_sim_transport_t *sim = (xm_sim_transport_t *)transport;
 
-    return sim->finished.priv.next == &sim->finished ? XM_OK : XM_IN_PROGRESS;
+    return xm_list_is_empty(&sim->finished) ? XM_OK : XM_IN_PROGRESS;
 }
 
 static int sim_event_fd(const xm_transport_t *transport)
@@ -343,8 +320,12 @@ static bool sim_waits(const xm_transport_t *transport, int peer, uint64_t *moved
 
     *moved = sim->ended;
     for (size_t b = 0; b < (size_t)1 << fabric->bucket_bits && !waits; ++b) {
-        for (const xm_op_t *op = fabric->bucket[b].first; op != NULL && !waits;
-             op = op->priv.next) {
+        const xm_list_t *bucket = &fabric->bucket[b];
+
+        for (xm_list_t *at = xm_list_first(bucket); at != NULL && !waits;
+             at = xm_list_next(bucket, at)) {
+            const xm_op_t *op = xm_op_of(at);
+
             waits = xm_sim_owner(op) == sim && op->priv.peer == peer &&
                     op->priv.tag < XM_TRANSPORT_TAG_OWN;
         }
@@ -374,8 +355,12 @@ static void sim_fence(xm_transport_t *transport)
     ++sim->fabric->fences[transport->rank];
     xm_sim_recall_messages(sim->fabric, transport->rank);
     for (size_t b = 0; b < (size_t)1 << sim->fabric->bucket_bits; ++b) {
-        for (xm_op_t *op = sim->fabric->bucket[b].first, *next; op != NULL; op = next) {
-            next = op->priv.next;
+        const xm_list_t *bucket = &sim->fabric->bucket[b];
+
+        for (xm_list_t *at = xm_list_first(bucket), *next; at != NULL; at = next) {
+            xm_op_t *op = xm_op_of(at);
+
+            next = xm_list_next(bucket, at);
             if (xm_sim_owner(op) == sim) {
                 stop_waiting(sim->fabric, op);
                 xm_sim_finish(op, XM_ERR_CANCELED);
@@ -448,7 +433,7 @@ xm_status_t xm_transport_sim_create(xm_sim_fabric_t *fabric, int rank, xm_transp
     created->base.failed_peer = -1;
     created->fabric = fabric;
     created->generation = fabric->fences[rank];
-    list_init(&created->finished);
+    xm_list_init(&created->finished);
     fabric->transport[rank] = created;
     *transport = &created->base;
     return XM_OK;

@@ -353,7 +353,7 @@ static xm_status_t fill_fabric(xm_sim_fabric_t *fabric, const xm_sim_fabric_para
     fabric->dead = calloc(ranks, sizeof(*fabric->dead));
     fabric->fences = calloc(ranks, sizeof(*fabric->fences));
     fabric->bucket_bits = 6;
-    fabric->bucket = calloc((size_t)1 << fabric->bucket_bits, sizeof(*fabric->bucket));
+    fabric->bucket = xm_sim_make_buckets(fabric->bucket_bits);
     if (fabric->transport == NULL || fabric->dead == NULL || fabric->fences == NULL ||
         fabric->bucket == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a fabric of %d ranks", fabric->ranks);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/random.h"
 #include "comm/transport_sim_private.h"
 
 static const size_t nothing = SIZE_MAX;
@@ -46,8 +47,7 @@ void xm_sim_order_destroy(xm_sim_order_t *order)
 /* Where the number is in the table, or would be. */
 static size_t *find(const xm_sim_order_t *order, uint64_t number)
 {
-    uint64_t hash = number * UINT64_C(0x9e3779b97f4a7c15);
-    size_t i = (size_t)(hash ^ (hash >> 32)) & order->mask;
+    size_t i = (size_t)xm_hash_mix(0, number) & order->mask;
 
     while (order->table[i] != nothing && order->slot[order->table[i]].name.order != number) {
         i = (i + 1) & order->mask;

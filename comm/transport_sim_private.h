@@ -22,9 +22,9 @@ enum {
 typedef struct xm_sim_transport {
     xm_transport_t base;
     xm_sim_fabric_t *fabric;
-    xm_op_t finished; /* list head: operations whose `done` is due */
-    uint64_t ended;   /* operations so far */
-    int generation;   /* fences of this rank before: only equal ones exchange messages */
+    xm_list_t finished; /* operations whose `done` is due */
+    uint64_t ended;     /* operations so far */
+    int generation;     /* fences of this rank before: only equal ones exchange messages */
     bool fenced;
     xm_nic_counters_t *counters; /* NULL: not counted */
 } xm_sim_transport_t;
@@ -49,11 +49,6 @@ typedef struct xm_sim_message {
     xm_op_t *send, *receive;
 } xm_sim_message_t;
 
-/* Posted operations that wait for their other half. */
-typedef struct xm_sim_bucket {
-    xm_op_t *first, *last;
-} xm_sim_bucket_t;
-
 typedef struct xm_sim_order xm_sim_order_t;
 
 struct xm_sim_fabric {
@@ -69,7 +64,7 @@ struct xm_sim_fabric {
     int resources;
     xm_sim_message_t *heap; /* by end time */
     size_t heap_count, heap_capacity;
-    xm_sim_bucket_t *bucket; /* 2^bucket_bits */
+    xm_list_t *bucket; /* 2^bucket_bits: posted operations that wait for their other half */
     int bucket_bits;
     size_t waiting;            /* operations in the buckets */
     bool *cut;                 /* by host * hosts + host; NULL: no link was ever down */
@@ -108,6 +103,9 @@ void xm_sim_drop_messages(xm_sim_fabric_t *fabric, int rank, xm_status_t own);
 /* Takes what a rank has on the wire and in the order away: its own operations end, the others wait
  * for their other half again. */
 void xm_sim_recall_messages(xm_sim_fabric_t *fabric, int rank);
+
+/* 2^bits empty buckets; NULL: there is no memory. */
+xm_list_t *xm_sim_make_buckets(int bits);
 
 /* An operation waits for its other half (again). */
 void xm_sim_wait_for_match(xm_sim_fabric_t *fabric, xm_op_t *op);

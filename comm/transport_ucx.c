@@ -1,137 +1,12 @@
 #include "comm/transport_ucx.h"
 
-#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <time.h>
 
+#include "comm/clock.h"
 #include "comm/transport_ucx_mail.h"
-
-void xm_ucx_report(xm_ucx_peer_t *peer, ucs_status_t reason)
-{
-    if (!peer->reported && !peer->failed) {
-        peer->reported = true;
-        peer->reason = reason;
-        ++peer->owner->reports;
-    }
-}
-
-static void on_endpoint_error(void *arg, ucp_ep_h ep, ucs_status_t status)
-{
-    xm_ucx_lane_t *lane = arg;
-
-    (void)ep;
-    xm_ucx_failover_broken(lane->peer, (int)(lane - lane->peer->lanes), status);
-}
-
-xm_status_t xm_ucx_peer_error(const xm_ucx_peer_t *peer)
-{
-    if (peer->reason == UCS_OK) {
-        return xm_error_set(XM_ERR_PEER_DIED, "rank %d died", peer->rank);
-    }
-    return xm_error_set(XM_ERR_PEER_DIED, "rank %d is gone: its connection failed (%s)", peer->rank,
-                        ucs_status_string(peer->reason));
-}
-
-/* Lanes that have an endpoint already, after a failure half way, keep it. */
-xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer)
-{
-    ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .err_mode = xm_ucx_watches(peer) ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE,
-        .err_handler = {.cb = on_endpoint_error}};
-
-    for (int i = 0; i < peer->stripe.rails; ++i) {
-        xm_ucx_lane_t *lane = &peer->lanes[i];
-        ucs_status_t status;
-
-        if (lane->address == NULL || lane->ep != NULL ||
-            (peer->mail != NULL && !xm_ucx_mail_uses(peer->mail, i))) {
-            continue;
-        }
-        params.address = lane->address;
-        params.err_handler.arg = lane;
-        status = ucp_ep_create(xm_ucx_rail_of(peer, i)->worker, &params, &lane->ep);
-        if (status != UCS_OK) {
-            const char *tls = getenv("UCX_TLS");
-
-            lane->ep = NULL;
-            if (peer->mail != NULL) {
-                xm_ucx_failover_broken(peer, i, status); /* other lanes may do */
-                continue;
-            }
-            return xm_error_set(XM_ERR_UNREACHABLE, "rank %d: UCX has no path to rank %d: %s%s%s",
-                                peer->owner->base.rank, peer->rank, ucs_status_string(status),
-                                tls != NULL ? ", UCX_TLS=" : "", tls != NULL ? tls : "");
-        }
-    }
-    peer->connected = true;
-    return XM_OK;
-}
-
-/* Starts closing the endpoints. An orderly close is waited for in destroy; one by force may never
- * end when the peer is dead, so its request is given back at once. */
-void xm_ucx_close_endpoints(xm_ucx_peer_t *peer, bool force)
-{
-    ucp_request_param_t param = {.op_attr_mask = force ? (uint32_t)UCP_OP_ATTR_FIELD_FLAGS : 0u,
-                                 .flags = UCP_EP_CLOSE_FLAG_FORCE};
-
-    peer->connected = false; /* what comes while they close is not answered any more */
-    for (int i = 0; i < peer->stripe.rails; ++i) {
-        xm_ucx_lane_t *lane = &peer->lanes[i];
-        ucs_status_ptr_t request;
-
-        if (lane->ep == NULL) {
-            continue;
-        }
-        request = ucp_ep_close_nbx(lane->ep, &param);
-        lane->ep = NULL;
-        if (request == NULL || UCS_PTR_IS_ERR(request)) {
-            continue;
-        }
-        if (force) {
-            ucp_request_free(request);
-        } else {
-            lane->closing = request;
-        }
-    }
-}
-
-void xm_ucx_retire_lane(xm_ucx_peer_t *peer, int lane)
-{
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-                                 .flags = UCP_EP_CLOSE_FLAG_FORCE};
-    ucs_status_ptr_t request = NULL;
-
-    if (peer->lanes[lane].ep == NULL) {
-        return;
-    }
-    if (xm_ucx_watches(peer)) {
-        request = ucp_ep_close_nbx(peer->lanes[lane].ep, &param);
-    } else {
-        /* It cannot be closed without the peer, nor can its rail at the end. */
-        ++xm_ucx_rail_of(peer, lane)->stuck;
-    }
-    if (request != NULL && !UCS_PTR_IS_ERR(request)) {
-        ucp_request_free(request);
-    }
-    peer->lanes[lane].ep = NULL;
-}
-
-void xm_ucx_abandon(xm_ucx_peer_t *peer)
-{
-    xm_ucx_abandon_ops(peer);
-    for (int i = 0; i < peer->stripe.rails; ++i) {
-        if (peer->failed && peer->lanes[i].ep != NULL) {
-            /* Its endpoint cannot be closed without the peer. With mail UCX has no memory of users,
-             * so the rail may go on with what it has for others. */
-            ++*(peer->mail != NULL ? &xm_ucx_rail_of(peer, i)->stuck
-                                   : &xm_ucx_rail_of(peer, i)->abandoned);
-        }
-        peer->lanes[i].ep = NULL;
-    }
-    peer->connected = false;
-}
 
 static void fail_peer(xm_ucx_peer_t *peer)
 {
@@ -201,7 +76,7 @@ static xm_status_t ucx_arm(xm_transport_t *transport)
 {
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
 
-    if (self->epoll < 0 || self->reports > 0 || !xm_ucx_ring_is_empty(&self->ended)) {
+    if (self->epoll < 0 || self->reports > 0 || !xm_list_is_empty(&self->ended)) {
         return XM_IN_PROGRESS;
     }
     if (self->mails > 0 && !self->fenced &&
@@ -270,6 +145,53 @@ static void ucx_fence(xm_transport_t *transport)
     (void)xm_ucx_deliver(self);
 }
 
+int xm_transport_ucx_shares(const xm_transport_t *transport, int rank, uint64_t tag, size_t length,
+                            size_t *shares)
+{
+    const xm_stripe_t *stripe = &((const xm_ucx_transport_t *)transport)->peers[rank].stripe;
+    bool split = xm_stripe_splits(stripe, length);
+    int whole = split ? -1 : xm_stripe_rail(stripe, tag);
+
+    for (int rail = 0; rail < stripe->rails; ++rail) {
+        size_t begin = split && rail > 0 ? xm_stripe_end(stripe, length, rail - 1) : 0;
+
+        shares[rail] = split           ? xm_stripe_end(stripe, length, rail) - begin
+                       : rail == whole ? length
+                                       : 0;
+    }
+    return stripe->rails;
+}
+
+xm_status_t xm_transport_ucx_lanes(xm_transport_t *transport, int rank, char *buffer, size_t size)
+{
+    xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
+    xm_ucx_peer_t *peer;
+    xm_status_t status = XM_OK;
+
+    if (transport->ops != &xm_ucx_ops || rank < 0 || rank >= transport->size ||
+        rank == transport->rank || size == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "lanes: no UCX peer %d", rank);
+    }
+    peer = &self->peers[rank];
+    if (peer->failed || peer->reported) {
+        return xm_error_set(XM_ERR_PEER_DIED, "lanes: rank %d is gone", rank);
+    }
+    if (!peer->connected) {
+        status = xm_ucx_connect(peer);
+    }
+    buffer[0] = '\0';
+    for (int lane = 0; lane < peer->stripe.rails && status == XM_OK; ++lane) {
+        size_t used = strlen(buffer);
+
+        if (peer->lanes[lane].ep == NULL) {
+            continue;
+        }
+        (void)snprintf(buffer + used, size - used, "%s", used > 0 ? " + " : "");
+        status = xm_ucx_rail_lanes(peer->lanes[lane].ep, buffer, size);
+    }
+    return status;
+}
+
 static void ucx_path(xm_transport_t *transport, int peer, char *buffer, size_t size)
 {
     const xm_ucx_transport_t *self = (const xm_ucx_transport_t *)transport;
@@ -282,11 +204,8 @@ static void ucx_path(xm_transport_t *transport, int peer, char *buffer, size_t s
 
 static int64_t ucx_now(const xm_transport_t *transport)
 {
-    struct timespec now;
-
     (void)transport;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    return xm_clock_ns();
 }
 
 const xm_transport_ops_t xm_ucx_ops = {.name = "ucx",

@@ -28,7 +28,7 @@ static bool closes_ended(xm_ucx_transport_t *self)
             /* A rail with abandoned operations makes no more progress. */
             all = all && (*closing == NULL || xm_ucx_rail_of(peer, i)->abandoned > 0);
         }
-        all = all && xm_ucx_ring_is_empty(&peer->in_flight) && peer->strays == NULL;
+        all = all && xm_list_is_empty(&peer->in_flight) && peer->strays == NULL;
     }
     return all;
 }
@@ -53,15 +53,13 @@ static void forget_closes(xm_ucx_transport_t *self)
 /* Receives that nothing will come for do not keep what was sent from going out. */
 static void cancel_mail_receives(xm_ucx_peer_t *peer)
 {
-    xm_op_t *op = peer->in_flight.priv.next;
+    for (xm_list_t *at = xm_list_first(&peer->in_flight), *next; at != NULL; at = next) {
+        xm_op_t *op = xm_op_of(at);
 
-    while (op != &peer->in_flight) {
-        xm_op_t *next = op->priv.next;
-
+        next = xm_list_next(&peer->in_flight, at);
         if (op->priv.kind == XM_UCX_RECEIVE) {
             xm_ucx_inbox_cancel(peer->mail, op);
         }
-        op = next;
     }
 }
 
@@ -69,7 +67,7 @@ static void cancel_mail_receives(xm_ucx_peer_t *peer)
 static bool mail_is_well(const xm_ucx_peer_t *peer)
 {
     return peer->mail != NULL && peer->connected && !peer->failed && !peer->reported &&
-           !peer->owner->fenced && xm_ucx_ring_is_empty(&peer->in_flight);
+           !peer->owner->fenced && xm_list_is_empty(&peer->in_flight);
 }
 
 static bool goes_out(const xm_ucx_mail_t *mail)
@@ -133,10 +131,25 @@ static void stop_receiving(xm_ucx_peer_t *peer)
     }
 }
 
+void xm_ucx_abandon(xm_ucx_peer_t *peer)
+{
+    xm_ucx_abandon_ops(peer);
+    for (int i = 0; i < peer->stripe.rails; ++i) {
+        if (peer->failed && peer->lanes[i].ep != NULL) {
+            /* Its endpoint cannot be closed without the peer. With mail UCX has no memory of users,
+             * so the rail may go on with what it has for others. */
+            ++*(peer->mail != NULL ? &xm_ucx_rail_of(peer, i)->stuck
+                                   : &xm_ucx_rail_of(peer, i)->abandoned);
+        }
+        peer->lanes[i].ep = NULL;
+    }
+    peer->connected = false;
+}
+
 /* Begins to close the connections to a peer, in order if nothing is in flight with it. */
 static void part_from(xm_ucx_peer_t *peer)
 {
-    bool busy = !xm_ucx_ring_is_empty(&peer->in_flight) || peer->strays != NULL;
+    bool busy = !xm_list_is_empty(&peer->in_flight) || peer->strays != NULL;
 
     if (peer->mail != NULL) {
         xm_ucx_abandon_ops(peer);
@@ -227,9 +240,7 @@ static int parcels_stuck(const xm_ucx_transport_t *self, int rail)
         int lane = rail - peer->rail;
 
         if (peer->mail != NULL && lane >= 0 && lane < XM_NICS_MAX) {
-            const xm_ucx_link_t *posted = &peer->mail->lanes[lane].posted;
-
-            stuck += posted->next != posted;
+            stuck += !xm_list_is_empty(&peer->mail->lanes[lane].posted);
         }
     }
     return stuck;
@@ -241,12 +252,7 @@ static void close_mails(xm_ucx_transport_t *self)
     for (int rank = 0; rank < self->base.size; ++rank) {
         xm_ucx_mail_close(&self->peers[rank]);
     }
-    while (self->free_parcels != NULL) {
-        xm_ucx_parcel_t *parcel = self->free_parcels->of;
-
-        self->free_parcels = self->free_parcels->next;
-        free(parcel);
-    }
+    xm_ucx_mail_free_parcels(&self->free_parcels);
     if (self->has_parcel_type) {
         ucp_dt_destroy(self->parcel_type);
     }
@@ -278,8 +284,8 @@ void xm_ucx_destroy(xm_transport_t *transport)
     close_all(self);
     badly = ended_badly(self);
     /* The caller forgot these; UCX would abort the process over them. */
-    while (self->memory.next != &self->memory) {
-        xm_ucx_memory_deregister(transport, self->memory.next);
+    while (!xm_list_is_empty(&self->memory)) {
+        xm_ucx_memory_deregister(transport, xm_list_entry(self->memory.next, xm_memory_t, link));
     }
     for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
         if (self->rails[rail].open && !badly) {
@@ -290,8 +296,8 @@ void xm_ucx_destroy(xm_transport_t *transport)
     }
     /* UCX has let go of everything now: whatever it did not end, ends here. */
     for (int rank = 0; rank < self->base.size; ++rank) {
-        while (!xm_ucx_ring_is_empty(&self->peers[rank].in_flight)) {
-            xm_ucx_end_op(self->peers[rank].in_flight.priv.next, XM_ERR_CANCELED);
+        while (!xm_list_is_empty(&self->peers[rank].in_flight)) {
+            xm_ucx_end_op(xm_op_of(self->peers[rank].in_flight.next), XM_ERR_CANCELED);
         }
     }
     (void)xm_ucx_deliver(self);

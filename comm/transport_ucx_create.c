@@ -1,4 +1,4 @@
-/* The UCX transport: opening rails, exchanging addresses, registering memory. */
+/* The UCX transport: opening rails, exchanging addresses. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -323,8 +323,9 @@ static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_p
     self->base.failed_peer = -1;
     self->base.real_hosts = true;
     self->epoll = self->timer_fd = self->watch.fd = -1;
-    self->ended.priv.next = self->ended.priv.previous = &self->ended;
-    self->memory.next = self->memory.previous = &self->memory;
+    xm_list_init(&self->ended);
+    xm_list_init(&self->memory);
+    xm_list_init(&self->free_parcels);
     for (int other = 0; other < size; ++other) {
         xm_ucx_peer_t *peer = &self->peers[other];
 
@@ -332,7 +333,7 @@ static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_p
         peer->owner = self;
         peer->rank = other;
         peer->rail = rail_to(params, rank, other);
-        peer->in_flight.priv.next = peer->in_flight.priv.previous = &peer->in_flight;
+        xm_list_init(&peer->in_flight);
     }
     return self;
 }
@@ -424,111 +425,4 @@ xm_status_t xm_transport_ucx_create(xm_bootstrap_t *bootstrap,
         *transport = NULL;
     }
     return status;
-}
-
-int xm_transport_ucx_shares(const xm_transport_t *transport, int rank, uint64_t tag, size_t length,
-                            size_t *shares)
-{
-    const xm_stripe_t *stripe = &((const xm_ucx_transport_t *)transport)->peers[rank].stripe;
-    bool split = xm_stripe_splits(stripe, length);
-    int whole = split ? -1 : xm_stripe_rail(stripe, tag);
-
-    for (int rail = 0; rail < stripe->rails; ++rail) {
-        size_t begin = split && rail > 0 ? xm_stripe_end(stripe, length, rail - 1) : 0;
-
-        shares[rail] = split           ? xm_stripe_end(stripe, length, rail) - begin
-                       : rail == whole ? length
-                                       : 0;
-    }
-    return stripe->rails;
-}
-
-xm_status_t xm_transport_ucx_lanes(xm_transport_t *transport, int rank, char *buffer, size_t size)
-{
-    xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
-    xm_ucx_peer_t *peer;
-    xm_status_t status = XM_OK;
-
-    if (transport->ops != &xm_ucx_ops || rank < 0 || rank >= transport->size ||
-        rank == transport->rank || size == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "lanes: no UCX peer %d", rank);
-    }
-    peer = &self->peers[rank];
-    if (peer->failed || peer->reported) {
-        return xm_error_set(XM_ERR_PEER_DIED, "lanes: rank %d is gone", rank);
-    }
-    if (!peer->connected) {
-        status = xm_ucx_connect(peer);
-    }
-    buffer[0] = '\0';
-    for (int lane = 0; lane < peer->stripe.rails && status == XM_OK; ++lane) {
-        size_t used = strlen(buffer);
-
-        if (peer->lanes[lane].ep == NULL) {
-            continue;
-        }
-        (void)snprintf(buffer + used, size - used, "%s", used > 0 ? " + " : "");
-        status = xm_ucx_rail_lanes(peer->lanes[lane].ep, buffer, size);
-    }
-    return status;
-}
-
-static void unmap(xm_ucx_transport_t *self, xm_memory_t *memory)
-{
-    for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
-        if (memory->handle[rail] != NULL) {
-            (void)ucp_mem_unmap(self->rails[rail].context, memory->handle[rail]);
-            memory->handle[rail] = NULL;
-        }
-    }
-}
-
-xm_status_t xm_ucx_memory_register(xm_transport_t *transport, void *address, size_t length,
-                                   xm_memory_t **memory)
-{
-    xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
-    ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
-                                                 UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-                                   .address = address,
-                                   .length = length};
-    xm_memory_t *made;
-
-    if (address == NULL || length == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "rank %d: register %zu bytes at %p",
-                            self->base.rank, length, address);
-    }
-    made = calloc(1, sizeof(*made));
-    if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a registration");
-    }
-    for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
-        ucs_status_t status = UCS_OK;
-
-        if (self->rails[rail].open) {
-            status = ucp_mem_map(self->rails[rail].context, &params, &made->handle[rail]);
-        }
-        if (status != UCS_OK) {
-            made->handle[rail] = NULL;
-            unmap(self, made);
-            free(made);
-            return xm_error_set(XM_ERR_NO_MEMORY, "rank %d: UCX cannot register %zu bytes: %s",
-                                self->base.rank, length, ucs_status_string(status));
-        }
-    }
-    made->next = &self->memory;
-    made->previous = self->memory.previous;
-    self->memory.previous->next = made;
-    self->memory.previous = made;
-    *memory = made;
-    return XM_OK;
-}
-
-void xm_ucx_memory_deregister(xm_transport_t *transport, xm_memory_t *memory)
-{
-    if (memory != NULL) {
-        unmap((xm_ucx_transport_t *)transport, memory);
-        memory->previous->next = memory->next;
-        memory->next->previous = memory->previous;
-        free(memory);
-    }
 }

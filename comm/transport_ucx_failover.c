@@ -1,15 +1,13 @@
 /* Mail between two ranks: finding rails that are lost, and going on without them. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
 
 #include "comm/log.h"
 #include "comm/transport_ucx_mail.h"
 
-/* Parts of the patience: between two looks; until a quiet lane is asked, or a NIC that is down is
- * believed to stay so; and how late a look may come before what it sees is no evidence. */
-enum { LOOKS = 8, QUIET = 4, LATE = 4 };
+/* Parts of the patience: until a quiet lane is asked, or a NIC that is down is believed to stay so;
+ * and how late a look may come before what it sees is no evidence. */
+enum { QUIET = 4, LATE = 4 };
 
 /* How long the errors of all lanes of a peer may take to come when it has died. */
 static const int64_t together_ns = 20000000;
@@ -133,21 +131,6 @@ void xm_ucx_failover_heard(xm_ucx_mail_t *mail, int lane, unsigned dead)
     }
 }
 
-void xm_ucx_failover_broken(xm_ucx_peer_t *peer, int lane, ucs_status_t status)
-{
-    xm_ucx_mail_t *mail = peer->mail;
-
-    if (mail == NULL) {
-        xm_ucx_report(peer, status);
-    } else if (xm_ucx_mail_uses(mail, lane) && !(peer->owner->closing && !peer->connected)) {
-        mail->lanes[lane].error = status;
-        if (mail->broken_at == 0) {
-            mail->broken_at = xm_transport_now(&peer->owner->base);
-        }
-        peer->owner->broken = true;
-    }
-}
-
 /* Endpoints of lanes that were given up. This cannot be done inside UCX's callbacks. */
 static void retire(xm_ucx_mail_t *mail)
 {
@@ -268,35 +251,9 @@ static bool look_at_nics(xm_ucx_transport_t *self)
     return doubted;
 }
 
-void xm_ucx_failover_wind(xm_ucx_transport_t *self)
-{
-    int64_t tick = self->patience / LOOKS;
-    struct timespec interval = {.tv_sec = tick / 1000000000, .tv_nsec = tick % 1000000000};
-    struct itimerspec period = {.it_value = interval, .it_interval = interval};
-
-    if (!self->wound) {
-        self->wound = true;
-        self->clock = xm_transport_now(&self->base);
-        self->next_look = self->clock + tick;
-        if (self->timer_fd >= 0) {
-            (void)timerfd_settime(self->timer_fd, 0, &period, NULL);
-        }
-    }
-}
-
-static void unwind(xm_ucx_transport_t *self)
-{
-    struct itimerspec never = {.it_value = {.tv_sec = 0}};
-
-    self->wound = false;
-    if (self->timer_fd >= 0) {
-        (void)timerfd_settime(self->timer_fd, 0, &never, NULL);
-    }
-}
-
 void xm_ucx_failover_look(xm_ucx_transport_t *self)
 {
-    int64_t tick = self->patience / LOOKS, late = self->clock - self->next_look;
+    int64_t tick = self->patience / XM_UCX_MAIL_LOOKS, late = self->clock - self->next_look;
     bool busy;
 
     if (self->broken) {
@@ -318,18 +275,6 @@ void xm_ucx_failover_look(xm_ucx_transport_t *self)
         }
     }
     if (!busy && self->wound) {
-        unwind(self);
+        xm_ucx_failover_unwind(self);
     }
-}
-
-bool xm_ucx_failover_rings(xm_ucx_transport_t *self)
-{
-    uint64_t times;
-    bool rings = self->timer_fd >= 0 && read(self->timer_fd, &times, sizeof(times)) > 0;
-
-    if (xm_nic_watch_read(&self->watch, &self->nics)) {
-        xm_ucx_failover_wind(self);
-        rings = true;
-    }
-    return rings;
 }

@@ -21,8 +21,7 @@ static void put_first_aside(xm_ucx_mail_t *mail)
     xm_ucx_slot_t *slot = slot_of(mail, mail->base);
 
     if (slot->message != NULL) {
-        slot->message->aside.of = slot->message;
-        xm_ucx_link_append(&mail->aside, &slot->message->aside);
+        xm_list_append(&mail->aside, &slot->message->aside);
     }
     *slot = (xm_ucx_slot_t){0};
     ++mail->base;
@@ -34,8 +33,9 @@ static xm_ucx_incoming_t *find_message(const xm_ucx_mail_t *mail, uint64_t numbe
     if (number >= mail->base) {
         return number - mail->base < mail->slot_count ? slot_of(mail, number)->message : NULL;
     }
-    for (const xm_ucx_link_t *link = mail->aside.next; link != &mail->aside; link = link->next) {
-        xm_ucx_incoming_t *message = link->of;
+    for (xm_list_t *at = xm_list_first(&mail->aside); at != NULL;
+         at = xm_list_next(&mail->aside, at)) {
+        xm_ucx_incoming_t *message = xm_list_entry(at, xm_ucx_incoming_t, aside);
 
         if (message->number >= number) {
             return message->number == number ? message : NULL;
@@ -110,8 +110,8 @@ static size_t cost_of(const xm_ucx_incoming_t *message)
 static void end_message(xm_ucx_mail_t *mail, xm_ucx_incoming_t *message)
 {
     answer(mail, message->lane, message->number, XM_UCX_FRAME_ALL);
-    if (xm_ucx_link_is_in(&message->aside)) {
-        xm_ucx_link_remove(&message->aside);
+    if (xm_list_is_in(&message->aside)) {
+        xm_list_remove(&message->aside);
     } else {
         *slot_of(mail, message->number) = (xm_ucx_slot_t){.done = true};
     }
@@ -148,7 +148,10 @@ static void match(xm_ucx_mail_t *mail, xm_ucx_incoming_t *message, xm_op_t *op)
 
 static xm_op_t *find_receive(const xm_ucx_peer_t *peer, uint64_t tag)
 {
-    for (xm_op_t *op = peer->in_flight.priv.next; op != &peer->in_flight; op = op->priv.next) {
+    for (xm_list_t *at = xm_list_first(&peer->in_flight); at != NULL;
+         at = xm_list_next(&peer->in_flight, at)) {
+        xm_op_t *op = xm_op_of(at);
+
         if (op->priv.kind == XM_UCX_RECEIVE && op->priv.tag == tag && op->priv.handle == NULL) {
             return op;
         }
@@ -158,11 +161,12 @@ static xm_op_t *find_receive(const xm_ucx_peer_t *peer, uint64_t tag)
 
 void xm_ucx_inbox_receive(xm_ucx_mail_t *mail, xm_op_t *op)
 {
-    for (xm_ucx_link_t *link = mail->unclaimed.next; link != &mail->unclaimed; link = link->next) {
-        xm_ucx_incoming_t *message = link->of;
+    for (xm_list_t *at = xm_list_first(&mail->unclaimed); at != NULL;
+         at = xm_list_next(&mail->unclaimed, at)) {
+        xm_ucx_incoming_t *message = xm_list_entry(at, xm_ucx_incoming_t, link);
 
         if (message->tag == op->priv.tag) {
-            xm_ucx_link_remove(link);
+            xm_list_remove(at);
             match(mail, message, op);
             xm_ucx_mail_pump(mail->peer->owner);
             return;
@@ -203,7 +207,7 @@ static void take_up(xm_ucx_mail_t *mail)
         if (op != NULL) {
             match(mail, message, op);
         } else {
-            xm_ucx_link_append(&mail->unclaimed, &message->link);
+            xm_list_append(&mail->unclaimed, &message->link);
         }
     }
     forget(mail);
@@ -243,7 +247,6 @@ static void on_start(xm_ucx_mail_t *mail, int lane, const xm_ucx_frame_t *frame,
                                    .chunk = frame->chunk,
                                    .lane = lane,
                                    .eager = eager};
-    message->link.of = message;
     if (kept > 0) {
         memcpy(message->bytes, bytes, kept);
     }
@@ -349,8 +352,9 @@ void xm_ucx_inbox_farewell(xm_ucx_mail_t *mail)
     if (!mail->peer->connected || mail->left) {
         return;
     }
-    for (const xm_ucx_link_t *link = mail->aside.next; link != &mail->aside; link = link->next) {
-        const xm_ucx_incoming_t *message = link->of;
+    for (xm_list_t *at = xm_list_first(&mail->aside); at != NULL;
+         at = xm_list_next(&mail->aside, at)) {
+        const xm_ucx_incoming_t *message = xm_list_entry(at, xm_ucx_incoming_t, aside);
 
         answer_everywhere(mail, first, message->number - first);
         first = message->number + 1;
@@ -371,18 +375,18 @@ void xm_ucx_inbox_farewell(xm_ucx_mail_t *mail)
 
 void xm_ucx_inbox_clear(xm_ucx_mail_t *mail)
 {
-    while (mail->unclaimed.next != &mail->unclaimed) {
-        xm_ucx_incoming_t *message = mail->unclaimed.next->of;
+    while (!xm_list_is_empty(&mail->unclaimed)) {
+        xm_ucx_incoming_t *message = xm_list_entry(mail->unclaimed.next, xm_ucx_incoming_t, link);
 
-        xm_ucx_link_remove(&message->link);
+        xm_list_remove(&message->link);
         if (message->eager && !message->owed) {
             free(message); /* nothing else names it */
         }
     }
-    while (mail->aside.next != &mail->aside) {
-        xm_ucx_incoming_t *message = mail->aside.next->of;
+    while (!xm_list_is_empty(&mail->aside)) {
+        xm_ucx_incoming_t *message = xm_list_entry(mail->aside.next, xm_ucx_incoming_t, aside);
 
-        xm_ucx_link_remove(&message->aside);
+        xm_list_remove(&message->aside);
         free(message);
     }
     for (size_t i = 0; i < mail->slot_count; ++i) {

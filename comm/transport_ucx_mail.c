@@ -1,36 +1,9 @@
-/* Mail between two ranks: what UCX is given, and what comes from it. */
+/* Mail between two ranks: what UCX is given. */
 #include "comm/transport_ucx_mail.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the active messages. */
-enum { FRAMES = 1 };
-
-void xm_ucx_link_append(xm_ucx_link_t *head, xm_ucx_link_t *link)
-{
-    link->next = head;
-    link->previous = head->previous;
-    head->previous->next = link;
-    head->previous = link;
-}
-
-void xm_ucx_link_remove(xm_ucx_link_t *link)
-{
-    link->previous->next = link->next;
-    link->next->previous = link->previous;
-    link->next = link->previous = NULL;
-}
-
-static void make_empty(xm_ucx_link_t *head)
-{
-    head->next = head->previous = head;
-}
-
-static bool is_empty(const xm_ucx_link_t *head)
-{
-    return head->next == head;
-}
 
 /*
  * The datatype of a parcel's bytes. UCX asks for them when it has room, which for a rail that is
@@ -95,6 +68,17 @@ static const ucp_generic_dt_ops_t parcel_ops = {.start_pack = start_pack,
                                                 .unpack = unpack,
                                                 .finish = finish};
 
+ucs_status_t xm_ucx_mail_make_type(xm_ucx_transport_t *self)
+{
+    ucs_status_t status = UCS_OK;
+
+    if (!self->has_parcel_type) {
+        status = ucp_dt_create_generic(&parcel_ops, NULL, &self->parcel_type);
+        self->has_parcel_type = status == UCS_OK;
+    }
+    return status;
+}
+
 void xm_ucx_mail_set_due(xm_ucx_mail_t *mail)
 {
     xm_ucx_transport_t *self = mail->peer->owner;
@@ -110,8 +94,7 @@ static void free_parcel(xm_ucx_parcel_t *parcel)
 {
     xm_ucx_transport_t *self = parcel->mail->peer->owner;
 
-    parcel->link.next = self->free_parcels;
-    self->free_parcels = &parcel->link;
+    xm_list_prepend(&self->free_parcels, &parcel->link);
 }
 
 static xm_ucx_parcel_t *take_parcel(xm_ucx_mail_t *mail, const xm_ucx_frame_t *frame)
@@ -119,9 +102,9 @@ static xm_ucx_parcel_t *take_parcel(xm_ucx_mail_t *mail, const xm_ucx_frame_t *f
     xm_ucx_transport_t *self = mail->peer->owner;
     xm_ucx_parcel_t *parcel;
 
-    if (self->free_parcels != NULL) {
-        parcel = self->free_parcels->of;
-        self->free_parcels = self->free_parcels->next;
+    if (!xm_list_is_empty(&self->free_parcels)) {
+        parcel = xm_list_entry(self->free_parcels.next, xm_ucx_parcel_t, link);
+        xm_list_remove(&parcel->link);
     } else {
         parcel = malloc(sizeof(*parcel));
     }
@@ -130,7 +113,6 @@ static xm_ucx_parcel_t *take_parcel(xm_ucx_mail_t *mail, const xm_ucx_frame_t *f
         return NULL;
     }
     *parcel = (xm_ucx_parcel_t){.mail = mail, .frame = *frame};
-    parcel->link.of = parcel;
     return parcel;
 }
 
@@ -144,7 +126,7 @@ static void forget_parcel(xm_ucx_parcel_t *parcel)
 {
     xm_ucx_mail_t *mail = parcel->mail;
 
-    xm_ucx_link_remove(&parcel->link);
+    xm_list_remove(&parcel->link);
     mail->lanes[parcel->lane].given -= cost_of(parcel);
     if (parcel->message != NULL) {
         --parcel->message->parcels;
@@ -208,13 +190,13 @@ static void post_parcel(xm_ucx_parcel_t *parcel, int index)
         param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
         param.datatype = self->parcel_type;
     }
-    xm_ucx_link_append(&mail->lanes[index].posted, &parcel->link);
+    xm_list_append(&mail->lanes[index].posted, &parcel->link);
     mail->lanes[index].given += cost_of(parcel);
     if (parcel->message != NULL) {
         ++parcel->message->parcels;
     }
-    request = ucp_am_send_nbx(mail->peer->lanes[index].ep, FRAMES, parcel->head, XM_UCX_FRAME_SIZE,
-                              parcel->length > 0 ? parcel : NULL,
+    request = ucp_am_send_nbx(mail->peer->lanes[index].ep, XM_UCX_MAIL_FRAMES, parcel->head,
+                              XM_UCX_FRAME_SIZE, parcel->length > 0 ? parcel : NULL,
                               parcel->length > 0 ? parcel->length + 1 : 0, &param);
     if (UCS_PTR_IS_ERR(request)) {
         xm_ucx_failover_broken(mail->peer, index, UCS_PTR_STATUS(request));
@@ -227,7 +209,9 @@ static void post_parcel(xm_ucx_parcel_t *parcel, int index)
 
 void xm_ucx_mail_answer(xm_ucx_mail_t *mail, int lane, const xm_ucx_frame_t *frame)
 {
-    xm_ucx_parcel_t *last = mail->answers.previous->of, *parcel;
+    xm_list_t *end = xm_list_last(&mail->answers);
+    xm_ucx_parcel_t *last = end != NULL ? xm_list_entry(end, xm_ucx_parcel_t, link) : NULL;
+    xm_ucx_parcel_t *parcel;
 
     /* Messages often end in the order of their numbers. */
     if (last != NULL && frame->kind == XM_UCX_FRAME_GRANT && frame->offset == XM_UCX_FRAME_ALL &&
@@ -239,7 +223,7 @@ void xm_ucx_mail_answer(xm_ucx_mail_t *mail, int lane, const xm_ucx_frame_t *fra
     parcel = take_parcel(mail, frame);
     if (parcel != NULL) {
         parcel->lane = lane;
-        xm_ucx_link_append(&mail->answers, &parcel->link);
+        xm_list_append(&mail->answers, &parcel->link);
         xm_ucx_mail_set_due(mail);
     }
 }
@@ -271,14 +255,14 @@ static int choose_lane(xm_ucx_mail_t *mail, size_t length, int avoid)
 
 static void pump_answers(xm_ucx_mail_t *mail)
 {
-    while (!is_empty(&mail->answers)) {
-        xm_ucx_parcel_t *parcel = mail->answers.next->of;
+    while (!xm_list_is_empty(&mail->answers)) {
+        xm_ucx_parcel_t *parcel = xm_list_entry(mail->answers.next, xm_ucx_parcel_t, link);
         int lane = parcel->lane;
 
         for (int i = 0; i < mail->peer->stripe.rails && !xm_ucx_mail_uses(mail, lane); ++i) {
             lane = i;
         }
-        xm_ucx_link_remove(&parcel->link);
+        xm_list_remove(&parcel->link);
         post_parcel(parcel, lane);
     }
 }
@@ -286,7 +270,7 @@ static void pump_answers(xm_ucx_mail_t *mail)
 /* EAGER and START. */
 static bool pump_start(xm_ucx_mail_t *mail)
 {
-    xm_ucx_outgoing_t *message = mail->starts.next->of;
+    xm_ucx_outgoing_t *message = xm_list_entry(mail->starts.next, xm_ucx_outgoing_t, start);
     bool eager = message->chunk == 0;
     xm_ucx_frame_t frame = {.kind = eager ? XM_UCX_FRAME_EAGER : XM_UCX_FRAME_START,
                             .message = message->number,
@@ -300,7 +284,7 @@ static bool pump_start(xm_ucx_mail_t *mail)
     if (parcel == NULL) {
         return false;
     }
-    xm_ucx_link_remove(&message->start);
+    xm_list_remove(&message->start);
     count_retry(mail, lane, message->start_by);
     message->start_by = (uint8_t)lane;
     parcel->message = message;
@@ -314,7 +298,7 @@ static bool pump_start(xm_ucx_mail_t *mail)
 
 static bool pump_chunk(xm_ucx_mail_t *mail)
 {
-    xm_ucx_outgoing_t *message = mail->ready.next->of;
+    xm_ucx_outgoing_t *message = xm_list_entry(mail->ready.next, xm_ucx_outgoing_t, ready);
     int index = __builtin_ctzll(message->todo);
     size_t offset = message->from + (size_t)index * message->chunk;
     size_t left = message->length - offset;
@@ -329,7 +313,7 @@ static bool pump_chunk(xm_ucx_mail_t *mail)
     }
     message->todo &= message->todo - 1;
     if (message->todo == 0) {
-        xm_ucx_link_remove(&message->ready);
+        xm_list_remove(&message->ready);
     }
     count_retry(mail, lane, message->by[index]);
     message->by[index] = (uint8_t)lane;
@@ -340,18 +324,12 @@ static bool pump_chunk(xm_ucx_mail_t *mail)
     return true;
 }
 
-/* In destroy, after its endpoints have been closed: nothing may connect it again. */
-static bool is_closed(const xm_ucx_peer_t *peer)
-{
-    return peer->owner->closing && !peer->connected;
-}
-
 static void pump(xm_ucx_mail_t *mail)
 {
     xm_ucx_peer_t *peer = mail->peer;
 
     if (peer->failed || peer->reported || peer->owner->fenced || mail->broken_at != 0 ||
-        is_closed(peer)) {
+        xm_ucx_mail_is_closed(peer)) {
         return;
     }
     if (!peer->connected && xm_ucx_connect(peer) < 0) {
@@ -362,10 +340,10 @@ static void pump(xm_ucx_mail_t *mail)
         return; /* a lane did not connect: first that is acted upon */
     }
     pump_answers(mail);
-    while (!is_empty(&mail->starts) && pump_start(mail)) {
+    while (!xm_list_is_empty(&mail->starts) && pump_start(mail)) {
         continue;
     }
-    while (!is_empty(&mail->ready) && pump_chunk(mail)) {
+    while (!xm_list_is_empty(&mail->ready) && pump_chunk(mail)) {
         continue;
     }
 }
@@ -384,10 +362,10 @@ void xm_ucx_mail_pump(xm_ucx_transport_t *self)
 void xm_ucx_mail_void(xm_ucx_mail_t *mail, const xm_ucx_outgoing_t *message)
 {
     for (int lane = 0; lane < mail->peer->stripe.rails && message->parcels > 0; ++lane) {
-        const xm_ucx_link_t *head = &mail->lanes[lane].posted;
+        const xm_list_t *posted = &mail->lanes[lane].posted;
 
-        for (xm_ucx_link_t *link = head->next; link != head; link = link->next) {
-            xm_ucx_parcel_t *parcel = link->of;
+        for (xm_list_t *at = xm_list_first(posted); at != NULL; at = xm_list_next(posted, at)) {
+            xm_ucx_parcel_t *parcel = xm_list_entry(at, xm_ucx_parcel_t, link);
 
             if (parcel->message == message) {
                 parcel->message = NULL;
@@ -399,102 +377,16 @@ void xm_ucx_mail_void(xm_ucx_mail_t *mail, const xm_ucx_outgoing_t *message)
 
 bool xm_ucx_mail_has_parcels(const xm_ucx_mail_t *mail)
 {
-    bool any = !is_empty(&mail->answers) || !is_empty(&mail->starts) || !is_empty(&mail->ready);
+    bool any = !xm_list_is_empty(&mail->answers) || !xm_list_is_empty(&mail->starts) ||
+               !xm_list_is_empty(&mail->ready);
 
     for (int lane = 0; lane < mail->peer->stripe.rails; ++lane) {
         /* At the end there is no progress on a rail with abandoned requests. */
-        any = any || (xm_ucx_mail_uses(mail, lane) && !is_empty(&mail->lanes[lane].posted) &&
-                      xm_ucx_rail_of(mail->peer, lane)->abandoned == 0);
+        any =
+            any || (xm_ucx_mail_uses(mail, lane) && !xm_list_is_empty(&mail->lanes[lane].posted) &&
+                    xm_ucx_rail_of(mail->peer, lane)->abandoned == 0);
     }
     return any;
-}
-
-void xm_ucx_mail_abandon(xm_ucx_peer_t *peer, xm_status_t status)
-{
-    while (!xm_ucx_ring_is_empty(&peer->in_flight)) {
-        xm_op_t *op = peer->in_flight.priv.next;
-
-        if (op->priv.kind == XM_UCX_RECEIVE && op->priv.handle != NULL) {
-            ((xm_ucx_incoming_t *)op->priv.handle)->op = NULL;
-        }
-        xm_ucx_end_op(op, status);
-    }
-    xm_ucx_outbox_clear(peer->mail);
-}
-
-/* A frame has come. UCX keeps nothing of it afterwards. */
-static ucs_status_t on_frame(void *arg, const void *header, size_t header_length, void *data,
-                             size_t length, const ucp_am_recv_param_t *param)
-{
-    xm_ucx_listener_t *listener = arg;
-    xm_ucx_transport_t *self = listener->transport;
-    const uint8_t *bytes = data;
-    xm_ucx_frame_t frame;
-    xm_ucx_peer_t *peer;
-    int lane;
-
-    (void)param;
-    if (self->fenced || xm_ucx_frame_decode(header, header_length, &frame) < 0 ||
-        frame.sender >= self->base.size || self->peers[frame.sender].mail == NULL) {
-        return UCS_OK;
-    }
-    peer = &self->peers[frame.sender];
-    lane = listener->rail - peer->rail;
-    if (peer->failed || peer->reported || lane >= peer->stripe.rails || is_closed(peer)) {
-        return UCS_OK;
-    }
-    if (!xm_ucx_mail_uses(peer->mail, lane)) {
-        /* Perhaps both sides have given up what the other one still uses. */
-        xm_ucx_failover_learn(peer->mail, frame.dead);
-        return UCS_OK;
-    }
-    xm_ucx_failover_heard(peer->mail, lane, frame.dead);
-    switch (frame.kind) {
-    case XM_UCX_FRAME_GRANT:
-        xm_ucx_outbox_on_grant(peer->mail, &frame);
-        break;
-    case XM_UCX_FRAME_PING:
-        frame.kind = XM_UCX_FRAME_PONG;
-        xm_ucx_mail_answer(peer->mail, lane, &frame);
-        break;
-    case XM_UCX_FRAME_PONG:
-        break;
-    case XM_UCX_FRAME_BYE:
-        peer->mail->left = true;
-        break;
-    default:
-        if (length == 0 || bytes[length - 1] == 1 || frame.kind == XM_UCX_FRAME_START) {
-            xm_ucx_inbox_on_frame(peer->mail, lane, &frame, bytes, length > 0 ? length - 1 : 0);
-        }
-    }
-    return UCS_OK;
-}
-
-xm_status_t xm_ucx_mail_listen(xm_ucx_transport_t *self, int rail)
-{
-    xm_ucx_listener_t *listener = &self->listeners[rail];
-    ucp_am_handler_param_t param = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-                      UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
-        .id = FRAMES,
-        .flags = UCP_AM_FLAG_WHOLE_MSG,
-        .cb = on_frame,
-        .arg = listener};
-    ucs_status_t status = UCS_OK;
-
-    *listener = (xm_ucx_listener_t){.transport = self, .rail = rail};
-    if (!self->has_parcel_type) {
-        status = ucp_dt_create_generic(&parcel_ops, NULL, &self->parcel_type);
-        self->has_parcel_type = status == UCS_OK;
-    }
-    if (status == UCS_OK) {
-        status = ucp_worker_set_am_recv_handler(self->rails[rail].worker, &param);
-    }
-    return status == UCS_OK
-               ? XM_OK
-               : xm_error_set(XM_ERR_UNSUPPORTED, "rank %d: UCX has no active messages for %s: %s",
-                              self->base.rank, self->nics.nic[rail - XM_UCX_RAIL_NIC].device,
-                              ucs_status_string(status));
 }
 
 xm_status_t xm_ucx_mail_open(xm_ucx_peer_t *peer)
@@ -505,42 +397,25 @@ xm_status_t xm_ucx_mail_open(xm_ucx_peer_t *peer)
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for messages to rank %d", peer->rank);
     }
     mail->peer = peer;
-    make_empty(&mail->unfinished);
-    make_empty(&mail->starts);
-    make_empty(&mail->ready);
-    make_empty(&mail->answers);
-    make_empty(&mail->unclaimed);
-    make_empty(&mail->aside);
+    xm_list_init(&mail->unfinished);
+    xm_list_init(&mail->starts);
+    xm_list_init(&mail->ready);
+    xm_list_init(&mail->answers);
+    xm_list_init(&mail->unclaimed);
+    xm_list_init(&mail->aside);
     for (int lane = 0; lane < XM_NICS_MAX; ++lane) {
-        make_empty(&mail->lanes[lane].posted);
+        xm_list_init(&mail->lanes[lane].posted);
     }
     peer->mail = mail;
     return XM_OK;
 }
 
-static void free_parcels(xm_ucx_link_t *head)
+void xm_ucx_mail_free_parcels(xm_list_t *list)
 {
-    while (!is_empty(head)) {
-        xm_ucx_parcel_t *parcel = head->next->of;
+    while (!xm_list_is_empty(list)) {
+        xm_ucx_parcel_t *parcel = xm_list_entry(list->next, xm_ucx_parcel_t, link);
 
-        xm_ucx_link_remove(&parcel->link);
+        xm_list_remove(&parcel->link);
         free(parcel);
     }
-}
-
-void xm_ucx_mail_close(xm_ucx_peer_t *peer)
-{
-    xm_ucx_mail_t *mail = peer->mail;
-
-    if (mail == NULL) {
-        return;
-    }
-    xm_ucx_outbox_clear(mail);
-    xm_ucx_inbox_clear(mail);
-    free_parcels(&mail->answers);
-    for (int lane = 0; lane < XM_NICS_MAX; ++lane) {
-        free_parcels(&mail->lanes[lane].posted);
-    }
-    free(mail);
-    peer->mail = NULL;
 }

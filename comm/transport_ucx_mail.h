@@ -66,13 +66,16 @@
  * UNHEARD: the same of those that are sent as they are before the peer has answered them, whether
  * their sends have ended or not.
  * KEPT: the same of those from a peer that wait for their receives and were answered.
- * ROOM: bytes that UCX is given for a rail before it has sent them. */
+ * ROOM: bytes that UCX is given for a rail before it has sent them.
+ * LOOKS: at the rails within the patience. FRAMES: which of the active messages are frames. */
 enum {
     XM_UCX_MAIL_EAGER = 20 * 1024,
     XM_UCX_MAIL_COPIES = 4 << 20,
     XM_UCX_MAIL_UNHEARD = 8 << 20,
     XM_UCX_MAIL_KEPT = 16 << 20,
     XM_UCX_MAIL_ROOM = 1 << 20,
+    XM_UCX_MAIL_LOOKS = 8,
+    XM_UCX_MAIL_FRAMES = 1,
     XM_UCX_MAIL_NO_LANE = 255
 };
 
@@ -81,18 +84,12 @@ typedef struct xm_ucx_outgoing xm_ucx_outgoing_t;
 typedef struct xm_ucx_incoming xm_ucx_incoming_t;
 typedef struct xm_ucx_parcel xm_ucx_parcel_t;
 
-/* A place in a ring; `of` is NULL in its head. */
-typedef struct xm_ucx_link {
-    struct xm_ucx_link *next, *previous;
-    void *of;
-} xm_ucx_link_t;
-
 /* A message that is not known to have arrived. */
 struct xm_ucx_outgoing {
-    xm_ucx_link_t all;   /* in mail's `unfinished`, by number */
-    xm_ucx_link_t start; /* in `starts` when it is to be announced */
-    xm_ucx_link_t ready; /* in `ready` when chunks may be sent */
-    xm_op_t *op;         /* NULL: has ended, there is a copy */
+    xm_list_t all;   /* in mail's `unfinished`, by number */
+    xm_list_t start; /* in `starts` when it is to be announced */
+    xm_list_t ready; /* in `ready` when chunks may be sent */
+    xm_op_t *op;     /* NULL: has ended, there is a copy */
     uint64_t number, tag;
     const uint8_t *bytes;
     uint8_t *copy;
@@ -109,7 +106,7 @@ struct xm_ucx_outgoing {
 
 /* A frame that UCX has, or that waits for it (answers only). */
 struct xm_ucx_parcel {
-    xm_ucx_link_t link;
+    xm_list_t link;
     xm_ucx_mail_t *mail;
     xm_ucx_outgoing_t *message; /* NULL: an answer, or its message has ended */
     xm_ucx_frame_t frame;
@@ -121,8 +118,8 @@ struct xm_ucx_parcel {
 
 /* A message that is coming, or waits for its receive. */
 struct xm_ucx_incoming {
-    xm_ucx_link_t link;  /* in `unclaimed` while no receive was posted */
-    xm_ucx_link_t aside; /* in mail's list of that name when it is behind `base` */
+    xm_list_t link;  /* in `unclaimed` while no receive was posted */
+    xm_list_t aside; /* in mail's list of that name when it is behind `base` */
     xm_op_t *op;
     uint64_t number, tag;
     size_t length;
@@ -143,16 +140,16 @@ typedef struct xm_ucx_slot {
 
 /* The health of a lane. */
 typedef struct xm_ucx_health {
-    xm_ucx_link_t posted; /* parcels that UCX has */
-    size_t given;         /* bytes of them */
-    uint64_t load;        /* bytes that it was given so far, for its weight */
-    int64_t heard_at;     /* when a frame came last */
-    int64_t moved_at;     /* when that was, or bytes went */
-    int64_t asked_at;     /* when a PING was sent, and nothing has passed since; 0: no such */
-    int64_t alone_at;     /* when the peer was first heard on another lane after that */
-    ucs_status_t error;   /* what UCX reported; acted upon by the next progress */
-    uint64_t moved;       /* pieces that were put back when it was given up … */
-    char reason[80];      /* … and why it was */
+    xm_list_t posted;   /* parcels that UCX has */
+    size_t given;       /* bytes of them */
+    uint64_t load;      /* bytes that it was given so far, for its weight */
+    int64_t heard_at;   /* when a frame came last */
+    int64_t moved_at;   /* when that was, or bytes went */
+    int64_t asked_at;   /* when a PING was sent, and nothing has passed since; 0: no such */
+    int64_t alone_at;   /* when the peer was first heard on another lane after that */
+    ucs_status_t error; /* what UCX reported; acted upon by the next progress */
+    uint64_t moved;     /* pieces that were put back when it was given up … */
+    char reason[80];    /* … and why it was */
 } xm_ucx_health_t;
 
 struct xm_ucx_mail {
@@ -168,16 +165,16 @@ struct xm_ucx_mail {
     uint64_t next_number;
     size_t copies;  /* bytes, see above */
     size_t unheard; /* the same */
-    xm_ucx_link_t unfinished, starts, ready, answers;
+    xm_list_t unfinished, starts, ready, answers;
 
     bool left;            /* the peer has said that it leaves */
     size_t kept;          /* bytes of short messages that wait for their receives */
     uint64_t base;        /* all messages before have arrived, or are aside */
     uint64_t started;     /* all before have been taken up */
-    xm_ucx_link_t aside;  /* of those before `base` the unfinished ones, by number */
+    xm_list_t aside;      /* of those before `base` the unfinished ones, by number */
     xm_ucx_slot_t *slots; /* a ring, of the numbers from base on */
     size_t slot_count;    /* a power of two, or 0 */
-    xm_ucx_link_t unclaimed;
+    xm_list_t unclaimed;
 };
 
 static inline bool xm_ucx_mail_uses(const xm_ucx_mail_t *mail, int lane)
@@ -185,19 +182,21 @@ static inline bool xm_ucx_mail_uses(const xm_ucx_mail_t *mail, int lane)
     return (mail->dead >> lane & 1) == 0 && xm_stripe_uses(&mail->peer->stripe, lane);
 }
 
-/* transport_ucx_mail.c: rings, parcels, what goes to UCX and comes from it. */
-
-void xm_ucx_link_append(xm_ucx_link_t *head, xm_ucx_link_t *link);
-void xm_ucx_link_remove(xm_ucx_link_t *link);
-static inline bool xm_ucx_link_is_in(const xm_ucx_link_t *link)
+/* In destroy, after its endpoints have been closed: nothing may connect it again. */
+static inline bool xm_ucx_mail_is_closed(const xm_ucx_peer_t *peer)
 {
-    return link->next != NULL;
+    return peer->owner->closing && !peer->connected;
 }
+
+/* transport_ucx_mail.c: parcels, what goes to UCX and comes from it. */
 
 /** Messages with this peer travel in frames from now on. */
 xm_status_t xm_ucx_mail_open(xm_ucx_peer_t *peer);
-/** No progress may be made any more. */
-void xm_ucx_mail_close(xm_ucx_peer_t *peer);
+/** Frees all parcels of a list. */
+void xm_ucx_mail_free_parcels(xm_list_t *list);
+
+/** Makes the datatype of what travels in frames, once. */
+ucs_status_t xm_ucx_mail_make_type(xm_ucx_transport_t *self);
 
 /** Makes the transport look after this mail in its next progress. */
 void xm_ucx_mail_set_due(xm_ucx_mail_t *mail);
@@ -214,11 +213,16 @@ void xm_ucx_mail_void(xm_ucx_mail_t *mail, const xm_ucx_outgoing_t *message);
 /** At the end: whether something waits to be given to UCX, or to be sent by it. */
 bool xm_ucx_mail_has_parcels(const xm_ucx_mail_t *mail);
 
-/** Ends every operation with the peer, and forgets its messages. */
-void xm_ucx_mail_abandon(xm_ucx_peer_t *peer, xm_status_t status);
+/* transport_ucx_listen.c: what comes from UCX, and the end. */
 
 /** Receives frames of a rail. */
 xm_status_t xm_ucx_mail_listen(xm_ucx_transport_t *self, int rail);
+
+/** Ends every operation with the peer, and forgets its messages. */
+void xm_ucx_mail_abandon(xm_ucx_peer_t *peer, xm_status_t status);
+
+/** No progress may be made any more. */
+void xm_ucx_mail_close(xm_ucx_peer_t *peer);
 
 /* transport_ucx_outbox.c */
 
@@ -254,13 +258,16 @@ void xm_ucx_inbox_clear(xm_ucx_mail_t *mail);
 void xm_ucx_failover_heard(xm_ucx_mail_t *mail, int lane, unsigned dead);
 /** The peer has given these lanes up. */
 void xm_ucx_failover_learn(xm_ucx_mail_t *mail, unsigned dead);
-/** UCX reports that a lane's connection is lost. */
-void xm_ucx_failover_broken(xm_ucx_peer_t *peer, int lane, ucs_status_t status);
 /** Acts on what was reported, on NICs that went down, and on silence; as often as progress is made,
  *  and when the transport's clock rings. */
 void xm_ucx_failover_look(xm_ucx_transport_t *self);
+
+/* transport_ucx_timer.c */
+
 /** There is something to look after from time to time. */
 void xm_ucx_failover_wind(xm_ucx_transport_t *self);
+/** There is nothing any more. */
+void xm_ucx_failover_unwind(xm_ucx_transport_t *self);
 /** Before sleeping: true when the clock has rung, or a NIC has changed. */
 bool xm_ucx_failover_rings(xm_ucx_transport_t *self);
 

@@ -27,8 +27,8 @@ static uint64_t segment_of(const xm_ucx_outgoing_t *message)
 
 static void announce(xm_ucx_mail_t *mail, xm_ucx_outgoing_t *message)
 {
-    if (!xm_ucx_link_is_in(&message->start)) {
-        xm_ucx_link_append(&mail->starts, &message->start);
+    if (!xm_list_is_in(&message->start)) {
+        xm_list_append(&mail->starts, &message->start);
     }
     xm_ucx_mail_set_due(mail);
 }
@@ -74,7 +74,6 @@ xm_status_t xm_ucx_outbox_send(xm_ucx_mail_t *mail, xm_op_t *op, uint64_t tag, c
         free(message);
         return no_memory(mail, op);
     }
-    message->all.of = message->start.of = message->ready.of = message;
     message->op = op;
     message->number = mail->next_number++;
     message->tag = tag;
@@ -90,7 +89,7 @@ xm_status_t xm_ucx_outbox_send(xm_ucx_mail_t *mail, xm_op_t *op, uint64_t tag, c
     } else {
         op->priv.handle = message;
     }
-    xm_ucx_link_append(&mail->unfinished, &message->all);
+    xm_list_append(&mail->unfinished, &message->all);
     announce(mail, message);
     xm_ucx_failover_wind(mail->peer->owner);
     xm_ucx_mail_pump(mail->peer->owner);
@@ -100,12 +99,12 @@ xm_status_t xm_ucx_outbox_send(xm_ucx_mail_t *mail, xm_op_t *op, uint64_t tag, c
 static void drop(xm_ucx_mail_t *mail, xm_ucx_outgoing_t *message)
 {
     xm_ucx_mail_void(mail, message);
-    xm_ucx_link_remove(&message->all);
-    if (xm_ucx_link_is_in(&message->start)) {
-        xm_ucx_link_remove(&message->start);
+    xm_list_remove(&message->all);
+    if (xm_list_is_in(&message->start)) {
+        xm_list_remove(&message->start);
     }
-    if (xm_ucx_link_is_in(&message->ready)) {
-        xm_ucx_link_remove(&message->ready);
+    if (xm_list_is_in(&message->ready)) {
+        xm_list_remove(&message->ready);
     }
     mail->copies -= message->copy != NULL ? cost_of(message->length) : 0;
     mail->unheard -= message->chunk == 0 ? cost_of(message->length) : 0;
@@ -138,8 +137,8 @@ static void send_segment(xm_ucx_mail_t *mail, xm_ucx_outgoing_t *message, uint64
     message->from = (size_t)offset;
     message->todo = segment_of(message);
     memset(message->by, XM_UCX_MAIL_NO_LANE, sizeof(message->by));
-    if (!xm_ucx_link_is_in(&message->ready)) {
-        xm_ucx_link_append(&mail->ready, &message->ready);
+    if (!xm_list_is_in(&message->ready)) {
+        xm_list_append(&mail->ready, &message->ready);
     }
     ++mail->peer->moved;
     xm_ucx_mail_set_due(mail);
@@ -150,11 +149,10 @@ void xm_ucx_outbox_on_grant(xm_ucx_mail_t *mail, const xm_ucx_frame_t *frame)
     bool all = frame->offset == XM_UCX_FRAME_ALL;
     uint64_t end_number = frame->message + (all ? frame->length : 1);
 
-    for (xm_ucx_link_t *link = mail->unfinished.next, *next; link != &mail->unfinished;
-         link = next) {
-        xm_ucx_outgoing_t *message = link->of;
+    for (xm_list_t *at = xm_list_first(&mail->unfinished), *next; at != NULL; at = next) {
+        xm_ucx_outgoing_t *message = xm_list_entry(at, xm_ucx_outgoing_t, all);
 
-        next = link->next;
+        next = xm_list_next(&mail->unfinished, at);
         if (message->number >= end_number) {
             return;
         }
@@ -181,9 +179,9 @@ uint64_t xm_ucx_outbox_resend(xm_ucx_mail_t *mail, int lane)
 {
     uint64_t moved = 0;
 
-    for (xm_ucx_link_t *link = mail->unfinished.next; link != &mail->unfinished;
-         link = link->next) {
-        xm_ucx_outgoing_t *message = link->of;
+    for (xm_list_t *at = xm_list_first(&mail->unfinished); at != NULL;
+         at = xm_list_next(&mail->unfinished, at)) {
+        xm_ucx_outgoing_t *message = xm_list_entry(at, xm_ucx_outgoing_t, all);
         uint64_t again = 0;
 
         if (message->granted) {
@@ -193,8 +191,8 @@ uint64_t xm_ucx_outbox_resend(xm_ucx_mail_t *mail, int lane)
         } else {
             moved += message->start_by == lane;
         }
-        if (again != 0 && !xm_ucx_link_is_in(&message->ready)) {
-            xm_ucx_link_append(&mail->ready, &message->ready);
+        if (again != 0 && !xm_list_is_in(&message->ready)) {
+            xm_list_append(&mail->ready, &message->ready);
         }
         /* An answer to it may be lost. */
         announce(mail, message);
@@ -204,9 +202,9 @@ uint64_t xm_ucx_outbox_resend(xm_ucx_mail_t *mail, int lane)
 
 void xm_ucx_outbox_repeat(xm_ucx_mail_t *mail)
 {
-    for (xm_ucx_link_t *link = mail->unfinished.next; link != &mail->unfinished;
-         link = link->next) {
-        xm_ucx_outgoing_t *message = link->of;
+    for (xm_list_t *at = xm_list_first(&mail->unfinished); at != NULL;
+         at = xm_list_next(&mail->unfinished, at)) {
+        xm_ucx_outgoing_t *message = xm_list_entry(at, xm_ucx_outgoing_t, all);
 
         if (message->op == NULL && !message->elsewhere) {
             message->elsewhere = true;
@@ -217,7 +215,7 @@ void xm_ucx_outbox_repeat(xm_ucx_mail_t *mail)
 
 void xm_ucx_outbox_clear(xm_ucx_mail_t *mail)
 {
-    while (mail->unfinished.next != &mail->unfinished) {
-        drop(mail, mail->unfinished.next->of);
+    while (!xm_list_is_empty(&mail->unfinished)) {
+        drop(mail, xm_list_entry(mail->unfinished.next, xm_ucx_outgoing_t, all));
     }
 }

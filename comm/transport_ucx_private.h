@@ -1,10 +1,21 @@
 /**
  * @file transport_ucx_private.h
- * The UCX transport's state, shared by its operations (transport_ucx_op.c), its peers
- * (transport_ucx.c), its creation (transport_ucx_create.c) and its end (transport_ucx_close.c).
- * Internal.
+ * The UCX transport's state, shared by its files. Internal.
  *
- * Life of an operation: idle → on its peer's ring, while UCX has one of its pieces → on the ring
+ * | file | subject |
+ * |---|---|
+ * | transport_ucx.c | progress, sleeping, failed peers: the ops table |
+ * | transport_ucx_post.c | posting and cancelling operations |
+ * | transport_ucx_op.c | their pieces, and how they end |
+ * | transport_ucx_peer.c | the endpoints of a peer, and what UCX reports of them |
+ * | transport_ucx_rail.c | one rail: context and worker |
+ * | transport_ucx_memory.c | registrations |
+ * | transport_ucx_create.c, transport_ucx_close.c | the beginning and the end |
+ *
+ * Each calls only those below it: creation the ops table, that the end, the end the posts, they the
+ * mails (transport_ucx_mail.h), and those the pieces and the peers.
+ *
+ * Life of an operation: idle → on its peer's list, while UCX has one of its pieces → on the list
  * `ended`, when UCX has let go of all → idle, just before `done` is called. `done` is called from
  * progress (and destroy) only, so posting and UCX's callbacks never run a caller's code.
  *
@@ -38,7 +49,6 @@ typedef struct xm_ucx_transport xm_ucx_transport_t;
 typedef struct xm_ucx_peer xm_ucx_peer_t;
 typedef struct xm_ucx_piece xm_ucx_piece_t;
 struct xm_ucx_mail;
-struct xm_ucx_link;
 
 struct xm_ucx_piece {
     xm_ucx_piece_t *next;
@@ -69,7 +79,7 @@ struct xm_ucx_peer {
     bool failed;              /**< nothing can be posted any more */
     bool reported;            /**< UCX has reported a failure that progress must act upon */
     ucs_status_t reason;      /**< what UCX reported; UCS_OK when the caller told us */
-    xm_op_t in_flight;        /**< head of a ring of operations */
+    xm_list_t in_flight;      /**< operations */
     xm_ucx_piece_t *strays;   /**< pieces without an operation */
     int users;                /**< operations in flight that are not the worker's own */
     uint64_t moved;           /**< those that have ended */
@@ -82,7 +92,7 @@ typedef struct xm_ucx_listener {
 } xm_ucx_listener_t;
 
 struct xm_memory {
-    xm_memory_t *next, *previous;
+    xm_list_t link;
     ucp_mem_h handle[XM_UCX_RAIL_COUNT]; /**< NULL for closed rails */
 };
 
@@ -99,15 +109,15 @@ struct xm_ucx_transport {
     bool failover;      /**< wanted, between several TCP NICs */
     int ranks_here;     /**< on this machine, this one among them */
     xm_nics_t nics;
-    xm_op_t ended;               /**< head of the ring of operations whose `done` is due */
-    xm_memory_t memory;          /**< head of the ring of registrations */
+    xm_list_t ended;             /**< operations whose `done` is due */
+    xm_list_t memory;            /**< registrations */
     xm_ucx_piece_t *free_pieces; /**< not in use */
     xm_ucx_piece_t *blocks;      /**< first pieces of the allocations that hold all pieces */
 
     /* What follows is used with mails (transport_ucx_mail.h) only. */
     int mails;                    /**< peers that have one */
     struct xm_ucx_mail *due_mail; /**< list of those that have something for UCX */
-    struct xm_ucx_link *free_parcels;
+    xm_list_t free_parcels;
     xm_ucx_listener_t listeners[XM_UCX_RAIL_COUNT];
     ucp_datatype_t parcel_type;
     bool has_parcel_type;
@@ -129,11 +139,6 @@ static inline bool xm_ucx_watches(const xm_ucx_peer_t *peer)
     return peer->rail == XM_UCX_RAIL_NIC && !peer->owner->fault_channel;
 }
 
-static inline bool xm_ucx_ring_is_empty(const xm_op_t *head)
-{
-    return head->priv.next == head;
-}
-
 static inline xm_ucx_rail_t *xm_ucx_rail_of(const xm_ucx_peer_t *peer, int lane)
 {
     return &peer->owner->rails[peer->rail + lane];
@@ -149,7 +154,7 @@ static inline void xm_ucx_count_piece(const xm_ucx_piece_t *piece, xm_status_t s
     }
 }
 
-/* Calls `done` of an operation that is on no ring any more. */
+/* Calls `done` of an operation that is in no list any more. */
 static inline void xm_ucx_end(xm_op_t *op)
 {
     const xm_ucx_transport_t *self = op->priv.owner;
@@ -159,22 +164,12 @@ static inline void xm_ucx_end(xm_op_t *op)
     xm_transport_end(&self->base, op, direction, op->priv.status);
 }
 
-/* transport_ucx_op.c */
+/* transport_ucx_post.c */
 xm_status_t xm_ucx_send(xm_transport_t *transport, int peer, uint64_t tag, const void *buffer,
                         size_t length, xm_memory_t *memory, xm_op_t *op);
 xm_status_t xm_ucx_receive(xm_transport_t *transport, int peer, uint64_t tag, void *buffer,
                            size_t length, xm_memory_t *memory, xm_op_t *op);
 void xm_ucx_cancel(xm_transport_t *transport, xm_op_t *op);
-
-/** Makes more pieces; called once at the start, and when all are in use. */
-xm_status_t xm_ucx_add_pieces(xm_ucx_transport_t *self);
-void xm_ucx_free_pieces(xm_ucx_transport_t *self);
-
-/** Calls `done` of everything that has ended; returns how many that were. */
-int xm_ucx_deliver(xm_ucx_transport_t *self);
-
-/** Moves an operation from its peer's ring to `ended`. A failure that it has already stays. */
-void xm_ucx_end_op(xm_op_t *op, xm_status_t status);
 
 /** Cancels all receives from a peer that UCX has. */
 void xm_ucx_cancel_receives(xm_ucx_peer_t *peer);
@@ -183,26 +178,41 @@ void xm_ucx_cancel_receives(xm_ucx_peer_t *peer);
  * abandons what UCX cannot cancel. */
 void xm_ucx_abandon_ops(xm_ucx_peer_t *peer);
 
-/* transport_ucx.c */
+/* transport_ucx_op.c */
+
+/** Makes more pieces; called once at the start, and when all are in use. */
+xm_status_t xm_ucx_add_pieces(xm_ucx_transport_t *self);
+void xm_ucx_free_pieces(xm_ucx_transport_t *self);
+
+/** Calls `done` of everything that has ended; returns how many that were. */
+int xm_ucx_deliver(xm_ucx_transport_t *self);
+
+/** Moves an operation from its peer's list to `ended`. A failure that it has already stays. */
+void xm_ucx_end_op(xm_op_t *op, xm_status_t status);
+
+/* transport_ucx_peer.c */
 xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer);
 xm_status_t xm_ucx_peer_error(const xm_ucx_peer_t *peer);
 
 /** Remembers that UCX lost the connection; the next progress acts upon it. */
 void xm_ucx_report(xm_ucx_peer_t *peer, ucs_status_t reason);
 
+/** UCX reports that the connection of one lane is lost. */
+void xm_ucx_failover_broken(xm_ucx_peer_t *peer, int lane, ucs_status_t status);
+
 /** Lets go of the endpoint of one lane that is lost. */
 void xm_ucx_retire_lane(xm_ucx_peer_t *peer, int lane);
 void xm_ucx_close_endpoints(xm_ucx_peer_t *peer, bool force);
 
-/** Ends what is in flight with a peer that UCX does not watch, and forgets its endpoints. */
-void xm_ucx_abandon(xm_ucx_peer_t *peer);
-
-/* transport_ucx_create.c */
+/* transport_ucx_memory.c */
 xm_status_t xm_ucx_memory_register(xm_transport_t *transport, void *address, size_t length,
                                    xm_memory_t **memory);
 void xm_ucx_memory_deregister(xm_transport_t *transport, xm_memory_t *memory);
 
 /* transport_ucx_close.c */
+
+/** Ends what is in flight with a peer that UCX does not watch, and forgets its endpoints. */
+void xm_ucx_abandon(xm_ucx_peer_t *peer);
 void xm_ucx_destroy(xm_transport_t *transport);
 
 #endif

@@ -1,87 +1,21 @@
-/* The verbs transport: posting, cancelling, progress, delivering. */
+/* The verbs transport: posting, cancelling, progress. */
 #include "comm/transport_verbs.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <time.h>
 
+#include "comm/clock.h"
 #include "comm/transport_verbs_private.h"
 
 static const uint64_t tag_limit = UINT64_C(1) << 48;
 
-/*
- * BATCH: completions taken at a time. BATCHES: of a port in one progress call.
- * EVENTS_EVERY: busy progress calls between two looks at what does not come as a completion.
- */
-enum { BATCH = 16, BATCHES = 16, EVENTS_EVERY = 1024 };
+/* Busy progress calls between two looks at what does not come as a completion. */
+enum { EVENTS_EVERY = 1024 };
 
-size_t xm_verbs_eager_limit(const xm_verbs_peer_t *peer)
+/* The longest message that is copied into a slot of the peer. */
+static size_t eager_limit(const xm_verbs_peer_t *peer)
 {
     return peer->slot_size - XM_VERBS_HEADER_SIZE;
-}
-
-void xm_verbs_end_op(xm_op_t *op, xm_status_t status)
-{
-    xm_verbs_transport_t *self = op->priv.owner;
-
-    xm_verbs_ring_remove(op);
-    if (op->priv.handle != NULL) {
-        xm_verbs_give_flow(self, op->priv.handle);
-        op->priv.handle = NULL;
-    }
-    op->priv.status = status;
-    --self->in_flight;
-    self->peers[op->priv.peer].users -= op->priv.tag < XM_TRANSPORT_TAG_OWN;
-    ++self->peers[op->priv.peer].moved;
-    xm_verbs_ring_append(&self->ended, op);
-}
-
-/* The sentence that goes with the failure of an operation. */
-static void explain(xm_verbs_transport_t *self, const xm_op_t *op)
-{
-    const char *verb = op->priv.kind == XM_VERBS_SEND ? "send to" : "receive from";
-
-    switch (op->priv.status) {
-    case XM_ERR_CORRUPT:
-        (void)xm_error_set(XM_ERR_CORRUPT,
-                           "rank %d: receive from rank %d with tag %" PRIu64
-                           " expects %zu bytes, a message of %zu bytes came",
-                           self->base.rank, op->priv.peer, op->priv.tag, op->priv.length,
-                           op->priv.received);
-        break;
-    case XM_ERR_PEER_DIED:
-        (void)xm_verbs_peer_error(&self->peers[op->priv.peer]);
-        if (self->base.failed_peer < 0) {
-            self->base.failed_peer = op->priv.peer;
-        }
-        break;
-    case XM_ERR_CANCELED:
-        (void)xm_error_set(XM_ERR_CANCELED, "rank %d: %s rank %d with tag %" PRIu64 ": canceled",
-                           self->base.rank, verb, op->priv.peer, op->priv.tag);
-        break;
-    default:
-        (void)xm_error_set(op->priv.status, "%s (%s rank %d with tag %" PRIu64 ")", self->sentence,
-                           verb, op->priv.peer, op->priv.tag);
-    }
-}
-
-int xm_verbs_deliver(xm_verbs_transport_t *self)
-{
-    int count = 0;
-
-    while (!xm_verbs_ring_is_empty(&self->ended)) {
-        xm_op_t *op = self->ended.priv.next;
-        xm_direction_t direction = op->priv.kind == XM_VERBS_SEND ? XM_SENT : XM_RECEIVED;
-
-        xm_verbs_ring_remove(op);
-        if (op->priv.status < 0) {
-            explain(self, op);
-        }
-        op->priv.kind = XM_VERBS_IDLE;
-        xm_transport_end(&self->base, op, direction, op->priv.status);
-        ++count;
-    }
-    return count;
 }
 
 /* What every post checks. */
@@ -118,7 +52,7 @@ static xm_status_t refuse(xm_verbs_transport_t *self, const xm_verbs_peer_t *pee
     return xm_verbs_peer_error(peer);
 }
 
-static void start(xm_verbs_transport_t *self, xm_op_t *ring, xm_op_t *op, int peer, uint64_t tag,
+static void start(xm_verbs_transport_t *self, xm_list_t *list, xm_op_t *op, int peer, uint64_t tag,
                   void *buffer, size_t length, int kind)
 {
     op->priv.owner = self;
@@ -130,7 +64,7 @@ static void start(xm_verbs_transport_t *self, xm_op_t *ring, xm_op_t *op, int pe
     op->priv.kind = kind;
     op->priv.handle = NULL;
     op->priv.status = XM_IN_PROGRESS;
-    xm_verbs_ring_append(ring, op);
+    xm_list_append(list, &op->priv.link);
     ++self->in_flight;
     self->peers[peer].users += tag < XM_TRANSPORT_TAG_OWN;
 }
@@ -139,7 +73,7 @@ static void start(xm_verbs_transport_t *self, xm_op_t *ring, xm_op_t *op, int pe
 static xm_status_t undo(xm_verbs_transport_t *self, xm_op_t *op, xm_status_t status)
 {
     xm_verbs_end_op(op, status);
-    xm_verbs_ring_remove(op);
+    xm_list_remove(&op->priv.link);
     op->priv.kind = XM_VERBS_IDLE;
     if (status == XM_ERR_PEER_DIED && self->base.failed_peer < 0) {
         self->base.failed_peer = op->priv.peer;
@@ -168,8 +102,7 @@ static xm_status_t make_flow(xm_verbs_transport_t *self, xm_op_t *op, xm_memory_
 
 static bool is_short(const xm_verbs_peer_t *peer, size_t length)
 {
-    return length <= xm_verbs_eager_limit(peer) &&
-           peer->eager_sent - peer->eager_taken < XM_VERBS_UNMATCHED;
+    return length <= eager_limit(peer) && peer->eager_sent - peer->eager_taken < XM_VERBS_UNMATCHED;
 }
 
 static xm_status_t verbs_send(xm_transport_t *transport, int rank, uint64_t tag, const void *buffer,
@@ -229,7 +162,7 @@ static xm_status_t verbs_receive(xm_transport_t *transport, int rank, uint64_t t
     if (op->priv.status != XM_OK) {
         return XM_IN_PROGRESS;
     }
-    xm_verbs_ring_remove(op);
+    xm_list_remove(&op->priv.link);
     op->priv.kind = XM_VERBS_IDLE;
     return XM_OK;
 }
@@ -251,34 +184,14 @@ static void verbs_cancel(xm_transport_t *transport, xm_op_t *op)
         alone = xm_verbs_lane_unqueue(lane, op);
         peer->eager_sent -= alone && op->priv.handle == NULL;
     } else {
-        for (xm_op_t *other = peer->receives.priv.next; other != &peer->receives && !alone;
-             other = other->priv.next) {
-            alone = other == op;
+        for (xm_list_t *at = xm_list_first(&peer->receives); at != NULL && !alone;
+             at = xm_list_next(&peer->receives, at)) {
+            alone = xm_op_of(at) == op;
         }
     }
     if (alone) {
         xm_verbs_end_op(op, XM_ERR_CANCELED);
     }
-}
-
-int xm_verbs_poll(xm_verbs_transport_t *self)
-{
-    int total = 0;
-
-    for (int i = 0; i < self->port_count; ++i) {
-        xm_verbs_port_t *port = &self->ports[i];
-        struct ibv_wc completions[BATCH];
-        int count = port->cq != NULL ? BATCH : 0; /* there is none when connecting has failed */
-
-        for (int batch = 0; batch < BATCHES && count == BATCH; ++batch) {
-            count = ibv_poll_cq(port->cq, BATCH, completions);
-            for (int c = 0; c < count; ++c) {
-                xm_verbs_complete(self, port, &completions[c]);
-            }
-            total += count > 0 ? count : 0;
-        }
-    }
-    return total;
 }
 
 static int verbs_progress(xm_transport_t *transport)
@@ -304,11 +217,8 @@ static int verbs_event_fd(const xm_transport_t *transport)
 
 static int64_t verbs_now(const xm_transport_t *transport)
 {
-    struct timespec now;
-
     (void)transport;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    return xm_clock_ns();
 }
 
 static bool verbs_waits(const xm_transport_t *transport, int rank, uint64_t *moved)
@@ -331,6 +241,35 @@ static void verbs_fence(xm_transport_t *transport)
     }
 }
 
+xm_status_t xm_transport_verbs_lanes(xm_transport_t *transport, int rank, char *buffer, size_t size)
+{
+    const xm_verbs_transport_t *self = (const xm_verbs_transport_t *)transport;
+    const xm_verbs_peer_t *peer;
+
+    if (transport->ops != &xm_verbs_ops || rank < 0 || rank >= transport->size ||
+        rank == transport->rank || size == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "lanes: no verbs peer %d", rank);
+    }
+    peer = &self->peers[rank];
+    buffer[0] = '\0';
+    for (int rail = 0; rail < peer->stripe.rails; ++rail) {
+        size_t used = strlen(buffer);
+
+        if (xm_stripe_uses(&peer->stripe, rail)) {
+            (void)snprintf(buffer + used, size - used, "%s%s > %s", used > 0 ? " + " : "",
+                           self->offer.port[rail].name, peer->there[rail]);
+        }
+    }
+    return XM_OK;
+}
+
+static void verbs_path(xm_transport_t *transport, int rank, char *buffer, size_t size)
+{
+    if (xm_transport_verbs_lanes(transport, rank, buffer, size) < 0 && size > 0) {
+        buffer[0] = '\0';
+    }
+}
+
 const xm_transport_ops_t xm_verbs_ops = {.name = "verbs",
                                          .memory_register = xm_verbs_memory_register,
                                          .memory_deregister = xm_verbs_memory_deregister,
@@ -344,5 +283,5 @@ const xm_transport_ops_t xm_verbs_ops = {.name = "verbs",
                                          .now = verbs_now,
                                          .waits = verbs_waits,
                                          .fence = verbs_fence,
-                                         .path = xm_verbs_path,
+                                         .path = verbs_path,
                                          .destroy = xm_verbs_destroy};

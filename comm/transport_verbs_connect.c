@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "comm/little_endian.h"
+#include "comm/random.h"
 #include "comm/transport_verbs_private.h"
 
 /*
@@ -145,7 +146,7 @@ static uint32_t first_packet(uint32_t seed, int from, int to, int rail)
     uint64_t mixed =
         ((uint64_t)seed << 24) ^ ((uint64_t)from << 28) ^ ((uint64_t)to << 8) ^ (uint64_t)rail;
 
-    return (uint32_t)((mixed * UINT64_C(0x9e3779b97f4a7c15)) >> 40);
+    return (uint32_t)(xm_hash_spread(mixed) >> 40);
 }
 
 const char *xm_verbs_format_address(const xm_verbs_port_offer_t *port, xm_verbs_gid_kind_t kind,

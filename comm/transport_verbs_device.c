@@ -181,13 +181,6 @@ static int by_name(const void *left, const void *right)
                   ibv_get_device_name(*(struct ibv_device *const *)right));
 }
 
-static void append(char list[LIST_SIZE], const char *text)
-{
-    size_t used = strlen(list);
-
-    (void)snprintf(list + used, LIST_SIZE - used, "%s%s", used > 0 ? "; " : "", text);
-}
-
 static int ports_of(struct ibv_device *device)
 {
     struct ibv_context *context = ibv_open_device(device);
@@ -228,13 +221,11 @@ static xm_status_t open_all(struct ibv_device **devices, int device_count,
                 return XM_OK;
             }
             if (xm_verbs_names_port(unwanted, ibv_get_device_name(devices[i]), number)) {
-                (void)snprintf(text, sizeof(text), "%.56s:%d: XM_NICS excludes it",
-                               ibv_get_device_name(devices[i]), number);
-                append(list, text);
+                xm_text_list_add(list, sizeof(list), "; ", "%.56s:%d: XM_NICS excludes it",
+                                 ibv_get_device_name(devices[i]), number);
             } else if (!open_port(devices[i], number, 0, &ports[*count], why)) {
-                (void)snprintf(text, sizeof(text), "%.56s:%d: %s", ibv_get_device_name(devices[i]),
-                               number, why);
-                append(list, text);
+                xm_text_list_add(list, sizeof(list), "; ", "%.56s:%d: %s",
+                                 ibv_get_device_name(devices[i]), number, why);
             } else {
                 if (xm_nics_parse(ports[*count].offer.name, rank, "/sys", &nics) == XM_OK) {
                     ports[*count].offer.rate = nics.nic[0].rate;
@@ -267,7 +258,7 @@ static xm_status_t open_named(struct ibv_device **devices, int device_count, con
     }
     for (int i = 0; i < device_count; ++i) {
         if (strcmp(ibv_get_device_name(devices[i]), name) != 0) {
-            append(list, ibv_get_device_name(devices[i]));
+            xm_text_list_add(list, sizeof(list), "; ", "%s", ibv_get_device_name(devices[i]));
         } else if (open_port(devices[i], (int)number, nic->rate, port, why)) {
             return XM_OK;
         } else {

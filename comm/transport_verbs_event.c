@@ -73,8 +73,7 @@ static void tick(xm_verbs_transport_t *self)
     (void)!read(self->timer, &expirations, sizeof(expirations));
     for (int rank = 0; rank < self->base.size; ++rank) {
         xm_verbs_peer_t *peer = &self->peers[rank];
-        bool waited =
-            !xm_verbs_ring_is_empty(&peer->receives) || !xm_verbs_ring_is_empty(&peer->busy);
+        bool waited = !xm_list_is_empty(&peer->receives) || !xm_list_is_empty(&peer->busy);
 
         peer->silent = waited && !peer->heard ? peer->silent + 1 : 0;
         peer->heard = false;
@@ -172,7 +171,7 @@ xm_status_t xm_verbs_arm(xm_transport_t *transport)
     xm_verbs_transport_t *self = (xm_verbs_transport_t *)transport;
 
     xm_verbs_flush_lanes(self);
-    if (self->spin || self->failures > 0 || !xm_verbs_ring_is_empty(&self->ended)) {
+    if (self->spin || self->failures > 0 || !xm_list_is_empty(&self->ended)) {
         return XM_IN_PROGRESS;
     }
     for (int i = 0; i < self->port_count; ++i) {

@@ -1,24 +1,9 @@
-/* The verbs transport: one connection. What it sends, its credits, and what completions mean. */
+/* The verbs transport: one connection. What it sends, and its credits. */
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "comm/transport_verbs_private.h"
-
-/*
- * A request's number: the lane in the upper half, then what it was, then for a message the send
- * slot, for the last write of a piece the flow.
- */
-enum {
-    WORK_MESSAGE,
-    WORK_INLINE,
-    WORK_WRITE,
-    WORK_LAST_WRITE,
-    WORK_CREDIT,
-    WORK_BEAT,
-    WORK_RECEIVE
-};
-enum { WORK_SHIFT = 32, LANE_SHIFT = 36, LANES = XM_NICS_MAX };
 
 /* What other requests leave free: a credit and room for a header that only gives credits back, and
  * room for a heartbeat. So the peer can always send again, whatever waits here. */
@@ -30,9 +15,9 @@ _Static_assert(INLINE_MAX >= XM_VERBS_HEADER_SIZE + XM_VERBS_GRANT_SIZE, "a gran
 
 static uint64_t work_number(const xm_verbs_lane_t *lane, int work, uint32_t value)
 {
-    uint64_t index = (uint64_t)lane->peer->rank * LANES + (uint64_t)lane->rail;
+    uint64_t index = (uint64_t)lane->peer->rank * XM_VERBS_LANES + (uint64_t)lane->rail;
 
-    return index << LANE_SHIFT | (uint64_t)work << WORK_SHIFT | value;
+    return index << XM_VERBS_LANE_SHIFT | (uint64_t)work << XM_VERBS_WORK_SHIFT | value;
 }
 
 void xm_verbs_lane_list(xm_verbs_lane_t *lane)
@@ -58,14 +43,14 @@ static bool posted(xm_verbs_lane_t *lane, int error)
     return true;
 }
 
-static bool post_receive(xm_verbs_lane_t *lane, uint32_t slot)
+bool xm_verbs_lane_post_receive(xm_verbs_lane_t *lane, uint32_t slot)
 {
     uint32_t slot_size = lane->peer->owner->offer.slot_size;
     struct ibv_sge part = {.addr = (uintptr_t)(lane->slots + (size_t)slot * slot_size),
                            .length = slot_size,
                            .lkey = xm_verbs_port_of(lane)->ring_mr->lkey};
     struct ibv_recv_wr request = {
-        .wr_id = work_number(lane, WORK_RECEIVE, slot), .sg_list = &part, .num_sge = 1};
+        .wr_id = work_number(lane, XM_VERBS_WORK_RECEIVE, slot), .sg_list = &part, .num_sge = 1};
     struct ibv_recv_wr *bad;
 
     return posted(lane, ibv_post_recv(lane->qp, &request, &bad));
@@ -74,7 +59,7 @@ static bool post_receive(xm_verbs_lane_t *lane, uint32_t slot)
 xm_status_t xm_verbs_lane_fill(xm_verbs_lane_t *lane)
 {
     for (uint32_t slot = 0; slot < lane->peer->owner->offer.slots; ++slot) {
-        if (!post_receive(lane, slot)) {
+        if (!xm_verbs_lane_post_receive(lane, slot)) {
             return xm_verbs_peer_error(lane->peer);
         }
     }
@@ -112,7 +97,8 @@ static bool post_message(xm_verbs_lane_t *lane, xm_verbs_header_t *header,
     uint8_t small[INLINE_MAX], *bytes = small;
     struct ibv_sge part = {0};
     struct ibv_send_wr request = {.sg_list = &part, .num_sge = 1, .opcode = IBV_WR_SEND};
-    int work = header->kind == XM_VERBS_CREDIT ? WORK_CREDIT : WORK_INLINE, slot = -1;
+    int work = header->kind == XM_VERBS_CREDIT ? XM_VERBS_WORK_CREDIT : XM_VERBS_WORK_INLINE,
+        slot = -1;
     size_t size;
 
     header->credits = (uint16_t)lane->owed;
@@ -121,7 +107,7 @@ static bool post_message(xm_verbs_lane_t *lane, xm_verbs_header_t *header,
     if (size + body_size <= lane->max_inline) {
         request.send_flags = IBV_SEND_INLINE;
     } else {
-        work = WORK_MESSAGE;
+        work = XM_VERBS_WORK_MESSAGE;
         slot = port->free_sends[--port->free_send_count];
         bytes = port->sends + (size_t)slot * port->send_size;
         part.lkey = port->sends_mr->lkey;
@@ -142,7 +128,7 @@ static bool post_message(xm_verbs_lane_t *lane, xm_verbs_header_t *header,
     if (header->kind == XM_VERBS_EAGER) {
         xm_count_piece(port->counters, XM_SENT, body_size, XM_OK);
     }
-    lane->unsent += work != WORK_CREDIT;
+    lane->unsent += work != XM_VERBS_WORK_CREDIT;
     lane->owed = 0;
     --lane->credits;
     return true;
@@ -170,7 +156,8 @@ static bool post_piece(xm_verbs_lane_t *lane, xm_verbs_item_t *item)
                                .length = (uint32_t)(last ? length : longest),
                                .lkey = flow->memory->mr[lane->rail]->lkey};
         struct ibv_send_wr request = {
-            .wr_id = work_number(lane, last ? WORK_LAST_WRITE : WORK_WRITE, flow->number),
+            .wr_id = work_number(lane, last ? XM_VERBS_WORK_LAST_WRITE : XM_VERBS_WORK_WRITE,
+                                 flow->number),
             .sg_list = &part,
             .num_sge = 1,
             .opcode = last ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
@@ -322,86 +309,10 @@ void xm_verbs_flush_lanes(xm_verbs_transport_t *self)
 
 void xm_verbs_lane_beat(xm_verbs_lane_t *lane)
 {
-    struct ibv_send_wr request = {.wr_id = work_number(lane, WORK_BEAT, 0),
+    struct ibv_send_wr request = {.wr_id = work_number(lane, XM_VERBS_WORK_BEAT, 0),
                                   .opcode = IBV_WR_RDMA_WRITE};
 
     if (lane->qp != NULL && !lane->beating && lane->room > 0) {
         lane->beating = post(lane, &request);
-    }
-}
-
-static void came(xm_verbs_lane_t *lane, const struct ibv_wc *wc, uint32_t slot)
-{
-    const xm_verbs_transport_t *self = lane->peer->owner;
-    const uint8_t *bytes = lane->slots + (size_t)slot * self->offer.slot_size;
-
-    if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
-        xm_verbs_written(lane, ntohl(wc->imm_data));
-    } else {
-        xm_verbs_message(lane, bytes, wc->byte_len);
-    }
-    /* Given back only when it is posted again: the peer may use it at once. */
-    if (!lane->peer->failed && post_receive(lane, slot) &&
-        ++lane->owed >= (int)self->offer.slots / 2) {
-        xm_verbs_lane_list(lane);
-    }
-}
-
-/* A piece has reached the peer's memory. */
-static void wrote(xm_verbs_lane_t *lane, uint32_t number)
-{
-    xm_verbs_transport_t *self = lane->peer->owner;
-    xm_verbs_flow_t *flow = xm_verbs_find_flow(self, number, lane->peer, XM_VERBS_SEND);
-
-    if (flow != NULL && --flow->pieces == 0) {
-        xm_verbs_end_op(flow->op, XM_OK);
-    }
-}
-
-static void completed(xm_verbs_lane_t *lane, const struct ibv_wc *wc, int work, uint32_t value)
-{
-    lane->peer->heard = true;
-    switch (work) {
-    case WORK_RECEIVE:
-        came(lane, wc, value);
-        break;
-    case WORK_LAST_WRITE:
-        wrote(lane, value);
-        break;
-    default:
-        break;
-    }
-}
-
-void xm_verbs_complete(xm_verbs_transport_t *self, xm_verbs_port_t *port, const struct ibv_wc *wc)
-{
-    uint64_t index = wc->wr_id >> LANE_SHIFT;
-    int work = (int)(wc->wr_id >> WORK_SHIFT) & ((1 << (LANE_SHIFT - WORK_SHIFT)) - 1);
-    uint32_t value = (uint32_t)wc->wr_id;
-    xm_verbs_lane_t *lane = &self->peers[index / LANES].lanes[index % LANES];
-
-    if (work == WORK_MESSAGE) {
-        port->free_sends[port->free_send_count++] = (int)value;
-    }
-    if (lane->qp == NULL) {
-        return;
-    }
-    --lane->posted;
-    if (work != WORK_RECEIVE) {
-        ++lane->room;
-        lane->beating = lane->beating && work != WORK_BEAT;
-        lane->unsent -= work < WORK_CREDIT;
-        if (lane->first != NULL) {
-            xm_verbs_lane_list(lane);
-        }
-    }
-    if (wc->status != IBV_WC_SUCCESS) {
-        /* After the first failure a queue pair gives everything back, which is none of its own. */
-        xm_count_piece(lane->peer->failed ? NULL : port->counters, XM_SENT, 0, XM_ERR_IO);
-        xm_verbs_fail(lane->peer, "its connection over %s failed: %s (work completion status %d)%s",
-                      port->offer.name, ibv_wc_status_str(wc->status), (int)wc->status,
-                      port->down ? "; the port is down" : "");
-    } else if (!lane->peer->failed) {
-        completed(lane, wc, work, value);
     }
 }

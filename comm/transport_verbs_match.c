@@ -8,12 +8,12 @@
 
 static xm_op_t *find_receive(const xm_verbs_peer_t *peer, uint64_t tag)
 {
-    xm_op_t *op = peer->receives.priv.next;
+    xm_list_t *at = xm_list_first(&peer->receives);
 
-    while (op != &peer->receives && op->priv.tag != tag) {
-        op = op->priv.next;
+    while (at != NULL && xm_op_of(at)->priv.tag != tag) {
+        at = xm_list_next(&peer->receives, at);
     }
-    return op != &peer->receives ? op : NULL;
+    return at != NULL ? xm_op_of(at) : NULL;
 }
 
 /* The peer's request is done with: its send ends as if somebody had received it. */
@@ -50,8 +50,8 @@ static void grant(xm_verbs_lane_t *lane, xm_op_t *op, uint32_t number)
         xm_verbs_end_op(op, status);
         return;
     }
-    xm_verbs_ring_remove(op);
-    xm_verbs_ring_append(&peer->busy, op);
+    xm_list_remove(&op->priv.link);
+    xm_list_append(&peer->busy, &op->priv.link);
     flow->other = number;
     flow->pieces = xm_stripe_splits(&peer->stripe, op->priv.length) ? peer->stripe.used : 1;
     flow->grant.address = (uintptr_t)op->priv.buffer;

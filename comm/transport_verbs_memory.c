@@ -47,13 +47,12 @@ static void unpin(xm_verbs_transport_t *self, xm_memory_t *memory)
             (void)ibv_dereg_mr(memory->mr[i]);
         }
     }
-    memory->previous->next = memory->next;
-    memory->next->previous = memory->previous;
+    xm_list_remove(&memory->link);
     free(memory);
 }
 
 static xm_status_t pin(xm_verbs_transport_t *self, void *address, size_t length, bool written,
-                       xm_memory_t *ring, xm_memory_t **memory)
+                       xm_list_t *list, xm_memory_t **memory)
 {
     xm_memory_t *made = calloc(1, sizeof(*made));
 
@@ -64,10 +63,7 @@ static xm_status_t pin(xm_verbs_transport_t *self, void *address, size_t length,
     made->start = (uintptr_t)address;
     made->length = length;
     made->written = written;
-    made->next = ring;
-    made->previous = ring->previous;
-    ring->previous->next = made;
-    ring->previous = made;
+    xm_list_append(list, &made->link);
     for (int i = 0; i < self->port_count; ++i) {
         made->mr[i] = ibv_reg_mr(self->ports[i].pd, address, length, written ? writable : 0);
         if (made->mr[i] == NULL) {
@@ -108,7 +104,10 @@ xm_status_t xm_verbs_memory_hold(xm_verbs_transport_t *self, void *address, size
 
     /* Only of exactly the same bytes: then all of them belong to an operation in flight. Of a
      * larger registration the owner of the rest may have freed that, and got it back elsewhere. */
-    for (xm_memory_t *held = self->temporary.next; held != &self->temporary; held = held->next) {
+    for (xm_list_t *at = xm_list_first(&self->temporary); at != NULL;
+         at = xm_list_next(&self->temporary, at)) {
+        xm_memory_t *held = xm_list_entry(at, xm_memory_t, link);
+
         if (held->start == start && held->length == length && held->written == written) {
             ++held->users;
             xm_count_registration(self->base.counters, true);
@@ -133,11 +132,11 @@ void xm_verbs_memory_release(xm_verbs_transport_t *self, xm_memory_t *memory)
 
 void xm_verbs_memory_forget(xm_verbs_transport_t *self)
 {
-    xm_memory_t *rings[] = {&self->memory, &self->temporary};
+    xm_list_t *lists[] = {&self->memory, &self->temporary};
 
     for (int i = 0; i < 2; ++i) {
-        while (rings[i]->next != rings[i]) {
-            unpin(self, rings[i]->next);
+        while (!xm_list_is_empty(lists[i])) {
+            unpin(self, xm_list_entry(lists[i]->next, xm_memory_t, link));
         }
     }
 }

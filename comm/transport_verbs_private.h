@@ -4,15 +4,23 @@
  *
  * | file | subject |
  * |---|---|
- * | transport_verbs.c | posting, cancelling, delivering: the ops table |
+ * | transport_verbs.c | posting, cancelling, progress: the ops table |
+ * | transport_verbs_op.c | how operations end |
+ * | transport_verbs_complete.c | what completions mean |
  * | transport_verbs_match.c | what comes from a peer: matching, storing, granting |
- * | transport_verbs_lane.c | one connection: what it sends, credits, what a completion means |
- * | transport_verbs_peer.c | the failure of a peer |
+ * | transport_verbs_lane.c | one connection: what it sends, credits |
+ * | transport_verbs_peer.c | that a peer has failed |
+ * | transport_verbs_close.c | closing connections with failed peers, and all at the end |
  * | transport_verbs_event.c | sleeping, asynchronous events, heartbeats |
  * | transport_verbs_memory.c | registrations |
  * | transport_verbs_pool.c | where items and flows come from |
  * | transport_verbs_connect.c | the way to each rank, queue pairs |
- * | transport_verbs_create.c | the beginning and the end |
+ * | transport_verbs_port.c | completion queues and slots |
+ * | transport_verbs_create.c | the beginning |
+ *
+ * Each calls only those below it: transport_verbs_create.c calls all others, transport_verbs.c the
+ * closing and the events, those the completions, those the matching, that the lanes, and all may
+ * end an operation or find that a peer has failed.
  *
  * Life of an operation: idle → on its peer's ring `receives` (a receive without a message) or
  * `busy` → on the ring `ended` → idle, just before `done` is called. `done` is called from progress
@@ -53,7 +61,7 @@ typedef struct xm_verbs_stored xm_verbs_stored_t;
 
 /* A registration, in the caller's hands or of operations in flight. */
 struct xm_memory {
-    xm_memory_t *next, *previous;
+    xm_list_t link;
     uintptr_t start;
     size_t length;
     int users;    /* operations in flight; of the caller's registrations none are counted */
@@ -74,6 +82,21 @@ struct xm_verbs_flow {
 
 /* What an item sends: a message of that kind, or a piece of a flow. */
 enum { XM_VERBS_PIECE = XM_VERBS_CREDIT + 1 };
+
+/*
+ * A request's number: the lane in the upper half, then what it was, then for a message the send
+ * slot, for the last write of a piece the flow.
+ */
+enum {
+    XM_VERBS_WORK_MESSAGE,
+    XM_VERBS_WORK_INLINE,
+    XM_VERBS_WORK_WRITE,
+    XM_VERBS_WORK_LAST_WRITE,
+    XM_VERBS_WORK_CREDIT,
+    XM_VERBS_WORK_BEAT,
+    XM_VERBS_WORK_RECEIVE
+};
+enum { XM_VERBS_WORK_SHIFT = 32, XM_VERBS_LANE_SHIFT = 36, XM_VERBS_LANES = XM_NICS_MAX };
 
 struct xm_verbs_item {
     xm_verbs_item_t *next;
@@ -120,8 +143,8 @@ struct xm_verbs_peer {
     char there[XM_NICS_MAX][XM_NICS_NAME_SIZE]; /* its ports */
     uint32_t slots, slot_size;                  /* what it keeps posted */
     xm_verbs_lane_t lanes[XM_NICS_MAX];
-    xm_op_t receives; /* head of the ring of receives without a message */
-    xm_op_t busy;     /* head of the ring of the other operations in flight */
+    xm_list_t receives; /* receives without a message */
+    xm_list_t busy;     /* the other operations in flight */
     xm_verbs_stored_t *stored, **stored_last;
     uint32_t eager_sent;  /* short messages sent to it */
     uint32_t eager_taken; /* of these no longer stored there */
@@ -150,12 +173,12 @@ struct xm_verbs_transport {
     bool closing;
     bool fenced; /* nothing is done any more */
     unsigned calls;
-    int in_flight; /* operations */
-    int failures;  /* peers that failed and are not closed */
-    xm_op_t ended; /* head of the ring of operations whose `done` is due */
+    int in_flight;   /* operations */
+    int failures;    /* peers that failed and are not closed */
+    xm_list_t ended; /* operations whose `done` is due */
     xm_verbs_lane_t *listed;
-    xm_memory_t memory;    /* head of the ring of the caller's registrations */
-    xm_memory_t temporary; /* head of the ring of those of operations */
+    xm_list_t memory;    /* the caller's registrations */
+    xm_list_t temporary; /* those of operations */
     xm_verbs_item_t *free_items, *item_blocks;
     xm_verbs_flow_t *free_flows, **flow_blocks;
     uint32_t flow_count;
@@ -164,43 +187,23 @@ struct xm_verbs_transport {
 
 extern const xm_transport_ops_t xm_verbs_ops;
 
-static inline void xm_verbs_ring_append(xm_op_t *head, xm_op_t *op)
-{
-    op->priv.next = head;
-    op->priv.previous = head->priv.previous;
-    head->priv.previous->priv.next = op;
-    head->priv.previous = op;
-}
-
-static inline void xm_verbs_ring_remove(xm_op_t *op)
-{
-    op->priv.previous->priv.next = op->priv.next;
-    op->priv.next->priv.previous = op->priv.previous;
-}
-
-static inline bool xm_verbs_ring_is_empty(const xm_op_t *head)
-{
-    return head->priv.next == head;
-}
-
 static inline xm_verbs_port_t *xm_verbs_port_of(const xm_verbs_lane_t *lane)
 {
     return &lane->peer->owner->ports[lane->rail];
 }
 
-/* transport_verbs.c */
+/* transport_verbs_op.c */
 
-/** Takes an operation off its ring, lets go of its memory, and has `done` called later. */
+/** Takes an operation off its list, lets go of its memory, and has `done` called later. */
 void xm_verbs_end_op(xm_op_t *op, xm_status_t status);
 
 /** Calls `done` of everything that has ended; returns how many that were. */
 int xm_verbs_deliver(xm_verbs_transport_t *self);
 
+/* transport_verbs_complete.c */
+
 /** Handles completions; returns how many there were. */
 int xm_verbs_poll(xm_verbs_transport_t *self);
-
-/** The longest message that is copied into a slot of the peer. */
-size_t xm_verbs_eager_limit(const xm_verbs_peer_t *peer);
 
 /* transport_verbs_pool.c */
 
@@ -241,14 +244,14 @@ void xm_verbs_lane_drop_items(xm_verbs_lane_t *lane);
 /** Posts the receives of a lane whose queue pair has just been made. */
 xm_status_t xm_verbs_lane_fill(xm_verbs_lane_t *lane);
 
+/** Posts the receive of one slot; false when the connection has failed. */
+bool xm_verbs_lane_post_receive(xm_verbs_lane_t *lane, uint32_t slot);
+
 /** Has the lane looked at when progress is made. */
 void xm_verbs_lane_list(xm_verbs_lane_t *lane);
 
 /** Sends what listed lanes have to send. */
 void xm_verbs_flush_lanes(xm_verbs_transport_t *self);
-
-/** Handles one completion of a port. */
-void xm_verbs_complete(xm_verbs_transport_t *self, xm_verbs_port_t *port, const struct ibv_wc *wc);
 
 /** Asks whether the peer lives. */
 void xm_verbs_lane_beat(xm_verbs_lane_t *lane);
@@ -258,15 +261,17 @@ void xm_verbs_lane_beat(xm_verbs_lane_t *lane);
 /** Remembers why nothing is possible with a peer any more; xm_verbs_close_failed() does the rest.
  * The first reason stays. */
 void xm_verbs_fail(xm_verbs_peer_t *peer, const char *format, ...) XM_PRINTF(2, 3);
+xm_status_t xm_verbs_peer_error(const xm_verbs_peer_t *peer);
+
+/* transport_verbs_close.c */
 
 /** Closes the connections with failed peers, then ends the operations with them. */
 void xm_verbs_close_failed(xm_verbs_transport_t *self);
-
-/** Makes the queue pairs of lanes useless, waits until they have let go of everything, and destroys
- * them. */
-void xm_verbs_close_lanes(xm_verbs_transport_t *self, xm_verbs_peer_t *first, int count);
-xm_status_t xm_verbs_peer_error(const xm_verbs_peer_t *peer);
 void xm_verbs_peer_failed(xm_transport_t *transport, int peer);
+
+/** Closes all connections and ends what is in flight; from then on no peer can be reached. */
+void xm_verbs_sever(xm_verbs_transport_t *self);
+void xm_verbs_destroy(xm_transport_t *transport);
 
 /* transport_verbs_event.c */
 xm_status_t xm_verbs_events_open(xm_verbs_transport_t *self);
@@ -299,17 +304,13 @@ xm_status_t xm_verbs_connect(xm_verbs_transport_t *self, xm_bootstrap_t *bootstr
 const char *xm_verbs_format_address(const xm_verbs_port_offer_t *port, xm_verbs_gid_kind_t kind,
                                     char *text, size_t size);
 
-/* transport_verbs_create.c */
-
-/** Closes all connections and ends what is in flight; from then on no peer can be reached. */
-void xm_verbs_sever(xm_verbs_transport_t *self);
-
-/** What carries messages to a peer, see xm_transport_verbs_lanes(). */
-void xm_verbs_path(xm_transport_t *transport, int rank, char *buffer, size_t size);
+/* transport_verbs_port.c */
 
 /** Gives a port its completion queue and slots; those to send from hold @p send_size bytes. */
 xm_status_t xm_verbs_equip_port(xm_verbs_transport_t *self, xm_verbs_port_t *port,
                                 size_t send_size);
-void xm_verbs_destroy(xm_transport_t *transport);
+
+/** Takes the slots from a port; the completion queue goes with the port. */
+void xm_verbs_strip_port(xm_verbs_port_t *port);
 
 #endif

@@ -419,13 +419,13 @@ xm_status_t xm_worker_allgather(xm_worker_t *worker, const void *send, void *rec
 
 xm_status_t xm_worker_fail_together(xm_worker_t *worker, xm_status_t status)
 {
-    char sentence[1024];
+    xm_error_t error;
 
     if (status < 0) {
-        (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+        xm_error_save(&error, status);
         /* If this fails, somebody else has died since. */
         (void)xm_worker_barrier(worker);
-        (void)xm_error_set(status, "%s", sentence);
+        (void)xm_error_restore(&error);
     }
     return status;
 }

@@ -9,6 +9,7 @@
 #include "comm/log.h"
 #include "comm/nic_choice.h"
 #include "comm/nic_network.h"
+#include "comm/text.h"
 #include "comm/transport_ucx_private.h"
 
 /* KEYS: most networks of a host. PLAIN: as in nic_choice_verdict.c. */
@@ -285,12 +286,12 @@ static int nic_in(const chooser_state_t *self, const xm_nic_choice_t *choice, ui
 static void append(char text[XM_WORKER_NICS_SIZE], const xm_nic_choice_t *choice, int nic,
                    double bandwidth)
 {
-    size_t used = strlen(text);
+    const char *device = xm_nic_choice_nic(choice, nic)->device;
 
-    used += (size_t)snprintf(text + used, XM_WORKER_NICS_SIZE - used, "%s%s", used > 0 ? "," : "",
-                             xm_nic_choice_nic(choice, nic)->device);
     if (bandwidth > 0 && bandwidth * 8 <= (double)XM_NICS_MAX_RATE) {
-        (void)snprintf(text + used, XM_WORKER_NICS_SIZE - used, "=%.0f", bandwidth * 8);
+        xm_text_list_add(text, XM_WORKER_NICS_SIZE, ",", "%s=%.0f", device, bandwidth * 8);
+    } else {
+        xm_text_list_add(text, XM_WORKER_NICS_SIZE, ",", "%s", device);
     }
 }
 

@@ -1,3 +1,11 @@
+/*
+ * Checks and evaluates cost function networks in the form of the ASPLOS'25 contest (IOPDDL). This
+ * file works on the problem as it was given, in 64-bit integers with 128-bit totals, and shares no
+ * code with the presolve and the solver. Whatever they claim about a choice is therefore confirmed
+ * by independent arithmetic that cannot round: the reported cost and peak always come from
+ * ap_cfn_evaluate().
+ */
+
 #include "planner/cfn.h"
 
 #include <stdlib.h>
@@ -10,8 +18,13 @@ xm_status_t ap_cfn_check(const ap_cfn_t *cfn)
     return ap_cfn_check_at(cfn, &fault);
 }
 
+/* The sentence that a check writes names nodes and edges by number, and *fault repeats the place in
+ * a form that a reader of files turns into line and column. *fault is set before each test, so it
+ * is right wherever the function returns. */
 xm_status_t ap_cfn_check_at(const ap_cfn_t *cfn, ap_cfn_fault_t *fault)
 {
+    /* The rest of the solver numbers nodes and edges by int; half the range leaves room for the
+     * nodes that the presolve adds, one for each edge of three nodes. */
     *fault = (ap_cfn_fault_t){.part = AP_CFN_WHOLE};
     if (cfn->nodes > INT32_MAX / 2 || cfn->edges > INT32_MAX / 2) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%zu nodes and %zu edges are too many",
@@ -25,6 +38,8 @@ xm_status_t ap_cfn_check_at(const ap_cfn_t *cfn, ap_cfn_fault_t *fault)
         size_t count = ap_cfn_strategies(cfn, node);
 
         *fault = (ap_cfn_fault_t){.part = AP_CFN_NODE, .index = node};
+        /* The upper limit keeps products of three at 2^45 or less, and makes values fit into 16
+         * bits. */
         if (count == 0 || count > AP_CFN_STRATEGIES) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT, "node %zu has %zu strategies (1 … %d)",
                                 node, count, (int)AP_CFN_STRATEGIES);
@@ -38,6 +53,7 @@ xm_status_t ap_cfn_check_at(const ap_cfn_t *cfn, ap_cfn_fault_t *fault)
                                     (long long)cfn->usages[at]);
             }
         }
+        /* An interval that ends before it begins is allowed: such a node is never live. */
         if (cfn->interval[2 * node] < 0 || cfn->interval[2 * node + 1] < 0) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                                 "node %zu: its interval [%lld, %lld) "
@@ -92,7 +108,8 @@ typedef struct event {
     int64_t change; /* of the usage, when the time comes */
 } event_t;
 
-/* By time; at one time what ends comes before what begins. */
+/* Orders events by time. Intervals are half open, so at one time the usage that ends is taken off
+ * before the usage that begins is added: negative changes come first. */
 static int compare_events(const void *left, const void *right)
 {
     const event_t *a = left, *b = right;
@@ -103,6 +120,9 @@ static int compare_events(const void *left, const void *right)
     return (a->change > b->change) - (a->change < b->change);
 }
 
+/* The peak of the usage over time, by a sweep over the ends of the intervals. Usage grows only
+ * where an interval begins, so a sweep in O(n log n) sees every maximum, however long the intervals
+ * are; stepping through all times would cost as much as the largest time. */
 static xm_status_t find_peak(const ap_cfn_t *cfn, const int *choice, ap_cfn_total_t *peak)
 {
     event_t *events = malloc(2 * (cfn->nodes + 1) * sizeof(*events));
@@ -115,6 +135,7 @@ static xm_status_t find_peak(const ap_cfn_t *cfn, const int *choice, ap_cfn_tota
     for (size_t node = 0; node < cfn->nodes; ++node) {
         int64_t usage = cfn->usages[cfn->node_at[node] + (size_t)choice[node]];
 
+        /* A node that is never live, or uses nothing, cannot change the peak. */
         if (cfn->interval[2 * node] < cfn->interval[2 * node + 1] && usage > 0) {
             events[count++] = (event_t){cfn->interval[2 * node], usage};
             events[count++] = (event_t){cfn->interval[2 * node + 1], -usage};
@@ -130,6 +151,9 @@ static xm_status_t find_peak(const ap_cfn_t *cfn, const int *choice, ap_cfn_tota
     return XM_OK;
 }
 
+/* A forbidden choice is evaluated like any other: `infinite` counts its forbidden costs, so a
+ * caller tells a choice that is forbidden from one that is only expensive. *value is written only
+ * when everything succeeded. */
 xm_status_t ap_cfn_evaluate(const ap_cfn_t *cfn, const int *choice, ap_cfn_value_t *value)
 {
     ap_cfn_value_t made = {.cost = 0};
@@ -150,6 +174,8 @@ xm_status_t ap_cfn_evaluate(const ap_cfn_t *cfn, const int *choice, ap_cfn_value
         size_t cell = 0;
         int64_t cost;
 
+        /* Cells are row-major with the first node slowest, so this is Horner's rule over the
+         * scope. */
         for (size_t k = cfn->scope_at[edge]; k < cfn->scope_at[edge + 1]; ++k) {
             cell = cell * ap_cfn_strategies(cfn, (size_t)cfn->scope[k]) +
                    (size_t)choice[cfn->scope[k]];
@@ -166,6 +192,8 @@ xm_status_t ap_cfn_evaluate(const ap_cfn_t *cfn, const int *choice, ap_cfn_value
     return status;
 }
 
+/* The C library prints no integers of 128 bits. Each digit is negated by itself, because the
+ * negation of the smallest total would overflow. */
 char *ap_cfn_format(ap_cfn_total_t total, char *buffer)
 {
     char digits[AP_CFN_TOTAL_TEXT];
@@ -188,6 +216,7 @@ char *ap_cfn_format(ap_cfn_total_t total, char *buffer)
     return buffer;
 }
 
+/* Objects that a reader could not finish have NULL arrays, which free() accepts. */
 void ap_cfn_destroy(ap_cfn_t *cfn)
 {
     if (cfn == NULL) {

@@ -1,3 +1,13 @@
+/*
+ * Solves a cost function network with the integer program solver CBC, as an independent check of
+ * our own solver. The program is the usual linearisation over the local polytope: a 0-1 variable
+ * for each strategy, and for each allowed cell of an edge a continuous variable z whose sums over
+ * rows and columns equal the strategies' variables. Once the x are 0 or 1, those sums leave exactly
+ * one z at 1, so the z need no integrality. The usage limit is enforced lazily, because a row for
+ * each time would make the program far larger than the few rows that bind. CBC is
+ * called as a program with files, so it is no dependency of the library.
+ */
+
 #include "planner/cfn_cbc.h"
 
 #include <fcntl.h>
@@ -8,9 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "comm/clock.h"
+
+/* The most times that may get a row for the limit. */
 enum { TIMES = 256 };
 
 /* Files of one run, in a directory of their own. */
@@ -32,14 +44,8 @@ typedef struct program {
     bool optimal;
 } program_t;
 
-static double now(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
+/* Forbidden strategies get no variable at all; a large cost in their place would ruin the
+ * numerics. */
 static bool is_allowed(const ap_cfn_t *cfn, size_t node, size_t strategy)
 {
     return cfn->costs[cfn->node_at[node] + strategy] < AP_CFN_INFINITE;
@@ -60,6 +66,9 @@ static size_t arity(const ap_cfn_t *cfn, size_t edge)
     return cfn->scope_at[edge + 1] - cfn->scope_at[edge];
 }
 
+/* The objective, in units that keep its coefficients small. The variable `nothing`, which a row
+ * fixes at 0, keeps the expression from being empty when there are no costs. Edges of one node
+ * have no cells; their costs are further terms of the strategies' own variables. */
 static void write_objective(FILE *lp, const program_t *p)
 {
     const ap_cfn_t *cfn = p->cfn;
@@ -79,6 +88,8 @@ static void write_objective(FILE *lp, const program_t *p)
         size_t width = arity(cfn, e) == 2 ? ap_cfn_strategies(cfn, (size_t)scope[1]) : 1;
 
         for (size_t c = 0; c < rows * width; ++c) {
+            /* Cells of open pairs cost their z; those of edges of one node cost the strategy's
+             * x. */
             double cost = (double)cfn->cells[cfn->cell_at[e] + c] / p->unit;
 
             if (arity(cfn, e) == 2 && is_open(cfn, e, c / width, c % width)) {
@@ -111,6 +122,8 @@ static void write_marginal(FILE *lp, const ap_cfn_t *cfn, size_t e, int end, siz
     (void)fprintf(lp, " - x%d_%zu = 0\n", scope[end], s);
 }
 
+/* The rows without the limit: each node takes one strategy, and the cells of an edge agree with
+ * both of its ends. An edge of one node needs rows only for the strategies that it forbids. */
 static void write_rows(FILE *lp, const program_t *p)
 {
     const ap_cfn_t *cfn = p->cfn;
@@ -140,6 +153,8 @@ static void write_rows(FILE *lp, const program_t *p)
     }
 }
 
+/* A row for each time that some earlier solution exceeded; all nodes live at that time are in
+ * it. */
 static void write_limits(FILE *lp, const program_t *p)
 {
     const ap_cfn_t *cfn = p->cfn;
@@ -151,6 +166,7 @@ static void write_limits(FILE *lp, const program_t *p)
                 continue;
             }
             for (size_t s = 0; s < ap_cfn_strategies(cfn, n); ++s) {
+                /* Terms of 0 are left out, as they would only make the file longer. */
                 int64_t usage = cfn->usages[cfn->node_at[n] + s];
 
                 if (usage > 0 && is_allowed(cfn, n, s)) {
@@ -162,6 +178,8 @@ static void write_limits(FILE *lp, const program_t *p)
     }
 }
 
+/* Writes the whole program anew in LP format. Rows are few and writing is quick beside a run of
+ * CBC, so nothing is patched. Errors of single writes show up when the file is closed. */
 static xm_status_t write_program(const program_t *p)
 {
     const ap_cfn_t *cfn = p->cfn;
@@ -188,7 +206,9 @@ static xm_status_t write_program(const program_t *p)
     return XM_OK;
 }
 
-/* Runs a program with its output in a file; its exit status, or -1 when it did not run. */
+/* Runs a program with its output in a file. Returns its exit status, or -1 when it did not run. The
+ * call is posix_spawn() and not fork(), because the caller may have threads and a large address
+ * space. Standard input is empty, so CBC cannot wait for a user. */
 static int run_program(char *const *argv, const char *output)
 {
     posix_spawn_file_actions_t actions;
@@ -210,6 +230,8 @@ static int run_program(char *const *argv, const char *output)
     return WEXITSTATUS(wait_status);
 }
 
+/* Starts `cbc quit`, which ends at once. 127 is what a shell, or a spawn that fails in the child,
+ * reports for a missing program. */
 bool ap_cfn_cbc_is_there(void)
 {
     char cbc[] = "cbc", quit[] = "quit";
@@ -219,6 +241,7 @@ bool ap_cfn_cbc_is_there(void)
     return status >= 0 && status != 127;
 }
 
+/* CBC may use what is left of the time. Its gaps are set to 0, so that "optimal" means optimal. */
 static xm_status_t run_cbc(program_t *p)
 {
     char seconds[32], cbc[] = "cbc", sec[] = "sec", ratio[] = "ratio", allow[] = "allow",
@@ -227,7 +250,7 @@ static xm_status_t run_cbc(program_t *p)
         cbc,      p->files.problem,  sec, seconds, ratio, zero, allow, zero, solve,
         solution, p->files.solution, NULL};
 
-    (void)snprintf(seconds, sizeof(seconds), "%.2f", fmax(0.05, p->deadline - now()));
+    (void)snprintf(seconds, sizeof(seconds), "%.2f", fmax(0.05, p->deadline - xm_clock_seconds()));
     (void)unlink(p->files.solution);
     if (run_program(argv, p->files.log) != 0) {
         return xm_error_set(XM_ERR_UNSUPPORTED, "the program cbc (Debian package coinor-cbc) is "
@@ -236,7 +259,10 @@ static xm_status_t run_cbc(program_t *p)
     return XM_OK;
 }
 
-/* The bound that CBC printed when it ran out of time. */
+/* The bound that CBC printed when it ran out of time, back in the problem's units; 0, which is
+ * always valid, when it printed none. Of several the last counts. It is valid for the whole
+ * problem although rows for the limit are missing, because a missing row only makes the minimum
+ * smaller. */
 static double read_bound(const program_t *p)
 {
     FILE *log = fopen(p->files.log, "r");
@@ -254,7 +280,9 @@ static double read_bound(const program_t *p)
     return bound;
 }
 
-/* Reads CBC's solution: its first line says what it is, each other has "row name value …". */
+/* Reads CBC's solution. Its first line says what it is, and each other line has "number name
+ * value …". Cells (z) are skipped: the strategies alone make the choice. Values of 0-1 variables
+ * may come with rounding errors, so a strategy counts as chosen above one half. */
 static xm_status_t read_solution(program_t *p, int *choice)
 {
     FILE *file = fopen(p->files.solution, "r");
@@ -265,13 +293,17 @@ static xm_status_t read_solution(program_t *p, int *choice)
         status = xm_error_set(XM_ERR_TIMEOUT, "cbc found no choice in time");
         goto release;
     }
+    /* The first line tells how the search ended. One that was stopped may say "infeasible" only
+     * because it had no time, so that is told apart. */
     p->optimal = strncmp(line, "Optimal", 7) == 0;
     if (strstr(line, "nfeasible") != NULL && strstr(line, "Stopped") == NULL) {
         status = xm_error_set(XM_ERR_NO_SOLUTION, "cbc says that no choice fits");
         goto release;
     }
+    /* Only variables that are not 0 are listed. */
     memset(choice, -1, p->cfn->nodes * sizeof(*choice));
     while (fgets(line, sizeof(line), file) != NULL) {
+        /* A name is x<node>_<strategy>; whatever does not read as one is passed over. */
         char *name = strchr(line, 'x'), *end;
         size_t node;
         long strategy;
@@ -299,6 +331,8 @@ release:
     return status;
 }
 
+/* The usage at one time, in integers. This is linear in the nodes, which is fast enough beside a
+ * run of CBC. */
 static int64_t usage_at(const ap_cfn_t *cfn, const int *choice, int64_t time)
 {
     int64_t sum = 0;
@@ -311,7 +345,10 @@ static int64_t usage_at(const ap_cfn_t *cfn, const int *choice, int64_t time)
     return sum;
 }
 
-/* A row for a time, or a tighter one when it was there already: CBC has a tolerance. */
+/* Adds a row for a time. When there is a row already, CBC's solution was within its tolerance and
+ * still exceeds the limit, so the row is tightened by a millionth. A choice that uses all but a
+ * millionth of the limit may be lost by that; this is the price of checking with floating-point
+ * rows. */
 static xm_status_t add_row(program_t *p, int64_t time)
 {
     for (int k = 0; k < p->times; ++k) {
@@ -335,7 +372,9 @@ static int compare_times(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Rows for the largest usage of every stretch of time that exceeds the limit. */
+/* Adds a row for the peak of every stretch of time that exceeds the limit. Usage grows only where
+ * an interval begins, so the starts are all that must be looked at. One row per stretch keeps the
+ * program small, and the next solution shows whether it was enough. */
 static xm_status_t add_rows(program_t *p, const int *choice)
 {
     const ap_cfn_t *cfn = p->cfn;
@@ -350,6 +389,7 @@ static xm_status_t add_rows(program_t *p, const int *choice)
     }
     qsort(starts, cfn->nodes, sizeof(*starts), compare_times);
     for (size_t n = 0; n <= cfn->nodes && status == XM_OK; ++n) {
+        /* The round after the last start has usage 0: it ends a stretch that is still open. */
         int64_t usage = n < cfn->nodes ? usage_at(cfn, choice, starts[n]) : 0;
 
         if (usage > cfn->limit && usage > most) {
@@ -364,6 +404,10 @@ static xm_status_t add_rows(program_t *p, const int *choice)
     return status;
 }
 
+/* Solves without the limit, then adds rows for what the solution exceeds, until a solution fits.
+ * Each program is a relaxation of the problem, so a solution that fits and is optimal for its
+ * program is optimal for the problem. The loop ends: each round adds or tightens a row, and the
+ * deadline ends it otherwise. */
 static xm_status_t solve(program_t *p, int *choice, ap_cfn_result_t *result)
 {
     for (;;) {
@@ -381,11 +425,12 @@ static xm_status_t solve(program_t *p, int *choice, ap_cfn_result_t *result)
         if (status != XM_OK) {
             return status;
         }
+        /* The bound of this round replaces that of the last: more rows only make it larger. */
         p->bound = p->optimal ? (double)result->value.cost : read_bound(p);
         if (result->value.feasible) {
             return XM_OK;
         }
-        if (now() >= p->deadline) {
+        if (xm_clock_seconds() >= p->deadline) {
             return xm_error_set(XM_ERR_TIMEOUT, "cbc found no choice within the limit in time");
         }
         status = add_rows(p, choice);
@@ -395,6 +440,7 @@ static xm_status_t solve(program_t *p, int *choice, ap_cfn_result_t *result)
     }
 }
 
+/* Each run has a directory of its own, so that runs at the same time do not share files. */
 static xm_status_t make_files(files_t *files)
 {
     const char *directory = getenv("TMPDIR");
@@ -418,6 +464,8 @@ static void remove_files(const files_t *files)
     (void)rmdir(files->directory);
 }
 
+/* Refuses what the program cannot express: edges of three nodes, and nodes without an allowed
+ * strategy, whose sum would be empty. */
 static xm_status_t check(const ap_cfn_t *cfn)
 {
     for (size_t e = 0; e < cfn->edges; ++e) {
@@ -440,23 +488,27 @@ static xm_status_t check(const ap_cfn_t *cfn)
     return XM_OK;
 }
 
+/* Checks, scales, solves, and removes the files on every way out. The evaluation of the choice
+ * is in the problem's own integers, whatever CBC's numbers were. */
 xm_status_t ap_cfn_cbc_solve(const ap_cfn_t *cfn, double seconds, int *choice,
                              ap_cfn_result_t *result)
 {
     program_t p = {.cfn = cfn, .unit = 1, .amount = 1};
-    double begin = now(), largest = 1;
+    double begin = xm_clock_seconds(), largest = 1;
     xm_status_t status = check(cfn);
 
     if (status != XM_OK) {
         return status;
     }
+    /* The largest cost that is not forbidden gives the unit. */
     for (size_t k = 0; k < cfn->node_at[cfn->nodes]; ++k) {
         largest = cfn->costs[k] < AP_CFN_INFINITE ? fmax(largest, (double)cfn->costs[k]) : largest;
     }
     for (size_t k = 0; k < cfn->cell_at[cfn->edges]; ++k) {
         largest = cfn->cells[k] < AP_CFN_INFINITE ? fmax(largest, (double)cfn->cells[k]) : largest;
     }
-    /* CBC's tolerances are absolute. */
+    /* CBC's tolerances are absolute, so costs and usages are scaled to at most 1e5; what a
+     * tolerance leaves open is then a small part of the largest cost. */
     p.unit = fmax(1, largest / 1e5);
     p.amount = fmax(1, (double)cfn->limit / 1e5);
     p.deadline = begin + (seconds > 0 ? seconds : 60);
@@ -474,7 +526,7 @@ xm_status_t ap_cfn_cbc_solve(const ap_cfn_t *cfn, double seconds, int *choice,
         result->optimal = p.optimal;
         result->bound = p.bound;
         result->times = p.times;
-        result->seconds = now() - begin;
+        result->seconds = xm_clock_seconds() - begin;
     }
     free(p.time);
     free(p.rows);

@@ -1,3 +1,10 @@
+/*
+ * Storage of a core: the small problem that is left after the presolve. A core is built once, in
+ * order, and never changes afterwards, so all values, usages, cells and segments lie in one array
+ * each; sweeps of the dual go through them from front to back, which is what makes them fast. The
+ * maker knows the sizes beforehand: adding a variable only moves a pointer and cannot fail.
+ */
+
 #include "planner/cfn_core.h"
 
 #include <math.h>
@@ -12,6 +19,7 @@ typedef struct storage {
     int *links;
 } storage_t;
 
+/* Frees a core that may be incomplete: calloc() left what was not allocated NULL. */
 static void free_storage(storage_t *storage)
 {
     free(storage->core.variable);
@@ -25,6 +33,8 @@ static void free_storage(storage_t *storage)
     free(storage);
 }
 
+/* Every size is one more than asked for: an empty core is legal, and malloc(0) may return NULL. The
+ * capacities begin at 0. */
 xm_status_t ap_cfn_core_begin(const ap_cfn_core_size_t *size, ap_cfn_core_maker_t *maker)
 {
     storage_t *made = calloc(1, sizeof(*made));
@@ -60,6 +70,8 @@ xm_status_t ap_cfn_core_begin(const ap_cfn_core_size_t *size, ap_cfn_core_maker_
     return XM_OK;
 }
 
+/* The caller writes the costs to the array that is returned, then adds the variable's segments;
+ * they belong to the variable that was added last. */
 double *ap_cfn_core_add_variable(ap_cfn_core_maker_t *maker, int size)
 {
     double *cost = maker->value;
@@ -81,6 +93,7 @@ double *ap_cfn_core_add_segment(ap_cfn_core_maker_t *maker, int from, int to)
     return usage;
 }
 
+/* Both variables must have been added before, as their sizes give the table's. */
 double *ap_cfn_core_add_link(ap_cfn_core_maker_t *maker, int a, int b)
 {
     const ap_cfn_variable_t *variable = maker->core->variable;
@@ -91,6 +104,9 @@ double *ap_cfn_core_add_link(ap_cfn_core_maker_t *maker, int a, int b)
     return table;
 }
 
+/* Lists the links of every variable by a counting sort: degrees first, then the start of each
+ * list, then the links in their order. The links of a variable ascend, so every pass over them
+ * takes the same order. */
 ap_cfn_core_t *ap_cfn_core_finish(ap_cfn_core_maker_t *maker)
 {
     ap_cfn_core_t *core = maker->core;
@@ -116,11 +132,16 @@ ap_cfn_core_t *ap_cfn_core_finish(ap_cfn_core_maker_t *maker)
     return core;
 }
 
+/* Only the core's maker calls this, before others see the core: for them capacities are
+ * constant. */
 double *ap_cfn_core_capacity(ap_cfn_core_t *core)
 {
     return ((storage_t *)core->storage)->capacity;
 }
 
+/* Adds up changes at the ends of the segments and then their prefix sums. The cost is the number of
+ * segments and of times, not the length of the segments, and it stops at the first time that is
+ * exceeded. The loads are sums of integers, so the comparison is exact below 2^53. */
 bool ap_cfn_core_fits(const ap_cfn_core_t *core, const int *value, double *load)
 {
     double sum = 0.0;
@@ -136,6 +157,8 @@ bool ap_cfn_core_fits(const ap_cfn_core_t *core, const int *value, double *load)
     }
     for (int t = 0; t < core->times; ++t) {
         sum += load[t];
+        /* A capacity may be negative after values were settled; then nothing fits, not even a
+         * load of 0. */
         if (sum > core->capacity[t]) {
             return false;
         }
@@ -143,6 +166,7 @@ bool ap_cfn_core_fits(const ap_cfn_core_t *core, const int *value, double *load)
     return true;
 }
 
+/* HUGE_VAL in any cell makes the sum HUGE_VAL: forbidden cells need no test of their own. */
 double ap_cfn_core_cost(const ap_cfn_core_t *core, const int *value)
 {
     double cost = 0.0;

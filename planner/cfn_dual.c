@@ -1,21 +1,38 @@
+/*
+ * The lower bound: the dual of the local linear relaxation, with Lagrangian prices on usage. The
+ * sources are in cfn_dual.h. A simplex solver on the same relaxation would give the same bound, but
+ * these problems have millions of cells, and a sweep here is one pass over them without any memory
+ * besides a message per value and link.
+ *
+ * Why every state is a valid bound: messages move cost between a link and its ends, so every
+ * assignment costs what it did; after a sweep no cell of a link is negative, so the sum of the
+ * variables' minima is below every assignment's cost. Prices are never negative, so what they add
+ * for an assignment that fits, price times load less price times capacity, is never positive.
+ */
+
 #include "planner/cfn_dual.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Weight of the newest subgradient in their average. */
+/* The weight of the newest subgradient in their average. The average damps the zigzag of plain
+ * subgradients, as in the volume algorithm. */
 static const double newest = 0.1;
-/* Steps without a better bound after which the step length is halved, and its least factor. */
+/* After so many steps without a better bound, the step length is halved, down to its smallest
+ * factor. */
 enum { PATIENCE = 10 };
 static const double least_factor = 1e-4;
 static const double first_factor = 0.3;
 
+/* The message of a link to one of its ends: what the link has paid to each of its values. */
 static double *message_to(const ap_cfn_dual_t *self, int link, int variable)
 {
     return self->core->link[link].a == variable ? self->to_a[link] : self->to_b[link];
 }
 
+/* Allocates messages of 0, which is a valid start: the dual then is the problem itself, without
+ * prices. One array holds all messages, in the order of the links. */
 xm_status_t ap_cfn_dual_create(const ap_cfn_core_t *core, ap_cfn_dual_t **dual)
 {
     ap_cfn_dual_t *made = calloc(1, sizeof(*made));
@@ -70,6 +87,9 @@ xm_status_t ap_cfn_dual_create(const ap_cfn_core_t *core, ap_cfn_dual_t **dual)
     return XM_OK;
 }
 
+/* Replaces message passing by elimination. Where the tables are small enough, that gives the best
+ * bound that these prices allow, and an assignment that attains it, at the cost of a few sweeps;
+ * messages only converge towards a bound that can stay below. */
 xm_status_t ap_cfn_dual_eliminate(ap_cfn_dual_t *self, double work)
 {
     const ap_cfn_core_t *core = self->core;
@@ -90,6 +110,8 @@ xm_status_t ap_cfn_dual_eliminate(ap_cfn_dual_t *self, double work)
     return status;
 }
 
+/* Prices enter as costs of values: a segment costs its usage times the sum of the prices of its
+ * times. The prefix sums make that independent of the segment's length. */
 void ap_cfn_dual_prices_changed(ap_cfn_dual_t *self)
 {
     const ap_cfn_core_t *core = self->core;
@@ -118,14 +140,17 @@ void ap_cfn_dual_prices_changed(ap_cfn_dual_t *self)
     }
 }
 
-/* One build runs everywhere, but takes wide vectors where it finds them. */
+/* One build runs everywhere, but uses wide vectors where it finds them: the loader picks a clone
+ * for the processor. Most of the time of a sweep is spent in the next two functions. They need no
+ * -ffast-math: a minimum does not depend on the order of its terms. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define WIDE
 #endif
 
-/* to[x] = the least of table[x][y] - from[y]. */
+/* to[x] = the minimum over y of table[x][y] - from[y]. This is the largest message to x that leaves
+ * no negative cell in the link. */
 WIDE static void collect_rows(const double *table, int rows, int columns, const double *from,
                               double *to)
 {
@@ -142,7 +167,8 @@ WIDE static void collect_rows(const double *table, int rows, int columns, const 
     }
 }
 
-/* to[y] = the least of table[x][y] - from[x]. */
+/* to[y] = the minimum over x of table[x][y] - from[x]. It goes through the table by rows as well,
+ * so that memory is read in order. */
 WIDE static void collect_columns(const double *table, int rows, int columns, const double *from,
                                  double *to)
 {
@@ -161,6 +187,8 @@ WIDE static void collect_columns(const double *table, int rows, int columns, con
     }
 }
 
+/* Takes everything out of a link for one of its ends. The old message to that end need not be taken
+ * back first, because the new one is computed from the table and the other end's message alone. */
 static void collect(const ap_cfn_dual_t *self, int link, int variable)
 {
     const ap_cfn_link_t *l = &self->core->link[link];
@@ -173,11 +201,14 @@ static void collect(const ap_cfn_dual_t *self, int link, int variable)
     }
 }
 
-/*
- * Visits a variable: takes all that the links from variables visited before can give, and gives
+/* Visits a variable: takes all that the links from variables visited before can give, and gives
  * what it then has above its minimum to the links to later ones. Returns the minimum; the sum of
  * all in a pass is the bound. Leaves the variable's costs in `scratch`.
- */
+ *
+ * The share is 1 / max(later, earlier) of sequential tree-reweighted message passing. The variable
+ * gives away at most all of its excess, so its minimum stays; later visits change only messages to
+ * the variables visited then, so it stays until the pass ends. This is why the sum of minima taken
+ * at different times is a bound. */
 static double visit(ap_cfn_dual_t *self, int v, int direction)
 {
     const ap_cfn_variable_t *variable = &self->core->variable[v];
@@ -193,10 +224,12 @@ static double visit(ap_cfn_dual_t *self, int v, int direction)
             collect(self, link, v);
             ++earlier;
         }
+        /* Costs at the present messages, those from later variables included. */
         for (int x = 0; x < variable->size; ++x) {
             cost[x] += message[x];
         }
     }
+    /* Of equal costs the first value wins, so the same core always gives the same choice. */
     for (int x = 0; x < variable->size; ++x) {
         if (cost[x] < least) {
             second = least;
@@ -206,11 +239,18 @@ static double visit(ap_cfn_dual_t *self, int v, int direction)
             second = cost[x];
         }
     }
+    /* The margin says how sure this choice is: dives settle the variables with the largest ones
+     * first. */
     self->choice[v] = best;
     self->margin[v] = second - least;
+    /* Nothing is allowed here. HUGE_VAL as the bound says so, and giving messages away would make
+     * NaN of infinity less infinity. */
     if (!(least < HUGE_VAL)) {
         return least; /* nothing is allowed: the bound says so */
     }
+    /* What is above the minimum is shared among the links to later variables. Where fewer links
+     * lead on than came in, the larger of both numbers is the divisor, so a part of the excess
+     * stays here. */
     later = variable->degree - earlier;
     share = later > 0 ? 1.0 / (later > earlier ? later : earlier) : 0.0;
     for (int k = 0; k < variable->degree && later > 0; ++k) {
@@ -226,7 +266,8 @@ static double visit(ap_cfn_dual_t *self, int v, int direction)
     return least;
 }
 
-/* What the prices take off the sum of the minima, and the constant. */
+/* The constant, less what the prices would pay for the capacities. The sum of the minima plus this
+ * is the bound. */
 static double offset(const ap_cfn_dual_t *self)
 {
     double sum = self->core->constant;
@@ -237,6 +278,8 @@ static double offset(const ap_cfn_dual_t *self)
     return sum;
 }
 
+/* Remembers the prices of the best bound: subgradient steps are not monotonic, and
+ * ap_cfn_dual_move_prices() returns to these when it makes no progress. */
 static void note_bound(ap_cfn_dual_t *self, double bound)
 {
     self->bound = bound;
@@ -247,11 +290,15 @@ static void note_bound(ap_cfn_dual_t *self, double bound)
     }
 }
 
+/* Only the second pass is added up: it starts from what the first has collected, so its sum is the
+ * larger one. */
 double ap_cfn_dual_sweep(ap_cfn_dual_t *self)
 {
     double bound = offset(self);
 
     if (self->exact != NULL) {
+        /* Elimination gives the exact minimum at these prices: no bound from messages could be
+         * better, and `choice` attains it. */
         bound += ap_cfn_exact_solve(self->exact, self->priced, self->at, self->choice);
         note_bound(self, bound);
         return bound;
@@ -266,7 +313,9 @@ double ap_cfn_dual_sweep(ap_cfn_dual_t *self)
     return bound;
 }
 
-/* The same by elimination. */
+/* As ap_cfn_dual_fix(), by elimination. The marginals are the exact minimum at these prices of
+ * every value, so no other test at these prices could drop more values. Without `bound < upper` all
+ * values would go; then the bound itself tells the caller that nothing better is there. */
 static int fix_exactly(ap_cfn_dual_t *self, double upper, bool *keep)
 {
     const ap_cfn_core_t *core = self->core;
@@ -292,11 +341,15 @@ static int fix_exactly(ap_cfn_dual_t *self, double upper, bool *keep)
                 ++dropped;
             }
         }
+        /* The margin here is the difference of exact marginals. Branching and dives use it as they
+         * do that of messages. */
         self->margin[v] = second - marginal[self->choice[v]];
     }
     return dropped;
 }
 
+/* A value goes when a lower bound on every solution that has it reaches `upper`. Only values go
+ * that no better solution has, so the best one stays whatever the messages are. */
 int ap_cfn_dual_fix(ap_cfn_dual_t *self, double upper, bool *keep)
 {
     double before = offset(self), bound = before;
@@ -325,7 +378,7 @@ int ap_cfn_dual_fix(ap_cfn_dual_t *self, double upper, bool *keep)
     return dropped;
 }
 
-/* Loads of `choice`, by adding up changes. */
+/* The loads of `choice`, as prefix sums of the changes at the ends of the segments. */
 static void find_load(ap_cfn_dual_t *self)
 {
     const ap_cfn_core_t *core = self->core;
@@ -351,6 +404,10 @@ bool ap_cfn_dual_choice_fits(ap_cfn_dual_t *self)
     return ap_cfn_core_fits(self->core, self->choice, self->load);
 }
 
+/* One step of the subgradient method with Polyak's length, factor * (upper - bound) /
+ * |direction|^2. The load of the present choice less the capacity is a subgradient of the bound.
+ * Neighbouring times have nearly the same load, so only local peaks get a new price; raising all
+ * times of a slope together would make a single step many times too long. */
 void ap_cfn_dual_move_prices(ap_cfn_dual_t *self, double upper)
 {
     int times = self->core->times;
@@ -360,12 +417,14 @@ void ap_cfn_dual_move_prices(ap_cfn_dual_t *self, double upper)
         return;
     }
     find_load(self);
+    /* The average replaces the last subgradient, except in the very first step. */
     for (int t = 0; t < times; ++t) {
         double slope = self->load[t] - self->core->capacity[t];
 
         self->slope[t] =
             self->steps == 0 ? slope : (1.0 - newest) * self->slope[t] + newest * slope;
     }
+    /* On a plateau the last of its times counts as the peak, so a plateau gets one price. */
     for (int t = 0; t < times; ++t) {
         double slope = self->slope[t];
         bool peak = slope > 0.0 && (t == 0 || slope >= self->slope[t - 1]) &&
@@ -374,6 +433,8 @@ void ap_cfn_dual_move_prices(ap_cfn_dual_t *self, double upper)
         self->load[t] = self->price[t] > 0.0 || peak ? slope : 0.0; /* the step's direction */
         length += self->load[t] * self->load[t];
     }
+    /* No progress for a while: the steps are too long. It goes back to the best prices and halves
+     * them. */
     if (self->since_best++ >= PATIENCE) {
         self->factor = self->factor > 2.0 * least_factor ? self->factor / 2.0 : least_factor;
         self->since_best = 0;
@@ -381,6 +442,8 @@ void ap_cfn_dual_move_prices(ap_cfn_dual_t *self, double upper)
     }
     step =
         length > 0.0 && upper > self->bound ? self->factor * (upper - self->bound) / length : 0.0;
+    /* Prices stay at 0 or above; a negative price would reward usage and the bound would be
+     * invalid. */
     for (int t = 0; t < times; ++t) {
         double price = self->price[t] + step * self->load[t];
 
@@ -390,6 +453,9 @@ void ap_cfn_dual_move_prices(ap_cfn_dual_t *self, double upper)
     ap_cfn_dual_prices_changed(self);
 }
 
+/* Each variable in its order takes the cheapest value, given the values of the earlier ones and the
+ * messages of the later ones. This is the usual primal heuristic of sequential message passing; an
+ * exact sweep already has an assignment that attains the bound, so that one is used. */
 void ap_cfn_dual_decode(const ap_cfn_dual_t *self, int *value)
 {
     const ap_cfn_core_t *core = self->core;
@@ -408,6 +474,8 @@ void ap_cfn_dual_decode(const ap_cfn_dual_t *self, int *value)
             const double *message = message_to(self, variable->link[k], v);
             int size = core->variable[link->b].size;
 
+            /* A link to a variable that has its value costs its cell; for the others the message is
+             * the best guess. */
             for (int x = 0; x < variable->size; ++x) {
                 if (link->b == v && link->a < v) {
                     cost[x] += link->table[(size_t)value[link->a] * (size_t)size + (size_t)x];

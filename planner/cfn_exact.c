@@ -1,3 +1,14 @@
+/*
+ * Exact minimisation of a core at given prices, by bucket elimination (Dechter, 1999) in min-size
+ * greedy order. elimination.h offers the same method for general tables; this one exists because
+ * the dual solves the same graph hundreds of times at other prices. Order, scopes and strides are
+ * laid out once, a solve only runs through the tables, and a backward pass over the same tables
+ * gives every value's marginal at about twice the cost of a forward pass.
+ *
+ * A pass costs `work` cells: for each step, the combinations of its scope times the values of its
+ * variable.
+ */
+
 #include "planner/cfn_exact.h"
 
 #include <math.h>
@@ -5,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A table has up to 12 variables. The order is found in time quadratic in the variables, so larger
+ * cores are left to message passing; their tables would hardly be small. */
 enum { SCOPE = 12, VARIABLES_MAX = 4096 };
 
 /* What a step adds up: a link's table, or what an earlier step left. */
@@ -58,7 +71,8 @@ static uint64_t *set_of(const graph_t *graph, int variable)
     return graph->set + (size_t)variable * (size_t)graph->words;
 }
 
-/* Lists a set's members, as many as may be in a scope; returns how many there are. */
+/* Lists a set's members, as many as may be in a scope, and returns how many there are. The list is
+ * complete only when the returned count is at most SCOPE. */
 static int members(const graph_t *graph, int variable, int *list)
 {
     const uint64_t *set = set_of(graph, variable);
@@ -74,6 +88,8 @@ static int members(const graph_t *graph, int variable, int *list)
     return count;
 }
 
+/* The price of a variable is the number of rows that its elimination would make now; HUGE_VAL
+ * forbids one that has too many neighbours. */
 static void find_price(const ap_cfn_core_t *core, graph_t *graph, int variable)
 {
     int list[SCOPE], count = members(graph, variable, list);
@@ -84,6 +100,8 @@ static void find_price(const ap_cfn_core_t *core, graph_t *graph, int variable)
     }
 }
 
+/* Makes the graph of the links as rows of bits: joining the neighbours of a variable is then a
+ * bitwise or, and parallel links need no care. */
 static bool make_graph(const ap_cfn_core_t *core, graph_t *graph)
 {
     graph->words = core->variables / 64 + 1;
@@ -104,7 +122,8 @@ static bool make_graph(const ap_cfn_core_t *core, graph_t *graph)
     return true;
 }
 
-/* Joins a variable's neighbours and takes it out. */
+/* Takes a variable out: its neighbours become neighbours of each other, since the table that it
+ * leaves joins them. Only their prices can have changed. */
 static void leave(const ap_cfn_core_t *core, graph_t *graph, const step_t *step)
 {
     int v = step->variable;
@@ -124,7 +143,9 @@ static void leave(const ap_cfn_core_t *core, graph_t *graph, const step_t *step)
     }
 }
 
-/* The order; false when it takes more than `work` cells. */
+/* Chooses the order greedily: always the variable with the fewest rows, of equal ones the lowest
+ * number. Finding the best order is NP-hard. Returns false as soon as the order takes more than
+ * `work` cells, so wide problems are refused early. */
 static bool choose_order(ap_cfn_exact_t *self, graph_t *graph, double work)
 {
     const ap_cfn_core_t *core = self->core;
@@ -151,7 +172,9 @@ static bool choose_order(ap_cfn_exact_t *self, graph_t *graph, double work)
     return true;
 }
 
-/* What is eliminated first comes last, and so varies fastest. */
+/* Sorts a scope so that the variable that is eliminated first comes last and so varies fastest. It
+ * is the variable of the step that will read this table: its values then lie side by side, and a
+ * row is added with vector instructions. */
 static void sort_scope(const ap_cfn_exact_t *self, step_t *step)
 {
     for (int k = 1; k < step->count; ++k) {
@@ -169,7 +192,10 @@ static int size_of(const ap_cfn_exact_t *self, int variable)
     return self->core->variable[variable].size;
 }
 
-/* A term's strides: `scope` (with the step's own variable last) are the table's variables. */
+/* Finds a term's strides; `scope` (with the step's own variable last) are the table's variables. A
+ * variable of the step's scope that the table lacks has stride 0. The jumps say by how much the
+ * table's pointer moves when variable j of the scope advances and all later ones return to 0; so
+ * going to the next row is one addition per term and needs no multiplication. */
 static xm_status_t add_term(ap_cfn_exact_t *self, const step_t *step, const double *table,
                             int child, const int *scope, int count)
 {
@@ -194,6 +220,8 @@ static xm_status_t add_term(ap_cfn_exact_t *self, const step_t *step, const doub
         }
         stride *= size_of(self, scope[k]);
     }
+    /* `moved` is how far the later variables have led away from where their first values are; a
+     * jump takes that back. */
     for (int j = step->count - 1; j >= 0; --j) {
         term->jump[j] = term->stride[j] - moved;
         moved += term->stride[j] * (size_of(self, step->scope[j]) - 1);
@@ -222,7 +250,9 @@ static xm_status_t add_link(ap_cfn_exact_t *self, const step_t *step, int link, 
     return add_term(self, step, table, -1, scope, 2);
 }
 
-/* Lists of the steps that leave a table to each step. */
+/* Lists, for each step, the earlier steps that leave it a table. A table goes to the variable of
+ * its scope that is eliminated next, which is the last one of the sorted scope; each table so has
+ * one reader and the steps form a forest. */
 static void list_children(const ap_cfn_exact_t *self, int *first, int *next)
 {
     for (int k = 0; k < self->steps; ++k) {
@@ -240,6 +270,8 @@ static void list_children(const ap_cfn_exact_t *self, int *first, int *next)
     }
 }
 
+/* A link belongs to whichever of its ends is eliminated first. The other end sees it only through
+ * the table that is left. */
 static xm_status_t make_terms(ap_cfn_exact_t *self)
 {
     const ap_cfn_core_t *core = self->core;
@@ -266,6 +298,8 @@ static xm_status_t make_terms(ap_cfn_exact_t *self)
         for (int child = first[k]; child >= 0 && status == XM_OK; child = next[child]) {
             const step_t *from = &self->step[child];
 
+            /* A child's table has this step's variable last in its scope, so it is read by rows
+             * as it is. */
             status = add_term(self, step, from->least, child, from->scope, from->count);
         }
         step->terms = self->terms - step->first_term;
@@ -273,11 +307,14 @@ static xm_status_t make_terms(ap_cfn_exact_t *self)
         self->widest = variable->size > self->widest ? variable->size : self->widest;
     }
     free(first);
+    /* Scratch for a row, and for as many terms as the largest step has. */
     self->sum = malloc(((size_t)self->widest + 1) * sizeof(double));
     self->rows = malloc(((size_t)most + 1) * sizeof(*self->rows));
     return status == XM_OK && (self->sum == NULL || self->rows == NULL) ? no_memory(core) : status;
 }
 
+/* Counts all rows first, so that everything is in three allocations. `least` and `outside` of a
+ * step lie side by side: the backward pass reads both. */
 static xm_status_t make_tables(ap_cfn_exact_t *self)
 {
     const ap_cfn_core_t *core = self->core;
@@ -290,6 +327,8 @@ static xm_status_t make_tables(ap_cfn_exact_t *self)
     for (int k = 0; k < core->links; ++k) {
         const ap_cfn_link_t *link = &core->link[k];
 
+        /* Links whose first variable is eliminated first are the ones to be turned: its values
+         * must lie side by side. */
         if (self->position[link->a] < self->position[link->b]) {
             turned += (size_t)size_of(self, link->a) * (size_t)size_of(self, link->b);
         }
@@ -312,6 +351,8 @@ static xm_status_t make_tables(ap_cfn_exact_t *self)
     return make_terms(self);
 }
 
+/* Creates nothing (and succeeds) where the tables would be too large: that is no error, as the dual
+ * then passes messages. */
 xm_status_t ap_cfn_exact_create(const ap_cfn_core_t *core, double work, ap_cfn_exact_t **exact)
 {
     ap_cfn_exact_t *made;
@@ -333,6 +374,8 @@ xm_status_t ap_cfn_exact_create(const ap_cfn_core_t *core, double work, ap_cfn_e
     if (made->step == NULL || made->position == NULL || !make_graph(core, &graph)) {
         status = no_memory(core);
     }
+    /* Refusing happens here, before any table is allocated; the graph is not needed any more
+     * either way. */
     small = status == XM_OK && choose_order(made, &graph, work);
     free(graph.set);
     free(graph.price);
@@ -352,7 +395,7 @@ double ap_cfn_exact_work(const ap_cfn_exact_t *exact)
     return exact->work;
 }
 
-/* One build runs everywhere, but takes wide vectors where it finds them. */
+/* One build runs everywhere, but uses wide vectors where it finds them. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
@@ -377,7 +420,8 @@ WIDE static void lower_row(double *into, const double *row, int size)
     }
 }
 
-/* Moves on to the next row of a step's table; `index` counts the scope's values. */
+/* Moves on to the next row of a step's table, as an odometer: `index` counts the scope's values,
+ * the last digit fastest. After the last row nothing moves. */
 static void next_row(const ap_cfn_exact_t *self, const step_t *step, int *index)
 {
     for (int k = step->count - 1; k >= 0; --k) {
@@ -398,6 +442,8 @@ static void first_row(const ap_cfn_exact_t *self, const step_t *step)
     }
 }
 
+/* Fills a step's table: for every row the minimum over the step's own variable, and the value that
+ * attains it. Of equal sums the lowest value wins, so equal costs give equal assignments. */
 static void go_forward(ap_cfn_exact_t *self, step_t *step, const double *cost)
 {
     int index[SCOPE] = {0}, size = size_of(self, step->variable);
@@ -420,6 +466,9 @@ static void go_forward(ap_cfn_exact_t *self, step_t *step, const double *cost)
     }
 }
 
+/* A forward pass, then the values from the last step to the first: a step's scope holds only
+ * variables that are eliminated later, so their values are known when the step is reached. A step
+ * with an empty scope ends a connected component; its table is one number. */
 double ap_cfn_exact_solve(ap_cfn_exact_t *self, const double *cost, const size_t *at, int *value)
 {
     self->total = 0.0;
@@ -427,6 +476,7 @@ double ap_cfn_exact_solve(ap_cfn_exact_t *self, const double *cost, const size_t
         step_t *step = &self->step[k];
 
         go_forward(self, step, cost + at[step->variable]);
+        /* The total of all components; marginals need it to know what is outside of each. */
         self->total += step->count == 0 ? step->least[0] : 0.0;
     }
     for (int k = self->steps - 1; k >= 0; --k) {
@@ -441,7 +491,10 @@ double ap_cfn_exact_solve(ap_cfn_exact_t *self, const double *cost, const size_t
     return self->total;
 }
 
-/* The step's own marginals, and what is outside of the steps below it. */
+/* Finds the marginals of a step's variable, and `outside` of the steps below it. `outside` of a row
+ * is the minimum of all costs that are not in the row's own table, given the row's values. So cost
+ * plus terms plus outside is the minimum over everything else, and a minimum over rows is the
+ * marginal. */
 static void go_back(ap_cfn_exact_t *self, const step_t *step, const double *cost, double *marginal)
 {
     const term_t *term = step->terms > 0 ? &self->term[step->first_term] : NULL;
@@ -465,6 +518,8 @@ static void go_back(ap_cfn_exact_t *self, const step_t *step, const double *cost
             add_row(sum, self->rows[j], size);
         }
         lower_row(marginal, sum, size);
+        /* The sums also hold the child's own table. Its minimum over all rows that agree with a row
+         * of the child is collected here, and the child's part is taken off at the end. */
         for (int j = 0; j < step->terms; ++j) {
             if (term[j].child >= 0) {
                 step_t *child = &self->step[term[j].child];
@@ -478,13 +533,16 @@ static void go_back(ap_cfn_exact_t *self, const step_t *step, const double *cost
         step_t *child = term[j].child >= 0 ? &self->step[term[j].child] : NULL;
 
         for (size_t c = 0; child != NULL && c < child->rows; ++c) {
-            /* What is forbidden below stays so, whatever is outside. */
+            /* What is forbidden below stays so whatever is outside; infinity less infinity would be
+             * NaN. */
             child->outside[c] =
                 child->least[c] < HUGE_VAL ? child->outside[c] - child->least[c] : 0.0;
         }
     }
 }
 
+/* Goes from the last step to the first, so that `outside` of a step is complete before the step is
+ * visited. For the root of a component it is the total of all other components. */
 void ap_cfn_exact_marginals(ap_cfn_exact_t *self, const double *cost, const size_t *at,
                             double *marginal)
 {

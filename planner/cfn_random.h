@@ -1,11 +1,13 @@
 /*
  * The searches' generator: xorshift64* (Vigna, "An experimental exploration of Marsaglia's
- * xorshift generators", 2016). Private to the solver.
+ * xorshift generators", 2016). Not installed.
  */
 #ifndef AP_PLANNER_CFN_RANDOM_H
 #define AP_PLANNER_CFN_RANDOM_H
 
 #include <stdint.h>
+
+#include "comm/random.h"
 
 /* `state` must not be 0. */
 static inline uint64_t ap_cfn_random(uint64_t *state)
@@ -19,7 +21,7 @@ static inline uint64_t ap_cfn_random(uint64_t *state)
 /* In [0, 1). */
 static inline double ap_cfn_random_unit(uint64_t *state)
 {
-    return (double)(ap_cfn_random(state) >> 11) * 0x1p-53;
+    return xm_random_unit(ap_cfn_random(state));
 }
 
 #endif

@@ -1,3 +1,14 @@
+/*
+ * Reads the contest's JSON as a stream of events (yajl), piece by piece through zlib. Files can
+ * have hundreds of megabytes of numbers; a document tree as a JSON library builds it would take
+ * several times their memory, so the numbers go straight into flat arrays, and the only state is
+ * where in the document the parser is.
+ *
+ * A number's place in the file is not kept. When a check refuses something, the file is read a
+ * second time up to the node or edge concerned, and the parser's position there gives line and
+ * column.
+ */
+
 #include "planner/cfn_read.h"
 
 #include <errno.h>
@@ -5,10 +16,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <yajl/yajl_parse.h>
 #include <zlib.h>
 
+#include "comm/clock.h"
+
+/* Bytes read at a time, and the nesting that is accepted. Skipped members may nest, and their depth
+ * is the file's choice, so it has a limit. */
 enum { PIECE = 1 << 18, DEPTH_MAX = 64 };
 
 /* A list of numbers, or of the places where lists of numbers begin. */
@@ -30,6 +44,7 @@ typedef enum place {
     PLACE_COUNT
 } place_t;
 
+/* The objects around the place: the document, its "problem", and "nodes" or "edges" in that. */
 enum { LEVEL_TOP, LEVEL_PROBLEM, LEVEL_MEMBER }; /* objects around the place */
 
 typedef struct reader {
@@ -38,7 +53,7 @@ typedef struct reader {
     int object;    /* LEVEL_… of the innermost object, when it is one of ours */
     bool in_edges; /* of the members of LEVEL_MEMBER */
     place_t place;
-    int list;               /* lists open at `place`: 0, 1 or 2 */
+    int list;               /* lists open at `place`: 0, 1, 2; -1: an object must follow */
     bool seen[PLACE_COUNT]; /* members that came */
     numbers_t values[PLACE_COUNT], begins[PLACE_COUNT];
     int64_t limit;
@@ -52,12 +67,15 @@ typedef struct reader {
     char found[256];
 } reader_t;
 
+/* Yajl's callbacks return 0 to stop the parser; the complaint is what it stopped for. */
 static int complain(reader_t *reader, const char *sentence)
 {
     (void)snprintf(reader->complaint, sizeof(reader->complaint), "%s", sentence);
     return 0;
 }
 
+/* Lists grow by half, not by doubling: with gigabytes of numbers the slack of a doubled list
+ * counts. */
 static int append(reader_t *reader, numbers_t *list, int64_t value)
 {
     if (list->count == list->capacity) {
@@ -75,6 +93,10 @@ static int append(reader_t *reader, numbers_t *list, int64_t value)
     return 1;
 }
 
+/* Takes a number as text, since yajl's own conversion would make doubles of fractions and
+ * exponents. Only digits pass, so signs, fractions and exponents are refused by one test. 19
+ * digits always fit into 64 bits without a sign, so the sum cannot overflow before it is
+ * compared. */
 static int on_number(void *context, const char *text, size_t length)
 {
     reader_t *reader = context;
@@ -86,12 +108,14 @@ static int on_number(void *context, const char *text, size_t length)
     if (reader->skip > 0 || reader->place == PLACE_OTHER) {
         return 1;
     }
+    /* Numbers are in lists of lists only. */
     if (reader->place != PLACE_LIMIT && reader->list != 2) {
         return complain(reader, "a number where a list of lists is expected");
     }
     if (reader->place == PLACE_NAME) {
         return complain(reader, "\"name\" must be a string");
     }
+    /* Nothing longer can be below 2^63. */
     if (length > 19) {
         return complain(reader, "a number that is not an integer of 0 to 2^63 - 1");
     }
@@ -112,7 +136,8 @@ static int on_number(void *context, const char *text, size_t length)
     return append(reader, &reader->values[reader->place], (int64_t)value);
 }
 
-/* A value that is neither number, list nor object. */
+/* Takes a value that is neither number, list nor object. Inside members that the format does not
+ * know, any value is fine. */
 static int on_scalar(reader_t *reader)
 {
     if (reader->list == -1) {
@@ -127,6 +152,7 @@ static int on_scalar(reader_t *reader)
     return complain(reader, "an integer is expected");
 }
 
+/* Null is a value only as the limit. */
 static int on_null(void *context)
 {
     reader_t *reader = context;
@@ -145,10 +171,12 @@ static int on_boolean(void *context, int value)
     return on_scalar(context);
 }
 
+/* A string is a value only as the name. */
 static int on_string(void *context, const unsigned char *text, size_t length)
 {
     reader_t *reader = context;
 
+    /* A longer name is cut off: it serves messages only. */
     if (reader->place == PLACE_NAME && reader->skip == 0) {
         length = length < sizeof(reader->name) ? length : sizeof(reader->name) - 1;
         memcpy(reader->name, text, length);
@@ -159,11 +187,15 @@ static int on_string(void *context, const unsigned char *text, size_t length)
     return on_scalar(reader);
 }
 
+/* Keys come without a terminating zero. */
 static bool is_key(const unsigned char *text, size_t length, const char *key)
 {
     return length == strlen(key) && memcmp(text, key, length) == 0;
 }
 
+/* Finds the place that a key announces. "costs" and "nodes" each have two meanings, so the object
+ * around the key decides. A member that comes twice is refused; the lists of both would run
+ * together. */
 static int on_key(void *context, const unsigned char *text, size_t length)
 {
     static const struct {
@@ -198,7 +230,8 @@ static int on_key(void *context, const unsigned char *text, size_t length)
             return 1;
         }
     }
-    /* An object to enter is marked by its level; everything else is skipped. */
+    /* A key that announces an object is marked by list = -1, which on_open() turns into a level;
+     * everything else is skipped. */
     if (reader->object == LEVEL_TOP && is_key(text, length, "problem")) {
         reader->list = -1;
     } else if (reader->object == LEVEL_PROBLEM && is_key(text, length, "nodes")) {
@@ -211,6 +244,9 @@ static int on_key(void *context, const unsigned char *text, size_t length)
     return 1;
 }
 
+/* Opens a list or an object. Three things can be open: an object of ours, a list of numbers at a
+ * known place (two levels deep), and something unknown, which is skipped until its own bracket
+ * closes. */
 static int on_open(reader_t *reader, bool object)
 {
     if (++reader->depth > DEPTH_MAX) {
@@ -223,6 +259,7 @@ static int on_open(reader_t *reader, bool object)
         reader->object = LEVEL_TOP;
         return object ? 1 : complain(reader, "an object with the member \"problem\" is expected");
     }
+    /* The announced object opens: one level down. */
     if (reader->list == -1) {
         reader->list = 0;
         if (!object) {
@@ -240,6 +277,9 @@ static int on_open(reader_t *reader, bool object)
         return complain(reader, object ? "an object where numbers are expected"
                                        : "a list where a number is expected");
     }
+    /* An inner list begins a node's or an edge's numbers, so the count of numbers so far is where
+     * they start. In a second reading, this is also where the search for a refused node or edge
+     * ends. */
     if (++reader->list == 2) {
         if (reader->place == reader->wanted &&
             (int64_t)reader->begins[reader->place].count == reader->wanted_index) {
@@ -251,6 +291,7 @@ static int on_open(reader_t *reader, bool object)
     return 1;
 }
 
+/* The closing bracket of a skipped value ends the skipping; its depth tells which one that is. */
 static int on_close(reader_t *reader)
 {
     int depth = reader->depth--;
@@ -293,7 +334,8 @@ static const yajl_callbacks callbacks = {
     .yajl_end_array = on_end,
 };
 
-/* Moves the reader's line and column over @p length bytes. */
+/* Moves the reader's line and column over @p length bytes. memchr() finds the newlines, so this
+ * costs little beside the parsing. */
 static void advance(reader_t *reader, const unsigned char *text, size_t length)
 {
     const unsigned char *newline;
@@ -307,6 +349,9 @@ static void advance(reader_t *reader, const unsigned char *text, size_t length)
     reader->column += length;
 }
 
+/* Reports a complaint of ours, or else yajl's own message, with the line and column at which the
+ * parser stopped. yajl's message goes on for several lines with an excerpt of the text; only its
+ * first one is used. */
 static xm_status_t fail_at(reader_t *reader, yajl_handle parser, const unsigned char *text,
                            size_t length)
 {
@@ -340,7 +385,8 @@ static xm_status_t feed(reader_t *reader, yajl_handle parser, const unsigned cha
     return XM_OK;
 }
 
-/* Takes a list's numbers; an empty one becomes an array of one, so that NULL means no memory. */
+/* Hands a list's numbers over to the caller without a copy; an empty one becomes an array of one,
+ * so that NULL means no memory. */
 static int64_t *take(numbers_t *list)
 {
     int64_t *at = list->at != NULL ? list->at : calloc(1, sizeof(*at));
@@ -349,7 +395,8 @@ static int64_t *take(numbers_t *list)
     return at;
 }
 
-/* Places where the lists of `place` begin, and the end of the last. */
+/* The places where the lists of `place` begin, and the end of the last one: the form that ap_cfn_t
+ * has, so that list k is [at[k], at[k + 1]). */
 static size_t *take_begins(reader_t *reader, place_t place)
 {
     const numbers_t *begins = &reader->begins[place];
@@ -364,6 +411,9 @@ static size_t *take_begins(reader_t *reader, place_t place)
     return at;
 }
 
+/* Checks what the arrays alone can tell: every member is there, and all of them speak of the same
+ * nodes and edges. ap_cfn_check_at() then relies on these shapes. The fault names the node as soon
+ * as there is one, so that the second reading can find it. */
 static xm_status_t check_shape(reader_t *reader)
 {
     static const char *const names[PLACE_COUNT] = {[PLACE_INTERVALS] = "nodes.intervals",
@@ -374,6 +424,8 @@ static xm_status_t check_shape(reader_t *reader)
     const numbers_t *begins = reader->begins;
     size_t nodes = begins[PLACE_COSTS].count;
 
+    /* The nodes' three lists must all be there; edges may be missing, as a problem without edges
+     * is one. */
     for (int place = PLACE_INTERVALS; place <= PLACE_USAGES; ++place) {
         if (!reader->seen[place]) {
             return xm_error_set(XM_ERR_PARSE, "the problem has no \"%s\"", names[place]);
@@ -387,6 +439,7 @@ static xm_status_t check_shape(reader_t *reader)
         return xm_error_set(XM_ERR_PARSE, "edges.nodes has %zu edges, edges.costs %zu",
                             begins[PLACE_SCOPES].count, begins[PLACE_CELLS].count);
     }
+    /* Each node has two numbers of interval and as many costs as usages. */
     for (size_t node = 0; node < nodes; ++node) {
         size_t next = node + 1;
         size_t ends[3];
@@ -412,6 +465,8 @@ static xm_status_t check_shape(reader_t *reader)
     return XM_OK;
 }
 
+/* Makes the object. Lists are moved, not copied, so the peak memory is that of the numbers. On
+ * failure ap_cfn_destroy() frees what was moved, and close_reader() frees the rest. */
 static xm_status_t finish(reader_t *reader, ap_cfn_t **cfn)
 {
     const numbers_t *scopes = &reader->values[PLACE_SCOPES];
@@ -425,6 +480,7 @@ static xm_status_t finish(reader_t *reader, ap_cfn_t **cfn)
     if (made == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the problem");
     }
+    /* From here on the object owns the lists that it took. */
     memcpy(made->name, reader->name, sizeof(made->name));
     made->nodes = reader->begins[PLACE_COSTS].count;
     made->edges = reader->begins[PLACE_SCOPES].count;
@@ -443,6 +499,7 @@ static xm_status_t finish(reader_t *reader, ap_cfn_t **cfn)
         made->interval == NULL || made->cells == NULL) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu nodes", made->nodes);
     }
+    /* A node's number beyond an int becomes -1, and the check refuses it with its sentence. */
     for (size_t k = 0; status == XM_OK && k < scopes->count; ++k) {
         made->scope[k] = scopes->at[k] <= INT32_MAX ? (int)scopes->at[k] : -1;
     }
@@ -467,6 +524,7 @@ static xm_status_t open_reader(reader_t *reader, yajl_handle *parser)
     return XM_OK;
 }
 
+/* Ends a reading, whether it failed or not, and frees all that the reader still owns. */
 static xm_status_t close_reader(reader_t *reader, yajl_handle parser, xm_status_t status,
                                 ap_cfn_t **cfn)
 {
@@ -484,8 +542,9 @@ static xm_status_t close_reader(reader_t *reader, yajl_handle parser, xm_status_
     return status;
 }
 
-/* Whether what was refused has a place in the document. Then a second reading, into `again`, finds
- * it: numbers are not kept with their places, for there are many, and hardly ever is one wrong. */
+/* Tells whether what was refused has a place in the document. If so, `again` is ready for a second
+ * reading, which stops there with the first reading's sentence. Numbers are not kept with their
+ * places, for there are many, and hardly ever is one wrong. */
 static bool read_again(const reader_t *reader, xm_status_t status, reader_t *again,
                        yajl_handle *parser)
 {
@@ -498,6 +557,7 @@ static bool read_again(const reader_t *reader, xm_status_t status, reader_t *aga
     if (!xm_status_is_caller(status) || reader->fault.part == AP_CFN_WHOLE) {
         return false;
     }
+    /* The sentence is copied before open_reader() can set another one. */
     (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
     if (open_reader(again, parser) != XM_OK) {
         return false;
@@ -508,6 +568,7 @@ static bool read_again(const reader_t *reader, xm_status_t status, reader_t *aga
     return true;
 }
 
+/* Reads text in memory as one piece; a second reading starts from the same text. */
 xm_status_t ap_cfn_read_text(const char *text, size_t length, ap_cfn_t **cfn)
 {
     reader_t reader, again;
@@ -526,17 +587,12 @@ xm_status_t ap_cfn_read_text(const char *text, size_t length, ap_cfn_t **cfn)
     return status;
 }
 
-static double now(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
+/* Reads a file piece by piece. Errors of the file system, of the compression and of the JSON are
+ * told apart, because a user does something else about each. Every sentence begins with the
+ * path. */
 xm_status_t ap_cfn_read(const char *path, double seconds, ap_cfn_t **cfn)
 {
-    double end = seconds > 0.0 ? now() + seconds : HUGE_VAL;
+    double end = seconds > 0.0 ? xm_clock_seconds() + seconds : HUGE_VAL;
     gzFile file = gzopen(path, "rb"); /* reads plain text as well */
     unsigned char *piece = malloc(PIECE);
     reader_t reader, again;
@@ -555,13 +611,16 @@ xm_status_t ap_cfn_read(const char *path, double seconds, ap_cfn_t **cfn)
     if (status != XM_OK) {
         goto close;
     }
+    /* The time is checked once per piece of 256 KiB, which is often enough and costs nothing. */
     while (status == XM_OK && (length = gzread(file, piece, PIECE)) > 0) {
         status = feed(&reader, parser, piece, (size_t)length);
-        if (status == XM_OK && now() > end) {
+        if (status == XM_OK && xm_clock_seconds() > end) {
             status = xm_error_set(XM_ERR_TIMEOUT, "not read within %g s", seconds);
         }
     }
     if (status == XM_OK && length < 0) {
+        /* Damage in the compressed data is told apart from an error of the file system. errno says
+         * EISDIR when the path is a directory, which open() accepts for reading. */
         int code;
         const char *message = gzerror(file, &code);
 
@@ -578,6 +637,8 @@ xm_status_t ap_cfn_read(const char *path, double seconds, ap_cfn_t **cfn)
     }
     status = close_reader(&reader, parser, status, cfn);
     if (read_again(&reader, status, &again, &parser)) {
+        /* The second reading has no time limit: it ends at the place, which the first one has
+         * passed. */
         status = gzrewind(file) == 0 ? XM_OK : XM_ERR_IO;
         while (status == XM_OK && (length = gzread(file, piece, PIECE)) > 0) {
             status = feed(&again, parser, piece, (size_t)length);

@@ -1,3 +1,14 @@
+/*
+ * The presolve's frame: builds the graph from the problem, runs the steps in order, writes what is
+ * left as a core, and turns solutions back. cfn_reduce.h lists the steps. Contest problems have
+ * tens of thousands of nodes of which most merely copy a neighbour's choice, so the presolve, not
+ * the search, decides whether a problem is tractable.
+ *
+ * Every step keeps at least one optimal solution, and every removal of a node appends to a log how
+ * its strategy follows from those that stay. Costs are doubles from here on: integers, exact below
+ * 2^53.
+ */
+
 #include "planner/cfn_reduce.h"
 
 #include <math.h>
@@ -11,6 +22,7 @@ static xm_status_t no_memory(const ap_cfn_t *cfn)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu nodes", cfn->nodes);
 }
 
+/* Costs that forbid become infinity, so that sums of them need no clamping. */
 static double to_cost(int64_t cost)
 {
     return cost >= AP_CFN_INFINITE ? HUGE_VAL : (double)cost;
@@ -21,7 +33,10 @@ static size_t arity_of(const ap_cfn_t *cfn, size_t edge)
     return cfn->scope_at[edge + 1] - cfn->scope_at[edge];
 }
 
-/* A node for every edge of three: its values are the edge's cells. */
+/* Makes a node of every node, and one of every edge of three nodes, whose values are the edge's
+ * cells (the hidden variable encoding of constraint programming). All later steps then know edges
+ * of two nodes only. Contraction undoes most of the growth: the cell determines the strategies of
+ * the edge's three nodes, so those usually go into it. */
 static xm_status_t make_nodes(ap_cfn_reduction_t *self)
 {
     const ap_cfn_t *cfn = self->cfn;
@@ -38,6 +53,7 @@ static xm_status_t make_nodes(ap_cfn_reduction_t *self)
     }
     self->nodes = (int)count;
     count = 0;
+    /* The first rounds make the nodes, the further ones look at one edge each. */
     for (size_t e = 0; count < (size_t)self->nodes; ++e) {
         bool is_node = count < cfn->nodes;
         size_t edge = is_node ? 0 : e - cfn->nodes;
@@ -47,6 +63,7 @@ static xm_status_t make_nodes(ap_cfn_reduction_t *self)
         if (!is_node && arity_of(cfn, edge) != 3) {
             continue;
         }
+        /* The cells' costs become those of the values, so the edge itself has none left. */
         costs = is_node ? cfn->costs + cfn->node_at[count] : cfn->cells + cfn->cell_at[edge];
         node->size = is_node ? (int)ap_cfn_strategies(cfn, count)
                              : (int)(cfn->cell_at[edge + 1] - cfn->cell_at[edge]);
@@ -66,7 +83,9 @@ static xm_status_t make_nodes(ap_cfn_reduction_t *self)
     return XM_OK;
 }
 
-/* Ties a node made of an edge's cells to the edge's k-th node. */
+/* Ties a node made of an edge's cells to the edge's k-th node: a table that is 0 where the cell has
+ * the node's strategy, and forbids all else. `inner` is the stride of node k in the row-major
+ * cells. */
 static xm_status_t tie(ap_cfn_reduction_t *self, size_t edge, int made, size_t k)
 {
     const int *scope = self->cfn->scope + self->cfn->scope_at[edge];
@@ -76,6 +95,7 @@ static xm_status_t tie(ap_cfn_reduction_t *self, size_t edge, int made, size_t k
     if (table == NULL) {
         return no_memory(self->cfn);
     }
+    /* The nodes after the k-th vary faster. */
     for (size_t j = k + 1; j < 3; ++j) {
         inner *= self->node[scope[j]].size;
     }
@@ -88,7 +108,8 @@ static xm_status_t tie(ap_cfn_reduction_t *self, size_t edge, int made, size_t k
     return ap_reduce_add_edge(self, scope[k], made, table);
 }
 
-/* Adds an edge of two nodes, to the one between them if there is one; `mark` has those of a. */
+/* Adds an edge of two nodes to the one that is between them already, if there is one; `mark` has
+ * those of a. Parallel edges add up cell by cell, and later steps can rely on one edge per pair. */
 static xm_status_t join(ap_cfn_reduction_t *self, size_t edge, int a, int b)
 {
     const int *scope = self->cfn->scope + self->cfn->scope_at[edge];
@@ -109,6 +130,7 @@ static xm_status_t join(ap_cfn_reduction_t *self, size_t edge, int a, int b)
             table[(size_t)s * (size_t)columns + (size_t)t] += to_cost(cells[from]);
         }
     }
+    /* The edge was there, and its table has been added to. */
     if (self->mark[b] >= 0) {
         return XM_OK;
     }
@@ -116,6 +138,9 @@ static xm_status_t join(ap_cfn_reduction_t *self, size_t edge, int a, int b)
     return ap_reduce_add_edge(self, a, b, table);
 }
 
+/* Makes the edges. They are gathered by their lower node first, so that parallel edges are found
+ * with one mark per neighbour: the whole takes time linear in the cells, where a search among a
+ * node's edges would be quadratic in its degree. */
 static xm_status_t make_edges(ap_cfn_reduction_t *self)
 {
     const ap_cfn_t *cfn = self->cfn;
@@ -153,6 +178,7 @@ static xm_status_t make_edges(ap_cfn_reduction_t *self)
 
             status = join(self, (size_t)edge, (int)n, scope[0] == (int)n ? scope[1] : scope[0]);
         }
+        /* The marks go back to -1, for these neighbours only. */
         for (int edge = first[n]; edge >= 0; edge = next[edge]) {
             const int *scope = cfn->scope + cfn->scope_at[edge];
 
@@ -172,6 +198,8 @@ static xm_status_t make_edges(ap_cfn_reduction_t *self)
     return status;
 }
 
+/* The first step: values of infinite cost go, and an empty node ends the presolve with its
+ * number. */
 static xm_status_t drop_infinite(ap_cfn_reduction_t *self)
 {
     xm_status_t status = XM_OK;
@@ -192,7 +220,9 @@ static xm_status_t drop_infinite(ap_cfn_reduction_t *self)
     return status;
 }
 
-/* Writes down what is left. */
+/* Writes down what is left as a core. Variables are numbered in the order of the nodes, so
+ * neighbouring operators stay neighbours in memory and in the order of the sweeps. Links are turned
+ * so that a < b, as the core demands. */
 static xm_status_t make_core(ap_cfn_reduction_t *self)
 {
     ap_cfn_core_size_t size = {.times = self->times};
@@ -200,6 +230,7 @@ static xm_status_t make_core(ap_cfn_reduction_t *self)
     int *number = self->mark; /* of a node among the variables */
     xm_status_t status;
 
+    /* The sizes are counted first; the core's maker allocates once. */
     for (int n = 0; n < self->nodes; ++n) {
         const ap_reduce_node_t *node = &self->node[n];
 
@@ -226,6 +257,8 @@ static xm_status_t make_core(ap_cfn_reduction_t *self)
     if (status != XM_OK) {
         return status;
     }
+    /* Capacities, variables with their segments, and links, each in the order that the maker
+     * wants. */
     for (int t = 0; t < self->times; ++t) {
         maker.capacity[t] = self->capacity[t];
     }
@@ -234,6 +267,7 @@ static xm_status_t make_core(ap_cfn_reduction_t *self)
         size_t bytes = (size_t)node->size * sizeof(double);
 
         if (!node->gone) {
+            /* The way back needs to know which node a variable was. */
             self->root[number[n]] = n;
             memcpy(ap_cfn_core_add_variable(&maker, node->size), node->cost, bytes);
             for (int k = 0; k < node->segments; ++k) {
@@ -266,7 +300,8 @@ static xm_status_t make_core(ap_cfn_reduction_t *self)
     return XM_OK;
 }
 
-/* The core has all that matters; the way back needs the log and the origins. */
+/* Frees the graph as soon as the core has all that matters. The way back needs only the log and the
+ * origins, and the tables are by far the largest part. */
 static void free_graph(ap_cfn_reduction_t *self)
 {
     for (int e = 0; e < self->edges; ++e) {
@@ -293,6 +328,8 @@ static void free_graph(ap_cfn_reduction_t *self)
     self->work = NULL;
 }
 
+/* Runs the steps. Propagation comes before the profile of usage, because contracted nodes share one
+ * profile then, and after it again, because the profile drops values that do not fit. */
 xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, ap_cfn_reduction_t **reduction)
 {
     ap_cfn_reduction_t *self = calloc(1, sizeof(*self));
@@ -303,11 +340,14 @@ xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, ap_cfn_reductio
     }
     self->cfn = cfn;
     self->deadline = deadline;
+    /* First the graph, with edges of two nodes only. */
     status = make_nodes(self);
     if (status == XM_OK) {
         status = make_edges(self);
     }
     if (status == XM_OK) {
+        /* Then everything that is impossible on its own: forbidden values, and those too large
+         * to fit. */
         status = drop_infinite(self);
     }
     if (status == XM_OK) {
@@ -317,15 +357,20 @@ xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, ap_cfn_reductio
         status = ap_reduce_propagate(self);
     }
     if (status == XM_OK) {
+        /* Now one node may stand for many. Their usage over time is added up, and the capacities
+         * are relative to the minimum that is used anyhow. */
         status = ap_reduce_profile(self);
     }
     if (status == XM_OK) {
-        status = ap_reduce_propagate(self); /* what no longer fits is gone */
+        status = ap_reduce_propagate(self); /* values that do not fit are dropped */
     }
     if (status == XM_OK) {
+        /* Dominance needs final usages, since a value that uses less must not be dropped for one
+         * that is only cheaper. */
         status = ap_reduce_values(self);
     }
     if (status == XM_OK) {
+        /* What is left goes to the solver. */
         status = make_core(self);
     }
     free_graph(self);
@@ -342,6 +387,9 @@ const ap_cfn_core_t *ap_cfn_reduction_core(const ap_cfn_reduction_t *reduction)
     return reduction->core;
 }
 
+/* Replays the log backwards. The last step's leaders are in the core, and each earlier step's
+ * leaders are known when its turn comes. Strategies are those of the original problem throughout,
+ * so that the log need not follow renumbered values. */
 void ap_cfn_restore(const ap_cfn_reduction_t *reduction, const int *value, int *choice)
 {
     int *strategy = reduction->mark; /* also of the nodes made of edges */
@@ -360,9 +408,13 @@ void ap_cfn_restore(const ap_cfn_reduction_t *reduction, const int *value, int *
         }
         strategy[step->node] = step->value[at];
     }
+    /* The nodes made of edges come last, so the choice is the front of the array. */
     memcpy(choice, strategy, reduction->cfn->nodes * sizeof(*choice));
 }
 
+/* Translates a choice for the whole problem into one of the core's variables. Nothing is checked:
+ * the presolve may have dropped the strategy (dominated, or replaced by an equal one), and value 0
+ * then stands in. The result is a start for the search and need not be a solution. */
 void ap_cfn_adopt(const ap_cfn_reduction_t *reduction, const int *choice, int *value)
 {
     for (int v = 0; v < reduction->core->variables; ++v) {
@@ -376,6 +428,7 @@ void ap_cfn_adopt(const ap_cfn_reduction_t *reduction, const int *choice, int *v
     }
 }
 
+/* Accepts a reduction that is only partly made, and NULL. */
 void ap_cfn_reduction_destroy(ap_cfn_reduction_t *reduction)
 {
     if (reduction == NULL) {

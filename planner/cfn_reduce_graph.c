@@ -1,8 +1,18 @@
-/* Arc consistency and contraction on the presolve's graph. */
+/*
+ * Arc consistency and functional contraction on the presolve's graph. Both work from one list of
+ * edges to look at again, as AC-3 (Mackworth, 1977) does: an edge is put on it when one of its ends
+ * changes. The list ends because every change removes a value, an edge or a node.
+ *
+ * Contraction is what makes contest problems small: where each value of x leaves one partner in y,
+ * y is a function of x and all that y has moves to x. A table of (x, z) can be larger than the one
+ * of (y, z) that it replaces, which is worth it, for y with its edges is gone.
+ */
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/clock.h"
 #include "planner/cfn_reduce_private.h"
 #include "planner/cfn_shared.h"
 
@@ -11,6 +21,8 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the presolve");
 }
 
+/* Doubles an array that is full. Sizes are powers of two times 16, so appending is constant on
+ * average. */
 static bool grow(void **array, int count, int *capacity, size_t size)
 {
     if (count == *capacity) {
@@ -26,6 +38,7 @@ static bool grow(void **array, int count, int *capacity, size_t size)
     return true;
 }
 
+/* An edge is on the list at most once; `queued` says so. */
 xm_status_t ap_reduce_touch(ap_cfn_reduction_t *self, int edge)
 {
     if (self->edge[edge].queued || self->edge[edge].gone) {
@@ -49,6 +62,8 @@ xm_status_t ap_reduce_touch_node(ap_cfn_reduction_t *self, int node)
     return status;
 }
 
+/* Lists may keep edges that are gone, until ap_reduce_tidy() comes by: removing one at once would
+ * mean a search in both ends' lists. */
 static xm_status_t list_edge(ap_cfn_reduction_t *self, int node, int edge)
 {
     ap_reduce_node_t *n = &self->node[node];
@@ -60,6 +75,8 @@ static xm_status_t list_edge(ap_cfn_reduction_t *self, int node, int edge)
     return XM_OK;
 }
 
+/* Takes the table over, also when it fails. A new edge is put on the work list, since it may be
+ * functional or separable. */
 xm_status_t ap_reduce_add_edge(ap_cfn_reduction_t *self, int a, int b, double *table)
 {
     xm_status_t status;
@@ -83,6 +100,8 @@ void ap_reduce_drop_edge(ap_cfn_reduction_t *self, int edge)
     self->edge[edge].gone = true;
 }
 
+/* Keeps the order of the edges that are left, so that later passes see them in the order in
+ * which they were made. */
 void ap_reduce_tidy(ap_cfn_reduction_t *self, int node)
 {
     ap_reduce_node_t *n = &self->node[node];
@@ -96,6 +115,7 @@ void ap_reduce_tidy(ap_cfn_reduction_t *self, int node)
     n->degree = kept;
 }
 
+/* Takes step->value over, also when it fails. */
 xm_status_t ap_reduce_log(ap_cfn_reduction_t *self, const ap_reduce_step_t *step)
 {
     if (!grow((void **)&self->step, self->steps, &self->step_capacity, sizeof(*self->step))) {
@@ -118,6 +138,9 @@ static void pack(double *values, int size, const bool *keep)
     }
 }
 
+/* Drops values of a node: rows or columns of its edges' tables, its usages, costs and origins all
+ * lose the same ones. Everything moves to the front in place, so no memory is needed, and all edges
+ * of the node go back to the work list. */
 xm_status_t ap_reduce_shrink(ap_cfn_reduction_t *self, int node, const bool *keep)
 {
     ap_reduce_node_t *n = &self->node[node];
@@ -126,6 +149,7 @@ xm_status_t ap_reduce_shrink(ap_cfn_reduction_t *self, int node, const bool *kee
     for (int s = 0; s < n->size; ++s) {
         kept += keep[s];
     }
+    /* Nothing goes, so no edge needs another look. */
     if (kept == n->size) {
         return XM_OK;
     }
@@ -138,6 +162,8 @@ xm_status_t ap_reduce_shrink(ap_cfn_reduction_t *self, int node, const bool *kee
         ap_reduce_edge_t *edge = &self->edge[n->edge[k]];
         int width = self->node[edge->b].size;
 
+        /* Rows are moved as a whole. Columns are packed row by row into a table that gets narrower;
+         * a row is never written behind where it is read, so nothing is overwritten too early. */
         if (edge->a == node) {
             double *to = edge->table;
 
@@ -166,11 +192,14 @@ xm_status_t ap_reduce_shrink(ap_cfn_reduction_t *self, int node, const bool *kee
             n->origin[to++] = n->origin[s];
         }
     }
+    /* Neighbours may have lost their only partners, so every edge of this node is looked at
+     * again. */
     n->size = kept;
     return ap_reduce_touch_node(self, node);
 }
 
-/* Removes the values of both ends that have no finite partner. */
+/* Removes the values of both ends that have no finite partner. Such a value can be in no solution
+ * of finite cost. The second end is looked at after the first has shrunk. */
 static xm_status_t make_consistent(ap_cfn_reduction_t *self, int edge, bool *keep)
 {
     xm_status_t status = XM_OK;
@@ -195,7 +224,10 @@ static xm_status_t make_consistent(ap_cfn_reduction_t *self, int edge, bool *kee
     return status;
 }
 
-/* Moves a table that is a sum of a vector per end into the nodes. */
+/* Moves a table that is the sum of a vector per end into the nodes, and tells whether it was one.
+ * Costs are integers in doubles, so the comparison is exact; a rounded test would change the
+ * optimum. A table with a forbidden cell never is such a sum. The nodes' costs may become negative
+ * by that, which no later step minds. */
 static bool separate(ap_cfn_reduction_t *self, int edge)
 {
     ap_reduce_edge_t *e = &self->edge[edge];
@@ -206,6 +238,7 @@ static bool separate(ap_cfn_reduction_t *self, int edge)
         const double *row = e->table + (size_t)s * (size_t)b->size;
 
         for (int t = 0; t < b->size; ++t) {
+            /* A sum has equal differences between any two columns in all rows. */
             if (!(row[t] < HUGE_VAL) || row[t] - row[0] != e->table[t] - corner) {
                 return false;
             }
@@ -215,13 +248,15 @@ static bool separate(ap_cfn_reduction_t *self, int edge)
         b->cost[t] += e->table[t];
     }
     for (int s = 0; s < a->size; ++s) {
+        /* The corner is in the first row already, so it is taken off here once. */
         a->cost[s] += e->table[(size_t)s * (size_t)b->size] - corner;
     }
     ap_reduce_drop_edge(self, edge);
     return true;
 }
 
-/* Whether every value of `x` leaves one partner in the other end; writes it to f. */
+/* Tells whether every value of `x` leaves one partner in the other end, and writes it to f.
+ * Consistency came before, so there is at least one. */
 static bool is_functional(const ap_cfn_reduction_t *self, int edge, int x, int *f)
 {
     const ap_reduce_edge_t *e = &self->edge[edge];
@@ -231,6 +266,7 @@ static bool is_functional(const ap_cfn_reduction_t *self, int edge, int x, int *
         f[s] = -1;
         for (int t = 0; t < self->node[y].size; ++t) {
             if (*ap_reduce_cell(self, e, x, s, t) < HUGE_VAL) {
+                /* A second partner: y is free to choose here. */
                 if (f[s] >= 0) {
                     return false;
                 }
@@ -241,13 +277,15 @@ static bool is_functional(const ap_cfn_reduction_t *self, int edge, int x, int *
     return true;
 }
 
-/* Replaces the edge (y, z) by (x, z), or adds it to the one that exists. */
+/* Replaces the edge (y, z) by (x, z), or adds it to the one that exists: z then sees, for each
+ * value of x, what it saw of f(x). `mark` has the edges of x by their other ends. */
 static xm_status_t move_edge(ap_cfn_reduction_t *self, int edge, int x, int y, const int *f)
 {
     int z = ap_reduce_other(&self->edge[edge], y), there = self->mark[z];
     const ap_reduce_node_t *nx = &self->node[x], *nz = &self->node[z];
     xm_status_t status = XM_OK;
 
+    /* x and z have an edge already: the tables add up, and the edge must be looked at again. */
     if (there >= 0) {
         for (int s = 0; s < nx->size; ++s) {
             for (int t = 0; t < nz->size; ++t) {
@@ -270,6 +308,7 @@ static xm_status_t move_edge(ap_cfn_reduction_t *self, int edge, int x, int y, c
         }
         status = ap_reduce_add_edge(self, x, z, table);
         if (status == XM_OK) {
+            /* A second edge of y to the same z finds this one. */
             self->mark[z] = self->edges - 1;
         }
     }
@@ -277,7 +316,9 @@ static xm_status_t move_edge(ap_cfn_reduction_t *self, int edge, int x, int y, c
     return status;
 }
 
-/* Puts y = f(x) into x. */
+/* Puts y = f(x) into x: its costs, the tied edge's cells, and its other edges. Usage needs no move
+ * here, as profiles are made later from the log. Some values of x may become infinite when their
+ * partners exclude each other; those go at the end. */
 static xm_status_t contract(ap_cfn_reduction_t *self, int edge, int x, const int *f, bool *keep)
 {
     int y = ap_reduce_other(&self->edge[edge], x);
@@ -289,13 +330,16 @@ static xm_status_t contract(ap_cfn_reduction_t *self, int edge, int x, const int
     if (step.value == NULL) {
         return no_memory();
     }
+    /* The log speaks of original strategies; those that x does not have any more stay -1. */
     for (int s = 0; s < self->strategies[x]; ++s) {
         step.value[s] = -1;
     }
     for (int s = 0; s < nx->size; ++s) {
+        /* A value of x now costs what its partner and the cell between them cost as well. */
         nx->cost[s] += *ap_reduce_cell(self, &self->edge[edge], x, s, f[s]) + ny->cost[f[s]];
         step.value[nx->origin[s]] = ny->origin[f[s]];
     }
+    /* The tied edge has done its work: its costs are in x, and the log knows f. */
     status = ap_reduce_log(self, &step);
     ap_reduce_drop_edge(self, edge);
     ap_reduce_tidy(self, x);
@@ -309,6 +353,7 @@ static xm_status_t contract(ap_cfn_reduction_t *self, int edge, int x, const int
     for (int k = 0; k < nx->degree; ++k) {
         self->mark[ap_reduce_other(&self->edge[nx->edge[k]], x)] = -1;
     }
+    /* y's usage is found later by way of the log. */
     ny->gone = true;
     ny->degree = 0;
     for (int s = 0; s < nx->size; ++s) {
@@ -317,12 +362,15 @@ static xm_status_t contract(ap_cfn_reduction_t *self, int edge, int x, const int
     return status == XM_OK ? ap_reduce_shrink(self, x, keep) : status;
 }
 
-/* Once usages have been put together, what has some stays where it is. */
+/* Once usages have been put together, a node that has some stays where it is: its profile could not
+ * be moved without being merged into another one. */
 static bool may_go(const ap_cfn_reduction_t *self, int node)
 {
     return !self->profiled || self->node[node].segments == 0;
 }
 
+/* Looks at one edge. The cheap tests come first; after a contraction or a separation the edge is
+ * gone. A node with one value is covered by both: its tables are sums, so it loses its edges. */
 static xm_status_t look_at(ap_cfn_reduction_t *self, int edge, int *f, bool *keep)
 {
     xm_status_t status = make_consistent(self, edge, keep);
@@ -331,6 +379,7 @@ static xm_status_t look_at(ap_cfn_reduction_t *self, int edge, int *f, bool *kee
     if (status != XM_OK || self->edge[edge].gone || separate(self, edge)) {
         return status;
     }
+    /* Both directions are tried; with as many values on both sides either may hold. */
     if (may_go(self, b) && is_functional(self, edge, a, f)) {
         return contract(self, edge, a, f, keep);
     }
@@ -340,6 +389,8 @@ static xm_status_t look_at(ap_cfn_reduction_t *self, int edge, int *f, bool *kee
     return XM_OK;
 }
 
+/* Works until the list is empty or the deadline has passed. To stop early is sound: every state in
+ * between is a problem with the same optimum. */
 xm_status_t ap_reduce_propagate(ap_cfn_reduction_t *self)
 {
     xm_status_t status = XM_OK;
@@ -355,7 +406,8 @@ xm_status_t ap_reduce_propagate(ap_cfn_reduction_t *self)
     if (keep == NULL || f == NULL) {
         status = no_memory();
     }
-    while (status == XM_OK && self->work_count > 0 && ap_cfn_now() < self->deadline) {
+    while (status == XM_OK && self->work_count > 0 && xm_clock_ns() < self->deadline) {
+        /* Last in, first out: what has just changed is still in the cache. */
         int edge = self->work[--self->work_count];
 
         self->edge[edge].queued = false;

@@ -1,4 +1,14 @@
-/* The presolve's view of time: which times matter, and what each node uses at them. */
+/*
+ * The presolve's view of time: which times matter, and what each node uses at them. Intervals are
+ * given in integers of any size, but the set of live nodes changes only at their ends, and of those
+ * times only the maximal sets can bind; there are at most as many as nodes. After contraction, one
+ * node stands for many tensors whose lifetimes differ, so its usage is a list of segments, each
+ * with its own usage by value.
+ *
+ * The minimum of each segment is taken off the capacities. What is left says directly which values
+ * cannot fit, and which times can be exceeded at all.
+ */
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +31,8 @@ static bool is_live(const ap_cfn_t *cfn, int node)
     return (size_t)node < cfn->nodes && cfn->interval[2 * node] < cfn->interval[2 * node + 1];
 }
 
+/* At one time ends come before beginnings, as intervals are half open; node numbers settle the
+ * rest, so that the order is the same in every run. */
 static int compare_boundaries(const void *left, const void *right)
 {
     const boundary_t *a = left, *b = right;
@@ -32,11 +44,9 @@ static int compare_boundaries(const void *left, const void *right)
                                   : (a->node > b->node) - (a->node < b->node);
 }
 
-/*
- * The times that matter: of two neighbouring times at which one's live nodes contain the other's,
- * the former. So where something begins and the next event is an end. Gives every node its range of
- * them.
- */
+/* Finds the times that matter. Of two neighbouring times at which one's live nodes contain the
+ * other's, the former is enough, so a time is kept where something begins and the next event is an
+ * end: these are the maximal cliques of an interval graph. Every node gets its range of them. */
 static xm_status_t find_times(ap_cfn_reduction_t *self, int (*range)[2])
 {
     const ap_cfn_t *cfn = self->cfn;
@@ -47,6 +57,7 @@ static xm_status_t find_times(ap_cfn_reduction_t *self, int (*range)[2])
         return no_memory();
     }
     for (int n = 0; n < self->nodes; ++n) {
+        /* Nodes made of edges, and nodes that are never live, have no time. */
         range[n][0] = range[n][1] = 0;
         if (is_live(cfn, n)) {
             at[count++] = (boundary_t){cfn->interval[2 * n], 1, n};
@@ -68,6 +79,8 @@ static xm_status_t find_times(ap_cfn_reduction_t *self, int (*range)[2])
     return XM_OK;
 }
 
+/* The two extremes of an array, which is never empty: every node has a value and every segment a
+ * time. */
 static double least(const double *values, int size)
 {
     double found = values[0];
@@ -88,7 +101,7 @@ static double most(const double *values, int size)
     return found;
 }
 
-/* Turns changes per time into sums. */
+/* Turns changes per time into prefix sums. */
 static void accumulate(double *change, int times)
 {
     for (int t = 1; t < times; ++t) {
@@ -96,6 +109,8 @@ static void accumulate(double *change, int times)
     }
 }
 
+/* Appends a segment and hands its array of usages out to be filled. The segments of a node
+ * ascend, because callers go through time in order. */
 static xm_status_t add_segment(ap_reduce_node_t *node, int *room, int from, int to, double **usage)
 {
     if (node->segments == *room) {
@@ -116,7 +131,8 @@ static xm_status_t add_segment(ap_reduce_node_t *node, int *room, int from, int 
     return XM_OK;
 }
 
-/* One segment for every live node. */
+/* One segment for every live node. This is the profile before contraction, used only to find what
+ * cannot fit. */
 static xm_status_t make_segments(ap_cfn_reduction_t *self)
 {
     xm_status_t status = XM_OK;
@@ -155,8 +171,8 @@ static void reset_capacity(ap_cfn_reduction_t *self)
     }
 }
 
-/* Takes what a segment uses anyhow off the capacities, and segments that use no more than that off
- * their nodes. */
+/* Takes what a segment uses anyhow (the minimum over its node's values) off the capacities, and
+ * drops segments that use no more than that: they cannot make a difference. */
 static void settle(ap_cfn_reduction_t *self, double *change)
 {
     memset(change, 0, ((size_t)self->times + 1) * sizeof(double));
@@ -173,6 +189,7 @@ static void settle(ap_cfn_reduction_t *self, double *change)
             for (int s = 0; s < node->size; ++s) {
                 segment.usage[s] -= base;
             }
+            /* Equal usages cannot be influenced; their sum is in the capacity now. */
             if (most(segment.usage, node->size) > 0.0) {
                 node->segment[kept++] = segment;
             } else {
@@ -187,6 +204,8 @@ static void settle(ap_cfn_reduction_t *self, double *change)
     }
 }
 
+/* A negative capacity means that even the smallest usages together exceed the limit, whatever is
+ * chosen. */
 static xm_status_t check_capacity(const ap_cfn_reduction_t *self)
 {
     for (int t = 0; t < self->times; ++t) {
@@ -200,8 +219,9 @@ static xm_status_t check_capacity(const ap_cfn_reduction_t *self)
     return XM_OK;
 }
 
-/* Drops values that use more at some time than is left when all else uses its least. Usages are
- * relative to the least already. */
+/* Drops values that use more at some time than is left when all else uses its minimum. Usages are
+ * relative to the minimum already, and so are the capacities, so the test is a comparison. No
+ * solution is lost, because no choice of the others could make room. */
 static xm_status_t drop_misfits(ap_cfn_reduction_t *self)
 {
     xm_status_t status = XM_OK;
@@ -218,6 +238,7 @@ static xm_status_t drop_misfits(ap_cfn_reduction_t *self)
     for (int n = 0; status == XM_OK && n < self->nodes; ++n) {
         const ap_reduce_node_t *node = &self->node[n];
 
+        /* A node without usage always fits. */
         if (node->gone || node->segments == 0) {
             continue;
         }
@@ -238,6 +259,8 @@ static xm_status_t drop_misfits(ap_cfn_reduction_t *self)
     return status;
 }
 
+/* The first look at usage, on the problem as it is given. It comes before contraction since a value
+ * that is dropped here may make an edge functional. */
 xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self)
 {
     double *change;
@@ -250,6 +273,8 @@ xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self)
     if (self->range == NULL) {
         return no_memory();
     }
+    /* Times are found once; contraction does not change them, as every original node keeps its
+     * range. */
     status = find_times(self, self->range);
     if (status != XM_OK) {
         return status;
@@ -263,6 +288,7 @@ xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self)
     reset_capacity(self);
     status = make_segments(self);
     if (status == XM_OK) {
+        /* With the minima taken off, every capacity says what is free for choices. */
         settle(self, change);
         status = check_capacity(self);
     }
@@ -270,7 +296,8 @@ xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self)
     return status == XM_OK ? drop_misfits(self) : status;
 }
 
-/* Who was contracted into whom, and what follows from the values of the one that is left. */
+/* Which nodes were contracted into which, and the strategies that follow from the values of the one
+ * that is left. */
 typedef struct members {
     int *first, *next; /* lists by root; -1 ends */
     int **follows;     /* per node: its strategy for every value of its root */
@@ -286,6 +313,9 @@ static void free_members(const ap_cfn_reduction_t *self, members_t *members)
     free(members->next);
 }
 
+/* Finds the members of every node that is left. The log is read from its end, so a step's leader
+ * has its root and its strategies already. So far every step has one leader; nodes with two are
+ * eliminated only after the profile. */
 static xm_status_t find_members(const ap_cfn_reduction_t *self, members_t *members)
 {
     size_t nodes = (size_t)self->nodes + 1;
@@ -311,6 +341,7 @@ static xm_status_t find_members(const ap_cfn_reduction_t *self, members_t *membe
                 status = no_memory();
                 break;
             }
+            /* A node that is left follows from itself. */
             memcpy(members->follows[n], self->node[n].origin, bytes);
         }
     }
@@ -318,6 +349,8 @@ static xm_status_t find_members(const ap_cfn_reduction_t *self, members_t *membe
         const ap_reduce_step_t *step = &self->step[k];
         int size, leader = step->leader[0];
 
+        /* Contracted nodes share the root of their leader, and their strategy is looked up
+         * through the leader's. */
         root[step->node] = root[leader];
         size = self->node[root[leader]].size;
         members->follows[step->node] = malloc((size_t)size * sizeof(int));
@@ -337,6 +370,9 @@ static xm_status_t find_members(const ap_cfn_reduction_t *self, members_t *membe
     return status;
 }
 
+/* Adds up the usage of a node and all that follow from it, by a sweep over their ranges: between
+ * two events the same members are live, and make one segment. Its minimum goes to `change`, for the
+ * capacities, and a segment of equal usages is left out. */
 static xm_status_t sum_members(ap_cfn_reduction_t *self, int root, const members_t *members,
                                boundary_t *at, double *sum, double *change)
 {
@@ -352,6 +388,7 @@ static xm_status_t sum_members(ap_cfn_reduction_t *self, int root, const members
         }
     }
     qsort(at, (size_t)count, sizeof(*at), compare_boundaries);
+    /* The sums are of integers, so taking a member off again leaves no rounding error. */
     memset(sum, 0, (size_t)node->size * sizeof(double));
     for (int k = 0; status == XM_OK && k < count; ++k) {
         const int64_t *usage = cfn->usages + cfn->node_at[at[k].node];
@@ -362,9 +399,11 @@ static xm_status_t sum_members(ap_cfn_reduction_t *self, int root, const members
             sum[s] += sign * (double)usage[follows[s]];
         }
         live += at[k].begins ? 1 : -1;
+        /* Nothing is live, or more happens at the same time: no segment ends here. */
         if (live == 0 || k + 1 == count || at[k + 1].time == at[k].time) {
             continue;
         }
+        /* What the members use together under every value of the root is no choice. */
         base = least(sum, node->size);
         change[at[k].time] += base;
         change[at[k + 1].time] -= base;
@@ -378,7 +417,8 @@ static xm_status_t sum_members(ap_cfn_reduction_t *self, int root, const members
     return status;
 }
 
-/* The segments of every node that is left, with those of all that follow from it. */
+/* Makes the segments of every node that is left, with those of all that follow from it, and the
+ * capacities anew from the limit. `sum` is scratch of a node's values. */
 static xm_status_t gather(ap_cfn_reduction_t *self, const members_t *members)
 {
     boundary_t *at = malloc((2 * (size_t)self->nodes + 1) * sizeof(*at));
@@ -390,6 +430,7 @@ static xm_status_t gather(ap_cfn_reduction_t *self, const members_t *members)
         status = no_memory();
     }
     for (int n = 0; status == XM_OK && n < self->nodes; ++n) {
+        /* The segments of the first look are replaced. */
         free_segments(&self->node[n]);
         if (!self->node[n].gone) {
             status = sum_members(self, n, members, at, sum, change);
@@ -408,10 +449,9 @@ static xm_status_t gather(ap_cfn_reduction_t *self, const members_t *members)
     return status;
 }
 
-/*
- * Keeps one time of each run of times at which the same segments are live, the tightest, and only
- * if it can be exceeded; renumbers the segments.
- */
+/* Keeps one time of each run of times at which the same segments are live, the tightest, and keeps
+ * it only if the largest usages together could exceed it; renumbers the segments. Fewer times are
+ * fewer prices, and so better steps of the dual. */
 static xm_status_t thin_times(ap_cfn_reduction_t *self)
 {
     size_t room = (size_t)self->times + 2;
@@ -438,6 +478,7 @@ static xm_status_t thin_times(ap_cfn_reduction_t *self)
         }
     }
     accumulate(worst, self->times);
+    /* A run ends where any segment begins or ends. */
     for (int t = 0; t < self->times;) {
         int end = t + 1;
         double tightest = self->capacity[t];
@@ -449,12 +490,14 @@ static xm_status_t thin_times(ap_cfn_reduction_t *self)
         for (int k = t; k < end; ++k) {
             number[k] = kept;
         }
-        /* A segment's ends are cuts, so within a run only the first time's number is asked for. */
+        /* A segment's ends are cuts, so only the numbers of the first times of runs are asked
+         * for. */
         if (worst[t] > tightest) {
             self->capacity[kept++] = tightest;
         }
         t = end;
     }
+    /* Segments that end with the last time need a number for the time behind it. */
     number[self->times] = kept;
     for (int n = 0; n < self->nodes; ++n) {
         ap_reduce_node_t *node = &self->node[n];
@@ -463,6 +506,7 @@ static xm_status_t thin_times(ap_cfn_reduction_t *self)
         for (int k = 0; k < node->segments && !node->gone; ++k) {
             ap_reduce_segment_t segment = node->segment[k];
 
+            /* A segment that covers no kept time can make no difference any more. */
             segment.from = number[segment.from];
             segment.to = number[segment.to];
             if (segment.from < segment.to) {
@@ -473,6 +517,7 @@ static xm_status_t thin_times(ap_cfn_reduction_t *self)
         }
         node->segments = node->gone ? node->segments : count;
     }
+    /* The capacities of the kept times have moved to the front already. */
     self->times = kept;
     free(worst);
     free(cut);
@@ -480,15 +525,19 @@ static xm_status_t thin_times(ap_cfn_reduction_t *self)
     return XM_OK;
 }
 
+/* Makes the final profile. From here on usage is tied to its node (`profiled`), and contraction
+ * leaves nodes with usage where they are. */
 xm_status_t ap_reduce_profile(ap_cfn_reduction_t *self)
 {
     members_t members = {NULL, NULL, NULL};
     xm_status_t status;
 
+    /* Also without a limit, where no node has segments and contraction may go on. */
     self->profiled = true;
     if (!self->cfn->limited) {
         return XM_OK;
     }
+    /* Who stands for whom, then their usage, then what cannot fit any more. */
     status = find_members(self, &members);
     if (status == XM_OK) {
         status = gather(self, &members);

@@ -1,7 +1,14 @@
-/* The presolve's last step: dominated values, and nodes that nothing but their neighbours see. */
+/*
+ * The presolve's last step: dominated values, and nodes that nothing but their neighbours see. It
+ * comes last because usage decides about both: a value dominates another only if it uses no more at
+ * any time, and a node with usage cannot be eliminated, as its choice counts at the limit and not
+ * only for its neighbours.
+ */
+
 #include <math.h>
 #include <stdlib.h>
 
+#include "comm/clock.h"
 #include "planner/cfn_reduce_private.h"
 #include "planner/cfn_shared.h"
 
@@ -13,8 +20,10 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the presolve");
 }
 
-/* Whether a node's value s never does better than t: dead-end elimination (Goldstein, 1994), with
- * usage. */
+/* Tells whether a node's value s never does better than t: dead-end elimination (Goldstein, 1994),
+ * with usage. Whatever the neighbours have, replacing s by t saves at least `gain`, and uses no
+ * more. The test takes the worst neighbour value of each edge by itself, so it is sufficient but
+ * not necessary. */
 static bool is_dominated(const ap_cfn_reduction_t *self, int node, int s, int t)
 {
     const ap_reduce_node_t *n = &self->node[node];
@@ -39,6 +48,7 @@ static bool is_dominated(const ap_cfn_reduction_t *self, int node, int s, int t)
             }
         }
         gain += worst;
+        /* t is forbidden where s is allowed: that one may be needed. */
         if (!(gain > -HUGE_VAL)) {
             return false;
         }
@@ -46,6 +56,8 @@ static bool is_dominated(const ap_cfn_reduction_t *self, int node, int s, int t)
     return gain >= 0.0;
 }
 
+/* Drops dominated values. Of two equal values one stays: t must be kept when it drops s. Each
+ * edge's table is scanned for each pair, hence the limit on the node's size. */
 static xm_status_t drop_dominated(ap_cfn_reduction_t *self, int node, bool *changed)
 {
     const ap_reduce_node_t *n = &self->node[node];
@@ -70,8 +82,10 @@ static xm_status_t drop_dominated(ap_cfn_reduction_t *self, int node, bool *chan
     return status;
 }
 
-/* Removes a node that has no usage and at most two neighbours, whose best answer to them goes into
- * their table. */
+/* Removes a node that has no usage and at most two neighbours; its best answer to them goes into
+ * their table. This is bucket elimination of width two, which never makes a table that is not
+ * between two existing nodes. The log gets the answer for every pair, of equal answers the
+ * first. */
 static xm_status_t eliminate(ap_cfn_reduction_t *self, int node)
 {
     ap_reduce_node_t *n = &self->node[node];
@@ -88,6 +102,7 @@ static xm_status_t eliminate(ap_cfn_reduction_t *self, int node)
         leader[k] = &self->node[step.leader[k]];
         size[k] = leader[k]->size;
     }
+    /* The log is a table over both leaders' original strategies. */
     step.width = step.leaders == 2 ? self->strategies[step.leader[1]] : 1;
     step.value = malloc((step.leaders > 0 ? (size_t)self->strategies[step.leader[0]] : 1) *
                         (size_t)step.width * sizeof(int));
@@ -100,6 +115,8 @@ static xm_status_t eliminate(ap_cfn_reduction_t *self, int node)
     for (int i = 0; i < size[0]; ++i) {
         for (int j = 0; j < size[1]; ++j) {
             double best = HUGE_VAL;
+            /* The log is indexed by original strategies; the values that a leader has lost are
+             * never asked for. */
             size_t at = step.leaders > 0 ? (size_t)leader[0]->origin[i] * (size_t)step.width +
                                                (step.leaders > 1 ? (size_t)leader[1]->origin[j] : 0)
                                          : 0;
@@ -118,12 +135,15 @@ static xm_status_t eliminate(ap_cfn_reduction_t *self, int node)
             table[(size_t)i * (size_t)size[1] + (size_t)j] = best;
         }
     }
+    /* The log owns the answers from here on. */
     status = ap_reduce_log(self, &step);
     for (int k = 0; k < step.leaders; ++k) {
         ap_reduce_drop_edge(self, n->edge[k]);
     }
     n->gone = true;
     n->degree = 0;
+    /* Without a neighbour, what is left is a constant; with one, it is a cost of that neighbour's
+     * values. */
     if (status != XM_OK || step.leaders < 2) {
         if (step.leaders == 0) {
             self->constant += table[0];
@@ -134,6 +154,7 @@ static xm_status_t eliminate(ap_cfn_reduction_t *self, int node)
         free(table);
         return status;
     }
+    /* The table joins the edge between both neighbours, or becomes one. */
     ap_reduce_tidy(self, step.leader[0]);
     for (int k = 0; k < leader[0]->degree; ++k) {
         int there = leader[0]->edge[k];
@@ -152,18 +173,22 @@ static xm_status_t eliminate(ap_cfn_reduction_t *self, int node)
     return ap_reduce_add_edge(self, step.leader[0], step.leader[1], table);
 }
 
+/* Goes on until a round changes nothing: an elimination can make a neighbour's degree small, and a
+ * dropped value can make another one dominated or an edge functional. Every change removes
+ * something, so the rounds end. */
 xm_status_t ap_reduce_values(ap_cfn_reduction_t *self)
 {
     xm_status_t status = XM_OK;
     bool changed = true;
 
-    while (status == XM_OK && changed && ap_cfn_now() < self->deadline) {
+    while (status == XM_OK && changed && xm_clock_ns() < self->deadline) {
         changed = false;
-        for (int n = 0; status == XM_OK && n < self->nodes && ap_cfn_now() < self->deadline; ++n) {
+        for (int n = 0; status == XM_OK && n < self->nodes && xm_clock_ns() < self->deadline; ++n) {
             if (self->node[n].gone) {
                 continue;
             }
             ap_reduce_tidy(self, n);
+            /* Elimination first: it removes the whole node, with all its values. */
             if (self->node[n].segments == 0 && self->node[n].degree <= 2) {
                 status = eliminate(self, n);
                 changed = true;

@@ -1,3 +1,14 @@
+/*
+ * Large-neighbourhood moves: the best values of up to 128 variables while all others keep theirs. A
+ * local search that moves one variable at a time is stuck at once, because tensors that a table
+ * ties together must change together; here a table-based elimination finds the region's exact
+ * optimum at given prices, and a few Polyak steps on prices for just this region deal with the
+ * limit.
+ *
+ * All memory of a call comes from one pool, since thousands of regions are tried each second and
+ * each needs hundreds of small arrays.
+ */
+
 #include "planner/cfn_region.h"
 
 #include <math.h>
@@ -7,8 +18,11 @@
 #include "planner/cfn_random.h"
 #include "planner/cfn_region_private.h"
 
+/* Bytes of the pool at the start; it doubles when a region does not fit. */
 enum { POOL_START = 1 << 22 };
 
+/* Takes memory from the pool, aligned to cache lines. When the pool is too small it returns NULL
+ * but goes on counting, and the caller begins again with a larger one. */
 void *ap_region_take(ap_cfn_region_t *self, size_t bytes)
 {
     size_t at = self->pool.used;
@@ -18,6 +32,8 @@ void *ap_region_take(ap_cfn_region_t *self, size_t bytes)
     return self->pool.used <= self->pool.size ? self->pool.base + at : NULL;
 }
 
+/* A region object serves one searcher for all its regions. What depends on the core alone is
+ * allocated here, everything else per call in the pool. */
 xm_status_t ap_cfn_region_create(const ap_cfn_core_t *core, ap_cfn_region_t **region)
 {
     ap_cfn_region_t *made = calloc(1, sizeof(*made));
@@ -41,6 +57,7 @@ xm_status_t ap_cfn_region_create(const ap_cfn_core_t *core, ap_cfn_region_t **re
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a search among %d variables",
                             core->variables);
     }
+    /* No variable is in a region yet; ap_cfn_region_improve() restores this state. */
     for (int v = 0; v < core->variables; ++v) {
         made->local[v] = -1;
     }
@@ -48,6 +65,9 @@ xm_status_t ap_cfn_region_create(const ap_cfn_core_t *core, ap_cfn_region_t **re
     return XM_OK;
 }
 
+/* Adds what is not a real cost to the values: noise, which makes searches from the same assignment
+ * differ, and a part of the price of usage, which makes the region leave room that others can use.
+ * Both are kept in `extra`, so that cost_of() counts them on both sides of a comparison. */
 static void add_extra(ap_cfn_region_t *self, const ap_cfn_region_params_t *params)
 {
     for (int v = 0; v < self->count && self->variable[v].extra != NULL; ++v) {
@@ -73,7 +93,8 @@ static void add_extra(ap_cfn_region_t *self, const ap_cfn_region_params_t *param
     }
 }
 
-/* Lays the region out in the pool. False when that is too small. */
+/* Lays the region out in the pool, from the start of it. False when it is too small (or memory ran
+ * out). */
 static bool set_up(ap_cfn_region_t *self, const ap_cfn_state_t *state, const int *variables,
                    int count, const ap_cfn_region_params_t *params)
 {
@@ -102,6 +123,7 @@ static bool set_up(ap_cfn_region_t *self, const ap_cfn_state_t *state, const int
     return ap_region_find_intervals(self, state);
 }
 
+/* The old contents are not copied: the layout begins anew. */
 static bool enlarge_pool(ap_cfn_region_t *self)
 {
     char *larger = aligned_alloc(64, 2 * self->pool.size);
@@ -115,7 +137,9 @@ static bool enlarge_pool(ap_cfn_region_t *self)
     return true;
 }
 
-/* Cost of the region's links and values, all else being as it is. */
+/* The cost of the region's links and values, all else being as it is. A link inside the region
+ * counts once, at its end with the lower number. Forbidden cells count as a large number, so that a
+ * state with fewer of them is better. */
 static double cost_of(const ap_cfn_region_t *self, const ap_cfn_state_t *state, const int *value)
 {
     double cost = 0.0;
@@ -143,8 +167,8 @@ static double cost_of(const ap_cfn_region_t *self, const ap_cfn_state_t *state, 
     return cost;
 }
 
-/* Prices of the intervals to begin with; find_intervals() left their times in `price` and `used`.
- */
+/* Sets the prices of the intervals to begin with: the shared dual's prices of their times.
+ * ap_region_find_intervals() left the times in `price` and `used`. */
 static void first_prices(ap_cfn_region_t *self, const ap_cfn_region_params_t *params)
 {
     for (int j = 0; j < self->intervals; ++j) {
@@ -154,10 +178,9 @@ static void first_prices(ap_cfn_region_t *self, const ap_cfn_region_params_t *pa
     }
 }
 
-/*
- * Moves the prices by the violation, as far as the distance between the bound and what is to be
- * beaten says (Polyak's step). False when there is nothing to move.
- */
+/* Moves the prices by the violation, as far as the distance between the bound and the cost to be
+ * beaten says (Polyak's step). False when there is nothing to move: no interval is exceeded, and
+ * none has a price. */
 static bool move_prices(ap_cfn_region_t *self, double distance, double factor)
 {
     double length = 0.0;
@@ -181,7 +204,10 @@ static bool move_prices(ap_cfn_region_t *self, double distance, double factor)
     return true;
 }
 
-/* Looks for something better than (excess, cost); leaves the best in `best`. */
+/* Looks for something better than (excess, cost); leaves the best in `best`. Each step solves
+ * the region at the present prices. The minimum less what the prices pay for the room is a lower
+ * bound by weak duality, so the loop ends when it reaches the best cost. Fixed variables' costs
+ * are not in the bound, which therefore ends the loop later where there are some. */
 static bool search(ap_cfn_region_t *self, const ap_cfn_state_t *state,
                    const ap_cfn_region_params_t *params, double *excess, double *cost, bool *better)
 {
@@ -197,8 +223,12 @@ static bool search(ap_cfn_region_t *self, const ap_cfn_state_t *state,
         for (int j = 0; j < self->intervals; ++j) {
             bound -= self->price[j] * self->room[j];
         }
+        /* The assignment at these prices is a candidate, whatever the bound says; it is compared
+         * by its true costs. */
         new_excess = ap_region_use(self, self->value);
         new_cost = cost_of(self, state, self->value);
+        /* Equal ones are taken as well: a different assignment of the same cost leads the search
+         * elsewhere. */
         if (new_excess < *excess || (new_excess == *excess && new_cost <= *cost)) {
             *better = *better || new_excess < *excess || new_cost < *cost;
             *excess = new_excess;
@@ -206,6 +236,7 @@ static bool search(ap_cfn_region_t *self, const ap_cfn_state_t *state,
             memcpy(self->best, self->value, (size_t)self->count * sizeof(int));
             found = true;
         }
+        /* Nothing can be exceeded, so the first solve is the optimum. */
         if (self->intervals == 0) {
             break;
         }
@@ -215,8 +246,11 @@ static bool search(ap_cfn_region_t *self, const ap_cfn_state_t *state,
                 break; /* costs are integers: nothing better is here */
             }
         } else {
+            /* Nothing fits yet, so there is no cost to aim at. A little above the bound is a usual
+             * guess for Polyak's step. */
             target = fabs(bound) * 1.05 > target ? bound + fabs(bound) * 0.05 : target;
         }
+        /* Three steps without a better bound mean that the steps are too long. */
         if (bound > bound_best) {
             bound_best = bound;
             stale = 0;
@@ -231,6 +265,8 @@ static bool search(ap_cfn_region_t *self, const ap_cfn_state_t *state,
     return found;
 }
 
+/* Improves a state in place. The state is changed only by what search() found to be no worse, so a
+ * call that runs out of time does no harm. */
 xm_status_t ap_cfn_region_improve(ap_cfn_region_t *self, ap_cfn_state_t *state,
                                   const ap_cfn_region_params_t *params, const int *variables,
                                   int count, bool *changed, bool *better)
@@ -242,10 +278,13 @@ xm_status_t ap_cfn_region_improve(ap_cfn_region_t *self, ap_cfn_state_t *state,
     for (int v = 0; v < count; ++v) {
         self->local[variables[v]] = v;
     }
+    /* A pool that is too small is doubled and the layout begins anew; nothing in the pool survives
+     * that. */
     while (!(ready = set_up(self, state, variables, count, params)) && enlarge_pool(self)) {
     }
     if (ready) {
         first_prices(self, params);
+        /* What the region is now is what must be beaten. */
         excess = ap_region_use(self, self->current);
         cost = cost_of(self, state, self->current);
         if (search(self, state, params, &excess, &cost, better)) {

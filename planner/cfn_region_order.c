@@ -1,4 +1,14 @@
-/* Elimination on a region's variables: the order, the tables, the minimum. */
+/*
+ * Elimination on a region's variables: the order, the tables, the minimum. The method is that of
+ * cfn_exact.c, but the constraints differ: thousands of regions are solved each second, each only a
+ * few times, so laying out must be as cheap as solving, tables come from the region's pool, and
+ * sets of neighbours are two words of bits.
+ *
+ * A region need not have small tables at all. Variables that would make a table too large are fixed
+ * at their present values (cutset conditioning) until the rest can be eliminated, so every region
+ * has an answer; it is the optimum for the variables that are left.
+ */
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +25,7 @@ static void take_out(uint64_t *set, int k)
     set[k / 64] &= ~(UINT64_C(1) << (k % 64));
 }
 
+/* Lists a set's members in ascending order, by counting trailing zeros. */
 static int members(const uint64_t *set, int *list)
 {
     int count = 0;
@@ -27,8 +38,8 @@ static int members(const uint64_t *set, int *list)
     return count;
 }
 
-/* Cells of the table that eliminating a variable makes; HUGE_VAL when it has too many neighbours.
- */
+/* Cells of the table that eliminating a variable makes; HUGE_VAL when it has more neighbours than a
+ * table may have variables. */
 static double price_of(const ap_cfn_region_t *self, int v, int *degree)
 {
     int list[AP_CFN_REGION_MAX];
@@ -41,6 +52,8 @@ static double price_of(const ap_cfn_region_t *self, int v, int *degree)
     return *degree <= REGION_SCOPE ? cells : HUGE_VAL;
 }
 
+/* Takes a variable out of the graph. When it is eliminated, its neighbours become neighbours of
+ * each other, as they share the new table; when it is fixed, it just goes. */
 static void leave(ap_cfn_region_t *self, int v, bool fill)
 {
     int list[AP_CFN_REGION_MAX], degree = members(self->variable[v].neighbour, list);
@@ -57,7 +70,9 @@ static void leave(ap_cfn_region_t *self, int v, bool fill)
     }
 }
 
-/* Adds what a link costs with the value of its fixed end to the other end's costs. */
+/* Adds what a link costs with the value of its fixed end to the other end's costs. A forbidden cell
+ * costs a large but finite number: regions may start from a state that breaks something, and must
+ * be able to compare how much. */
 static void condition(ap_cfn_region_t *self, const ap_cfn_state_t *state, int link, int v)
 {
     const ap_cfn_link_t *l = &self->core->link[link];
@@ -74,12 +89,16 @@ static void condition(ap_cfn_region_t *self, const ap_cfn_state_t *state, int li
     }
 }
 
-/* Chooses the order; variables without a small enough table are fixed. */
+/* Chooses the order by the smallest table. Where not even the smallest is allowed, the variable
+ * with the most neighbours is fixed, since that removes most edges; so the loop takes one variable
+ * away in every round. Of equal ones the lowest number wins. */
 static void choose_order(ap_cfn_region_t *self, size_t cells)
 {
     bool done[AP_CFN_REGION_MAX] = {false};
 
     self->steps = 0;
+    /* Prices are computed anew in each round. With at most 128 variables that costs less than
+     * keeping them up to date would. */
     for (int left = self->count; left > 0; --left) {
         double cheapest = HUGE_VAL;
         int next = -1, widest = -1, width = -1, degree;
@@ -115,7 +134,8 @@ static void choose_order(ap_cfn_region_t *self, size_t cells)
     }
 }
 
-/* Sorts a scope so that what is eliminated first comes last. */
+/* Sorts a scope so that the variable that is eliminated first comes last. It belongs to the step
+ * that reads the table, which then finds its own variable's values side by side. */
 static void sort_scope(const ap_cfn_region_t *self, int *scope, int count)
 {
     for (int k = 1; k < count; ++k) {
@@ -128,6 +148,8 @@ static void sort_scope(const ap_cfn_region_t *self, int *scope, int count)
     }
 }
 
+/* Terms are not in the pool, because their number is not known beforehand. The array keeps its
+ * size from region to region. */
 static ap_region_term_t *add_term(ap_cfn_region_t *self)
 {
     if (self->terms == self->term_capacity) {
@@ -154,7 +176,9 @@ static int slot_of(const ap_region_step_t *step, int variable)
     return -1;
 }
 
-/* A link's table with its own variable last and large numbers where it forbids. */
+/* Copies a link's table with the step's own variable last and large numbers where it forbids. A
+ * copy is worth it: the table is read once per cell of the step and per step of the region's
+ * prices. */
 static bool add_link(ap_cfn_region_t *self, const ap_cfn_state_t *state, ap_region_step_t *step,
                      int link, int other)
 {
@@ -183,7 +207,8 @@ static bool add_link(ap_cfn_region_t *self, const ap_cfn_state_t *state, ap_regi
     return true;
 }
 
-/* What an earlier step left for this one. */
+/* The table that an earlier step left for this one is used in place; its last variable is the
+ * step's own. */
 static bool add_message(ap_cfn_region_t *self, ap_region_step_t *step, const ap_region_step_t *from)
 {
     ap_region_term_t *term = add_term(self);
@@ -193,6 +218,8 @@ static bool add_message(ap_cfn_region_t *self, ap_region_step_t *step, const ap_
         return false;
     }
     term->table = from->least;
+    /* The last variable of the table is this step's own and varies fastest, hence the first
+     * stride. */
     term->count = from->count - 1;
     for (int k = from->count - 2; k >= 0; --k) {
         term->slot[k] = slot_of(step, from->scope[k]);
@@ -202,6 +229,8 @@ static bool add_message(ap_cfn_region_t *self, ap_region_step_t *step, const ap_
     return true;
 }
 
+/* Lays out one step. It adds up the links to variables that are eliminated later and the tables of
+ * the earlier steps that end here; every link and every table is in exactly one step by that. */
 static bool make_step(ap_cfn_region_t *self, const ap_cfn_state_t *state, int k)
 {
     ap_region_step_t *step = &self->step[k];
@@ -218,11 +247,14 @@ static bool make_step(ap_cfn_region_t *self, const ap_cfn_state_t *state, int k)
         int other = self->local[ap_cfn_other(&self->core->link[variable->link[j]],
                                              self->variable[step->variable].id)];
 
+        /* Links to fixed variables and to those outside are among the unary costs already. */
         if (other >= 0 && !self->variable[other].fixed && self->variable[other].position > k &&
             !add_link(self, state, step, variable->link[j], other)) {
             return false;
         }
     }
+    /* An earlier step leaves its table to the variable of its scope that goes next, the last
+     * one. */
     for (int j = 0; j < k; ++j) {
         const ap_region_step_t *from = &self->step[j];
 
@@ -235,6 +267,9 @@ static bool make_step(ap_cfn_region_t *self, const ap_cfn_state_t *state, int k)
     return true;
 }
 
+/* Makes the graph of the region, the order, the unary costs and the steps. The order must come
+ * first, since only it says which variables are fixed, and links to those are costs of their other
+ * ends. */
 bool ap_region_plan(ap_cfn_region_t *self, const ap_cfn_state_t *state, size_t cells)
 {
     self->terms = 0;
@@ -248,6 +283,7 @@ bool ap_region_plan(ap_cfn_region_t *self, const ap_cfn_state_t *state, size_t c
                                                  self->variable[v].id)];
 
             if (other >= 0) {
+                /* Several links between two variables make one neighbour. */
                 put(self->variable[v].neighbour, other);
             }
         }
@@ -274,6 +310,8 @@ bool ap_region_plan(ap_cfn_region_t *self, const ap_cfn_state_t *state, size_t c
     return true;
 }
 
+/* Fills a step's table: for every combination of its scope, the minimum over its own variable. The
+ * first of equal values wins. This is the innermost loop of the whole search. */
 static void run_step(ap_cfn_region_t *self, ap_region_step_t *step)
 {
     const ap_region_variable_t *variable = &self->variable[step->variable];
@@ -288,6 +326,7 @@ static void run_step(ap_cfn_region_t *self, ap_region_step_t *step)
         double *sum = self->sum, least = HUGE_VAL;
         int best = 0;
 
+        /* A row begins with the variable's own costs at the prices; each term adds its row. */
         memcpy(sum, variable->priced, (size_t)size * sizeof(double));
         for (int k = 0; k < step->terms; ++k) {
             const double *row = rows[k];
@@ -325,11 +364,14 @@ static void run_step(ap_cfn_region_t *self, ap_region_step_t *step)
     }
 }
 
+/* Runs all steps and traces the values back. A step without a scope ends a connected part, so its
+ * one number belongs to the sum. Fixed variables are not in the sum. */
 double ap_region_solve(ap_cfn_region_t *self)
 {
     double sum = 0.0;
 
     for (int v = 0; v < self->count; ++v) {
+        /* Fixed variables keep their values; all others are overwritten. */
         self->value[v] = self->current[v];
     }
     for (int k = 0; k < self->steps; ++k) {
@@ -338,6 +380,8 @@ double ap_region_solve(ap_cfn_region_t *self)
             sum += self->step[k].least[0];
         }
     }
+    /* In reverse order, the variables of a scope have their values before the step's own variable
+     * is looked up. */
     for (int k = self->steps - 1; k >= 0; --k) {
         const ap_region_step_t *step = &self->step[k];
         size_t cell = 0;

@@ -1,4 +1,13 @@
-/* A core and its dual with fewer values. */
+/*
+ * A core and its dual with fewer values, for a node of the search tree. The new core is a copy and
+ * not a view: most nodes lose a large part of their values, and a sweep over a compact core is
+ * worth far more than the copy costs. Variables with one value leave the core, with their costs in
+ * the constant or in their neighbours and their usage off the capacities.
+ *
+ * Messages and prices come along. Any messages are valid, so those of the parent need no
+ * correction, and the new dual starts where the parent's was.
+ */
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +25,16 @@ typedef struct restriction {
     int times;
 } restriction_t;
 
+/* The value of a variable that has left. */
 static int value_of(const restriction_t *r, int variable)
 {
     return -1 - r->number[variable];
 }
 
-/* Which variables are left, and what the others use and cost. */
+/* Decides which variables are left, counts what they need, and takes the usage of the others off
+ * the capacities. Returns their costs and the constant. A variable of which no value is kept
+ * gets value 0: the node then is an assignment like any other, with its true costs and usage, so
+ * nothing wrong can come of it. */
 static double settle(restriction_t *r, ap_cfn_core_size_t *size)
 {
     const ap_cfn_core_t *core = r->core;
@@ -51,6 +64,8 @@ static double settle(restriction_t *r, ap_cfn_core_size_t *size)
     return constant;
 }
 
+/* Links with one settled end become costs of the other end's values; with two they are part of the
+ * constant, which may become infinite by that: then the node has no solution. */
 static double add_links(restriction_t *r)
 {
     const ap_cfn_core_t *core = r->core;
@@ -79,7 +94,8 @@ static double add_links(restriction_t *r)
     return constant;
 }
 
-/* Times at which the variables that are left could use too much. */
+/* Finds the times at which the variables that are left could use too much. A capacity below 0 is
+ * kept as a time even if no variable is left that uses any: it says that the node does not fit. */
 static bool find_times(restriction_t *r)
 {
     const ap_cfn_core_t *core = r->core;
@@ -98,10 +114,13 @@ static bool find_times(restriction_t *r)
             for (int x = 0; x < core->variable[v].size; ++x) {
                 usage = keep[x] && segment->usage[x] > usage ? segment->usage[x] : usage;
             }
+            /* A variable can use its largest usage at each time, whatever the others do. */
             most[segment->from] += usage;
             most[segment->to] -= usage;
         }
     }
+    /* Prefix sums of the largest usages; time[t] becomes the number of the first kept time at or
+     * after t, so a segment's ends can be looked up directly. */
     for (int t = 0; t < core->times; ++t) {
         sum += most[t];
         r->time[t] = r->times;
@@ -112,6 +131,7 @@ static bool find_times(restriction_t *r)
     return true;
 }
 
+/* Copies the kept entries of a vector by value; to a row of a table as well. */
 static void copy_kept(const bool *keep, const double *from, int size, double *to)
 {
     for (int x = 0; x < size; ++x) {
@@ -121,6 +141,8 @@ static void copy_kept(const bool *keep, const double *from, int size, double *to
     }
 }
 
+/* Writes the new core. The order of variables and links is that of the old one, so a pass takes
+ * them in the same order and ties are decided alike. */
 static xm_status_t build_core(restriction_t *r, ap_cfn_core_size_t *size, double constant,
                               ap_cfn_core_t **made)
 {
@@ -137,6 +159,8 @@ static xm_status_t build_core(restriction_t *r, ap_cfn_core_size_t *size, double
                            (size_t)core->variable[link->b].size; /* at most */
         }
     }
+    /* Sizes of tables are those of the old variables, as an upper limit; the maker moves on by what
+     * is used. */
     size->times = r->times;
     status = ap_cfn_core_begin(size, &maker);
     if (status != XM_OK) {
@@ -175,6 +199,7 @@ static xm_status_t build_core(restriction_t *r, ap_cfn_core_size_t *size, double
         int columns = core->variable[link->b].size;
 
         if (r->number[link->a] >= 0 && r->number[link->b] >= 0) {
+            /* Numbers rise with the old ones, so a < b still holds. */
             double *table = ap_cfn_core_add_link(&maker, r->number[link->a], r->number[link->b]);
             const bool *rows = r->keep + r->from->at[link->a];
             int width = maker.core->variable[r->number[link->b]].size;
@@ -193,7 +218,9 @@ static xm_status_t build_core(restriction_t *r, ap_cfn_core_size_t *size, double
     return XM_OK;
 }
 
-/* Messages and prices of what is left. */
+/* Messages and prices of what is left. The averaged slopes come along as well, so that the next
+ * subgradient step goes on as the parent's would. Prices of times that went are lost; they belong
+ * to limits that cannot be exceeded any more. */
 static void copy_dual(const restriction_t *r, ap_cfn_dual_t *to)
 {
     const ap_cfn_core_t *core = r->core;
@@ -203,6 +230,7 @@ static void copy_dual(const restriction_t *r, ap_cfn_dual_t *to)
         const ap_cfn_link_t *link = &core->link[k];
 
         if (r->number[link->a] >= 0 && r->number[link->b] >= 0) {
+            /* Links of the new core come in the order in which build_core() made them. */
             copy_kept(r->keep + r->from->at[link->a], r->from->to_a[k],
                       core->variable[link->a].size, to->to_a[next]);
             copy_kept(r->keep + r->from->at[link->b], r->from->to_b[k],
@@ -216,11 +244,15 @@ static void copy_dual(const restriction_t *r, ap_cfn_dual_t *to)
             to->slope[r->time[t]] = r->from->slope[t];
         }
     }
+    /* The prices at the start count as the best ones until a sweep says otherwise. */
     memcpy(to->best_price, to->price, (size_t)r->times * sizeof(double));
     to->steps = r->from->steps;
     ap_cfn_dual_prices_changed(to);
 }
 
+/* Makes both objects, or neither. Elimination is tried again where the parent used it. Fewer values
+ * usually make smaller tables; the greedy order may be a little worse, hence twice the work is
+ * allowed. */
 xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap_cfn_core_t **core,
                                  ap_cfn_dual_t **restricted, int *number)
 {
@@ -246,6 +278,7 @@ xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap
         memcpy(r.constant_costs + dual->at[v], from->variable[v].cost,
                (size_t)from->variable[v].size * sizeof(double));
     }
+    /* First what has only one value, then the links to it, then the times that are left over. */
     constant = settle(&r, &size);
     constant += add_links(&r);
     if (!find_times(&r)) {
@@ -256,6 +289,7 @@ xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap
     if (status != XM_OK) {
         goto done;
     }
+    /* The core is ready; its dual takes what is left of messages and prices. */
     status = ap_cfn_dual_create(*core, restricted);
     if (status != XM_OK) {
         ap_cfn_core_destroy(*core);

@@ -1,9 +1,22 @@
+/*
+ * The anytime search: large-neighbourhood search around one state per thread. Each step picks a set
+ * of 3 to 96 variables and lets cfn_region.c find their best values. Which sets pay differs between
+ * problems, so a bandit chooses among eighteen kinds and sizes by gain per second. To leave local
+ * optima the search runs in cycles, as simulated annealing does: costs get noise or a surcharge on
+ * usage that fades until the cycle ends.
+ *
+ * Prices of usage come from the bounding thread. A dual solution says where memory is scarce, which
+ * a local search could find out only by trial.
+ */
+
 #include "planner/cfn_search.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/clock.h"
+#include "comm/random.h"
 #include "planner/cfn_random.h"
 #include "planner/cfn_region.h"
 
@@ -17,14 +30,17 @@ typedef enum kind {
 
 static const int sizes[] = {3, 6, 12, 24, 48, 96};
 enum { SIZE_COUNT = sizeof(sizes) / sizeof(sizes[0]), ARMS = KIND_COUNT * SIZE_COUNT };
-/* The bound's rise, as part of the gap, after which a new start is worth it; of the bound, the
- * largest gap that good solutions could have. */
+/* The bound's rise, as part of the gap, after which a new start is worth it; and the largest gap,
+ * as part of the bound, that good solutions could have. */
 static const double restart = 0.2, plausible_gap = 0.05;
 #define CYCLE_LEAST INT64_C(300000000) /* nanoseconds */
 #define CYCLE_MOST  INT64_C(4000000000)
+/* Steps of the prices of a region, cells of its largest table, and how many balls a neighbourhood
+ * may have. */
 enum { STEPS = 14, CELLS = 20000, BALLS_MAX = 5, TRIES = 64 };
 
-/* A way of choosing, and what it gained lately. */
+/* A way of choosing, and what it gained lately; both fade by 2 % per step, so the choice follows
+ * what pays now. */
 typedef struct arm {
     double gain, seconds;
     double total; /* seconds, of all time */
@@ -52,6 +68,7 @@ struct ap_cfn_search {
     int count;
 };
 
+/* A number below a limit. The upper bits are taken; the lower ones of xorshift64* are weaker. */
 static int below(ap_cfn_search_t *self, int limit)
 {
     return (int)((ap_cfn_random(&self->random) >> 33) % (uint64_t)limit);
@@ -62,6 +79,8 @@ static double unit(ap_cfn_search_t *self)
     return ap_cfn_random_unit(&self->random);
 }
 
+/* Seeds are multiplied by an odd constant, so that neighbouring seeds start far apart; the
+ * generator's state must not be 0. */
 xm_status_t ap_cfn_search_create(ap_cfn_shared_t *shared, uint64_t seed, ap_cfn_search_t **search)
 {
     ap_cfn_search_t *made = calloc(1, sizeof(*made));
@@ -73,8 +92,8 @@ xm_status_t ap_cfn_search_create(ap_cfn_shared_t *shared, uint64_t seed, ap_cfn_
     }
     made->shared = shared;
     made->core = core;
-    made->created = ap_cfn_now();
-    made->random = seed * UINT64_C(0x9E3779B97F4A7C15) | 1;
+    made->created = xm_clock_ns();
+    made->random = xm_hash_spread(seed) | 1;
     made->sums = calloc((size_t)core->times + 1, sizeof(double));
     made->stamp = calloc((size_t)core->variables + 1, sizeof(int));
     made->users = malloc(((size_t)core->variables + 1) * sizeof(int));
@@ -85,6 +104,7 @@ xm_status_t ap_cfn_search_create(ap_cfn_shared_t *shared, uint64_t seed, ap_cfn_
         ap_cfn_search_destroy(made);
         return status;
     }
+    /* Variables with usage, where neighbourhoods around tight times begin. */
     for (int v = 0; v < core->variables; ++v) {
         if (core->variable[v].segments > 0) {
             made->users[made->user_count++] = v;
@@ -94,6 +114,8 @@ xm_status_t ap_cfn_search_create(ap_cfn_shared_t *shared, uint64_t seed, ap_cfn_
     return XM_OK;
 }
 
+/* Stamps tell in constant time whether a variable is in the present neighbourhood, without clearing
+ * anything between two of them. */
 static bool add(ap_cfn_search_t *self, int v)
 {
     if (self->stamp[v] == self->stamps) {
@@ -104,7 +126,8 @@ static bool add(ap_cfn_search_t *self, int v)
     return true;
 }
 
-/* Adds a variable and some around it, until there are `size` in all. */
+/* Adds a variable and some around it, until there are `size` in all, by following random links of
+ * random members. Tries are limited, because a small component may have no more variables. */
 static void add_ball(ap_cfn_search_t *self, int centre, int size)
 {
     int first = self->count;
@@ -125,6 +148,7 @@ static void add_ball(ap_cfn_search_t *self, int centre, int size)
     }
 }
 
+/* Whether a variable has any usage at a time. */
 static bool uses(const ap_cfn_search_t *self, int v, int time)
 {
     const ap_cfn_variable_t *variable = &self->core->variable[v];
@@ -137,7 +161,8 @@ static bool uses(const ap_cfn_search_t *self, int v, int time)
     return false;
 }
 
-/* A time without slack, or with the least there is. */
+/* A time without slack, or one with nearly the smallest slack there is. It begins at a random time,
+ * so that tight times take turns. */
 static int tight_time(ap_cfn_search_t *self)
 {
     int times = self->core->times, from = below(self, times);
@@ -148,6 +173,9 @@ static int tight_time(ap_cfn_search_t *self)
     return found >= 0 ? found : ap_cfn_slack_first_below(&self->state.slack, 0, times, limit);
 }
 
+/* Balls around several users of one tight time. Where memory binds, one tensor can only grow if
+ * another one that is live at the same time shrinks; the two need not be near each other in the
+ * graph. */
 static void add_pair(ap_cfn_search_t *self, int size)
 {
     int time = tight_time(self), balls = 2 + below(self, BALLS_MAX - 1);
@@ -164,6 +192,9 @@ static void add_pair(ap_cfn_search_t *self, int size)
     }
 }
 
+/* Chooses the variables. Neighbouring numbers are neighbouring operators, as the presolve keeps
+ * their order; so KIND_ORDER takes a piece of the model. Where a kind finds nothing, a ball stands
+ * in. */
 static void choose_neighbourhood(ap_cfn_search_t *self, int arm)
 {
     int size = sizes[arm % SIZE_COUNT], variables = self->core->variables;
@@ -186,8 +217,9 @@ static void choose_neighbourhood(ap_cfn_search_t *self, int arm)
     }
 }
 
-/* Mostly what gains most in its time; else what had the least time, so that large neighbourhoods do
- * not take it all. */
+/* Chooses mostly what gains most in its time, else what had the smallest share of the time so
+ * far, so that every kind goes on being tried and large neighbourhoods do not take all the time.
+ * Gains per second are compared by products, which is also right when an arm has no seconds yet. */
 static int choose_arm(ap_cfn_search_t *self)
 {
     int best = below(self, ARMS);
@@ -209,7 +241,8 @@ static int choose_arm(ap_cfn_search_t *self)
     return best;
 }
 
-/* How much of a cycle's worth and noise is left; its last fifth is without. */
+/* The part of a cycle's surcharge and noise that is left; the last fifth of the cycle is without,
+ * so that it ends in a local optimum of the true costs. */
 static double heat(const ap_cfn_search_t *self, int64_t now)
 {
     double left = (double)(self->cycle_end - now) / (double)(self->cycle_end - self->cycle_begin);
@@ -217,15 +250,18 @@ static double heat(const ap_cfn_search_t *self, int64_t now)
     return self->cycle_end == 0 || left <= 0.2 ? 0.0 : (left - 0.2) / 0.8;
 }
 
-/* One neighbourhood. */
+/* Tries one neighbourhood. Only improvements outside of cycles count for the bandit: inside one,
+ * costs are distorted on purpose. */
 static xm_status_t step(ap_cfn_search_t *self)
 {
+    /* Mostly the dual's own prices; others now and then, because those of a large gap are wrong for
+     * good solutions. */
     static const double factors[] = {1.0, 1.0, 1.0, 0.9, 1.1, 0.5, 2.0};
     ap_cfn_region_params_t params = {
         .price_sums = self->sums, .steps = STEPS, .cells = CELLS, .shared = self->shared};
     int arm = choose_arm(self);
     double cost = self->state.cost;
-    int64_t begin = ap_cfn_now();
+    int64_t begin = xm_clock_ns();
     bool changed, better;
     xm_status_t status;
 
@@ -236,12 +272,13 @@ static xm_status_t step(ap_cfn_search_t *self)
     choose_neighbourhood(self, arm);
     status = ap_cfn_region_improve(self->region, &self->state, &params, self->list, self->count,
                                    &changed, &better);
-    self->arm[arm].seconds = 0.98 * self->arm[arm].seconds + 1e-9 * (double)(ap_cfn_now() - begin);
-    self->arm[arm].total += 1e-9 * (double)(ap_cfn_now() - begin);
+    self->arm[arm].seconds = 0.98 * self->arm[arm].seconds + 1e-9 * (double)(xm_clock_ns() - begin);
+    self->arm[arm].total += 1e-9 * (double)(xm_clock_ns() - begin);
     self->arm[arm].gain *= 0.98;
     if (better && self->cycle_end == 0) {
-        self->improved = ap_cfn_now();
+        self->improved = xm_clock_ns();
         /* A repair counts as much as saving a part of the cost. */
+        /* A repair (less excess at a higher cost) counts as much as saving a part of the cost. */
         self->arm[arm].gain +=
             self->state.cost < cost ? cost - self->state.cost : 1e-4 * fabs(cost);
     }
@@ -251,25 +288,30 @@ static xm_status_t step(ap_cfn_search_t *self)
     return status;
 }
 
-/* The length of a cycle: short at first and near the end, so that a short search has several. */
+/* The length of a cycle: short at first and near the deadline, so that a short search has several;
+ * it grows with the time that the search has had, up to four seconds. */
 static int64_t span(const ap_cfn_search_t *self)
 {
-    int64_t now = ap_cfn_now(), length = CYCLE_LEAST + (now - self->created) / 10;
+    int64_t now = xm_clock_ns(), length = CYCLE_LEAST + (now - self->created) / 10;
     int64_t part = (self->shared->deadline - now) / 2;
 
     length = length < CYCLE_MOST ? length : CYCLE_MOST;
     return length < part ? length : part;
 }
 
+/* Begins to lead the search away from where it is. */
 static void begin_cycle(ap_cfn_search_t *self, double worth, double noise)
 {
-    self->cycle_begin = ap_cfn_now();
+    self->cycle_begin = xm_clock_ns();
     self->cycle_end = self->cycle_begin + span(self);
     self->worth = worth;
     self->noise = noise;
 }
 
-/* Goes on from the best solution, or from the shared start with a cycle. */
+/* Goes on from the best solution, or from the shared start (what the dual suggests) with a cycle
+ * that fades a full price on usage. The price of a forbidden cell is far above all other costs:
+ * the state counts as a solution when its cost is below half of it, so a single one is enough to
+ * tell. */
 static xm_status_t start(ap_cfn_search_t *self, bool from_best)
 {
     ap_cfn_shared_t *shared = self->shared;
@@ -288,7 +330,7 @@ static xm_status_t start(ap_cfn_search_t *self, bool from_best)
     status = ap_cfn_state_create(self->core, value, 1e3 + 64.0 * fabs(self->bound), &self->state);
     free(value);
     self->started = status == XM_OK;
-    self->improved = ap_cfn_now();
+    self->improved = xm_clock_ns();
     self->cycle_begin = self->cycle_end = 0;
     if (!from_best) {
         begin_cycle(self, 1.0, 0.0);
@@ -299,18 +341,17 @@ static xm_status_t start(ap_cfn_search_t *self, bool from_best)
     return status;
 }
 
-/*
- * What to go on with. Starts anew when the bound has risen so much that the prices must be much
- * better than those the search was started with. When nothing better was found for a while, another
- * cycle: from the shared start, where one in a few leads far, or from the best solution.
- */
+/* Decides what to go on with. The search starts anew when the bound has risen so much that the
+ * prices must be much better than those it was started with. When nothing better was found for a
+ * while, another cycle begins: from the shared start, which leads far away, or from the best
+ * solution. */
 static xm_status_t maybe_start(ap_cfn_search_t *self)
 {
     static const double worths[] = {0.0, 0.1, 0.2, 0.5, 1.0}, noises[] = {0.0, 1.0, 1.0, 4.0, 16.0};
     double cost, bound, gap;
     xm_status_t status = XM_OK;
 
-    if (self->started && ap_cfn_now() < self->cycle_end) {
+    if (self->started && xm_clock_ns() < self->cycle_end) {
         return XM_OK;
     }
     (void)pthread_mutex_lock(&self->shared->mutex);
@@ -321,22 +362,28 @@ static xm_status_t maybe_start(ap_cfn_search_t *self)
     if (!self->started || bound - self->bound > restart * gap) {
         return start(self, !self->started && self->shared->warm);
     }
-    if (!(cost < HUGE_VAL) || ap_cfn_now() - self->improved <= span(self) / 2) {
+    /* Without any solution the search keeps repairing what it has; after a recent success it goes
+     * on as it is. */
+    if (!(cost < HUGE_VAL) || xm_clock_ns() - self->improved <= span(self) / 2) {
         return XM_OK;
     }
     if (below(self, 2) == 0) {
         return start(self, false);
     }
+    /* Another thread has found a better solution, or this state is none: the cycle leaves from the
+     * best. */
     if (cost < self->state.cost || !ap_cfn_state_is_solution(&self->state)) {
         status = start(self, true);
     }
-    /* Noise in parts of what a variable has of the gap. */
+    /* The noise is in units of what one variable has of the gap. */
     begin_cycle(self, worths[below(self, (int)(sizeof(worths) / sizeof(worths[0])))],
                 noises[below(self, (int)(sizeof(noises) / sizeof(noises[0])))] * (cost - bound) /
                     self->core->variables);
     return status;
 }
 
+/* Looks at the prices and at the clock's verdict every 16 steps only, as both take the shared
+ * lock. */
 xm_status_t ap_cfn_search_run(ap_cfn_search_t *self, int64_t until)
 {
     xm_status_t status = XM_OK;
@@ -344,10 +391,10 @@ xm_status_t ap_cfn_search_run(ap_cfn_search_t *self, int64_t until)
     if (self->core->variables == 0) {
         return XM_OK;
     }
-    while (status == XM_OK && !ap_cfn_shared_is_over(self->shared) && ap_cfn_now() < until) {
+    while (status == XM_OK && !ap_cfn_shared_is_over(self->shared) && xm_clock_ns() < until) {
         (void)ap_cfn_shared_prices(self->shared, self->sums, &self->seen);
         status = maybe_start(self);
-        for (int k = 0; status == XM_OK && k < 16 && ap_cfn_now() < until &&
+        for (int k = 0; status == XM_OK && k < 16 && xm_clock_ns() < until &&
                         !ap_cfn_shared_is_over(self->shared);
              ++k) {
             status = step(self);

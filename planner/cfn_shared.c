@@ -1,23 +1,30 @@
+/*
+ * What the threads of one solve share. One mutex guards all of it: threads come here seldom
+ * compared with the work that they do in between, and each time only copy a few thousand numbers,
+ * so anything finer would buy nothing. Only the flag that stops everything is atomic, since the
+ * inner loops ask for it.
+ *
+ * The one rule is that `bound` only rises and `cost` only falls; as soon as they meet, whoever sees
+ * it stops all threads.
+ */
+
 #include "planner/cfn_shared.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-int64_t ap_cfn_now(void)
-{
-    struct timespec now;
+#include "comm/clock.h"
 
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
+/* Costs are integers, but the dual's sums of messages are not. The tolerance grows with the cost as
+ * rounding does; it stays far below 1, so a bound above cost - 1 proves that no cheaper integer is
+ * left. */
 double ap_cfn_rounding(double cost)
 {
     return 1e-3 + 2e-12 * fabs(cost);
 }
 
+/* On failure nothing stays allocated, and core == NULL says that there is no mutex to destroy. */
 xm_status_t ap_cfn_shared_create(const ap_cfn_core_t *core, int64_t deadline,
                                  ap_cfn_shared_t *shared)
 {
@@ -38,17 +45,18 @@ xm_status_t ap_cfn_shared_create(const ap_cfn_core_t *core, int64_t deadline,
     return XM_OK;
 }
 
-/* Whether no solution can be cheaper, or there is none; costs are integers. Called with the mutex
- * held. */
+/* Tells whether no solution can be cheaper, or there is none. Costs are integers, so a bound above
+ * cost - 1 is enough. Called with the mutex held. */
 static bool is_proved(const ap_cfn_shared_t *shared)
 {
     return !(shared->bound < HUGE_VAL) ||
            shared->bound > shared->cost - 1.0 + ap_cfn_rounding(shared->cost);
 }
 
+/* The first thread that sees the deadline pass sets the flag for all others. */
 bool ap_cfn_shared_is_over(ap_cfn_shared_t *shared)
 {
-    if (!atomic_load(&shared->stop) && ap_cfn_now() >= shared->deadline) {
+    if (!atomic_load(&shared->stop) && xm_clock_ns() >= shared->deadline) {
         atomic_store(&shared->stop, true);
     }
     return atomic_load(&shared->stop);
@@ -74,6 +82,8 @@ double ap_cfn_shared_cost(ap_cfn_shared_t *shared)
     return cost;
 }
 
+/* Only a cheaper solution replaces the best one: among solutions of equal cost, the first one found
+ * stays. */
 double ap_cfn_shared_offer(ap_cfn_shared_t *shared, const int *value, double cost)
 {
     (void)pthread_mutex_lock(&shared->mutex);
@@ -100,6 +110,8 @@ double ap_cfn_shared_fetch(ap_cfn_shared_t *shared, int *value, double cost)
     return cost;
 }
 
+/* Publishes prices as prefix sums, because that is how regions read them. `start` is what the dual
+ * suggests; it need not be a solution. */
 void ap_cfn_shared_publish(ap_cfn_shared_t *shared, const double *price, const int *start)
 {
     double sum = 0.0;
@@ -115,6 +127,8 @@ void ap_cfn_shared_publish(ap_cfn_shared_t *shared, const double *price, const i
     (void)pthread_mutex_unlock(&shared->mutex);
 }
 
+/* Copies the prices only when they changed; a reader remembers the count of the change that it
+ * saw. */
 bool ap_cfn_shared_prices(ap_cfn_shared_t *shared, double *sums, int *seen)
 {
     bool changed;
@@ -129,6 +143,7 @@ bool ap_cfn_shared_prices(ap_cfn_shared_t *shared, double *sums, int *seen)
     return changed;
 }
 
+/* A weaker bound changes nothing, so threads may report theirs in any order. */
 void ap_cfn_shared_raise(ap_cfn_shared_t *shared, double bound)
 {
     (void)pthread_mutex_lock(&shared->mutex);

@@ -28,8 +28,6 @@ typedef struct ap_cfn_shared {
 xm_status_t ap_cfn_shared_create(const ap_cfn_core_t *core, int64_t deadline,
                                  ap_cfn_shared_t *shared);
 
-int64_t ap_cfn_now(void); /* monotonic nanoseconds */
-
 /* True when the time is up, or the best solution's cost has been proved least. */
 bool ap_cfn_shared_is_over(ap_cfn_shared_t *shared);
 

@@ -1,3 +1,13 @@
+/*
+ * The solver's outermost loop: presolve, threads, and the result. Thread 0 raises the bound, then
+ * dives and proves; all others search neighbourhoods from the first moment, and thread 0 joins them
+ * when it has nothing left to do. One thread alone does both in turn. This way the bound's prices
+ * guide the searches, the searches' solutions let the bound drop values, and neither waits.
+ *
+ * Which of several optima is found depends on timing. After a proof, settle() therefore chooses one
+ * by a computation that no clock has a part in.
+ */
+
 #include "planner/cfn_solve.h"
 
 #include <math.h>
@@ -6,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/clock.h"
 #include "planner/cfn_branch.h"
 #include "planner/cfn_dive.h"
 #include "planner/cfn_dual.h"
@@ -14,21 +25,23 @@
 
 enum { THREADS_MAX = 64, PUBLISH_EVERY = 10 };
 
-/* The dual has converged when this part of the gap was not closed in the last so many steps. */
+/* The dual has converged when less than this part of the gap was closed in the last so many steps.
+ * Exact steps count for more, so fewer of them are watched. */
 static const double worthwhile = 0.01;
 enum { CONVERGED_STEPS = 150, CONVERGED_EXACT = 40 };
-/* Cells of a pass of elimination, at most: it takes some hundredths of a second. */
+/* Cells that a pass of elimination may look at: more than these would take longer than some
+ * hundredths of a second, and a bound needs hundreds of passes. */
 static const double elimination_cells = 1e7;
 enum { SCALINGS = 12, SWEEPS_OF_NODE = 30 };
-/* What may go into finding the same optimum again: cells looked at, and nodes of branch and bound.
- */
+/* What may go into finding the same optimum again, in cells looked at and in nodes of branch and
+ * bound. These are counts and not seconds, so that the same problem gives up at the same place. */
 static const double settling_cells = 4e9, settling_nodes = 2000;
 /* The part of the time that goes to what of the presolve need not be done, at most. */
 static const double presolve_part = 0.4;
 /* Branch and bound is tried when the gap is at most this part of the cost. */
 static const double provable = 0.03;
 enum { PROVABLE_VARIABLES = 1500, DIVES = 4 };
-/* Nanoseconds of a search after a dive: at most, and per variable. */
+/* Nanoseconds of the search that follows a dive: at most, and per variable. */
 #define SEARCH_TIME      INT64_C(200000000)
 #define SEARCH_TIME_EACH INT64_C(400000)
 /* A search for a first solution: so many nanoseconds, and this part of the time until now. */
@@ -49,6 +62,7 @@ typedef struct solve {
     atomic_int next;
 } solve_t;
 
+/* Cores that the process may use, which in a container are fewer than the machine has. */
 static int core_count(void)
 {
     cpu_set_t set;
@@ -57,6 +71,8 @@ static int core_count(void)
     return count < THREADS_MAX ? count : THREADS_MAX;
 }
 
+/* The first failure wins and stops the others; its sentence is copied, since the last error belongs
+ * to the thread that met it. */
 static void note_failure(solve_t *solve, xm_status_t status)
 {
     int none = XM_OK;
@@ -67,7 +83,8 @@ static void note_failure(solve_t *solve, xm_status_t status)
     }
 }
 
-/* What the dual aims at: the best solution, or a guess above the bound. */
+/* The cost that the dual's steps aim at: the best solution, or a guess above the bound while that
+ * is better. A first solution can be far off, and steps aimed at it would be too long. */
 static double aim(ap_cfn_shared_t *shared, double bound)
 {
     double cost = ap_cfn_shared_cost(shared), guess = bound + 0.05 * fabs(bound) + 1.0;
@@ -75,7 +92,7 @@ static double aim(ap_cfn_shared_t *shared, double bound)
     return cost < guess ? cost : guess;
 }
 
-/* Offers an assignment if it is a solution. */
+/* Offers an assignment if it fits and nothing in it is forbidden. */
 static void try(solve_t *solve, ap_cfn_shared_t *shared, const int *value, double *load)
 {
     const ap_cfn_core_t *core = solve->shared.core;
@@ -89,10 +106,10 @@ static void try(solve_t *solve, ap_cfn_shared_t *shared, const int *value, doubl
     }
 }
 
-/*
- * Raises the bound until that is no longer worth its time. As long as there is no solution, a part
- * of the time goes to a search for one; `search` is NULL where none is wanted.
- */
+/* Raises the bound until that is no longer worth its time. As long as there is no solution, a
+ * part of the time goes to a search for one, which is longer the longer this takes: the length
+ * of a step depends on an upper value to aim at. `search` is NULL where none is wanted. At the
+ * end the dual has its best prices. */
 static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_dual_t *dual,
                                ap_cfn_search_t *search)
 {
@@ -101,7 +118,7 @@ static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_d
     int look = dual->exact != NULL ? CONVERGED_EXACT : CONVERGED_STEPS;
     int *value = malloc(variables * sizeof(*value));
     double *load = malloc(times * sizeof(*load)), before = -HUGE_VAL;
-    int64_t begin = ap_cfn_now();
+    int64_t begin = xm_clock_ns();
     xm_status_t status = value == NULL || load == NULL
                              ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution")
                              : XM_OK;
@@ -109,6 +126,8 @@ static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_d
     for (int step = 0; status == XM_OK && !ap_cfn_shared_is_over(shared); ++step) {
         (void)ap_cfn_dual_sweep(dual);
         ap_cfn_shared_raise(shared, dual->best);
+        /* Decoding costs as much as a sweep by messages; after an exact solve the assignment is
+         * there already. */
         if (step % every == 0) {
             ap_cfn_dual_decode(dual, value);
             ap_cfn_shared_publish(shared, dual->best_price, value);
@@ -116,10 +135,12 @@ static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_d
         }
         if (search != NULL && step % PUBLISH_EVERY == 0 &&
             !(ap_cfn_shared_cost(shared) < HUGE_VAL)) {
-            int64_t now = ap_cfn_now();
+            int64_t now = xm_clock_ns();
 
             status = ap_cfn_search_run(search, now + (now - begin) / FIRST_PART + FIRST_TIME);
         }
+        /* Looks at the progress once in so many steps, since single subgradient steps go up and
+         * down. */
         if (step % look == look - 1) {
             if (dual->best - before < worthwhile * (aim(shared, dual->best) - dual->best)) {
                 break;
@@ -137,10 +158,10 @@ static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_d
     return status;
 }
 
-/*
- * Where every step finds the best assignment at its prices: at multiples of the best prices, raised
- * until it fits and narrowed down then. The prices are as before afterwards.
- */
+/* Tries multiples of the best prices where every step finds the best assignment at its prices: they
+ * are raised until the assignment fits and narrowed down then. The best prices leave an assignment
+ * that just fails to fit as often as not; a little more on all prices usually gives a solution with
+ * a small gap. The prices are as before afterwards. */
 static xm_status_t scale_prices(solve_t *solve, ap_cfn_dual_t *dual)
 {
     size_t times = (size_t)dual->core->times + 1;
@@ -151,6 +172,8 @@ static xm_status_t scale_prices(solve_t *solve, ap_cfn_dual_t *dual)
     }
     memcpy(base, dual->price, (times - 1) * sizeof(double));
     for (int k = 0; k < SCALINGS && !ap_cfn_shared_is_over(&solve->shared); ++k) {
+        /* The distance from 1 grows about fourfold with each step until something fits; then the
+         * geometric mean halves the interval in logarithms. */
         double factor = high < HUGE_VAL ? sqrt(low * high) : 1.0 + 4.0 * (low - 0.99);
 
         for (size_t t = 0; t + 1 < times; ++t) {
@@ -172,10 +195,9 @@ static xm_status_t scale_prices(solve_t *solve, ap_cfn_dual_t *dual)
     return XM_OK;
 }
 
-/*
- * Dives, each followed by a search around the best solution; then branch and bound when that is
- * near enough to the bound or nothing else helped, unless the problem is too large for it.
- */
+/* Dives, each followed by a search around the best solution. Branch and bound follows when the gap
+ * is so small that a proof is likely, or when a few dives did not help, unless the problem is too
+ * large for it. Dives differ by their seeds; the first one is without noise. */
 static xm_status_t dive_and_prove(solve_t *solve, const ap_cfn_dual_t *dual,
                                   ap_cfn_search_t *search)
 {
@@ -189,7 +211,7 @@ static xm_status_t dive_and_prove(solve_t *solve, const ap_cfn_dual_t *dual,
 
         status = ap_cfn_dive(dual, shared, dive * (2 * solve->options->seed + 1));
         if (status == XM_OK) {
-            status = ap_cfn_search_run(search, ap_cfn_now() + search_time);
+            status = ap_cfn_search_run(search, xm_clock_ns() + search_time);
         }
         cost = ap_cfn_shared_cost(shared);
         if (status == XM_OK && dual->core->variables <= PROVABLE_VARIABLES &&
@@ -200,7 +222,8 @@ static xm_status_t dive_and_prove(solve_t *solve, const ap_cfn_dual_t *dual,
     return status;
 }
 
-/* A dual whose bound has been raised. */
+/* Makes a dual and raises its bound: by elimination where that takes few enough cells, by messages
+ * elsewhere. */
 static xm_status_t make_dual(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_search_t *search,
                              ap_cfn_dual_t **dual)
 {
@@ -212,6 +235,7 @@ static xm_status_t make_dual(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_sea
     status = ap_cfn_dual_eliminate(*dual, solve->options->cells > 0 ? (double)solve->options->cells
                                                                     : elimination_cells);
     if (status == XM_OK) {
+        /* The prices are converged when this returns, unless the time was up. */
         status = raise_bound(solve, shared, *dual, search);
     }
     if (status != XM_OK) {
@@ -220,6 +244,7 @@ static xm_status_t make_dual(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_sea
     return status;
 }
 
+/* What thread 0 does: the bound, solutions from it, and the proof. */
 static xm_status_t bound_and_prove(solve_t *solve, ap_cfn_search_t *search)
 {
     ap_cfn_dual_t *dual;
@@ -235,7 +260,7 @@ static xm_status_t bound_and_prove(solve_t *solve, ap_cfn_search_t *search)
     return status;
 }
 
-/* Nodes of branch and bound that look at so many cells as may be. */
+/* Nodes of branch and bound that look at no more cells than may go into settling. */
 static int64_t nodes_to_settle(const ap_cfn_dual_t *dual)
 {
     double cells = 1.0;
@@ -249,10 +274,10 @@ static int64_t nodes_to_settle(const ap_cfn_dual_t *dual)
     return (int64_t)fmin(settling_nodes, 1.0 + settling_cells / (SWEEPS_OF_NODE * cells));
 }
 
-/*
- * The optimum is known; which of those that cost the same was found depends on what the threads did
- * when. Branch and bound that knows nothing but the cost finds the same one every time.
- */
+/* Chooses among the optima, whose cost is known by now; which of them was found depends on what the
+ * threads did when. Branch and bound that knows nothing but the cost finds the same one every time,
+ * as it has a shared state of its own, one thread, and limits that count work. Where it does not
+ * get there, the solution stays and the result is marked as not repeatable. */
 static xm_status_t settle(solve_t *solve)
 {
     const ap_cfn_core_t *core = solve->shared.core;
@@ -268,6 +293,7 @@ static xm_status_t settle(solve_t *solve)
     alone.cost = solve->shared.cost + 1.0;
     status = make_dual(solve, &alone, NULL, &dual);
     if (status == XM_OK) {
+        /* Raising the bound alone may have found a solution of that cost already. */
         if (alone.cost > solve->shared.cost) {
             status = ap_cfn_branch(dual, &alone, nodes_to_settle(dual), &nodes);
         }
@@ -281,6 +307,8 @@ static xm_status_t settle(solve_t *solve)
     return status;
 }
 
+/* The body of every thread. The first to come gets number 0 and with it the bound; errors stop all
+ * threads. */
 static void *work(void *argument)
 {
     solve_t *solve = argument;
@@ -304,9 +332,10 @@ static void *work(void *argument)
     return NULL;
 }
 
+/* Tells the caller where the solve stands; called from the waiting thread only. */
 static void report(solve_t *solve)
 {
-    ap_cfn_progress_t progress = {.seconds = 1e-9 * (double)(ap_cfn_now() - solve->begin),
+    ap_cfn_progress_t progress = {.seconds = 1e-9 * (double)(xm_clock_ns() - solve->begin),
                                   .variables = solve->shared.core->variables};
 
     (void)pthread_mutex_lock(&solve->shared.mutex);
@@ -317,10 +346,13 @@ static void report(solve_t *solve)
     solve->options->progress(solve->options->context, &progress);
 }
 
+/* Starts the threads and waits for them. With one thread and no reports the work is done in the
+ * calling thread, so that small problems, of which the planner solves thousands, start none. Fewer
+ * threads than asked for are enough; none at all is an error. */
 static xm_status_t run_threads(solve_t *solve, int count)
 {
     bool here = count == 1 && solve->options->progress == NULL; /* no thread is needed */
-    int64_t reported = ap_cfn_now();
+    int64_t reported = xm_clock_ns();
 
     if (here) {
         (void)work(solve);
@@ -333,12 +365,13 @@ static xm_status_t run_threads(solve_t *solve, int count)
     if (!here && solve->threads == 0) {
         return xm_error_set(XM_ERR_NO_MEMORY, "cannot start a thread");
     }
+    /* The waiting thread also watches the deadline, in case all others are inside a long step. */
     while (!here && !ap_cfn_shared_is_over(&solve->shared)) {
         struct timespec pause = {.tv_nsec = 5000000};
 
         (void)nanosleep(&pause, NULL);
-        if (solve->options->progress != NULL && ap_cfn_now() - reported > 1000000000) {
-            reported = ap_cfn_now();
+        if (solve->options->progress != NULL && xm_clock_ns() - reported > 1000000000) {
+            reported = xm_clock_ns();
             report(solve);
         }
     }
@@ -351,7 +384,8 @@ static xm_status_t run_threads(solve_t *solve, int count)
     return XM_OK;
 }
 
-/* Begins with a given choice, if that is a solution of what is left after the presolve. */
+/* Begins with a given choice, if that is a solution of what is left after the presolve. The
+ * presolve may have replaced parts of it by something as good, or dropped them. */
 static xm_status_t begin_with(solve_t *solve, const ap_cfn_reduction_t *reduction,
                               const int *choice)
 {
@@ -372,11 +406,14 @@ static xm_status_t begin_with(solve_t *solve, const ap_cfn_reduction_t *reductio
     return status;
 }
 
+/* Solves the core, or says why there is no solution: none exists, or none was found in time. The
+ * sentences differ by whether the limit or forbidden costs are in the way. */
 static xm_status_t solve_core(solve_t *solve, int threads)
 {
     const ap_cfn_core_t *core = solve->shared.core;
     xm_status_t status = XM_OK;
 
+    /* The presolve has solved it: the constant is the optimum. */
     if (core->variables == 0) {
         (void)ap_cfn_shared_offer(&solve->shared, solve->shared.best, core->constant);
         ap_cfn_shared_raise(&solve->shared, core->constant);
@@ -384,6 +421,8 @@ static xm_status_t solve_core(solve_t *solve, int threads)
         return XM_OK;
     }
     status = run_threads(solve, threads);
+    /* Nothing was found, and the bound says that nothing exists; without the bound, it is a matter
+     * of time. */
     if (status == XM_OK && !(solve->shared.cost < HUGE_VAL) &&
         ap_cfn_shared_is_proved(&solve->shared)) {
         return xm_error_set(XM_ERR_NO_SOLUTION, "no choice of finite cost fits%s",
@@ -395,17 +434,19 @@ static xm_status_t solve_core(solve_t *solve, int threads)
                          XM_ERR_TIMEOUT,
                          "no choice within the usage limit %lld was found in %.3g s, at %d "
                          "times it could be exceeded",
-                         (long long)solve->cfn->limit, 1e-9 * (double)(ap_cfn_now() - solve->begin),
-                         core->times)
+                         (long long)solve->cfn->limit,
+                         1e-9 * (double)(xm_clock_ns() - solve->begin), core->times)
                    : xm_error_set(XM_ERR_TIMEOUT,
                                   "no choice without a forbidden cost was found in %.3g s",
-                                  1e-9 * (double)(ap_cfn_now() - solve->begin));
+                                  1e-9 * (double)(xm_clock_ns() - solve->begin));
     }
     return status == XM_OK && !solve->options->any && ap_cfn_shared_is_proved(&solve->shared)
                ? settle(solve)
                : status;
 }
 
+/* Solves, and then evaluates the answer on the original problem in integers: the reported cost is
+ * exact, and `optimal` compares it with the bound, not with what the threads believed. */
 xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, int *choice,
                          ap_cfn_result_t *result)
 {
@@ -419,7 +460,7 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
     }
     solve->cfn = cfn;
     solve->options = options;
-    solve->begin = ap_cfn_now();
+    solve->begin = xm_clock_ns();
     status =
         ap_cfn_reduce(cfn, solve->begin + (int64_t)(1e9 * presolve_part * seconds), &reduction);
     if (status != XM_OK) {
@@ -448,11 +489,13 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
         status = ap_cfn_evaluate(cfn, choice, &result->value);
     }
     if (status == XM_OK) {
+        /* Costs are integers, so a bound within 1 of the cost is a proof; the bound is then
+         * reported as the cost. */
         result->optimal = result->bound > (double)result->value.cost - 1.0 +
                                               ap_cfn_rounding((double)result->value.cost);
         result->bound = result->optimal ? (double)result->value.cost : result->bound;
         result->repeatable = result->optimal && solve->settled;
-        result->seconds = 1e-9 * (double)(ap_cfn_now() - solve->begin);
+        result->seconds = 1e-9 * (double)(xm_clock_ns() - solve->begin);
     }
     ap_cfn_shared_destroy(&solve->shared);
     ap_cfn_reduction_destroy(reduction);

@@ -1,3 +1,10 @@
+/*
+ * An assignment with its cost and slack kept up to date. A step of the search changes a few
+ * variables of many, so both are changed by differences: a variable costs its links and, per
+ * segment, O(log times). Cells that forbid count as a large finite cost, because infinity less
+ * infinity would leave the sum undefined.
+ */
+
 #include "planner/cfn_state.h"
 
 #include <math.h>
@@ -13,6 +20,7 @@ static double cell(const ap_cfn_state_t *state, int link)
     return cost < HUGE_VAL ? cost : state->forbidden;
 }
 
+/* Computes everything once from the values; the loads start at 0 and end as slacks. */
 xm_status_t ap_cfn_state_create(const ap_cfn_core_t *core, const int *value, double forbidden,
                                 ap_cfn_state_t *state)
 {
@@ -36,6 +44,7 @@ xm_status_t ap_cfn_state_create(const ap_cfn_core_t *core, const int *value, dou
         state->cost += cell(state, k);
     }
     for (int t = 0; t < core->times; ++t) {
+        /* Slack may be negative: the search may start from what does not fit, and repairs it. */
         load[t] = core->capacity[t] - load[t];
     }
     if (core->times > 0) {
@@ -45,6 +54,8 @@ xm_status_t ap_cfn_state_create(const ap_cfn_core_t *core, const int *value, dou
     return status;
 }
 
+/* Moves one variable. The links' old cells go before the value changes and the new ones come after
+ * it, so several variables may be moved one after the other although links join them. */
 static void assign_one(ap_cfn_state_t *state, int v, int value)
 {
     const ap_cfn_variable_t *variable = &state->core->variable[v];
@@ -64,6 +75,7 @@ static void assign_one(ap_cfn_state_t *state, int v, int value)
     for (int k = 0; k < variable->segments; ++k) {
         const ap_cfn_segment_t *segment = &variable->segment[k];
 
+        /* Values of equal usage leave the slack alone. */
         if (segment->usage[old] != segment->usage[value]) {
             ap_cfn_slack_add(&state->slack, segment->from, segment->to,
                              segment->usage[old] - segment->usage[value]);
@@ -78,11 +90,13 @@ void ap_cfn_state_assign(ap_cfn_state_t *state, const int *variable, const int *
     }
 }
 
+/* The tree's root has the minimum of all times. Without times there is nothing to exceed. */
 double ap_cfn_state_least_slack(const ap_cfn_state_t *state)
 {
     return state->core->times > 0 ? state->slack.least[1] : HUGE_VAL;
 }
 
+/* The cost of a forbidden cell is so large that half of it cannot be reached without one. */
 bool ap_cfn_state_is_solution(const ap_cfn_state_t *state)
 {
     return ap_cfn_state_least_slack(state) >= 0.0 && state->cost < state->forbidden / 2.0;

@@ -1,3 +1,11 @@
+/*
+ * Lowers capacities to sums that can really occur. This is a subset-sum problem with a choice per
+ * variable, for each priced time; it is solved over ranges of sums instead of single sums. Ranges
+ * that lie nearer than 1/4096 of the capacity are joined, so there are at most some thousands of
+ * them, and joining only adds sums that do not exist: the result can be too large, never too small,
+ * so no assignment is lost.
+ */
+
 #include "planner/cfn_sums.h"
 
 #include <stdlib.h>
@@ -11,7 +19,8 @@ typedef struct range {
     double low, high;
 } range_t;
 
-/* Sorted ranges that hold all sums of some variables, none of them above the capacity. */
+/* Sorted ranges that hold all sums of some variables, none of them beginning above the capacity.
+ * There are three lists of ranges since a merge reads two and writes the third. */
 typedef struct sums {
     range_t *range, *other, *moved;
     int count;
@@ -19,7 +28,7 @@ typedef struct sums {
     size_t work; /* that is left */
 } sums_t;
 
-/* The usages of a variable at a time; `most` orders them. */
+/* The usages of one variable at a time, with its kept values; `most` orders the items. */
 typedef struct item {
     const double *usage;
     const bool *keep;
@@ -41,7 +50,8 @@ static int compare_numbers(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Appends a range, joined to the last one when that is near. */
+/* Appends a range, joined to the last one when that is near. Ranges come in ascending order of
+ * their lower ends. */
 static void append(const sums_t *sums, range_t *list, int *count, range_t range)
 {
     if (*count > 0 && range.low - list[*count - 1].high <= sums->gap) {
@@ -52,7 +62,9 @@ static void append(const sums_t *sums, range_t *list, int *count, range_t range)
     }
 }
 
-/* Merges the ranges, moved up by `usage`, into `from`; the result is in `into`. */
+/* Merges the ranges, moved up by `usage`, into `from`; the result is in `into`. Both lists ascend,
+ * so one pass is enough. What begins above the capacity is left out, since all that could be added
+ * to it is not negative. */
 static int merge(const sums_t *sums, const range_t *from, int count, double usage, range_t *into)
 {
     int made = 0, k = 0;
@@ -74,7 +86,8 @@ static int merge(const sums_t *sums, const range_t *from, int count, double usag
     return made;
 }
 
-/* Adds one of a variable's usages to every sum. `usages` has room for them. */
+/* Adds one of a variable's usages to every sum: the union of the ranges moved up by each different
+ * usage of its kept values. `usages` has room for them. */
 static void add_item(sums_t *sums, const item_t *item, double *usages)
 {
     range_t *made = sums->other, *spare = sums->moved;
@@ -87,6 +100,7 @@ static void add_item(sums_t *sums, const item_t *item, double *usages)
     }
     qsort(usages, (size_t)different, sizeof(*usages), compare_numbers);
     for (int k = 0; k < different; ++k) {
+        /* Usages that are equal make the same sums. */
         if (k == 0 || usages[k] > usages[k - 1]) {
             range_t *from = made;
 
@@ -102,7 +116,8 @@ static void add_item(sums_t *sums, const item_t *item, double *usages)
     sums->count = count;
 }
 
-/* The items that are live at a time, small ones first: their sums lie close and stay few ranges. */
+/* Lists the items that are live at a time, small ones first: their sums lie close and stay few
+ * ranges, so most of the work is saved for the large ones at the end. */
 static int list_items(const ap_cfn_core_t *core, const size_t *at, const bool *keep, int time,
                       item_t *items)
 {
@@ -129,6 +144,8 @@ static int list_items(const ap_cfn_core_t *core, const size_t *at, const bool *k
     return count;
 }
 
+/* The largest sum that is not above the capacity; below 0 when there is none, and the capacity
+ * itself when the work ran out before it was known. */
 static double largest_sum(sums_t *sums, const item_t *items, int count, double *usages)
 {
     double last;
@@ -149,6 +166,8 @@ static double largest_sum(sums_t *sums, const item_t *items, int count, double *
     return last < sums->capacity ? last : sums->capacity;
 }
 
+/* Lowers the capacities of times that have a price. Ranges lie more than the gap apart and begin
+ * below the capacity, so there are at most 4,097 of them, and the arrays cannot overflow. */
 xm_status_t ap_cfn_lower_capacities(const ap_cfn_core_t *core, const size_t *at, const bool *keep,
                                     const double *price, size_t work, double *capacity)
 {
@@ -173,6 +192,8 @@ xm_status_t ap_cfn_lower_capacities(const ap_cfn_core_t *core, const size_t *at,
     sums.range = ranges;
     sums.other = ranges + RANGES;
     sums.moved = ranges + 2 * RANGES;
+    /* The work left over after a time is that of the next. Times without a price are skipped, as a
+     * lower capacity would not change the bound there. */
     for (int t = 0; t < core->times && sums.work > 0; ++t) {
         if (price[t] > 0.0 && capacity[t] > 0.0) {
             size_t listing = (size_t)core->variables;

@@ -1,3 +1,11 @@
+/*
+ * Nodes of a search tree, shared by branch and bound and by dives. A node owns a small core and
+ * dual of its own, with the numbers of the root's variables and values, so that what it settles can
+ * be written into one assignment of the root. That assignment is shared by the whole tree: below a
+ * node, all that its ancestors settled is in it, and what siblings wrote is overwritten on the way
+ * down.
+ */
+
 #include "planner/cfn_tree.h"
 
 #include <math.h>
@@ -10,6 +18,8 @@ enum { ROUNDS_LOOK = 5, SUMS_WORK = 200000 };
 /* A node goes on improving its bound while that closes this part of the gap per look. */
 static const double worthwhile = 0.05;
 
+/* Values are numbered one variable after the other, so the end of the last variable's is their
+ * count. */
 size_t ap_cfn_node_values(const ap_cfn_node_t *node)
 {
     int last = node->dual->core->variables - 1;
@@ -17,6 +27,7 @@ size_t ap_cfn_node_values(const ap_cfn_node_t *node)
     return last < 0 ? 0 : node->dual->at[last] + (size_t)node->dual->core->variable[last].size;
 }
 
+/* The root's first node borrows its dual; core == NULL says so. */
 void ap_cfn_node_destroy(ap_cfn_node_t *node)
 {
     if (node->core != NULL) {
@@ -28,6 +39,7 @@ void ap_cfn_node_destroy(ap_cfn_node_t *node)
     free(node->keep);
 }
 
+/* Tables of a node, with all values kept. */
 static xm_status_t allocate(ap_cfn_node_t *node)
 {
     size_t values = ap_cfn_node_values(node);
@@ -43,6 +55,9 @@ static xm_status_t allocate(ap_cfn_node_t *node)
     return XM_OK;
 }
 
+/* Makes the node that is left of another one. Variables with one value are written into the tree's
+ * assignment; capacities are lowered to sums that still can occur, because fewer values leave wider
+ * gaps. */
 xm_status_t ap_cfn_node_narrow(ap_cfn_tree_t *tree, const ap_cfn_node_t *from, ap_cfn_node_t *to)
 {
     const ap_cfn_core_t *core = from->dual->core;
@@ -61,6 +76,7 @@ xm_status_t ap_cfn_node_narrow(ap_cfn_tree_t *tree, const ap_cfn_node_t *from, a
         const int *values = from->root_value + from->dual->at[v];
 
         if (number[v] < 0) {
+            /* The variable is settled: its root's value is written down. */
             tree->value[from->root[v]] = values[-1 - number[v]];
         } else {
             size_t next = to->dual->at[number[v]];
@@ -84,10 +100,9 @@ xm_status_t ap_cfn_node_narrow(ap_cfn_tree_t *tree, const ap_cfn_node_t *from, a
     return status;
 }
 
-/*
- * Drops values that do not fit beside the least that the other variables use. Returns how many, or
- * -1 when not even those fit.
- */
+/* Drops values that do not fit beside the minimum that the other variables use. Returns how many
+ * went, or -1 when not even the minimum fits. The first pass adds up the minima, the second one
+ * compares; what the second pass drops only makes later comparisons more careful. */
 static int drop_misfits(ap_cfn_node_t *node)
 {
     const ap_cfn_core_t *core = node->dual->core;
@@ -106,6 +121,7 @@ static int drop_misfits(ap_cfn_node_t *node)
                 for (int x = 0; x < core->variable[v].size; ++x) {
                     least = keep[x] && segment->usage[x] < least ? segment->usage[x] : least;
                 }
+                /* No value of a variable is left. */
                 if (!(least < HUGE_VAL)) {
                     return -1;
                 }
@@ -136,6 +152,8 @@ static int drop_misfits(ap_cfn_node_t *node)
     return dropped;
 }
 
+/* A solution of interest must be cheaper by 1 at least, as costs are integers; so bounds from `cost
+ * - 1` on (less the rounding) end a node. */
 double ap_cfn_tree_goal(ap_cfn_tree_t *tree)
 {
     double cost = ap_cfn_shared_cost(tree->shared);
@@ -143,12 +161,15 @@ double ap_cfn_tree_goal(ap_cfn_tree_t *tree)
     return cost - 1.0 + ap_cfn_rounding(cost);
 }
 
-/* Offers what an elimination has found, if it fits. */
+/* Offers what an elimination has found, if it fits. At prices an assignment that fits is a solution
+ * like any other, and in tight problems elimination finds them often. */
 static void offer_choice(ap_cfn_tree_t *tree, const ap_cfn_node_t *node)
 {
     ap_cfn_dual_t *dual = node->dual;
     double cost;
 
+    /* Message passing gives no assignment worth checking; decoding one each round would cost as
+     * much as a sweep. */
     if (dual->exact == NULL || !(dual->bound < HUGE_VAL) || !ap_cfn_dual_choice_fits(dual)) {
         return;
     }
@@ -161,6 +182,9 @@ static void offer_choice(ap_cfn_tree_t *tree, const ap_cfn_node_t *node)
     }
 }
 
+/* Improves a node's bound round by round: a sweep that also drops values, then a step of the
+ * prices. The bound starts anew, as the node is another problem than its parent, while messages and
+ * prices are the parent's. */
 bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, size_t *dropped)
 {
     ap_cfn_dual_t *dual = node->dual;
@@ -168,10 +192,13 @@ bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, s
     int misfits = drop_misfits(node);
 
     *dropped = misfits > 0 ? (size_t)misfits : 0;
+    /* Not even the smallest usages fit beside each other. */
     if (misfits < 0) {
         return true;
     }
     dual->best = -HUGE_VAL;
+    /* The step length begins anew as well: the parent's may have become tiny on the way to its
+     * own optimum. */
     dual->factor = 0.5;
     for (int round = 0; round < rounds; ++round) {
         double goal = ap_cfn_tree_goal(tree);
@@ -184,6 +211,8 @@ bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, s
         if (4 * *dropped > ap_cfn_node_values(node) || ap_cfn_shared_is_over(tree->shared)) {
             return false; /* smaller first */
         }
+        /* Looks from time to time whether the bound still rises; the root goes on regardless, since
+         * all nodes inherit from it. */
         if (round % ROUNDS_LOOK == 0) {
             if (dual->best - last < worthwhile * (goal - dual->best) && node->depth > 0) {
                 return false;
@@ -195,6 +224,8 @@ bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, s
     return false;
 }
 
+/* A node without variables is one assignment. It fits if no capacity went below 0, as what was
+ * settled has been taken off them. */
 void ap_cfn_node_offer(ap_cfn_tree_t *tree, const ap_cfn_node_t *node)
 {
     const ap_cfn_core_t *core = node->dual->core;
@@ -209,6 +240,8 @@ void ap_cfn_node_offer(ap_cfn_tree_t *tree, const ap_cfn_node_t *node)
     }
 }
 
+/* The first node is narrowed from a pretended one that has all variables and values; so the
+ * caller's dual is only read. */
 xm_status_t ap_cfn_tree_create(const ap_cfn_dual_t *dual, ap_cfn_shared_t *shared,
                                ap_cfn_tree_t *tree, ap_cfn_node_t *root)
 {

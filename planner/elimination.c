@@ -1,3 +1,13 @@
+/*
+ * Exact minimisation of a sum of tables by bucket elimination; elimination.h names the sources.
+ * This is the general form: tables of up to twelve variables, variables that are kept, and a trace
+ * back. It builds its tables as it goes, because each problem is solved once; cfn_exact.c lays them
+ * out beforehand for hundreds of solves.
+ *
+ * The cost is the number of cells of all messages times the values of the variables that go.
+ * elimination_row.c has the inner loop, which leaves out values that cannot win.
+ */
+
 #include "planner/elimination.h"
 
 #include <math.h>
@@ -7,7 +17,8 @@
 
 #include "planner/elimination_row.h"
 
-/* A cost table; scopes are ascending, the last variable varies fastest. */
+/* A cost table. Scopes are ascending and the last variable varies fastest, so that two tables with
+ * the same variables have the same layout. */
 typedef struct table {
     int count;
     int scope[AP_ELIMINATION_SCOPE];
@@ -15,7 +26,8 @@ typedef struct table {
     bool used_up; /* went into an elimination */
 } table_t;
 
-/* What an eliminated variable does, given the variables of its message. */
+/* What an eliminated variable does, given the variables of its message: its best value for each
+ * cell. */
 typedef struct decision {
     int variable;
     int message; /* table */
@@ -27,6 +39,8 @@ typedef struct list {
     int count, capacity;
 } list_t;
 
+/* Tables are never removed, only marked as used up: their numbers stay valid, and the trace back
+ * needs the messages' scopes. */
 struct ap_elimination {
     int variables;
     int *domain;
@@ -39,6 +53,7 @@ struct ap_elimination {
     size_t width;
 };
 
+/* Every price begins as stale; ap_elimination_run() computes it when it first compares. */
 xm_status_t ap_elimination_create(int variables, const int *domain, ap_elimination_t **elimination)
 {
     ap_elimination_t *made = calloc(1, sizeof(*made));
@@ -58,6 +73,7 @@ xm_status_t ap_elimination_create(int variables, const int *domain, ap_eliminati
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d variables", variables);
     }
     for (int v = 0; v < variables; ++v) {
+        /* Winners are stored in 16 bits. */
         if (domain[v] < 1 || domain[v] > UINT16_MAX) {
             ap_elimination_destroy(made);
             return xm_error_set(XM_ERR_INVALID_ARGUMENT, "variable %d has %d values (1 … 65535)", v,
@@ -70,6 +86,7 @@ xm_status_t ap_elimination_create(int variables, const int *domain, ap_eliminati
     return XM_OK;
 }
 
+/* Accepts an object that is only partly made, and NULL. */
 void ap_elimination_destroy(ap_elimination_t *elimination)
 {
     if (elimination == NULL) {
@@ -92,6 +109,7 @@ void ap_elimination_destroy(ap_elimination_t *elimination)
     free(elimination);
 }
 
+/* Lists of tables only grow: tables that are used up stay in them and are passed over. */
 static xm_status_t list_add(list_t *list, int item)
 {
     if (list->count == list->capacity) {
@@ -108,7 +126,8 @@ static xm_status_t list_add(list_t *list, int item)
     return XM_OK;
 }
 
-/* Takes over `values` even on failure. */
+/* Takes over `values` even on failure. The prices of all variables of the new table become stale,
+ * because the messages that they would send have changed. */
 static xm_status_t append_table(ap_elimination_t *e, const int *scope, int count, double *values)
 {
     table_t *table;
@@ -124,6 +143,8 @@ static xm_status_t append_table(ap_elimination_t *e, const int *scope, int count
         e->tables = grown;
         e->table_capacity = wanted;
     }
+    /* The table counts as soon as it holds its values, so that destroy() frees them whatever
+     * fails next. */
     table = &e->tables[e->table_count++];
     memset(table, 0, sizeof(*table));
     table->count = count;
@@ -150,7 +171,8 @@ static size_t cells_of(const ap_elimination_t *e, const int *scope, int count)
     return cells;
 }
 
-/* Step in a table's values when `variable` goes up by one; 0 when it is not in the scope. */
+/* The step in a table's values when `variable` goes up by one; 0 when it is not in the scope, so
+ * that such a table stays where it is. */
 static size_t stride_of(const ap_elimination_t *e, const int *scope, int count, int variable)
 {
     size_t stride = 1;
@@ -164,7 +186,8 @@ static size_t stride_of(const ap_elimination_t *e, const int *scope, int count, 
     return 0;
 }
 
-/* Moves an odometer over `scope` on by one and keeps an offset in step with it. */
+/* Moves an odometer over `scope` on by one and keeps an offset in step with it: additions only, in
+ * place of one product per variable and cell. */
 static void advance(const ap_elimination_t *e, const int *scope, int count, int *value,
                     const size_t *strides, size_t *offset)
 {
@@ -178,6 +201,7 @@ static void advance(const ap_elimination_t *e, const int *scope, int count, int 
     }
 }
 
+/* An insertion sort: scopes have at most twelve variables and mostly come sorted. */
 static void sort_scope(int *scope, int count)
 {
     for (int i = 1; i < count; ++i) {
@@ -190,6 +214,8 @@ static void sort_scope(int *scope, int count)
     }
 }
 
+/* Copies a table into the ascending order of its variables. The caller may name them in any order;
+ * the strides are those of the caller's layout, and the copy is written from front to back. */
 xm_status_t ap_elimination_add(ap_elimination_t *elimination, const int *variables, int count,
                                const double *values)
 {
@@ -228,7 +254,8 @@ xm_status_t ap_elimination_add(ap_elimination_t *elimination, const int *variabl
     return append_table(elimination, scope, count, copy);
 }
 
-/* Union of the scopes of the live tables that mention `variable`, without it; -1 = too many. */
+/* The union of the scopes of the live tables that mention `variable`, without it; -1 when it has
+ * too many variables for a table. */
 static int message_scope(const ap_elimination_t *e, int variable, int *scope)
 {
     int count = 0;
@@ -254,6 +281,9 @@ static int message_scope(const ap_elimination_t *e, int variable, int *scope)
     return count;
 }
 
+/* The price of a variable is the size of the message that it would leave. One that has too many
+ * variables costs more than any limit, so it is chosen only when nothing else is left, and then
+ * refused. */
 static void update_price(ap_elimination_t *e, int variable)
 {
     int scope[AP_ELIMINATION_SCOPE];
@@ -268,7 +298,8 @@ static void update_price(ap_elimination_t *e, int variable)
     }
 }
 
-/* The least cell of a table for each value of a variable. */
+/* Finds the minimum of a table for each value of a variable: what the rest of the table cannot
+ * undercut. elimination_row.c leaves values out by these. */
 static bool find_low(const ap_elimination_t *e, const table_t *table, int variable,
                      ap_elimination_source_t *source)
 {
@@ -283,6 +314,8 @@ static bool find_low(const ap_elimination_t *e, const table_t *table, int variab
     for (size_t value = 0; value < size; ++value) {
         source->low[value] = HUGE_VAL;
     }
+    /* Cells come in blocks of `step` with one value of the variable each, so one pass in memory
+     * order is enough. */
     while (cell < cells) {
         for (size_t value = 0; value < size; ++value) {
             for (size_t i = 0; i < step; ++i, ++cell) {
@@ -295,7 +328,9 @@ static bool find_low(const ap_elimination_t *e, const table_t *table, int variab
     return true;
 }
 
-/* Copies a table so that the values of one variable stand side by side. */
+/* Copies a table so that the values of one variable stand side by side. The copy costs one pass
+ * over the table; the rows of the message are read as vectors by that, once for each value of the
+ * variable that goes. */
 static bool turn(const ap_elimination_t *e, const table_t *table, int variable,
                  ap_elimination_source_t *source)
 {
@@ -308,6 +343,7 @@ static bool turn(const ap_elimination_t *e, const table_t *table, int variable,
         return false;
     }
     source->values = source->turned = to;
+    /* A block has all values of the variable for one combination of the slower ones. */
     for (size_t first = 0; first < cells; first += block) {
         for (size_t rest = 0; rest < step; ++rest) {
             for (size_t i = 0; i < size; ++i) {
@@ -318,13 +354,14 @@ static bool turn(const ap_elimination_t *e, const table_t *table, int variable,
     return true;
 }
 
-/* A table as a source for a message over a scope. False: no memory. */
+/* Opens a table as a source for a message over a scope. False: no memory. */
 static bool open_source(const ap_elimination_t *e, const table_t *table, int variable,
                         const int *scope, int count, ap_elimination_source_t *source)
 {
     size_t step = count > 0 ? stride_of(e, table->scope, table->count, scope[count - 1]) : 0;
 
     source->values = table->values;
+    /* A table that lacks a variable has stride 0 for it and so repeats its row. */
     source->stride = stride_of(e, table->scope, table->count, variable);
     for (int i = 0; i < count; ++i) {
         source->strides[i] = stride_of(e, table->scope, table->count, scope[i]);
@@ -332,10 +369,12 @@ static bool open_source(const ap_elimination_t *e, const table_t *table, int var
     if (!find_low(e, table, variable, source)) {
         return false;
     }
+    /* The last variable of the message already varies fastest, or the table lacks it. */
     if (step <= 1) {
         return true;
     }
-    /* What varied faster than the last variable goes on by its whole size now. */
+    /* The turned table has the last variable innermost; what varied faster before now goes on by
+     * its whole size. */
     source->stride *= source->stride < step ? (size_t)e->domain[scope[count - 1]] : 1;
     for (int i = 0; i < count - 1; ++i) {
         source->strides[i] *= source->strides[i] < step ? (size_t)e->domain[scope[count - 1]] : 1;
@@ -344,6 +383,9 @@ static bool open_source(const ap_elimination_t *e, const table_t *table, int var
     return turn(e, table, scope[count - 1], source);
 }
 
+/* Fills the message row by row: a row holds the cells that differ only in the last variable of the
+ * scope. The winners of the row before are handed on, because neighbouring rows usually have the
+ * same ones, and with good values first the bounds rule out most others. */
 static void fill_message(ap_elimination_t *e, int variable, const int *scope, int count,
                          ap_elimination_source_t *sources, int source_count,
                          const ap_elimination_row_t *row, double *values, uint16_t *best)
@@ -355,9 +397,12 @@ static void fill_message(ap_elimination_t *e, int variable, const int *scope, in
         ap_elimination_minimise(sources, source_count, e->domain[variable],
                                 c > 0 ? &best[c - width] : NULL, row);
         for (size_t i = 0; i < width; ++i) {
+            /* Winners are kept as doubles in the row and as numbers in the table. */
             values[c + i] = row->least[i];
             best[c + i] = (uint16_t)row->winner[i];
         }
+        /* The odometer goes on with the last but one variable; each source's offset goes with
+         * it. */
         for (int i = count - 2; i >= 0; --i) {
             bool carry = ++value[i] == e->domain[scope[i]];
 
@@ -373,6 +418,9 @@ static void fill_message(ap_elimination_t *e, int variable, const int *scope, in
     }
 }
 
+/* Eliminates one variable: all live tables that mention it become one message, over their other
+ * variables. Its decisions are kept for the trace. When it fails, tables are used up already, so
+ * the object is spent. */
 static xm_status_t eliminate(ap_elimination_t *e, int variable, const int *scope, int count)
 {
     size_t cells = cells_of(e, scope, count);
@@ -400,6 +448,8 @@ static xm_status_t eliminate(ap_elimination_t *e, int variable, const int *scope
         free(best);
         goto release;
     }
+    /* The message counts as a table from here on; a variable without neighbours leaves one with a
+     * single cell. */
     row = (ap_elimination_row_t){width, count - 1, rows, rows + width, rows + 2 * width, taken};
     fill_message(e, variable, scope, count, sources, source_count, &row, values, best);
     e->decisions[e->decision_count++] =
@@ -418,6 +468,10 @@ release:
     return status;
 }
 
+/* Eliminates variables until only the kept ones are left. Always the cheapest goes next, of equal
+ * ones the one with the lowest number, so the order depends on nothing but the tables. Only stale
+ * prices are computed; a search through all variables per step is quadratic, which is little beside
+ * the tables. */
 xm_status_t ap_elimination_run(ap_elimination_t *elimination, const bool *keep, size_t max_cells)
 {
     ap_elimination_t *e = elimination;
@@ -444,6 +498,7 @@ xm_status_t ap_elimination_run(ap_elimination_t *elimination, const bool *keep, 
         if (next < 0) {
             break;
         }
+        /* The cheapest message is too large, so every order that goes on from here is. */
         if (e->price[next] > (double)max_cells) {
             status = xm_error_set(XM_ERR_UNSUPPORTED,
                                   "eliminating variable %d needs a table of %g cells, allowed are "
@@ -471,6 +526,8 @@ static size_t cell_of(const ap_elimination_t *e, const table_t *table, const int
     return cell;
 }
 
+/* The live tables mention kept variables only, so their sum is the minimum of everything given
+ * those. */
 double ap_elimination_minimum(const ap_elimination_t *elimination, const int *assignment)
 {
     double sum = 0;
@@ -485,6 +542,8 @@ double ap_elimination_minimum(const ap_elimination_t *elimination, const int *as
     return sum;
 }
 
+/* Goes back through the decisions. A message's variables were eliminated later than its own
+ * variable, or were kept, so they have their values when it is their turn. */
 void ap_elimination_trace(const ap_elimination_t *elimination, int *assignment)
 {
     for (int d = elimination->decision_count - 1; d >= 0; --d) {

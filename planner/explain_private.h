@@ -6,7 +6,7 @@
 #define AP_PLANNER_EXPLAIN_PRIVATE_H
 
 #include "planner/explain.h"
-#include "planner/planner_private.h"
+#include "planner/planner_case.h"
 
 struct ap_explanation {
     ap_decision_t *decisions;

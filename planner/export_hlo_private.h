@@ -5,7 +5,8 @@
 
 #include "planner/export_hlo.h"
 #include "planner/export_spec.h"
-#include "planner/hlo_build.h"
+#include "planner/hlo_attribute.h"
+#include "planner/hlo_source.h"
 
 /* Replaces `length` bytes at `at` by a text. */
 typedef struct ap_hlo_edit {

@@ -7,7 +7,7 @@
 #include "planner/export_jax_text.h"
 #include "planner/export_site.h"
 #include "planner/export_spec.h"
-#include "planner/hlo_build.h"
+#include "planner/hlo_source.h"
 
 typedef struct exporter {
     const ap_shard_solution_t *solution;

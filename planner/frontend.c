@@ -126,29 +126,3 @@ xm_status_t ap_frontend_load(const char *model, const ap_frontend_params_t *para
     status = ap_zoo_create(model, &zoo, &made);
     return status == XM_OK ? hand_out(made, graph, notes) : status;
 }
-
-const char *ap_frontend_untrainable(const ap_graph_t *graph)
-{
-    for (int o = 0; o < ap_graph_ops(graph); ++o) {
-        if (ap_graph_op(graph, o)->phase != AP_PHASE_FORWARD) {
-            return "holds its whole step";
-        }
-    }
-    return ap_graph_loss(graph, NULL) < 0 ? "names no loss to derive a step from" : NULL;
-}
-
-xm_status_t ap_frontend_train(ap_optimizer_t optimizer, ap_graph_t **graph)
-{
-    ap_graph_t *training;
-    xm_status_t status;
-
-    if (ap_frontend_untrainable(*graph) != NULL) {
-        return XM_OK;
-    }
-    status = ap_training_expand(*graph, optimizer, &training);
-    if (status == XM_OK) {
-        ap_graph_destroy(*graph);
-        *graph = training;
-    }
-    return status;
-}

@@ -19,7 +19,6 @@
 
 #include "planner/frontend_notes.h"
 #include "planner/graph.h"
-#include "planner/training.h"
 
 typedef struct ap_frontend_params {
     size_t struct_size;
@@ -44,11 +43,5 @@ XM_API xm_status_t ap_frontend_load(const char *model, const ap_frontend_params_
 
 /** Whether a model is a file, or was meant to be one, rather than the name of a built-in model. */
 XM_API bool ap_frontend_is_file(const char *model);
-
-/** Why no training step is derived from a graph, in words that follow its name; NULL: one is. */
-XM_API const char *ap_frontend_untrainable(const ap_graph_t *graph);
-
-/** Replaces a forward graph that names a loss by its training step; others stay as they are. */
-XM_API xm_status_t ap_frontend_train(ap_optimizer_t optimizer, ap_graph_t **graph);
 
 #endif

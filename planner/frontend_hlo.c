@@ -277,7 +277,7 @@ static xm_status_t add_aliases(hlo_build_t *b, const hlo_computation_t *entry,
                              (long long)of->parameter);
         }
         if (output == NULL || output->kind != HLO_VALUE_TENSOR || input->kind != HLO_VALUE_TENSOR ||
-            output->tensor == input->tensor || !hlo_type_same(output->type, input->type)) {
+            output->tensor == input->tensor || !operand_type_same(output->type, input->type)) {
             continue;
         }
         tensor = output->tensor;

@@ -18,37 +18,6 @@ static xm_status_t no_memory(const char *file)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the graph of %s", file);
 }
 
-xm_status_t onnx_tensor_type(onnx_build_t *b, const Onnx__TensorProto *tensor, const char *name,
-                             hlo_type_t *type)
-{
-    int64_t elements = 1;
-
-    memset(type, 0, sizeof(*type));
-    if (!onnx_dtype(tensor->has_data_type ? tensor->data_type : 0, &type->dtype)) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "%s: the tensor '%.120s' has no element type, or one of strings",
-                            b->file, name);
-    }
-    if (tensor->n_dims > AP_MAX_RANK) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "%s: the tensor '%.120s' has more than %d dimensions", b->file, name,
-                            AP_MAX_RANK);
-    }
-    for (size_t d = 0; d < tensor->n_dims; ++d) {
-        if (tensor->dims[d] < 0 ||
-            (tensor->dims[d] > 0 && __builtin_mul_overflow(elements, tensor->dims[d], &elements)) ||
-            elements > (int64_t)1 << 62) {
-            return xm_error_set(XM_ERR_PARSE,
-                                "%s: dimension %zu of the tensor '%.120s' is %lld, or makes it "
-                                "larger than 2^62 elements",
-                                b->file, d, name, (long long)tensor->dims[d]);
-        }
-        type->shape.dims[type->shape.rank++] = tensor->dims[d];
-        type->empty = type->empty || tensor->dims[d] == 0;
-    }
-    return XM_OK;
-}
-
 static bool is_floating(ap_dtype_t dtype)
 {
     return dtype == AP_DTYPE_F16 || dtype == AP_DTYPE_BF16 || dtype == AP_DTYPE_F32 ||
@@ -61,7 +30,7 @@ static xm_status_t add_initializers(onnx_build_t *b)
     for (size_t i = 0; i < b->proto->n_initializer; ++i) {
         const Onnx__TensorProto *tensor = b->proto->initializer[i];
         onnx_value_t *value;
-        hlo_type_t type;
+        operand_type_t type;
         xm_status_t status;
 
         if (tensor->name == NULL || tensor->name[0] == '\0') {

@@ -117,3 +117,43 @@ xm_status_t ap_graph_copy_op(ap_graph_copy_t *copy, int op)
     copy->to->ops[copy->to->op_count++] = made;
     return XM_OK;
 }
+
+xm_status_t ap_graph_copy_whole(const ap_graph_t *from, ap_graph_t **copy)
+{
+    ap_graph_t *made;
+    xm_status_t status = ap_graph_create(from->name, &made);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    made->tensors = calloc((size_t)from->tensor_count, sizeof(*made->tensors));
+    made->ops = calloc((size_t)from->op_count, sizeof(*made->ops));
+    if (made->tensors == NULL || made->ops == NULL) {
+        goto no_memory;
+    }
+    made->tensor_capacity = from->tensor_count;
+    made->op_capacity = from->op_count;
+    for (int t = 0; t < from->tensor_count; ++t, ++made->tensor_count) {
+        made->tensors[t] = from->tensors[t];
+        made->tensors[t].name = strdup(from->tensors[t].name);
+        if (made->tensors[t].name == NULL) {
+            goto no_memory;
+        }
+    }
+    for (int o = 0; o < from->op_count; ++o, ++made->op_count) {
+        made->ops[o] = from->ops[o];
+        made->ops[o].name = strdup(from->ops[o].name);
+        made->ops[o].label = NULL;
+        if (made->ops[o].name == NULL) {
+            goto no_memory;
+        }
+    }
+    made->loss = from->loss;
+    made->loss_is_gradient = from->loss_is_gradient;
+    *copy = made;
+    return XM_OK;
+
+no_memory:
+    ap_graph_destroy(made);
+    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a copy of the graph '%s'", from->name);
+}

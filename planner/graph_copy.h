@@ -1,6 +1,7 @@
 /**
  * @file graph_copy.h
- * Moving operators from one graph into another. Not installed.
+ * Moving operators from one graph into another, for the passes that derive graphs from graphs. Not
+ * installed.
  */
 #ifndef AP_PLANNER_GRAPH_COPY_H
 #define AP_PLANNER_GRAPH_COPY_H
@@ -29,5 +30,8 @@ xm_status_t ap_graph_copy_source(ap_graph_copy_t *copy, int tensor);
  * the new results: an operator that is copied twice is known by its second copy.
  */
 xm_status_t ap_graph_copy_op(ap_graph_copy_t *copy, int op);
+
+/** A whole graph, unfinished, so that operators can be added; its operators have no labels. */
+xm_status_t ap_graph_copy_whole(const ap_graph_t *from, ap_graph_t **copy);
 
 #endif

@@ -25,7 +25,7 @@ xm_status_t hlo_build_note(hlo_build_t *b, const char *prefix, hlo_slice_t name)
     return ap_frontend_notes_add(b->notes, text);
 }
 
-hlo_value_t *hlo_value_tensor(hlo_build_t *b, const hlo_type_t *type, int tensor)
+hlo_value_t *hlo_value_tensor(hlo_build_t *b, const operand_type_t *type, int tensor)
 {
     hlo_value_t *made = hlo_arena_get(&b->module->arena, 1, sizeof(*made));
 
@@ -37,7 +37,7 @@ hlo_value_t *hlo_value_tensor(hlo_build_t *b, const hlo_type_t *type, int tensor
     return made;
 }
 
-static hlo_value_t *make_tuple(hlo_build_t *b, const hlo_type_t *type)
+static hlo_value_t *make_tuple(hlo_build_t *b, const operand_type_t *type)
 {
     hlo_value_t *made = hlo_arena_get(&b->module->arena, 1, sizeof(*made));
 
@@ -51,7 +51,7 @@ static hlo_value_t *make_tuple(hlo_build_t *b, const hlo_type_t *type)
     return made->elements == NULL ? NULL : made;
 }
 
-hlo_value_t *hlo_value_free(hlo_build_t *b, const hlo_type_t *type)
+hlo_value_t *hlo_value_free(hlo_build_t *b, const operand_type_t *type)
 {
     hlo_value_t *made;
 
@@ -91,7 +91,7 @@ int hlo_value_leaves(hlo_value_t *value, hlo_value_t **leaves, int room)
 }
 
 /* A result of a type whose array leaves are the tensors `ids`, in order. */
-static hlo_value_t *value_of(hlo_build_t *b, const hlo_type_t *type, const int *ids, int *next)
+static hlo_value_t *value_of(hlo_build_t *b, const operand_type_t *type, const int *ids, int *next)
 {
     hlo_value_t *made;
 
@@ -117,7 +117,7 @@ static xm_status_t build_unknown(hlo_build_t *b, const hlo_instruction_t *of,
 {
     hlo_arena_t *arena = &b->module->arena;
     hlo_value_t *made = hlo_value_free(b, of->type), **leaves;
-    const hlo_type_t **types;
+    const operand_type_t **types;
     int *ids, *spread;
     int operand_leaves = 0, results, size, read = 0, count = 0, next = 0;
     xm_status_t status;
@@ -131,7 +131,7 @@ static xm_status_t build_unknown(hlo_build_t *b, const hlo_instruction_t *of,
     results = hlo_value_leaves(made, NULL, 0);
     size = operand_leaves + results;
     leaves = hlo_arena_get(arena, (size_t)size, sizeof(hlo_value_t *));
-    types = hlo_arena_get(arena, (size_t)size, sizeof(const hlo_type_t *));
+    types = hlo_arena_get(arena, (size_t)size, sizeof(const operand_type_t *));
     ids = hlo_arena_get(arena, (size_t)size, sizeof(int));
     spread = hlo_arena_get(arena, (size_t)results, sizeof(int));
     if (leaves == NULL || types == NULL || ids == NULL || spread == NULL) {
@@ -181,8 +181,9 @@ static xm_status_t build_operator(hlo_build_t *b, const hlo_computation_t *in,
 {
     int tensors[HLO_MAX_TERMS], ids[HLO_MAX_TERMS], next = 0;
     bool known, reads = false;
-    hlo_rule_t rule;
-    xm_status_t status = hlo_rules_make(b->module, in, of, &rule, &known);
+    hlo_operator_t made;
+    hlo_rule_t *rule = &made.rule;
+    xm_status_t status = hlo_rules_make(b->module, in, of, &made, &known);
 
     if (status != XM_OK) {
         return status;
@@ -190,18 +191,18 @@ static xm_status_t build_operator(hlo_build_t *b, const hlo_computation_t *in,
     if (!known) {
         return build_unknown(b, of, operands, result);
     }
-    for (int o = 0; o < rule.operands; ++o) {
+    for (int o = 0; o < rule->operands; ++o) {
         tensors[o] = operands[o]->kind == HLO_VALUE_TENSOR ? operands[o]->tensor : HLO_FREE_OPERAND;
-        reads = reads || (tensors[o] != HLO_FREE_OPERAND && !rule.ignored[o]);
+        reads = reads || (tensors[o] != HLO_FREE_OPERAND && !rule->ignored[o]);
     }
-    for (int r = 0; r < rule.results; ++r) {
-        reads = reads && !rule.type[rule.operands + r]->empty;
+    for (int r = 0; r < rule->results; ++r) {
+        reads = reads && !rule->type[rule->operands + r]->empty;
     }
     if (!reads) {
         *result = hlo_value_free(b, of->type);
         return *result == NULL ? hlo_no_memory() : XM_OK;
     }
-    status = hlo_emit(b, &rule, tensors, ids);
+    status = hlo_emit(b, of, rule, tensors, ids);
     if (status != XM_OK) {
         return status;
     }
@@ -233,7 +234,7 @@ static xm_status_t build_tuple(hlo_build_t *b, const hlo_instruction_t *of,
     }
     *result = make_tuple(b, of->type);
     for (int i = 0; *result != NULL && i < of->operand_count; ++i) {
-        if (!hlo_type_same(of->type->elements[i], operands[i]->type)) {
+        if (!operand_type_same(of->type->elements[i], operands[i]->type)) {
             return hlo_error(&b->module->text, of->at,
                              "tuple: operand %d differs from element %d of the type", i, i);
         }
@@ -253,7 +254,7 @@ static xm_status_t build_element(hlo_build_t *b, const hlo_instruction_t *of,
     }
     if (of->operand_count != 1 || operands[0]->kind != HLO_VALUE_TUPLE || index < 0 ||
         index >= operands[0]->count ||
-        !hlo_type_same(of->type, operands[0]->elements[index]->type)) {
+        !operand_type_same(of->type, operands[0]->elements[index]->type)) {
         return hlo_error(&b->module->text, of->at,
                          "get-tuple-element: the operand has no element %lld of this type",
                          (long long)index);
@@ -271,7 +272,7 @@ static xm_status_t build_call(hlo_build_t *b, const hlo_instruction_t *of, const
     if (status == XM_OK) {
         status = hlo_build_computation(b, computation, operands, of->operand_count, of->at, result);
     }
-    if (status == XM_OK && !hlo_type_same((*result)->type, of->type)) {
+    if (status == XM_OK && !operand_type_same((*result)->type, of->type)) {
         return hlo_error(&b->module->text, of->at,
                          "what is called returns another type than is written here");
     }
@@ -287,7 +288,7 @@ static bool is_transparent(const hlo_instruction_t *of, hlo_value_t *const *oper
     static const char *const targets[] = {"xla.sdy.FuncResultSharding", "annotate_device_placement",
                                           "LayoutConstraint"};
 
-    if (of->operand_count < 1 || !hlo_type_same(of->type, operands[0]->type)) {
+    if (of->operand_count < 1 || !operand_type_same(of->type, operands[0]->type)) {
         return false;
     }
     for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); ++i) {
@@ -401,7 +402,7 @@ static xm_status_t build_all(hlo_build_t *b, const hlo_computation_t *in,
         }
         if (hlo_slice_is(of->opcode, "parameter")) {
             values[i] = arguments[of->number];
-            if (!hlo_type_same(of->type, values[i]->type)) {
+            if (!operand_type_same(of->type, values[i]->type)) {
                 return hlo_error(&b->module->text, of->at,
                                  "parameter %d gets an argument of another type", (int)of->number);
             }

@@ -6,6 +6,7 @@
 #define AP_PLANNER_HLO_BUILD_H
 
 #include "planner/frontend_notes.h"
+#include "planner/hlo_attribute.h"
 #include "planner/hlo_rule.h"
 #include "planner/hlo_source.h"
 
@@ -19,7 +20,7 @@ typedef struct hlo_value hlo_value_t;
 
 struct hlo_value {
     hlo_value_kind_t kind;
-    const hlo_type_t *type;
+    const operand_type_t *type;
     int tensor;
     bool known; /**< a free integer whose value is `number` */
     int64_t number;
@@ -55,20 +56,22 @@ xm_status_t hlo_build_conditional(hlo_build_t *b, const hlo_instruction_t *of,
 xm_status_t hlo_build_note(hlo_build_t *b, const char *prefix, hlo_slice_t name);
 
 /** A value of a type: free, or a tuple of free values. NULL without memory. */
-hlo_value_t *hlo_value_free(hlo_build_t *b, const hlo_type_t *type);
-hlo_value_t *hlo_value_tensor(hlo_build_t *b, const hlo_type_t *type, int tensor);
+hlo_value_t *hlo_value_free(hlo_build_t *b, const operand_type_t *type);
+hlo_value_t *hlo_value_tensor(hlo_build_t *b, const operand_type_t *type, int tensor);
 /** Array leaves of a value, in order; writes at most @p room of them and returns their number. */
 int hlo_value_leaves(hlo_value_t *value, hlo_value_t **leaves, int room);
 
-/** Adds the operator of a rule; @p tensors per operand. Writes one tensor per result. */
-xm_status_t hlo_emit(hlo_build_t *b, hlo_rule_t *rule, const int *tensors, int *results);
+/** Adds the operator of an instruction by its rule; @p tensors per operand. Writes one tensor per
+ * result. */
+xm_status_t hlo_emit(hlo_build_t *b, const hlo_instruction_t *of, hlo_rule_t *rule,
+                     const int *tensors, int *results);
 /** An operator that needs all of its operands everywhere; any number of operands and results. */
-xm_status_t hlo_emit_opaque(hlo_build_t *b, const hlo_instruction_t *of, const hlo_type_t **types,
-                            const int *tensors, int operands, const hlo_type_t **made, int results,
-                            int *ids);
+xm_status_t hlo_emit_opaque(hlo_build_t *b, const hlo_instruction_t *of,
+                            const operand_type_t **types, const int *tensors, int operands,
+                            const operand_type_t **made, int results, int *ids);
 /** An elementwise operator over one or two tensors of one type: a copy, a choice; @p passes_on: it
  * moves nothing, as the state of a loop. */
-xm_status_t hlo_emit_alike(hlo_build_t *b, const hlo_instruction_t *of, const hlo_type_t *type,
+xm_status_t hlo_emit_alike(hlo_build_t *b, const hlo_instruction_t *of, const operand_type_t *type,
                            const int *tensors, int operands, bool passes_on, int *result);
 
 xm_status_t hlo_no_memory(void);

@@ -4,7 +4,7 @@
 
 #include "planner/hlo_build.h"
 
-static const hlo_type_t scalar = {.dtype = AP_DTYPE_F32};
+static const operand_type_t scalar = {.dtype = AP_DTYPE_F32};
 
 /* JAX names what differentiation made transpose(…). */
 static ap_phase_t phase_of(const hlo_module_t *module, const hlo_instruction_t *of)
@@ -36,8 +36,8 @@ static const char *label_of(const hlo_module_t *module, const hlo_instruction_t 
     return length > 0 ? label : NULL;
 }
 
-static xm_status_t add(hlo_build_t *b, const hlo_rule_t *rule, const hlo_rule_text_t *text,
-                       int *results)
+static xm_status_t add(hlo_build_t *b, const hlo_instruction_t *of, const hlo_rule_t *rule,
+                       const hlo_rule_text_t *text, int *results)
 {
     ap_op_params_t params = AP_OP_PARAMS_INIT;
     char name[200], label[200];
@@ -47,11 +47,11 @@ static xm_status_t add(hlo_build_t *b, const hlo_rule_t *rule, const hlo_rule_te
         memset(results, 0, (size_t)rule->results * sizeof(int));
         return XM_OK;
     }
-    (void)snprintf(name, sizeof(name), "%.*s", (int)rule->of->name.length, rule->of->name.at);
+    (void)snprintf(name, sizeof(name), "%.*s", (int)of->name.length, of->name.at);
     params.kind = rule->kind;
-    params.phase = phase_of(b->module, rule->of);
+    params.phase = phase_of(b->module, of);
     params.name = name;
-    params.label = label_of(b->module, rule->of, label, sizeof(label));
+    params.label = label_of(b->module, of, label, sizeof(label));
     params.rule = text->text;
     params.replicated = text->replicated;
     params.permuted = text->permuted;
@@ -71,13 +71,12 @@ static xm_status_t add(hlo_build_t *b, const hlo_rule_t *rule, const hlo_rule_te
     params.repeat = b->repeat;
     params.linear = rule->linear;
     status = ap_graph_add_op(b->graph, &params, results);
-    return status == XM_OK ? XM_OK
-                           : hlo_error(&b->module->text, rule->of->at, "%s", xm_last_error());
+    return status == XM_OK ? XM_OK : hlo_error(&b->module->text, of->at, "%s", xm_last_error());
 }
 
 /* Concatenations of many: a few operands at a time are written into the result. */
-static xm_status_t emit_pieces(hlo_build_t *b, const hlo_rule_t *rule, const int *tensors,
-                               int *result, bool *fits)
+static xm_status_t emit_pieces(hlo_build_t *b, const hlo_instruction_t *of, const hlo_rule_t *rule,
+                               const int *tensors, int *result, bool *fits)
 {
     const int out = rule->operands;
     int done = 0;
@@ -105,7 +104,7 @@ static xm_status_t emit_pieces(hlo_build_t *b, const hlo_rule_t *rule, const int
         memset(piece.ignored, 0, sizeof(piece.ignored));
         *fits = hlo_rule_write(&piece, operands, &text);
         if (*fits && text.operand_count > 0) {
-            status = add(b, &piece, &text, result);
+            status = add(b, of, &piece, &text, result);
             if (status != XM_OK) {
                 return status;
             }
@@ -114,16 +113,17 @@ static xm_status_t emit_pieces(hlo_build_t *b, const hlo_rule_t *rule, const int
     return XM_OK;
 }
 
-xm_status_t hlo_emit(hlo_build_t *b, hlo_rule_t *rule, const int *tensors, int *results)
+xm_status_t hlo_emit(hlo_build_t *b, const hlo_instruction_t *of, hlo_rule_t *rule,
+                     const int *tensors, int *results)
 {
     hlo_rule_text_t text;
     xm_status_t status;
     bool fits;
 
     if (hlo_rule_write(rule, tensors, &text)) {
-        return add(b, rule, &text, results);
+        return add(b, of, rule, &text, results);
     }
-    if (hlo_slice_is(rule->of->opcode, "concatenate") && !rule->opaque) {
+    if (hlo_slice_is(of->opcode, "concatenate") && !rule->opaque) {
         int data[HLO_MAX_OPERANDS], count = 0;
         hlo_rule_t packed = *rule;
 
@@ -137,27 +137,23 @@ xm_status_t hlo_emit(hlo_build_t *b, hlo_rule_t *rule, const int *tensors, int *
         packed.type[count] = rule->type[rule->operands];
         memmove(packed.dim[count], rule->dim[rule->operands], sizeof(packed.dim[0]));
         packed.operands = count;
-        status = emit_pieces(b, &packed, data, results, &fits);
+        status = emit_pieces(b, of, &packed, data, results, &fits);
         if (status != XM_OK || fits) {
             return status;
         }
     }
-    status = hlo_build_note(b, "", rule->of->opcode);
-    return status == XM_OK ? hlo_emit_opaque(b, rule->of, rule->type, tensors, rule->operands,
+    status = hlo_build_note(b, "", of->opcode);
+    return status == XM_OK ? hlo_emit_opaque(b, of, rule->type, tensors, rule->operands,
                                              rule->type + rule->operands, rule->results, results)
                            : status;
 }
 
 /* One opaque operator, when it fits. */
-static xm_status_t emit_whole(hlo_build_t *b, const hlo_instruction_t *of, const hlo_type_t **types,
-                              const int *tensors, int operands, const hlo_type_t **made,
-                              int results, int *ids, bool *fits)
+static xm_status_t emit_whole(hlo_build_t *b, const hlo_instruction_t *of,
+                              const operand_type_t **types, const int *tensors, int operands,
+                              const operand_type_t **made, int results, int *ids, bool *fits)
 {
-    hlo_rule_t rule = {.module = b->module,
-                       .of = of,
-                       .kind = AP_OP_RESHAPE,
-                       .operands = operands,
-                       .results = results};
+    hlo_rule_t rule = {.kind = AP_OP_RESHAPE, .operands = operands, .results = results};
     hlo_rule_text_t text;
 
     *fits = operands <= AP_MAX_OPERANDS && results <= AP_MAX_RESULTS;
@@ -175,14 +171,14 @@ static xm_status_t emit_whole(hlo_build_t *b, const hlo_instruction_t *of, const
         return rule.status;
     }
     *fits = hlo_rule_write(&rule, tensors, &text) && text.operand_count > 0;
-    return *fits ? add(b, &rule, &text, ids) : XM_OK;
+    return *fits ? add(b, of, &rule, &text, ids) : XM_OK;
 }
 
-xm_status_t hlo_emit_opaque(hlo_build_t *b, const hlo_instruction_t *of, const hlo_type_t **types,
-                            const int *tensors, int operands, const hlo_type_t **made, int results,
-                            int *ids)
+xm_status_t hlo_emit_opaque(hlo_build_t *b, const hlo_instruction_t *of,
+                            const operand_type_t **types, const int *tensors, int operands,
+                            const operand_type_t **made, int results, int *ids)
 {
-    const hlo_type_t *token = &scalar;
+    const operand_type_t *token = &scalar;
     int chain = HLO_FREE_OPERAND;
     bool fits;
     xm_status_t status = emit_whole(b, of, types, tensors, operands, made, results, ids, &fits);
@@ -193,7 +189,7 @@ xm_status_t hlo_emit_opaque(hlo_build_t *b, const hlo_instruction_t *of, const h
     /* Too large for one operator: each operand is read whole into a token, which every result
      * comes from. */
     for (int o = 0; o < operands; ++o) {
-        const hlo_type_t *read[] = {types[o], token};
+        const operand_type_t *read[] = {types[o], token};
         const int pair[] = {tensors[o], chain};
 
         if (tensors[o] == HLO_FREE_OPERAND) {
@@ -213,15 +209,11 @@ xm_status_t hlo_emit_opaque(hlo_build_t *b, const hlo_instruction_t *of, const h
     return XM_OK;
 }
 
-xm_status_t hlo_emit_alike(hlo_build_t *b, const hlo_instruction_t *of, const hlo_type_t *type,
+xm_status_t hlo_emit_alike(hlo_build_t *b, const hlo_instruction_t *of, const operand_type_t *type,
                            const int *tensors, int operands, bool passes_on, int *result)
 {
-    hlo_rule_t rule = {.module = b->module,
-                       .of = of,
-                       .kind = AP_OP_ELEMENTWISE,
-                       .operands = operands,
-                       .results = 1,
-                       .linear = true};
+    hlo_rule_t rule = {
+        .kind = AP_OP_ELEMENTWISE, .operands = operands, .results = 1, .linear = true};
 
     for (int t = 0; t <= operands; ++t) {
         rule.type[t] = type;
@@ -234,5 +226,5 @@ xm_status_t hlo_emit_alike(hlo_build_t *b, const hlo_instruction_t *of, const hl
             hlo_rule_put(&rule, t, d, factor);
         }
     }
-    return rule.status == XM_OK ? hlo_emit(b, &rule, tensors, result) : rule.status;
+    return rule.status == XM_OK ? hlo_emit(b, of, &rule, tensors, result) : rule.status;
 }

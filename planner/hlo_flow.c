@@ -151,7 +151,7 @@ static xm_status_t run_body(hlo_build_t *b, loop_t *loop, hlo_value_t **result)
     xm_status_t status =
         hlo_build_computation(b, loop->body, &loop->state, 1, loop->of->at, result);
 
-    if (status == XM_OK && !hlo_type_same((*result)->type, loop->state->type)) {
+    if (status == XM_OK && !operand_type_same((*result)->type, loop->state->type)) {
         return hlo_error(&b->module->text, loop->of->at,
                          "while: the body returns another type than it takes");
     }
@@ -394,7 +394,7 @@ xm_status_t hlo_build_while(hlo_build_t *b, const hlo_computation_t *in,
     if (status != XM_OK) {
         return status;
     }
-    if (!hlo_type_same(of->type, init->type)) {
+    if (!operand_type_same(of->type, init->type)) {
         return hlo_error(&b->module->text, of->at, "while: the operand is of another type");
     }
     if (!trip_count(b, &b->module->computations[loop.condition],
@@ -487,7 +487,7 @@ xm_status_t hlo_build_conditional(hlo_build_t *b, const hlo_instruction_t *of,
                              branch);
         }
         status = hlo_build_computation(b, computation, &operands[branch + 1], 1, of->at, &made);
-        if (status == XM_OK && !hlo_type_same(made->type, of->type)) {
+        if (status == XM_OK && !operand_type_same(made->type, of->type)) {
             return hlo_error(&b->module->text, of->at,
                              "conditional: branch %d returns another type", branch);
         }

@@ -18,7 +18,7 @@ typedef struct hlo_instruction {
     hlo_slice_t name, opcode;
     size_t at;  /**< offset, for sentences */
     size_t end; /**< offset behind its last attribute */
-    const hlo_type_t *type;
+    const operand_type_t *type;
     int operand_count;
     int *operands; /**< instructions of the same computation, all before this one */
     int attribute_count;

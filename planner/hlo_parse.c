@@ -125,7 +125,7 @@ static xm_status_t parse_operand(parser_t *p, const hlo_computation_t *in, int *
         name = hlo_word(&p->cursor);
     }
     if (name.length == 0 || hlo_peek(&p->cursor) == '[') {
-        const hlo_type_t *type;
+        const operand_type_t *type;
         xm_status_t status;
 
         p->cursor = back;
@@ -295,7 +295,7 @@ static xm_status_t parse_computation(parser_t *p, hlo_computation_t *made)
     hlo_slice_t skipped;
     hlo_attribute_t *attributes = NULL;
     int count = 0;
-    const hlo_type_t *type;
+    const operand_type_t *type;
     xm_status_t status;
 
     made->root = -1;

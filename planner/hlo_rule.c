@@ -16,13 +16,9 @@ void hlo_rule_fail(hlo_rule_t *rule, const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(sentence, sizeof(sentence), format, arguments);
     va_end(arguments);
-    if (rule->of == NULL) {
-        rule->status = xm_error_set(XM_ERR_PARSE, "%s: %s", rule->place, sentence);
-        return;
-    }
-    rule->status = hlo_error(&rule->module->text, rule->of->at, "%.*s: %s",
-                             (int)(rule->of->opcode.length > 40 ? 40 : rule->of->opcode.length),
-                             rule->of->opcode.at, sentence);
+    rule->refused = true;
+    rule->status = rule->place != NULL ? xm_error_set(XM_ERR_PARSE, "%s: %s", rule->place, sentence)
+                                       : xm_error_set(XM_ERR_PARSE, "%s", sentence);
 }
 
 int hlo_rule_factor(hlo_rule_t *rule, int64_t size)
@@ -132,6 +128,107 @@ void hlo_rule_close(hlo_rule_t *rule)
                 hlo_rule_put(rule, t, d, hlo_rule_whole(rule, extent));
             }
         }
+    }
+}
+
+static int rank_of(const hlo_rule_t *rule, int term)
+{
+    return rule->type[term]->shape.rank;
+}
+
+static int64_t extent_of(const hlo_rule_t *rule, int term, int dim)
+{
+    return rule->type[term]->shape.dims[dim];
+}
+
+/* Cuts dimensions a … of operand and b … of result, whose products are equal, at all the places
+ * where either has a border; false when a border does not divide. */
+static bool refine(hlo_rule_t *rule, const int *from, const int *to)
+{
+    int dim[2] = {from[0], from[1]};
+    int64_t left[2] = {1, 1};
+    int first_factor = rule->factors;
+
+    for (int side = 0; side < 2; ++side) {
+        left[side] = dim[side] < to[side] ? extent_of(rule, side, dim[side]) : 1;
+    }
+    while (dim[0] < to[0] && dim[1] < to[1]) {
+        int64_t piece = left[0] < left[1] ? left[0] : left[1];
+        int factor;
+
+        if (left[0] % piece != 0 || left[1] % piece != 0) {
+            break;
+        }
+        factor = hlo_rule_factor(rule, piece);
+        for (int side = 0; side < 2; ++side) {
+            hlo_rule_append(rule, side, dim[side], factor);
+            left[side] /= piece;
+            while (left[side] == 1 && dim[side] < to[side]) {
+                ++dim[side];
+                left[side] = dim[side] < to[side] ? extent_of(rule, side, dim[side]) : 1;
+                if (left[side] == 1 && dim[side] < to[side]) {
+                    hlo_rule_append(rule, side, dim[side], hlo_rule_factor(rule, 1));
+                }
+            }
+        }
+    }
+    if (dim[0] < to[0] || dim[1] < to[1]) {
+        rule->factors = first_factor;
+        for (int side = 0; side < 2; ++side) {
+            for (int d = from[side]; d < to[side]; ++d) {
+                rule->dim[side][d].count = 0;
+            }
+        }
+        return false;
+    }
+    return true;
+}
+
+void hlo_rule_reshape(hlo_rule_t *rule)
+{
+    int from[2] = {0, 0}, to[2];
+
+    rule->kind = AP_OP_RESHAPE;
+    if (rule->operands != 1) {
+        return;
+    }
+    if (operand_type_elements(rule->type[0]) != operand_type_elements(rule->type[1])) {
+        hlo_rule_fail(rule, "%.0f elements do not make %.0f", operand_type_elements(rule->type[0]),
+                      operand_type_elements(rule->type[1]));
+        return;
+    }
+    if (rule->type[0]->empty || rule->type[1]->empty) {
+        return;
+    }
+    /* Smallest runs of dimensions with equal products; a dimension of 1 stands alone. */
+    while (rule->status == XM_OK && !rule->opaque) {
+        int64_t product[2] = {1, 1};
+
+        for (int side = 0; side < 2; ++side) {
+            while (from[side] < rank_of(rule, side) && extent_of(rule, side, from[side]) == 1) {
+                (void)hlo_rule_open(rule, side, from[side]++);
+            }
+            to[side] = from[side];
+        }
+        if (from[0] == rank_of(rule, 0) || from[1] == rank_of(rule, 1)) {
+            break;
+        }
+        for (int side = 0; side < 2; ++side) {
+            product[side] = extent_of(rule, side, to[side]);
+            ++to[side];
+        }
+        while (product[0] != product[1]) {
+            int side = product[0] < product[1] ? 0 : 1;
+
+            if (to[side] == rank_of(rule, side)) {
+                hlo_rule_fail(rule, "the shapes do not have as many elements");
+                return;
+            }
+            product[side] *= extent_of(rule, side, to[side]++);
+        }
+        (void)refine(rule, from, to);
+        from[0] = to[0];
+        from[1] = to[1];
     }
 }
 

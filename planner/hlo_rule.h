@@ -1,7 +1,6 @@
 /**
  * @file hlo_rule.h
- * Building the sharding rule of one operator, dimension by dimension: of an HLO instruction, or of
- * an operator of another front end (shape_rule.h), which names its place itself.
+ * Building the sharding rule of one operator, dimension by dimension, for all front ends.
  *
  * A rule is filled in over all operands and results; what does not fit into the graph's rules
  * (more than 4 operands, 8 factors) is found out at the end, when those operands that need no data
@@ -10,7 +9,7 @@
 #ifndef AP_PLANNER_HLO_RULE_H
 #define AP_PLANNER_HLO_RULE_H
 
-#include "planner/hlo_attribute.h"
+#include "planner/operand_type.h"
 
 enum {
     HLO_MAX_OPERANDS = 16, /**< that carry a rule; more are opaque */
@@ -31,14 +30,12 @@ typedef struct hlo_rule_dim {
 } hlo_rule_dim_t;
 
 typedef struct hlo_rule {
-    const hlo_module_t *module;
-    const hlo_instruction_t *of; /**< NULL: not from HLO */
-    const char *place;           /**< in front of sentences when there is no instruction */
+    const char *place; /**< in front of sentences; NULL: the front end puts it there */
     ap_op_kind_t kind;
     bool linear;
     double flops;
     int operands, results;
-    const hlo_type_t *type[HLO_MAX_TERMS]; /**< operands, then results */
+    const operand_type_t *type[HLO_MAX_TERMS]; /**< operands, then results */
     hlo_rule_dim_t dim[HLO_MAX_TERMS][AP_MAX_RANK];
     bool ignored[HLO_MAX_TERMS];   /**< operands that are scalars beside the point */
     int8_t touched[HLO_MAX_TERMS]; /**< as ap_op_params_t has it */
@@ -46,6 +43,7 @@ typedef struct hlo_rule {
     int factors;
     hlo_factor_t factor[HLO_MAX_FACTORS];
     bool opaque;        /**< too large to write down: everything whole */
+    bool refused;       /**< hlo_rule_fail() made `status`; without a place its text lacks one */
     xm_status_t status; /**< first failure */
 } hlo_rule_t;
 
@@ -70,9 +68,12 @@ void hlo_rule_append(hlo_rule_t *rule, int term, int dim, int factor);
 int hlo_rule_open(hlo_rule_t *rule, int term, int dim);
 /** Gives every dimension that has no factor yet a whole one. */
 void hlo_rule_close(hlo_rule_t *rule);
+/** The whole rule of a reshape: the dimensions that are kept, and the major part of those that are
+ * merged or split. */
+void hlo_rule_reshape(hlo_rule_t *rule);
 /** Requires that a term has @p rank dimensions. */
 bool hlo_rule_rank(hlo_rule_t *rule, int term, int rank);
-/** Notes a failure with the instruction's place. */
+/** Notes a failure, the rule's place in front of its sentence. */
 void hlo_rule_fail(hlo_rule_t *rule, const char *format, ...) XM_PRINTF(2, 3);
 
 /**

@@ -8,7 +8,8 @@ hlo_list_t hlo_rules_dims(hlo_rule_t *rule, const char *key, int limit)
     hlo_list_t list = {0};
 
     if (rule->status == XM_OK) {
-        rule->status = hlo_attribute_dims(rule->module, rule->of, key, limit, &list);
+        rule->status = hlo_attribute_dims(hlo_operator(rule)->module, hlo_operator(rule)->of, key,
+                                          limit, &list);
     }
     return list;
 }
@@ -18,13 +19,15 @@ hlo_slice_t hlo_rules_combiner(hlo_rule_t *rule)
     int computation = -1;
 
     if (rule->status == XM_OK) {
-        rule->status = hlo_attribute_computation(rule->module, rule->of, "to_apply", &computation);
+        rule->status = hlo_attribute_computation(hlo_operator(rule)->module, hlo_operator(rule)->of,
+                                                 "to_apply", &computation);
     }
     if (computation < 0) {
         return (hlo_slice_t){0};
     }
-    return rule->module->computations[computation]
-        .instructions[rule->module->computations[computation].root]
+    return hlo_operator(rule)
+        ->module->computations[computation]
+        .instructions[hlo_operator(rule)->module->computations[computation].root]
         .opcode;
 }
 
@@ -65,8 +68,9 @@ static void elementwise(hlo_rule_t *rule)
     static const char *const linear[] = {"add", "subtract", "copy", "convert", "negate"};
     int out = rule->operands;
 
-    rule->linear = is_one_of(rule->of->opcode, linear, sizeof(linear) / sizeof(linear[0]));
-    rule->flops = hlo_type_elements(rule->type[out]);
+    rule->linear =
+        is_one_of(hlo_operator(rule)->of->opcode, linear, sizeof(linear) / sizeof(linear[0]));
+    rule->flops = operand_type_elements(rule->type[out]);
     for (int d = 0; d < rank_of(rule, out); ++d) {
         int factor = hlo_rule_open(rule, out, d);
 
@@ -130,7 +134,7 @@ static void reduce(hlo_rule_t *rule)
         return;
     }
     rule->kind = AP_OP_REDUCE;
-    rule->flops = hlo_type_elements(rule->type[0]);
+    rule->flops = operand_type_elements(rule->type[0]);
     for (int i = 0; i < inputs; ++i) {
         (void)hlo_rule_rank(rule, inputs + i, 0);
         (void)hlo_rule_rank(rule, i, rank_of(rule, 0));
@@ -280,13 +284,14 @@ static void reduce_window(hlo_rule_t *rule)
     bool touched[AP_MAX_RANK];
     hlo_window_t window = {0};
 
-    rule->status = hlo_attribute_window(rule->module, rule->of, &window);
+    rule->status =
+        hlo_attribute_window(hlo_operator(rule)->module, hlo_operator(rule)->of, &window);
     if (rule->status == XM_OK && (rule->operands % 2 != 0 || inputs != rule->results)) {
         hlo_rule_fail(rule, "%d operands do not reduce to %d results", rule->operands,
                       rule->results);
     }
     rule->kind = AP_OP_REDUCE;
-    rule->flops = hlo_type_elements(rule->type[out]);
+    rule->flops = operand_type_elements(rule->type[out]);
     for (int d = 0; d < AP_MAX_RANK; ++d) {
         touched[d] = d < window.rank && !window.trivial[d];
         rule->flops *= d < window.rank ? (double)window.size[d] : 1;
@@ -306,11 +311,12 @@ static void select_and_scatter(hlo_rule_t *rule)
     bool touched[AP_MAX_RANK];
     hlo_window_t window = {0};
 
-    rule->status = hlo_attribute_window(rule->module, rule->of, &window);
+    rule->status =
+        hlo_attribute_window(hlo_operator(rule)->module, hlo_operator(rule)->of, &window);
     for (int d = 0; d < AP_MAX_RANK; ++d) {
         touched[d] = d < window.rank && !window.trivial[d];
     }
-    rule->flops = hlo_type_elements(rule->type[0]);
+    rule->flops = operand_type_elements(rule->type[0]);
     ignore_from(rule, 2);
     same_where_equal(rule, 0, 1, touched);
     same_where_equal(rule, 0, rule->operands, touched);
@@ -337,17 +343,17 @@ static void sort(hlo_rule_t *rule)
     if (rule->status == XM_OK && dims.count != 1) {
         hlo_rule_fail(rule, "exactly one dimension is needed");
     }
-    rule->flops = hlo_type_elements(rule->type[0]);
+    rule->flops = operand_type_elements(rule->type[0]);
     whole_dims(rule, (int)dims.values[0], (int)dims.values[0]);
 }
 
 /* The last dimension, or the last two: top-k, the decompositions of matrices. */
 static void whole_last(hlo_rule_t *rule)
 {
-    bool top =
-        hlo_slice_is(rule->of->opcode, "topk") || hlo_slice_is(rule->of->opcode, "custom-call");
+    bool top = hlo_slice_is(hlo_operator(rule)->of->opcode, "topk") ||
+               hlo_slice_is(hlo_operator(rule)->of->opcode, "custom-call");
 
-    rule->flops = hlo_type_elements(rule->type[0]);
+    rule->flops = operand_type_elements(rule->type[0]);
     whole_dims(rule, rank_of(rule, 0) - (top ? 1 : 2), rank_of(rule, 0) - 1);
 }
 
@@ -355,8 +361,9 @@ static void fft(hlo_rule_t *rule)
 {
     hlo_list_t length = {0};
 
-    rule->status = hlo_attribute_list(rule->module, rule->of, "fft_length", &length);
-    rule->flops = 5 * hlo_type_elements(rule->type[0]);
+    rule->status = hlo_attribute_list(hlo_operator(rule)->module, hlo_operator(rule)->of,
+                                      "fft_length", &length);
+    rule->flops = 5 * operand_type_elements(rule->type[0]);
     whole_dims(rule, rank_of(rule, 0) - length.count, rank_of(rule, 0) - 1);
 }
 
@@ -367,7 +374,8 @@ static void sharding(hlo_rule_t *rule)
 
     elementwise(rule);
     rule->flops = 0;
-    if (!hlo_sharding_tiles(rule->module, rule->of, rank_of(rule, 0), tiles)) {
+    if (!hlo_sharding_tiles(hlo_operator(rule)->module, hlo_operator(rule)->of, rank_of(rule, 0),
+                            tiles)) {
         return;
     }
     for (int d = 0; d < rank_of(rule, 0) && rule->status == XM_OK && !rule->opaque; ++d) {
@@ -384,8 +392,8 @@ typedef struct operator_rule {
 static const operator_rule_t operators[] = {{"broadcast", broadcast, 1},
                                             {"bitcast-convert", bitcast_convert, 1},
                                             {"transpose", transpose, 1},
-                                            {"reshape", hlo_rules_reshape, 1},
-                                            {"bitcast", hlo_rules_reshape, 1},
+                                            {"reshape", hlo_rule_reshape, 1},
+                                            {"bitcast", hlo_rule_reshape, 1},
                                             {"dot", hlo_rules_dot, 2},
                                             {"convolution", hlo_rules_convolution, 2},
                                             {"reduce", reduce, -2},
@@ -458,10 +466,10 @@ static const char *const elementwise_opcodes[] = {"abs",
 
 static bool fill(hlo_rule_t *rule)
 {
-    hlo_slice_t opcode = rule->of->opcode;
+    hlo_slice_t opcode = hlo_operator(rule)->of->opcode;
 
     if (hlo_slice_is(opcode, "custom-call")) {
-        hlo_slice_t target = hlo_attribute(rule->of, "custom_call_target");
+        hlo_slice_t target = hlo_attribute(hlo_operator(rule)->of, "custom_call_target");
 
         if (hlo_slice_is(target, "Sharding") && rule->operands == 1 && rule->results == 1) {
             sharding(rule);
@@ -497,14 +505,24 @@ static bool fill(hlo_rule_t *rule)
     return false;
 }
 
-xm_status_t hlo_rules_make(const hlo_module_t *module, const hlo_computation_t *in,
-                           const hlo_instruction_t *of, hlo_rule_t *rule, bool *known)
+/* A rule does not know its instruction: what it refuses gets the place here. */
+static xm_status_t refused_at(const hlo_operator_t *made)
 {
+    hlo_slice_t opcode = made->of->opcode;
+
+    return hlo_error(&made->module->text, made->of->at, "%.*s: %s",
+                     (int)(opcode.length > 40 ? 40 : opcode.length), opcode.at, xm_last_error());
+}
+
+xm_status_t hlo_rules_make(const hlo_module_t *module, const hlo_computation_t *in,
+                           const hlo_instruction_t *of, hlo_operator_t *made, bool *known)
+{
+    hlo_rule_t *rule = &made->rule;
     bool flat = true;
 
-    memset(rule, 0, sizeof(*rule));
-    rule->module = module;
-    rule->of = of;
+    memset(made, 0, sizeof(*made));
+    made->module = module;
+    made->of = of;
     rule->kind = AP_OP_ELEMENTWISE;
     rule->operands = of->operand_count;
     rule->results = of->type->tuple ? of->type->count : 1;
@@ -521,12 +539,11 @@ xm_status_t hlo_rules_make(const hlo_module_t *module, const hlo_computation_t *
         flat = flat && !rule->type[t]->tuple;
     }
     *known = flat && rule->results > 0 && fill(rule);
-    if (rule->status != XM_OK) {
-        return rule->status;
-    }
-    if (!*known || rule->opaque) {
+    if (rule->status == XM_OK && (!*known || rule->opaque)) {
         hlo_rule_make_opaque(rule);
     }
-    hlo_rule_close(rule);
-    return rule->status;
+    if (rule->status == XM_OK) {
+        hlo_rule_close(rule);
+    }
+    return rule->refused ? refused_at(made) : rule->status;
 }

@@ -1,4 +1,4 @@
-/* Rules with dimension numbers of their own: dot, convolution, gather, scatter, reshape. */
+/* Rules with dimension numbers of their own: dot, convolution, gather, scatter. */
 #include <inttypes.h>
 
 #include "planner/hlo_rules.h"
@@ -29,7 +29,7 @@ void hlo_rules_dot(hlo_rule_t *rule)
                             "dimensions");
         return;
     }
-    rule->flops = 2 * hlo_type_elements(rule->type[out]);
+    rule->flops = 2 * operand_type_elements(rule->type[out]);
     for (int i = 0; i < batch[0].count; ++i) {
         int factor = hlo_rule_open(rule, 0, (int)batch[0].values[i]);
 
@@ -121,17 +121,19 @@ void hlo_rules_convolution(hlo_rule_t *rule)
     int64_t feature_groups = 1, batch_groups = 1;
 
     rule->kind = AP_OP_EINSUM;
-    rule->status = hlo_attribute_conv_dims(rule->module, rule->of, &dims);
-    if (rule->status == XM_OK) {
-        rule->status = hlo_attribute_window(rule->module, rule->of, &window);
-    }
+    rule->status =
+        hlo_attribute_conv_dims(hlo_operator(rule)->module, hlo_operator(rule)->of, &dims);
     if (rule->status == XM_OK) {
         rule->status =
-            hlo_attribute_number(rule->module, rule->of, "feature_group_count", 1, &feature_groups);
+            hlo_attribute_window(hlo_operator(rule)->module, hlo_operator(rule)->of, &window);
     }
     if (rule->status == XM_OK) {
-        rule->status =
-            hlo_attribute_number(rule->module, rule->of, "batch_group_count", 1, &batch_groups);
+        rule->status = hlo_attribute_number(hlo_operator(rule)->module, hlo_operator(rule)->of,
+                                            "feature_group_count", 1, &feature_groups);
+    }
+    if (rule->status == XM_OK) {
+        rule->status = hlo_attribute_number(hlo_operator(rule)->module, hlo_operator(rule)->of,
+                                            "batch_group_count", 1, &batch_groups);
     }
     for (int t = 0; t < 3; ++t) {
         (void)hlo_rule_rank(rule, t, dims.spatial + 2);
@@ -143,7 +145,8 @@ void hlo_rules_convolution(hlo_rule_t *rule)
     if (rule->status != XM_OK) {
         return;
     }
-    rule->flops = 2 * hlo_type_elements(rule->type[2]) * (double)extent_of(rule, 1, dims.rhs[0]);
+    rule->flops =
+        2 * operand_type_elements(rule->type[2]) * (double)extent_of(rule, 1, dims.rhs[0]);
     for (int s = 0; s < dims.spatial; ++s) {
         need_extent(rule, 1, dims.rhs_spatial[s], window.size[s]);
     }
@@ -165,8 +168,8 @@ static int index_dims(hlo_rule_t *rule, int indices, int *dims)
     int count = 0;
 
     if (rule->status == XM_OK) {
-        rule->status = hlo_attribute_number(rule->module, rule->of, "index_vector_dim",
-                                            rank_of(rule, indices), &vector);
+        rule->status = hlo_attribute_number(hlo_operator(rule)->module, hlo_operator(rule)->of,
+                                            "index_vector_dim", rank_of(rule, indices), &vector);
     }
     for (int d = 0; d < rank_of(rule, indices); ++d) {
         if (d != vector) {
@@ -200,7 +203,8 @@ void hlo_rules_gather(hlo_rule_t *rule)
     int indices = index_dims(rule, 1, index);
 
     if (rule->status == XM_OK) {
-        rule->status = hlo_attribute_list(rule->module, rule->of, "slice_sizes", &sizes);
+        rule->status = hlo_attribute_list(hlo_operator(rule)->module, hlo_operator(rule)->of,
+                                          "slice_sizes", &sizes);
     }
     if (rule->status == XM_OK &&
         (rule->operands != 2 || sizes.count != rank || batching.count != index_batching.count ||
@@ -261,7 +265,7 @@ void hlo_rules_scatter(hlo_rule_t *rule)
          batching.count != index_batching.count || rank_of(rule, 2) != indices + windows.count)) {
         hlo_rule_fail(rule, "the dimension numbers do not go with the shapes");
     }
-    rule->flops = hlo_type_elements(rule->type[2]);
+    rule->flops = operand_type_elements(rule->type[2]);
     rule->in_place = true;
     /* What is combined is read first, what is replaced is not. */
     rule->touched[0] = hlo_slice_is(combiner, "parameter") ? AP_TOUCHES_NONE : 2 + 1;
@@ -298,96 +302,5 @@ void hlo_rules_scatter(hlo_rule_t *rule)
                 hlo_rule_put(rule, out, d, factor);
             }
         }
-    }
-}
-
-/* Cuts dimensions a … of operand and b … of result, whose products are equal, at all the places
- * where either has a border; false when a border does not divide. */
-static bool refine(hlo_rule_t *rule, const int *from, const int *to)
-{
-    int dim[2] = {from[0], from[1]};
-    int64_t left[2] = {1, 1};
-    int first_factor = rule->factors;
-
-    for (int side = 0; side < 2; ++side) {
-        left[side] = dim[side] < to[side] ? extent_of(rule, side, dim[side]) : 1;
-    }
-    while (dim[0] < to[0] && dim[1] < to[1]) {
-        int64_t piece = left[0] < left[1] ? left[0] : left[1];
-        int factor;
-
-        if (left[0] % piece != 0 || left[1] % piece != 0) {
-            break;
-        }
-        factor = hlo_rule_factor(rule, piece);
-        for (int side = 0; side < 2; ++side) {
-            hlo_rule_append(rule, side, dim[side], factor);
-            left[side] /= piece;
-            while (left[side] == 1 && dim[side] < to[side]) {
-                ++dim[side];
-                left[side] = dim[side] < to[side] ? extent_of(rule, side, dim[side]) : 1;
-                if (left[side] == 1 && dim[side] < to[side]) {
-                    hlo_rule_append(rule, side, dim[side], hlo_rule_factor(rule, 1));
-                }
-            }
-        }
-    }
-    if (dim[0] < to[0] || dim[1] < to[1]) {
-        rule->factors = first_factor;
-        for (int side = 0; side < 2; ++side) {
-            for (int d = from[side]; d < to[side]; ++d) {
-                rule->dim[side][d].count = 0;
-            }
-        }
-        return false;
-    }
-    return true;
-}
-
-void hlo_rules_reshape(hlo_rule_t *rule)
-{
-    int from[2] = {0, 0}, to[2];
-
-    rule->kind = AP_OP_RESHAPE;
-    if (rule->operands != 1) {
-        return;
-    }
-    if (hlo_type_elements(rule->type[0]) != hlo_type_elements(rule->type[1])) {
-        hlo_rule_fail(rule, "%.0f elements do not make %.0f", hlo_type_elements(rule->type[0]),
-                      hlo_type_elements(rule->type[1]));
-        return;
-    }
-    if (rule->type[0]->empty || rule->type[1]->empty) {
-        return;
-    }
-    /* Smallest runs of dimensions with equal products; a dimension of 1 stands alone. */
-    while (rule->status == XM_OK && !rule->opaque) {
-        int64_t product[2] = {1, 1};
-
-        for (int side = 0; side < 2; ++side) {
-            while (from[side] < rank_of(rule, side) && extent_of(rule, side, from[side]) == 1) {
-                (void)hlo_rule_open(rule, side, from[side]++);
-            }
-            to[side] = from[side];
-        }
-        if (from[0] == rank_of(rule, 0) || from[1] == rank_of(rule, 1)) {
-            break;
-        }
-        for (int side = 0; side < 2; ++side) {
-            product[side] = extent_of(rule, side, to[side]);
-            ++to[side];
-        }
-        while (product[0] != product[1]) {
-            int side = product[0] < product[1] ? 0 : 1;
-
-            if (to[side] == rank_of(rule, side)) {
-                hlo_rule_fail(rule, "the shapes do not have as many elements");
-                return;
-            }
-            product[side] *= extent_of(rule, side, to[side]++);
-        }
-        (void)refine(rule, from, to);
-        from[0] = to[0];
-        from[1] = to[1];
     }
 }

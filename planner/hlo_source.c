@@ -130,7 +130,7 @@ const hlo_loop_t *hlo_source_loop_of(const hlo_source_t *source, int context)
     return NULL;
 }
 
-xm_status_t hlo_source_add_port(hlo_source_t *source, const char *name, const hlo_type_t *type,
+xm_status_t hlo_source_add_port(hlo_source_t *source, const char *name, const operand_type_t *type,
                                 int tensor)
 {
     hlo_port_t made = {.shape = type->shape, .dtype = type->dtype, .tensor = tensor};

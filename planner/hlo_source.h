@@ -91,7 +91,7 @@ xm_status_t hlo_source_add_loop(hlo_source_t *source, const hlo_instruction_t *o
                                 const hlo_loop_t *loop, int *number);
 
 /** Adds a parameter (with a name) or a leaf of the result (without). */
-xm_status_t hlo_source_add_port(hlo_source_t *source, const char *name, const hlo_type_t *type,
+xm_status_t hlo_source_add_port(hlo_source_t *source, const char *name, const operand_type_t *type,
                                 int tensor);
 
 /** Whether site @p a runs before site @p b in the order in which the program was written. */

@@ -1,7 +1,5 @@
 #include "planner/hlo_type.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { MAX_DEPTH = 32, MAX_TUPLE = 1 << 16 };
@@ -26,7 +24,7 @@ static const struct {
               {"f8e3m4", AP_DTYPE_I8},     {"f8e4m3b11fnuz", AP_DTYPE_I8},
               {"f8e8m0fnu", AP_DTYPE_I8},  {"f4e2m1fn", AP_DTYPE_I8}};
 
-static xm_status_t parse_dimensions(hlo_cursor_t *cursor, hlo_type_t *type)
+static xm_status_t parse_dimensions(hlo_cursor_t *cursor, operand_type_t *type)
 {
     int64_t elements = 1;
 
@@ -59,7 +57,7 @@ static xm_status_t parse_dimensions(hlo_cursor_t *cursor, hlo_type_t *type)
     return hlo_expect(cursor, "]");
 }
 
-static xm_status_t parse_array(hlo_cursor_t *cursor, hlo_type_t *type)
+static xm_status_t parse_array(hlo_cursor_t *cursor, operand_type_t *type)
 {
     size_t start;
     hlo_slice_t word, layout;
@@ -91,12 +89,12 @@ static xm_status_t parse_array(hlo_cursor_t *cursor, hlo_type_t *type)
 }
 
 static xm_status_t parse_type(hlo_cursor_t *cursor, hlo_arena_t *arena, int depth,
-                              const hlo_type_t **type);
+                              const operand_type_t **type);
 
 static xm_status_t parse_tuple(hlo_cursor_t *cursor, hlo_arena_t *arena, int depth,
-                               hlo_type_t *type)
+                               operand_type_t *type)
 {
-    const hlo_type_t *element;
+    const operand_type_t *element;
     int room = 0;
     xm_status_t status = XM_OK;
 
@@ -111,15 +109,15 @@ static xm_status_t parse_tuple(hlo_cursor_t *cursor, hlo_arena_t *arena, int dep
                              MAX_TUPLE);
         }
         if (type->count == room) {
-            const hlo_type_t **grown;
+            const operand_type_t **grown;
 
             room = room == 0 ? 8 : 2 * room;
-            grown = hlo_arena_get(arena, (size_t)room, sizeof(const hlo_type_t *));
+            grown = hlo_arena_get(arena, (size_t)room, sizeof(const operand_type_t *));
             if (grown == NULL) {
                 return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a tuple type");
             }
             if (type->count > 0) {
-                memcpy(grown, type->elements, (size_t)type->count * sizeof(const hlo_type_t *));
+                memcpy(grown, type->elements, (size_t)type->count * sizeof(const operand_type_t *));
             }
             type->elements = grown;
         }
@@ -133,9 +131,9 @@ static xm_status_t parse_tuple(hlo_cursor_t *cursor, hlo_arena_t *arena, int dep
 
 /* Types nest, but only MAX_DEPTH deep. NOLINTNEXTLINE(misc-no-recursion) */
 static xm_status_t parse_type(hlo_cursor_t *cursor, hlo_arena_t *arena, int depth,
-                              const hlo_type_t **type)
+                              const operand_type_t **type)
 {
-    hlo_type_t *made = hlo_arena_get(arena, 1, sizeof(*made));
+    operand_type_t *made = hlo_arena_get(arena, 1, sizeof(*made));
     xm_status_t status;
 
     if (made == NULL) {
@@ -154,54 +152,7 @@ static xm_status_t parse_type(hlo_cursor_t *cursor, hlo_arena_t *arena, int dept
     return status;
 }
 
-xm_status_t hlo_type_parse(hlo_cursor_t *cursor, hlo_arena_t *arena, const hlo_type_t **type)
+xm_status_t hlo_type_parse(hlo_cursor_t *cursor, hlo_arena_t *arena, const operand_type_t **type)
 {
     return parse_type(cursor, arena, 0, type);
-}
-
-bool hlo_type_same(const hlo_type_t *a, const hlo_type_t *b)
-{
-    if (a->tuple != b->tuple || a->count != b->count || a->shape.rank != b->shape.rank) {
-        return false;
-    }
-    for (int d = 0; d < a->shape.rank; ++d) {
-        if (a->shape.dims[d] != b->shape.dims[d]) {
-            return false;
-        }
-    }
-    for (int i = 0; i < a->count; ++i) {
-        if (!hlo_type_same(a->elements[i], b->elements[i])) {
-            return false;
-        }
-    }
-    return true;
-}
-
-char *hlo_type_format(const hlo_type_t *type, char *buffer, size_t size)
-{
-    size_t length = 0;
-
-    if (type->tuple) {
-        (void)snprintf(buffer, size, "a tuple of %d", type->count);
-        return buffer;
-    }
-    (void)snprintf(buffer, size, "[");
-    for (int d = 0; d < type->shape.rank; ++d) {
-        length = strlen(buffer);
-        (void)snprintf(buffer + length, size - length, d == 0 ? "%" PRId64 : ",%" PRId64,
-                       type->shape.dims[d]);
-    }
-    length = strlen(buffer);
-    (void)snprintf(buffer + length, size - length, "]");
-    return buffer;
-}
-
-double hlo_type_elements(const hlo_type_t *type)
-{
-    double elements = 1;
-
-    for (int d = 0; d < type->shape.rank; ++d) {
-        elements *= (double)type->shape.dims[d];
-    }
-    return elements;
 }

@@ -1,9 +1,18 @@
+/*
+ * Which orders of hosts are worth planning. Stages take consecutive devices, so the order decides
+ * which hosts can share a stage, but n! orders are out of reach; and most are equal, as only the
+ * kind of host at each place matters. Orders are listed as permutations of a multiset, kept inside
+ * racks, of which whole ones change places. Where even those are too many, the list is the orders
+ * with each kind together, and the steps of a local search from the best of them.
+ */
+
 #include "planner/host_order.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* All orders of so many kinds are tried; all orders of so many hosts are counted. */
+/* All orders of up to so many kinds are tried as groups, which are 24; all orders of up to so many
+ * hosts are counted one by one. */
 enum { MOST_KINDS = 4, MOST_LISTED = 64 };
 
 struct ap_host_orders {
@@ -12,6 +21,8 @@ struct ap_host_orders {
     int *kind;    /* per host, numbered by first appearance */
 };
 
+/* Hosts are of one kind if no price can tell them apart: devices, and NICs. With a memory limit of
+ * the user's, their memory does not matter. */
 static bool like(const xm_cluster_profile_t *profile, double memory_limit, int a, int b)
 {
     xm_cluster_device_t x = xm_cluster_profile_host_device(profile, a);
@@ -23,6 +34,7 @@ static bool like(const xm_cluster_profile_t *profile, double memory_limit, int a
                xm_cluster_profile_host_nic_bandwidth(profile, b);
 }
 
+/* Kinds are numbered by first appearance, so they depend on the profile alone. */
 xm_status_t ap_host_orders_create(const xm_cluster_profile_t *profile, double memory_limit,
                                   ap_host_orders_t **result)
 {
@@ -40,6 +52,7 @@ xm_status_t ap_host_orders_create(const xm_cluster_profile_t *profile, double me
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d hosts", hosts);
     }
     orders->hosts = hosts;
+    /* Without racks, or with one, the whole cluster is one rack. */
     orders->per_rack = per_rack > 0 && per_rack < hosts ? per_rack : hosts;
     for (int host = 0; host < hosts; ++host) {
         int kind = 0;
@@ -72,6 +85,7 @@ bool ap_host_orders_same(const ap_host_orders_t *orders, const int *a, const int
     return true;
 }
 
+/* Where the rack ends that begins at a place; the last rack may have fewer hosts. */
 static int rack_end(const ap_host_orders_t *orders, int first)
 {
     int end = first + orders->per_rack;
@@ -90,7 +104,7 @@ typedef struct listing {
     int first_of_rack; /* the hosts that fill the rack of the next place */
 } listing_t;
 
-/* So many hosts of a kind stand in a rack. */
+/* How many hosts of a kind are in a rack. */
 static int count_kind(const ap_host_orders_t *orders, int first, int kind)
 {
     int count = 0;
@@ -101,6 +115,8 @@ static int count_kind(const ap_host_orders_t *orders, int first, int kind)
     return count;
 }
 
+/* Racks are equal if they have as many hosts of each kind: what order they have inside is chosen
+ * anyway. */
 static bool racks_alike(const ap_host_orders_t *orders, int a, int b)
 {
     bool alike = rack_end(orders, a) - a == rack_end(orders, b) - b;
@@ -113,7 +129,8 @@ static bool racks_alike(const ap_host_orders_t *orders, int a, int b)
 
 static void fill_place(listing_t *listing, int place);
 
-/* Fills a rack from @p place on with the hosts of each rack that is left, once for those alike. */
+/* Fills the places of a rack with the hosts of each rack that is left. Equal racks would give the
+ * same orders again, so only the first of them has its turn. */
 static void fill_rack(listing_t *listing, int place)
 {
     const ap_host_orders_t *orders = listing->orders;
@@ -130,7 +147,7 @@ static void fill_rack(listing_t *listing, int place)
                                   !racks_alike(orders, before, first))) {
             before += orders->per_rack;
         }
-        if (before < first) { /* one like it had its turn */
+        if (before < first) { /* an equal one had its turn */
             continue;
         }
         listing->rack_used[first / orders->per_rack] = true;
@@ -140,6 +157,7 @@ static void fill_rack(listing_t *listing, int place)
     }
 }
 
+/* Takes in a complete order; beyond the capacity it is only counted. */
 static void finish(listing_t *listing)
 {
     const ap_host_orders_t *orders = listing->orders;
@@ -155,7 +173,9 @@ static void finish(listing_t *listing)
     ++listing->count;
 }
 
-/* Puts the first host that is left of each kind into a place, and goes on with the next. */
+/* Puts the first unused host of each kind into a place, and goes on with the next place. Hosts of
+ * one kind in a rack so keep the order of the profile, which makes every multiset permutation
+ * appear once. The listing ends as soon as there are more than the caller has room for. */
 static void fill_place(listing_t *listing, int place)
 {
     const ap_host_orders_t *orders = listing->orders;
@@ -179,12 +199,13 @@ static void fill_place(listing_t *listing, int place)
         } else {
             fill_place(listing, place + 1);
         }
+        /* Deeper levels have left it at another rack. */
         listing->first_of_rack = first;
         listing->used[host] = false;
     }
 }
 
-/* The profile's order is the first of any list. */
+/* The profile's order is the first of any list, so that a tie goes to it. */
 static int begin_list(const ap_host_orders_t *orders, int capacity, int *list)
 {
     for (int host = 0; capacity > 0 && host < orders->hosts; ++host) {
@@ -193,6 +214,7 @@ static int begin_list(const ap_host_orders_t *orders, int capacity, int *list)
     return capacity > 0;
 }
 
+/* Counting stops at capacity + 1: the caller wants to know whether it has all. */
 int ap_host_orders_list(const ap_host_orders_t *orders, int capacity, int *list)
 {
     size_t hosts = (size_t)orders->hosts;
@@ -216,7 +238,7 @@ int ap_host_orders_list(const ap_host_orders_t *orders, int capacity, int *list)
     return listing.count <= capacity ? listing.count : capacity + 1;
 }
 
-/* Adds the order that stands behind a list unless one like it is there already. */
+/* Keeps the order that was written behind a list, unless an equal one is in the list already. */
 static int keep_new(const ap_host_orders_t *orders, const int *list, int count, const int *but)
 {
     const int *added = list + (size_t)count * (size_t)orders->hosts;
@@ -232,7 +254,8 @@ static int keep_new(const ap_host_orders_t *orders, const int *list, int count, 
     return count + 1;
 }
 
-/* Hosts of a rack by the rank of their kind, as many as are in it. */
+/* Writes the hosts of a rack by the rank of their kind, hosts of one kind in the profile's
+ * order. */
 static void sort_rack(const ap_host_orders_t *orders, const int *rank, int first, int *hosts)
 {
     int count = 0;
@@ -246,7 +269,8 @@ static void sort_rack(const ap_host_orders_t *orders, const int *rank, int first
     }
 }
 
-/* Whether the first rack, sorted, stands before the second: by its first kind, then by its next. */
+/* Whether the first rack, sorted, comes before the second one: by its first kind, then by its
+ * next. */
 static bool rack_before(const ap_host_orders_t *orders, const int *rank, const int *a, const int *b)
 {
     for (int i = 0; i < orders->per_rack; ++i) {
@@ -274,7 +298,9 @@ static void exchange_racks(const ap_host_orders_t *orders, int *a, int *b)
     }
 }
 
-/* The hosts by the rank of their kind; a last rack of fewer hosts stays the last. */
+/* Sorts the hosts by the rank of their kind, first inside racks, then the racks among each other; a
+ * last rack of fewer hosts stays the last. Racks move as a whole, so a kind may be together only as
+ * far as racks allow. */
 static void sort_hosts(const ap_host_orders_t *orders, const int *rank, int *order)
 {
     int size = orders->per_rack, whole = orders->hosts / size * size;
@@ -290,7 +316,7 @@ static void sort_hosts(const ap_host_orders_t *orders, const int *rank, int *ord
     }
 }
 
-/* The next permutation by size; false after the last. */
+/* The next permutation in lexicographic order; false after the last. */
 static bool next_permutation(int *values, int count)
 {
     int at = count - 2, with = count - 1;
@@ -298,9 +324,12 @@ static bool next_permutation(int *values, int count)
     while (at >= 0 && values[at] > values[at + 1]) {
         --at;
     }
+    /* The values fall from the first on: this was the last permutation. */
     if (at < 0) {
         return false;
     }
+    /* The last value above the one that grows takes its place; what follows is then turned
+     * round. */
     while (values[with] < values[at]) {
         --with;
     }
@@ -311,6 +340,8 @@ static bool next_permutation(int *values, int count)
     return true;
 }
 
+/* All orders of the kinds where those are few; otherwise the kinds in order of appearance, and
+ * reversed. */
 int ap_host_orders_grouped(const ap_host_orders_t *orders, int capacity, int *list)
 {
     int count = begin_list(orders, capacity, list), kinds = orders->kinds;
@@ -321,11 +352,13 @@ int ap_host_orders_grouped(const ap_host_orders_t *orders, int capacity, int *li
         rank[kind] = kind;
     }
     while (more && count < capacity) {
+        /* The order is written behind the list and kept if it is new. */
         sort_hosts(orders, rank, list + (size_t)count * (size_t)orders->hosts);
         count = keep_new(orders, list, count, NULL);
         if (kinds <= MOST_KINDS) {
             more = next_permutation(rank, kinds);
         } else {
+            /* The first round has the kinds in order; after the reversed one there is none. */
             more = rank[0] == 0;
             for (int kind = 0; kind < kinds; ++kind) {
                 rank[kind] = kinds - 1 - kind;
@@ -336,7 +369,7 @@ int ap_host_orders_grouped(const ap_host_orders_t *orders, int capacity, int *li
     return count;
 }
 
-/* A list of neighbours that grows. */
+/* A list of neighbours that grows, without repetition. */
 typedef struct steps {
     const ap_host_orders_t *orders;
     const int *order; /* whose neighbours they are */
@@ -344,7 +377,7 @@ typedef struct steps {
     int *list;
 } steps_t;
 
-/* Where the next neighbour is made; NULL: there is no room. */
+/* Where the next neighbour is made, as a copy of the order; NULL: there is no room. */
 static int *next_step(const steps_t *steps)
 {
     size_t hosts = (size_t)steps->orders->hosts;
@@ -357,7 +390,8 @@ static int *next_step(const steps_t *steps)
     return made;
 }
 
-/* Hosts of a kind in a rack in the profile's order: the least that is left takes the next place. */
+/* Puts hosts of one kind in a rack into the profile's order again: of all orders with the same
+ * kinds in the same places there is one representative. */
 static void settle_rack(const ap_host_orders_t *orders, int *hosts, int count)
 {
     for (int i = 0; i < count; ++i) {
@@ -376,6 +410,7 @@ static void add_step(steps_t *steps, int *made, int first)
     steps->count = keep_new(steps->orders, steps->list, steps->count, steps->order);
 }
 
+/* Where a run of hosts of one kind ends. */
 static int run_end(const ap_host_orders_t *orders, const int *order, int begin, int end)
 {
     int kind = orders->kind[order[begin]];
@@ -386,7 +421,8 @@ static int run_end(const ap_host_orders_t *orders, const int *order, int begin, 
     return begin;
 }
 
-/* The places begin … end - 1, moved to stand before place @p to. */
+/* Moves the places begin … end - 1 to stand before place @p to. `made` begins as a copy of the
+ * order, so only the places in between are written. */
 static void move_places(const int *order, int begin, int end, int to, int *made)
 {
     size_t count = (size_t)(end - begin);
@@ -400,7 +436,8 @@ static void move_places(const int *order, int begin, int end, int to, int *made)
     }
 }
 
-/* The places a … b - 1 and c … d - 1, which come later, exchanged. */
+/* Exchanges the places a … b - 1 and c … d - 1, which come later. The runs may differ in length, so
+ * what is in between moves as well. */
 static void exchange_places(const int *order, int a, int b, int c, int d, int *made)
 {
     int *to = made + a;
@@ -412,7 +449,8 @@ static void exchange_places(const int *order, int a, int b, int c, int d, int *m
     memcpy(to, order + a, (size_t)(b - a) * sizeof(*to));
 }
 
-/* One host of a run, and the run, before other runs of its rack, and behind the last. */
+/* Moves one host of a run, and the whole run, before each other run of its rack and behind the last
+ * one. Moves to inside a run would give what a move to its end gives. */
 static void move_run(steps_t *steps, int first, int begin, int end)
 {
     const ap_host_orders_t *orders = steps->orders;
@@ -420,6 +458,7 @@ static void move_run(steps_t *steps, int first, int begin, int end)
 
     for (int to = first; to <= last;
          to = to < last ? run_end(orders, steps->order, to, last) : last + 1) {
+        /* A count of 1, then the whole run. */
         for (int count = 1; count <= end - begin; count += end - begin > 1 ? end - begin - 1 : 1) {
             int *made = to < begin || to > end ? next_step(steps) : NULL;
 
@@ -431,7 +470,7 @@ static void move_run(steps_t *steps, int first, int begin, int end)
     }
 }
 
-/* A run exchanged with each later one of its rack. */
+/* Exchanges a run with each later one of its rack. */
 static void exchange_run(steps_t *steps, int first, int begin, int end)
 {
     const ap_host_orders_t *orders = steps->orders;
@@ -448,6 +487,8 @@ static void exchange_run(steps_t *steps, int first, int begin, int end)
     }
 }
 
+/* The neighbourhood of the local search: about as many orders as the square of the runs. It does
+ * not mix racks, and the last rack, if it is smaller, keeps its place. */
 int ap_host_orders_near(const ap_host_orders_t *orders, const int *order, int capacity, int *list)
 {
     steps_t steps = {.orders = orders, .order = order, .capacity = capacity, .list = list};
@@ -457,10 +498,13 @@ int ap_host_orders_near(const ap_host_orders_t *orders, const int *order, int ca
         int last = rack_end(orders, first), end;
 
         for (int begin = first; begin < last; begin = end) {
+            /* Each run is exchanged with later ones and moved; earlier ones have been exchanged
+             * with it. */
             end = run_end(orders, order, begin, last);
             exchange_run(&steps, first, begin, end);
             move_run(&steps, first, begin, end);
         }
+        /* Whole racks change places only with whole racks. */
         for (int other = first + size; other < whole; other += size) {
             int *made = next_step(&steps);
 

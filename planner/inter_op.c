@@ -1,3 +1,14 @@
+/*
+ * Stage slicing, the outermost loop: thresholds on T, and for each threshold the walk along the
+ * Pareto front of (sum, longest station). inter_op.h states the problem and why the result is
+ * exact; Alpa (OSDI'22, section 5) has the same objective without boundaries. Alpa tries every
+ * stage time as a limit; the walk here computes only points of the Pareto front, of which there are
+ * few, and ends as soon as no later point can win.
+ *
+ * The files: inter_op_space.c lays the tables out, inter_op_relax.c bounds, inter_op_graph.c keeps
+ * what can matter, inter_op_run.c is the dynamic programme.
+ */
+
 #include "planner/inter_op.h"
 
 #include <math.h>
@@ -6,12 +17,15 @@
 
 #include "planner/inter_op_private.h"
 
-/* Whether @p count is a power of two or divides @p whole. */
+/* Whether @p count is a power of two or divides @p whole. Only such parts tile a host or a cluster
+ * together with parts of their own kind. */
 static bool is_regular(int count, int whole)
 {
     return (count & (count - 1)) == 0 || whole % count == 0;
 }
 
+/* Parts of one host first, then whole hosts. Shapes between the two (several hosts, some devices of
+ * each) are left out as in Alpa: with them, not every mix of shapes could fill the cluster. */
 int ap_inter_op_submeshes(int hosts, int devices_per_host, bool all, ap_submesh_t *shapes,
                           int capacity)
 {
@@ -30,7 +44,8 @@ int ap_inter_op_submeshes(int hosts, int devices_per_host, bool all, ap_submesh_
     return count;
 }
 
-/* A graph of stages, where its plans are traced to, and the best plan so far. */
+/* A graph of stages, where its plans are traced to, and the best plan so far. `stopped` stays true
+ * once the caller has asked to stop, so the question is not asked again. */
 typedef struct walk {
     const ap_inter_op_problem_t *problem;
     ap_inter_op_graph_t graph;
@@ -40,6 +55,8 @@ typedef struct walk {
     xm_status_t status; /* of asking for boundaries */
 } walk_t;
 
+/* Evaluates T of a plan from its stages, not from the programme's value: that one is a sum in
+ * another order, or a maximum. */
 static void measure(const ap_inter_op_problem_t *problem, const ap_inter_op_stage_t *stages,
                     int count, ap_inter_op_result_t *result)
 {
@@ -54,6 +71,8 @@ static void measure(const ap_inter_op_problem_t *problem, const ap_inter_op_stag
     result->stage_count = count;
 }
 
+/* The caller's stop function may look at a clock, so it is asked once per point and per threshold
+ * only. */
 static bool must_stop(walk_t *walk)
 {
     walk->stopped = walk->stopped ||
@@ -61,9 +80,11 @@ static bool must_stop(walk_t *walk)
     return walk->stopped;
 }
 
-/* The least cost of the graph under its limit; INFINITY: there is no plan. Boundaries are bounds at
- * first. Those of the best plan are settled, which may make another one the best, until none is
- * left to settle: then no plan is better, for the others cost no less than by their bounds. */
+/* The minimum cost of the graph under its limit; INFINITY: there is no plan. Boundaries are lower
+ * bounds at first. Those of the best plan are replaced by their true costs, which may make another
+ * plan the best, and so on until the best plan has true costs only. Then no plan is better, because
+ * all others cost no less than by their bounds. It ends because each round makes at least one more
+ * boundary true. */
 static double run_graph(walk_t *walk, int *start)
 {
     for (;;) {
@@ -82,7 +103,8 @@ static double run_graph(walk_t *walk, int *start)
     }
 }
 
-/* One run below @p limit. False: no plan. Otherwise the plan is kept if it is the best so far. */
+/* One run with stations up to @p limit. False: there is no plan. Otherwise the plan is kept if it
+ * is the best so far; of equal ones the first stays. */
 static bool try_limit(walk_t *walk, double limit, double *sum, double *bottleneck)
 {
     ap_inter_op_result_t found = {0};
@@ -108,11 +130,11 @@ static bool try_limit(walk_t *walk, double limit, double *sum, double *bottlenec
     return true;
 }
 
-/*
- * Walks the Pareto front of (sum, bottleneck) downwards. Good plans lie where the bottleneck is not
- * much above its minimum m0, so a few limits there are tried first; a plan whose bottleneck m has
- * smallest sum + (B - 1) * m above their T cannot win, and the walk starts below such m.
- */
+/* Walks the Pareto front of (sum, bottleneck) downwards from the smallest sum. After a point (S,
+ * m), every plan with a bottleneck of at least m has a sum of at least S, so its T is no better,
+ * and the limit may go just below m. Good plans lie where the bottleneck is not much above its
+ * minimum m0, so a few limits there are tried first: the better their T, the further down the walk
+ * can start. */
 static void walk_front(walk_t *walk)
 {
     static const double probes[] = {1.0, 1.01, 1.05, 1.2, 1.5};
@@ -120,25 +142,33 @@ static void walk_front(walk_t *walk)
     double m0, smallest_sum, sum, bottleneck, limit;
     int start;
 
+    /* The smallest bottleneck of all plans: the same programme with max in place of sum. */
     walk->graph.use_max = true;
     walk->graph.limit = INFINITY;
     m0 = run_graph(walk, &start);
+    /* Either no plan's T can be below the best one, by m0 alone or by the smallest sum together
+     * with m0, or the first point of the front is known now. */
     if (!(m0 + rounds * m0 < walk->best->objective) ||
         !try_limit(walk, INFINITY, &smallest_sum, &bottleneck) ||
         !(smallest_sum + rounds * m0 < walk->best->objective)) { /* no plan is better */
         return;
     }
+    /* With a good T known early, most of the front can be skipped. */
     for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]) && m0 * probes[i] < bottleneck; ++i) {
         double probed;
 
         (void)try_limit(walk, m0 * probes[i], &sum, &probed);
     }
     limit = nextafter(bottleneck, 0.0);
+    /* With a bottleneck above this even the smallest sum of all gives no better T. The factor
+     * covers rounding. */
     if (rounds > 0.0) {
         double hopeless = (walk->best->objective - smallest_sum) / rounds * (1.0 + 1e-9);
 
         limit = hopeless < limit ? hopeless : limit;
     }
+    /* With one micro-batch the bottleneck does not count, so the smallest sum was the answer. Else
+     * the walk ends below m0, or where the sum is so large that m0 could not make up for it. */
     while (rounds > 0.0 && limit >= m0 && !must_stop(walk) &&
            try_limit(walk, limit, &sum, &bottleneck) && sum + rounds * m0 < walk->best->objective) {
         limit = nextafter(bottleneck, 0.0);
@@ -152,6 +182,10 @@ typedef struct outlook {
     double guess;     /* not far above that programme's T */
 } outlook_t;
 
+/* Bounds T, and guesses it. The smallest sum and the smallest bottleneck, of different plans
+ * perhaps, together bound every plan. The guess is attained in the relaxed problem, under one of
+ * a few limits on the longest stage; the best T is usually a little above it, since only
+ * boundaries and memory are missing. */
 static xm_status_t look_out(ap_inter_op_space_t *space, outlook_t *outlook)
 {
     static const double factors[] = {1.0, 1.01, 1.03, 1.08, 1.2, 1.5, 2.0, 4.0, 16.0};
@@ -169,9 +203,11 @@ static xm_status_t look_out(ap_inter_op_space_t *space, outlook_t *outlook)
     for (size_t i = 0; smallest < INFINITY && i < sizeof(factors) / sizeof(factors[0]); ++i) {
         double longest = factors[i] * outlook->least_max;
 
+        /* A limit can only help while the smallest sum under it could still beat the guess. */
         if (smallest + rounds * longest < outlook->guess) {
             double sum;
 
+            /* Stages that are longer than the limit are left out of the sum. */
             ap_inter_op_space_cheapest(space, 0, longest);
             sum = ap_inter_op_relax_before(space, false, values);
             outlook->guess = fmin(outlook->guess, sum + rounds * longest);
@@ -181,15 +217,15 @@ static xm_status_t look_out(ap_inter_op_space_t *space, outlook_t *outlook)
     return XM_OK;
 }
 
-/*
- * Raises the threshold from the guess on until a plan is below it. The best plan of a graph that
- * holds all plans below the threshold is the best of all if it is below the threshold itself. A
- * graph that grows too large is thinned to one configuration per range and submesh; its plan is not
- * proved best, only that none is below the threshold before.
- */
+/* Raises the threshold from the guess on until a plan is below it. The graph holds all plans below
+ * the threshold, so if its best plan is below the threshold itself, it is the best of all. If no
+ * plan is, the threshold is a proved bound. A graph that grows too large is thinned to one
+ * configuration per range and submesh; its plan is not proved best, only that no plan is below the
+ * threshold before. */
 static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, bool levels,
                                    const outlook_t *outlook)
 {
+    /* Steps grow, since a guess that fails at once was far off. The last one holds every plan. */
     static const double factors[] = {1.004, 1.015, 1.04, 1.1, 1.25, 1.6, 2.5, 5.0, 25.0, INFINITY};
     enum { MOST_EDGES = 8 << 20, LARGEST = 64 << 20 };
     ap_inter_op_build_t build = {
@@ -197,20 +233,27 @@ static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, boo
     double proved = outlook->bound;
     xm_status_t status = XM_OK;
 
+    /* Where only plans better than `worth` are asked for, an imaginary plan of that T is the best
+     * so far. */
     walk->best->objective = walk->problem->worth > 0.0 ? walk->problem->worth : INFINITY;
     walk->best->stage_count = 0; /* as if there were a plan to beat */
     for (size_t i = 0; i < sizeof(factors) / sizeof(factors[0]) && !must_stop(walk); ++i) {
         bool too_large, last;
 
         build.threshold = outlook->guess * factors[i];
+        /* Infinity times a factor can be NaN if the guess is 0 or infinite; then everything is
+         * allowed. */
         build.threshold = isnan(build.threshold) ? INFINITY : build.threshold;
+        /* A T that is known to be attained is the threshold that surely contains the optimum. */
         if (i == 0 && walk->problem->known > 0.0) {
             build.threshold = walk->problem->known * (1.0 + 1e-9);
         }
+        /* No threshold above `worth` is needed: nothing above it is asked for. */
         last = walk->problem->worth > 0.0 && build.threshold >= walk->problem->worth;
         build.threshold = last ? walk->problem->worth : build.threshold;
         status = ap_inter_op_graph_build(space, &build, &walk->graph, &too_large);
         if (status == XM_OK && too_large) {
+            /* Thinned, it may become eight times as large before the search gives up. */
             build.thin = true;
             build.most_edges = LARGEST;
             status = ap_inter_op_graph_build(space, &build, &walk->graph, &too_large);
@@ -229,6 +272,8 @@ static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, boo
         if (walk->status != XM_OK) {
             return walk->status;
         }
+        /* The factor keeps a plan that equals the threshold by rounding from counting as below
+         * it. */
         if (!build.thin && !walk->stopped &&
             walk->best->objective < build.threshold * (1.0 - 1e-12)) {
             proved = walk->best->objective;
@@ -237,15 +282,20 @@ static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, boo
         if (build.thin && walk->best->stage_count > 0) {
             break;
         }
+        /* Nothing was found below this threshold, which is a bound from now on. A thin graph or one
+         * whose search was stopped proves nothing. */
         proved = build.thin || walk->stopped ? proved : build.threshold;
         if (last) {
             break;
         }
     }
+    /* With a plan that was proved the best, bound and objective are equal. */
     walk->best->bound = fmin(proved, walk->best->objective);
     return XM_OK;
 }
 
+/* Whether every stage of a plan may have as many stages after it as it has. The plan was found
+ * without looking at memory. */
 static bool fits_memory(const ap_inter_op_problem_t *problem, const ap_inter_op_result_t *result)
 {
     for (int i = 0; problem->max_successors != NULL && i < result->stage_count; ++i) {
@@ -261,7 +311,10 @@ static bool fits_memory(const ap_inter_op_problem_t *problem, const ap_inter_op_
     return true;
 }
 
-/* Counting stages is dear; often the best plan without that fits into memory, and is the best. */
+/* Finds the best plan. Telling places apart by the number of stages left multiplies the graph by
+ * that number. Often the best plan without that distinction fits into memory, and then it is the
+ * best, as memory only takes plans away. If it does not fit, its T still is a bound for the second
+ * search. */
 static xm_status_t find_best(walk_t *walk, ap_inter_op_space_t *space)
 {
     outlook_t outlook = {0};
@@ -282,6 +335,8 @@ static xm_status_t find_best(walk_t *walk, ap_inter_op_space_t *space)
     return raise_threshold(walk, space, true, &outlook);
 }
 
+/* Checks what would lead outside of arrays or has no meaning, before anything is allocated. The
+ * costs themselves are checked as they are read. */
 static xm_status_t check_problem(const ap_inter_op_problem_t *problem)
 {
     int hosts = problem->hosts, per_host = problem->devices_per_host;
@@ -311,6 +366,7 @@ static xm_status_t check_problem(const ap_inter_op_problem_t *problem)
     for (int i = 0; i < problem->submesh_count; ++i) {
         ap_submesh_t shape = problem->submeshes[i];
 
+        /* A submesh of several hosts takes whole hosts; one within a host takes any part. */
         if (shape.hosts < 1 || shape.hosts > hosts || shape.devices < 1 ||
             shape.devices > per_host || (shape.hosts > 1 && shape.devices != per_host)) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT,
@@ -325,7 +381,8 @@ static xm_status_t check_problem(const ap_inter_op_problem_t *problem)
 static xm_status_t solve(const ap_inter_op_problem_t *problem, ap_inter_op_result_t *best,
                          bool *stopped);
 
-/* Which constraint leaves nothing? Memory is dropped to see. */
+/* Says which constraint leaves nothing. Memory is dropped first to see whether there would be a
+ * plan; this costs another search, but only when there is no answer anyway. */
 static xm_status_t explain_nothing(const ap_inter_op_problem_t *problem)
 {
     int layers = problem->layers, hosts = problem->hosts, per_host = problem->devices_per_host;
@@ -337,6 +394,7 @@ static xm_status_t explain_nothing(const ap_inter_op_problem_t *problem)
         bool stopped;
         xm_status_t status;
 
+        /* Without memory the same problem shows whether memory was the reason. */
         roomy.max_successors = NULL;
         status = solve(&roomy, &found, &stopped);
         free(found.stages);
@@ -365,7 +423,8 @@ static xm_status_t explain_nothing(const ap_inter_op_problem_t *problem)
                         layers, hosts, per_host);
 }
 
-/* The best plan, with an objective of INFINITY when there is none. */
+/* Finds the best plan; its objective is INFINITY when there is none. The stages are the caller's,
+ * also after a failure. */
 static xm_status_t solve(const ap_inter_op_problem_t *problem, ap_inter_op_result_t *best,
                          bool *stopped)
 {
@@ -390,6 +449,7 @@ static xm_status_t solve(const ap_inter_op_problem_t *problem, ap_inter_op_resul
     return status;
 }
 
+/* Tells apart why there is no plan: stopped, none below `worth`, or none at all. */
 xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem, ap_inter_op_result_t *result)
 {
     ap_inter_op_result_t best = {0};
@@ -399,6 +459,7 @@ xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem, ap_inter_op_
     if (status == XM_OK) {
         status = solve(problem, &best, &stopped);
     }
+    /* With `worth` the objective is that of the imaginary plan when nothing was found. */
     if (best.stage_count == 0) {
         best.objective = INFINITY;
     }
@@ -417,8 +478,9 @@ xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem, ap_inter_op_
     return XM_OK;
 }
 
-/* Marks what a plan below the threshold can have on one submesh with so many devices left, given
- * the relaxed costs before and after. */
+/* Marks the stages of one submesh, beginning with so many devices left, that a plan below the
+ * threshold can have. before + stage + after bounds the sum of every plan through the stage, and
+ * the longest station is at least the stage itself and the smallest bottleneck. */
 static void mark_place(const ap_inter_op_space_t *space, int submesh, int devices, double threshold,
                        double least_max, const double *before, const double *after, bool *useful)
 {
@@ -441,6 +503,7 @@ static void mark_place(const ap_inter_op_space_t *space, int submesh, int device
     }
 }
 
+/* A stage is useful if it is at some place, so the marks of all places are joined. */
 static void mark_useful(const ap_inter_op_space_t *space, double threshold, double least_max,
                         const double *before, const double *after, bool *useful)
 {
@@ -458,6 +521,9 @@ static void mark_useful(const ap_inter_op_space_t *space, double threshold, doub
     }
 }
 
+/* The same bounds, offered to the stage table, which prices only useful ranges in all
+ * configurations. Costs may be lower bounds here: then fewer stages are left out, but never one
+ * that matters. Memory and boundaries are dropped, which also only lowers costs. */
 xm_status_t ap_inter_op_useful(const ap_inter_op_problem_t *problem, double threshold, bool *useful)
 {
     ap_inter_op_problem_t relaxed = *problem;
@@ -483,6 +549,8 @@ xm_status_t ap_inter_op_useful(const ap_inter_op_problem_t *problem, double thre
         least_max = ap_inter_op_relax_before(&space, true, before);
         (void)ap_inter_op_relax_limit(&space, threshold, before);
         ap_inter_op_relax_after(&space, &space.everywhere, after, before, after);
+        /* The limit makes the sums tighter: stages that are longer than any plan below the
+         * threshold can have are dropped from the sums before and after. */
         mark_useful(&space, threshold, least_max, before, after, useful);
     }
     free(before);

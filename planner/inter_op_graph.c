@@ -1,4 +1,14 @@
-/* The stages that a plan below a threshold can have, as a graph. */
+/*
+ * Builds the graph of all stages that a plan below a threshold can have. A node is a place: devices
+ * left, layers done, and where memory or stage limits ask for it the number of stages left. An edge
+ * is a stage in one configuration. Without bounds, the programme has layers² x devices x
+ * configurations² transitions; the relaxed costs before and after a place rule out most of them
+ * beforehand, so a run looks at what can still win and at little else.
+ *
+ * Nodes are made when the first edge leads to them, so places that no useful stage reaches cost
+ * nothing.
+ */
+
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -24,12 +34,13 @@ typedef struct builder {
     int *node_at;      /* [level]: the node there, or -1 */
     int *best;         /* per pair: the edge of the stage at hand, or -1 */
     int *touched;      /* pairs with an edge */
-    uint64_t *in_bits; /* per node: ports that occur */
+    uint64_t *in_bits; /* per node: boundary layouts that occur */
     uint64_t *out_bits;
     int in_words, out_words;
     bool too_large;
 } builder_t;
 
+/* Tables have one level only when numbers of stages are not told apart. */
 static double *after_of(const builder_t *b, int level)
 {
     return b->after + (size_t)(b->build->levels ? level : 0) * b->band.size;
@@ -46,7 +57,8 @@ static xm_status_t no_room(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the graph of stages");
 }
 
-/* Leaves out places that no plan below the threshold comes by. */
+/* Leaves out places that no plan below the threshold comes by. T is at least the sum before and
+ * after the place plus (B - 1) times the smallest bottleneck. */
 static void drop_hopeless(const builder_t *b, const double *before, size_t size, double *after)
 {
     double room = b->build->threshold - b->rounds * b->build->least_max;
@@ -58,7 +70,8 @@ static void drop_hopeless(const builder_t *b, const double *before, size_t size,
     }
 }
 
-/* The part of a table over all places that is in the band. */
+/* Copies the part of a table over all places that is in the band. The band is much smaller: after
+ * so many layers, good plans have used a certain number of devices, give or take a few. */
 static void narrow(const builder_t *b, const double *wide, double *values)
 {
     const ap_inter_op_band_t *band = &b->band;
@@ -72,7 +85,8 @@ static void narrow(const builder_t *b, const double *wide, double *values)
     }
 }
 
-/* Finds the useful places and lays out the tables over the band around them. */
+/* Finds the useful places and lays out the tables over the band around them. Only then the number
+ * of levels multiplies anything. */
 static xm_status_t lay_out(builder_t *b)
 {
     double *before = ap_inter_op_relax_alloc(b->space), *after = ap_inter_op_relax_alloc(b->space);
@@ -80,9 +94,13 @@ static xm_status_t lay_out(builder_t *b)
     xm_status_t status = before == NULL || after == NULL ? no_room() : XM_OK;
 
     if (status == XM_OK) {
+        /* The limit on the longest stage is found first, because it makes the sums before and after
+         * larger. */
         b->limit = ap_inter_op_relax_limit(b->space, b->build->threshold, before);
         ap_inter_op_relax_after(b->space, &b->space->everywhere, after, before, after);
         drop_hopeless(b, before, b->space->everywhere.size, after);
+        /* The band is laid around the places that are left, before any table with levels is
+         * made. */
         status = ap_inter_op_band_open(b->space, after, &b->band);
     }
     if (status == XM_OK) {
@@ -106,7 +124,9 @@ static xm_status_t lay_out(builder_t *b)
     return status;
 }
 
-/* Relaxed costs from every place on, for each number of stages if they are told apart. */
+/* Fills the relaxed costs from every place on, for each number of stages if they are told apart.
+ * With levels, the stages at level k are those whose memory allows k - 1 successors, so memory is
+ * part of these bounds. */
 static void fill_after(builder_t *b)
 {
     if (!b->build->levels) {
@@ -116,10 +136,13 @@ static void fill_after(builder_t *b)
     for (size_t i = 0; i < b->band.size; ++i) {
         b->after[i] = INFINITY;
     }
+    /* At level 0 nothing is left: all layers are done and no device is left over. */
     if (b->band.high[0] == b->space->layers) {
         b->after[ap_inter_op_band_at(&b->band, 0, b->space->layers)] = 0.0;
     }
     for (int level = 1; level < b->levels; ++level) {
+        /* With one stage less to follow, more configurations fit; so each level has costs of its
+         * own. */
         ap_inter_op_space_cheapest(b->space, level - 1, b->limit);
         ap_inter_op_relax_after(b->space, &b->band, after_of(b, level - 1), b->hopeful,
                                 after_of(b, level));
@@ -127,7 +150,8 @@ static void fill_after(builder_t *b)
     }
 }
 
-/* The node at a place, made on first use; -1: no memory. */
+/* Returns the node at a place, made on first use; -1: no memory. The bits of boundary layouts of
+ * new nodes must be 0, which realloc() does not do. */
 static int get_node(builder_t *b, int level, int devices, int layer)
 {
     ap_inter_op_graph_t *graph = b->graph;
@@ -137,6 +161,7 @@ static int get_node(builder_t *b, int level, int devices, int layer)
         return *at;
     }
     if (graph->node_count == graph->node_capacity) {
+        /* All arrays that have an entry per node grow together, so one capacity serves them. */
         int capacity = graph->node_capacity > 0 ? 2 * graph->node_capacity : 256;
         size_t n = (size_t)capacity, in = (size_t)b->in_words, out = (size_t)b->out_words;
         size_t old = (size_t)graph->node_count;
@@ -173,6 +198,7 @@ static int get_node(builder_t *b, int level, int devices, int layer)
     return *at;
 }
 
+/* Makes room for an edge; indices stay valid when the array moves, pointers do not. */
 static bool reserve_edge(builder_t *b)
 {
     ap_inter_op_graph_t *graph = b->graph;
@@ -190,8 +216,11 @@ static bool reserve_edge(builder_t *b)
     return true;
 }
 
-/* Of the states with one pair of ports the cheapest is an edge; with `thin`, the cheapest of all.
- */
+/* Adds an edge for each pair of boundary layouts (ports in the identifiers) that some
+ * configuration of the stage has. Of the configurations with one pair of layouts only the
+ * cheapest can be in a best plan, because neighbours see nothing but the layouts; with `thin`
+ * all configurations count as one pair. Of equal costs the first in the table stays. `elsewhere`
+ * is the relaxed cost of all other stages. */
 static xm_status_t add_edges(builder_t *b, int node, int target, int last, int submesh,
                              double elsewhere)
 {
@@ -201,6 +230,8 @@ static xm_status_t add_edges(builder_t *b, int node, int target, int last, int s
     size_t cell = ap_inter_op_cell(problem, at.layer, last, submesh);
     int needed = b->build->levels ? at.level - 1 : 0, touched = 0;
 
+    /* A configuration too slow for the threshold, or too large for the stages that follow, gets no
+     * edge. */
     for (size_t c = b->space->choice_at[cell]; c < b->space->choice_at[cell + 1]; ++c) {
         const ap_inter_op_choice_t *choice = &b->space->choice[c];
         int pair =
@@ -229,6 +260,8 @@ static xm_status_t add_edges(builder_t *b, int node, int target, int last, int s
         graph->edges[graph->edge_count++] = (ap_inter_op_edge_t){
             .cost = cost, .after = target, .last = last, .state = choice->state};
     }
+    /* The boundary layouts that occur at both ends are noted, and the pairs' marks are taken
+     * back. */
     for (int i = 0; i < touched; ++i) {
         const ap_inter_op_edge_t *edge = &graph->edges[b->best[b->touched[i]]];
         int in = b->space->in_of[edge->state], out = b->space->out_of[edge->state];
@@ -241,12 +274,15 @@ static xm_status_t add_edges(builder_t *b, int node, int target, int last, int s
     return XM_OK;
 }
 
-/* All useful stages that begin at a node. */
+/* Adds all useful stages that begin at a node. The cheapest step of the range's Pareto staircase
+ * is a bound on all configurations, so most ranges are left out without a look at them. */
 static xm_status_t expand(builder_t *b, int node)
 {
     ap_inter_op_space_t *space = b->space;
     ap_inter_op_node_t at = b->graph->nodes[node];
     const double *after = after_of(b, at.level - 1);
+    /* What stands before the node costs at least this, and what stands after a stage at least
+     * `rest`. */
     double before = b->before[ap_inter_op_band_at(&b->band, at.devices, at.layer)];
     xm_status_t status = XM_OK;
 
@@ -257,6 +293,7 @@ static xm_status_t expand(builder_t *b, int node)
         if (!space->fits[(size_t)s * ((size_t)space->total + 1) + (size_t)at.devices]) {
             continue;
         }
+        /* Only ends inside the band can lead anywhere. */
         first = b->band.low[left] - 1 > at.layer ? b->band.low[left] - 1 : at.layer;
         end = b->band.high[left];
         for (int last = first; last < end && status == XM_OK; ++last) {
@@ -271,9 +308,12 @@ static xm_status_t expand(builder_t *b, int node)
                   b->build->threshold)) {
                 continue;
             }
+            /* The node is made even if no configuration passes the closer test in add_edges();
+             * it then has no edge to it, and costs next to nothing. */
             target = get_node(b, at.level - 1, left, last + 1);
             status = target < 0 ? no_room() : add_edges(b, node, target, last, s, before + rest);
         }
+        /* The caller is told that the graph is too large; it will be built again, thinned. */
         if (b->graph->edge_count > b->build->most_edges) {
             b->too_large = true;
             break;
@@ -293,7 +333,8 @@ static int count_bits(const uint64_t *bits, int words)
     return count;
 }
 
-/* Number of a port among those that occur. */
+/* The number of a boundary layout among those that occur. Values and boundary costs are then
+ * needed for these only, which are a few of all layouts. */
 static int rank_of(const uint64_t *bits, int port)
 {
     return count_bits(bits, port / WORD) +
@@ -309,7 +350,9 @@ static void list_bits(const uint64_t *bits, int words, int *ports)
     }
 }
 
-/* The boundary costs that a node needs. */
+/* Asks for the boundary costs that a node needs, as lower bounds where there is a quicker question
+ * for those. Blocks are shared by all nodes of the same kind of boundary and place, so a pair is
+ * asked about once. */
 static xm_status_t ask_boundaries(builder_t *b, ap_inter_op_node_t *node)
 {
     const ap_inter_op_graph_t *graph = b->graph;
@@ -332,7 +375,8 @@ static xm_status_t ask_boundaries(builder_t *b, ap_inter_op_node_t *node)
     return status;
 }
 
-/* Gives ports slots, turns the targets of edges into values, asks for boundaries. */
+/* Gives boundary layouts slots, turns the targets of edges into indices of values, and asks for
+ * boundaries. Now that all edges are known, so are the layouts that occur. */
 static xm_status_t finish(builder_t *b)
 {
     ap_inter_op_graph_t *graph = b->graph;
@@ -343,6 +387,8 @@ static xm_status_t finish(builder_t *b)
 
         node->in_count = count_bits(b->in_bits + (size_t)n * (size_t)b->in_words, b->in_words);
         node->out_count = count_bits(b->out_bits + (size_t)n * (size_t)b->out_words, b->out_words);
+        /* The first stage has no stage before it; one slot stands for that, and holds the value of
+         * the whole pipeline. */
         node->out_count += node->layer == 0; /* the value of the whole pipeline */
         node->first_in = ins;
         node->first_out = outs;
@@ -367,6 +413,8 @@ static xm_status_t finish(builder_t *b)
                   graph->out_port + node->first_out);
         for (size_t e = node->first_edge; e < node->end_edge; ++e) {
             ap_inter_op_edge_t *edge = &graph->edges[e];
+            /* Until now `after` was the node that the edge leads to; from here on it is a value
+             * of that node. */
             int target = edge->after;
 
             edge->in = rank_of(in, b->space->in_of[edge->state]);
@@ -385,11 +433,14 @@ static xm_status_t finish(builder_t *b)
     return XM_OK;
 }
 
-/* Nodes from the front to the end, so that a node comes before all that follow it. */
+/* Expands nodes from the front to the end. Stages use devices up, so by falling number of devices
+ * every node comes before all that follow it; that order is kept for the runs, which go through it
+ * backwards. */
 static xm_status_t expand_all(builder_t *b)
 {
     ap_inter_op_space_t *space = b->space;
     xm_status_t status = XM_OK;
+    /* Pipelines with too few stages get no first node. */
     int least = b->build->levels && space->problem->min_stages > 1 ? space->problem->min_stages : 1;
 
     for (int level = b->levels - 1; level >= least; --level) {
@@ -406,6 +457,7 @@ static xm_status_t expand_all(builder_t *b)
             for (int layer = b->band.low[devices];
                  layer <= b->band.high[devices] && layer < space->layers && status == XM_OK;
                  ++layer) {
+                /* No node was made where no edge led, so most places are skipped. */
                 int node = *node_of(b, level, devices, layer);
 
                 if (node >= 0 && !b->too_large) {
@@ -418,6 +470,7 @@ static xm_status_t expand_all(builder_t *b)
     return status;
 }
 
+/* The graph itself goes to the caller. */
 static void release(builder_t *b)
 {
     ap_inter_op_band_close(&b->band);
@@ -444,6 +497,8 @@ static xm_status_t allocate(builder_t *b)
     return lay_out(b);
 }
 
+/* Builds in this order: bounds, edges, boundary layouts. A graph that became too large is freed
+ * at once, with *too_large set; that is no failure. */
 xm_status_t ap_inter_op_graph_build(ap_inter_op_space_t *space, const ap_inter_op_build_t *build,
                                     ap_inter_op_graph_t *graph, bool *too_large)
 {

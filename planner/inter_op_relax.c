@@ -1,18 +1,27 @@
-/* The relaxed programme that bounds everything: stages without boundaries, whatever their
- * neighbours, over the places (devices left, layers done). */
+/*
+ * The relaxed programme that bounds everything: a stage costs its cheapest configuration, whatever
+ * its neighbours, and boundaries are free. What is left is a shortest path over places (devices
+ * left, layers done), in O(layers² x devices x submeshes) with vector instructions. Every real plan
+ * is a path of it and costs no less, so its values are lower bounds.
+ *
+ * It is run forwards (costs before a place) and backwards (costs after it); their sum bounds all
+ * plans through the place.
+ */
+
 #include <math.h>
 #include <stdlib.h>
 
 #include "planner/inter_op_private.h"
 
-/* One build runs everywhere, but takes wide vectors where it finds them. */
+/* One build runs everywhere, but uses wide vectors where it finds them. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define WIDE
 #endif
 
-/* to[i] = the least of to[i], base + cost[i] */
+/* to[i] = the minimum of to[i] and base + cost[i]. Stages are taken by their first layer, so that
+ * all last layers are one vector. */
 WIDE static void spread_sum(double base, const double *cost, int count, double *to)
 {
 #pragma omp simd
@@ -23,7 +32,7 @@ WIDE static void spread_sum(double base, const double *cost, int count, double *
     }
 }
 
-/* to[i] = the least of to[i], the larger of base and cost[i] */
+/* to[i] = the minimum of to[i] and the larger of base and cost[i] */
 WIDE static void spread_max(double base, const double *cost, int count, double *to)
 {
 #pragma omp simd
@@ -34,7 +43,7 @@ WIDE static void spread_max(double base, const double *cost, int count, double *
     }
 }
 
-/* The least of cost[i] + from[i]. */
+/* The minimum of cost[i] + from[i]. */
 WIDE static double least_sum(const double *cost, const double *from, int count)
 {
     double least = HUGE_VAL;
@@ -48,7 +57,8 @@ WIDE static double least_sum(const double *cost, const double *from, int count)
     return least;
 }
 
-/* Per number of devices left, the layers between which a table over a band has any values. */
+/* For a number of devices left, the first and the last layer at which a table has a finite value.
+ * Loops over layers shrink to this window. */
 static void find_window(const ap_inter_op_space_t *space, const ap_inter_op_band_t *band,
                         const double *values, int devices, int *low, int *high)
 {
@@ -62,6 +72,8 @@ static void find_window(const ap_inter_op_space_t *space, const ap_inter_op_band
     }
 }
 
+/* Lays out a band: one stretch of layers per number of devices, one after the other. `start` is
+ * where layer 0 would be, so that a place is found by an addition; it may lie before the array. */
 xm_status_t ap_inter_op_band_open(const ap_inter_op_space_t *space, const double *values,
                                   ap_inter_op_band_t *band)
 {
@@ -100,7 +112,8 @@ double *ap_inter_op_relax_alloc(const ap_inter_op_space_t *space)
     return malloc(space->everywhere.size * sizeof(double));
 }
 
-/* The last layers that leave neither layers without devices nor devices without layers. */
+/* The last layers that a stage can have so that neither layers are left without devices nor devices
+ * without layers: with no device left it must end the model, otherwise it must not. */
 static void last_layers(const ap_inter_op_space_t *space, int submesh, int layer, int left,
                         int *begin, int *end)
 {
@@ -116,7 +129,8 @@ static bool fits(const ap_inter_op_space_t *space, int submesh, int devices)
     return space->fits[(size_t)submesh * ((size_t)space->total + 1) + (size_t)devices];
 }
 
-/* Where all stages on a submesh lead to that begin with so many devices left. */
+/* Goes along all stages on a submesh that begin with so many devices left. Places from which the
+ * devices do not suffice for the remaining layers are skipped, as no plan comes by them. */
 static void spread(const ap_inter_op_space_t *space, int submesh, int devices, bool use_max,
                    double *before)
 {
@@ -141,6 +155,8 @@ static void spread(const ap_inter_op_space_t *space, int submesh, int devices, b
     }
 }
 
+/* Forwards, from all devices and no layer done. Each stage leaves fewer devices, so by falling
+ * number of devices every place is final before it is used. */
 double ap_inter_op_relax_before(const ap_inter_op_space_t *space, bool use_max, double *before)
 {
     const ap_inter_op_band_t *all = &space->everywhere;
@@ -148,6 +164,7 @@ double ap_inter_op_relax_before(const ap_inter_op_space_t *space, bool use_max, 
     for (size_t i = 0; i < all->size; ++i) {
         before[i] = INFINITY;
     }
+    /* Nothing is done yet, and all devices are there. */
     before[ap_inter_op_band_at(all, space->total, 0)] = 0.0;
     for (int devices = space->total; devices > 0; --devices) {
         for (int s = 0; s < space->submeshes; ++s) {
@@ -159,7 +176,8 @@ double ap_inter_op_relax_before(const ap_inter_op_space_t *space, bool use_max, 
     return before[ap_inter_op_band_at(all, 0, space->layers)];
 }
 
-/* Least cost from one place on. */
+/* The minimum cost from one place on, over all submeshes and last layers. The window of finite
+ * values keeps the vectors short. */
 static double relax_place(const ap_inter_op_space_t *space, const ap_inter_op_band_t *band,
                           const double *after, int layer, int devices)
 {
@@ -172,6 +190,7 @@ static double relax_place(const ap_inter_op_space_t *space, const ap_inter_op_ba
             continue;
         }
         last_layers(space, s, layer, left, &begin, &end);
+        /* Ends outside of the window lead to places of infinite cost. */
         begin = space->low[left] - 1 > begin ? space->low[left] - 1 : begin;
         end = space->high[left] < end ? space->high[left] : end;
         if (begin < end) {
@@ -183,6 +202,9 @@ static double relax_place(const ap_inter_op_space_t *space, const ap_inter_op_ba
     return best;
 }
 
+/* Backwards, from no device left. With @p after == @p values stages may follow without number, and
+ * rows of fewer devices are final first; otherwise the stages after this one come from the table of
+ * the level below, which is not changed. */
 void ap_inter_op_relax_after(const ap_inter_op_space_t *space, const ap_inter_op_band_t *band,
                              const double *after, const double *hopeful, double *values)
 {
@@ -196,6 +218,8 @@ void ap_inter_op_relax_after(const ap_inter_op_space_t *space, const ap_inter_op
     }
     find_window(space, band, after, 0, space->low, space->high);
     for (int devices = 1; devices <= space->total; ++devices) {
+        /* With all devices left, only the first layer is a place; with fewer, at least one layer is
+         * done. */
         int first = devices < space->total && band->low[devices] < 1 ? 1 : band->low[devices];
 
         for (int layer = first; layer <= band->high[devices] && layer < space->layers; ++layer) {
@@ -209,6 +233,9 @@ void ap_inter_op_relax_after(const ap_inter_op_space_t *space, const ap_inter_op
     }
 }
 
+/* A plan with T below the threshold has a longest stage below (threshold - sum) / (B - 1). Without
+ * the stages that are longer, the smallest sum may rise, which lowers the limit again; a few rounds
+ * get most of it. The factor covers rounding, so no stage is lost. */
 double ap_inter_op_relax_limit(ap_inter_op_space_t *space, double threshold, double *before)
 {
     enum { ROUNDS = 3 };
@@ -219,6 +246,7 @@ double ap_inter_op_relax_limit(ap_inter_op_space_t *space, double threshold, dou
 
         ap_inter_op_space_cheapest(space, 0, limit);
         sum = ap_inter_op_relax_before(space, false, before);
+        /* With one micro-batch this is infinite or NaN, and there is no limit. */
         longest = (threshold - sum) / rounds * (1.0 + 1e-12);
         if (!(rounds > 0.0) || !(longest < limit) || i == ROUNDS) {
             return limit;

@@ -1,14 +1,22 @@
-/* The dynamic programme on a graph of stages: its least cost, the boundaries it still has to ask
- * for, the plan behind it. */
+/*
+ * Runs the dynamic programme over a graph of stages. The value of a node and an output layout is
+ * the minimum cost from there on, if the stage before leaves its output in that layout; the
+ * boundary is paid by the later stage. One run is linear in the edges and in the pairs of boundary
+ * layouts at each node; pairs cost in + out because the minimum over the node's stages is taken per
+ * input layout first, and boundaries are added after that.
+ */
+
 #include <math.h>
 
 #include "planner/inter_op_private.h"
 
+/* Sum and max are both monotonic, so one programme serves both. */
 static double combine(const ap_inter_op_graph_t *graph, double a, double b)
 {
     return graph->use_max ? fmax(a, b) : a + b;
 }
 
+/* Seconds across a boundary; 0 where boundaries are free, and before the first stage. */
 static double crossing(const ap_inter_op_graph_t *graph, const ap_inter_op_node_t *node, int out,
                        int in)
 {
@@ -19,7 +27,7 @@ static double crossing(const ap_inter_op_graph_t *graph, const ap_inter_op_node_
                                                   graph->in_port[node->first_in + in])];
 }
 
-/* Least cost per in port of the stages that begin here. */
+/* The minimum cost per input layout of the stages that begin here, under the limit. */
 static void price_first(ap_inter_op_graph_t *graph, const ap_inter_op_node_t *node)
 {
     for (int i = 0; i < node->in_count; ++i) {
@@ -35,6 +43,8 @@ static void price_first(ap_inter_op_graph_t *graph, const ap_inter_op_node_t *no
     }
 }
 
+/* Goes through the nodes from the end of the pipeline to its front, so the values behind every edge
+ * are known. Of equal costs the first found stays, in an order that depends on the tables alone. */
 double ap_inter_op_graph_run(ap_inter_op_graph_t *graph, int *start)
 {
     double best = INFINITY;
@@ -55,6 +65,8 @@ double ap_inter_op_graph_run(ap_inter_op_graph_t *graph, int *start)
             }
             graph->value[node->first_out + o] = least;
         }
+        /* A node at layer 0 is a whole pipeline; there are several where the numbers of stages are
+         * told apart. */
         if (node->layer == 0 && graph->value[node->first_out] < best) {
             best = graph->value[node->first_out];
             *start = graph->order[n];
@@ -63,7 +75,8 @@ double ap_inter_op_graph_run(ap_inter_op_graph_t *graph, int *start)
     return best;
 }
 
-/* The node behind a value. */
+/* The node behind a value: values are numbered by node, so a binary search finds it. An edge saves
+ * the memory of a field by that, and only traces ask. */
 static int node_behind(const ap_inter_op_graph_t *graph, int value)
 {
     int low = 0, high = graph->node_count - 1;
@@ -80,7 +93,9 @@ static int node_behind(const ap_inter_op_graph_t *graph, int value)
     return low;
 }
 
-/* What the last run chose behind an out port of a node; NULL: nothing can be chosen. */
+/* What the last run chose behind an output layout of a node; NULL: nothing can be chosen.
+ * Choices are not stored, because a run looks at every edge and a trace only at those of a few
+ * nodes; the same minimum is found again. */
 static const ap_inter_op_edge_t *choose(const ap_inter_op_graph_t *graph,
                                         const ap_inter_op_node_t *node, int out)
 {
@@ -101,7 +116,8 @@ static const ap_inter_op_edge_t *choose(const ap_inter_op_graph_t *graph,
     return chosen;
 }
 
-/* The cost of one boundary, if only its least is known. *above: it is, and more than @p known. */
+/* Replaces the lower bound of one boundary by its cost, if that is not known yet. *above becomes
+ * true when the cost is more than the bound and more than @p known. */
 static xm_status_t settle_one(const ap_inter_op_graph_t *graph, const ap_inter_op_node_t *node,
                               int out, int in, double known, bool *above)
 {
@@ -119,11 +135,15 @@ static xm_status_t settle_one(const ap_inter_op_graph_t *graph, const ap_inter_o
     return status;
 }
 
+/* Goes along the best plan and makes its boundaries true. The run's values are those from before,
+ * so after a change the choices further on may not be the next run's; they are boundaries of a plan
+ * that looked best, and worth asking about all the same. */
 xm_status_t ap_inter_op_graph_settle(ap_inter_op_graph_t *graph, int start, double value,
                                      bool *changed)
 {
     const ap_inter_op_node_t *node = &graph->nodes[start];
-    /* A longer boundary is no matter where the longest station counts, up to that one. */
+    /* With max in place of sum, a boundary that gets longer does not matter as long as it is not
+     * above the bottleneck. */
     double known = graph->use_max ? value : 0.0;
     xm_status_t status = XM_OK;
     int out = 0;
@@ -144,6 +164,8 @@ xm_status_t ap_inter_op_graph_settle(ap_inter_op_graph_t *graph, int start, doub
     return status;
 }
 
+/* Repeats the choices of the last run and writes them as stages. Device numbers count from the
+ * front, so they follow from the devices that are left. */
 int ap_inter_op_graph_trace(const ap_inter_op_graph_t *graph, int start,
                             ap_inter_op_stage_t *stages)
 {

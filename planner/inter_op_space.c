@@ -1,5 +1,14 @@
-/* A stage-slicing problem laid out for searching: what fits where, what memory allows, boundaries.
+/*
+ * A stage-slicing problem laid out for searching: where each submesh can stand, the configurations
+ * of each range that can matter, and the boundary costs that have been asked for so far. The tables
+ * of a large problem have millions of entries of which the search reads some many thousand times,
+ * so each cell is boiled down once: a Pareto staircase of (cost, stages that may follow), and the
+ * configurations that no other one replaces.
+ *
+ * Boundary costs are not a table to be filled but a question to be asked, because each is a planned
+ * resharding; blocks remember the answers.
  */
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +20,9 @@ static int min_int(int a, int b)
     return a < b ? a : b;
 }
 
-/* Whether a submesh can take the first of the last @p devices_left devices. */
+/* Whether a submesh can take the first of the last @p devices_left devices. Stages take consecutive
+ * devices in order, so where a stage begins follows from what is left. Within a host it must not
+ * run over the host's end; a submesh of whole hosts must begin with a host. */
 static bool can_stand(const ap_inter_op_space_t *space, int submesh, int devices_left)
 {
     const ap_inter_op_problem_t *problem = space->problem;
@@ -29,6 +40,7 @@ static bool can_stand(const ap_inter_op_space_t *space, int submesh, int devices
            (problem->allowed == NULL || problem->allowed[submesh * problem->hosts + host]);
 }
 
+/* Answers that question for all numbers of devices at once. */
 static xm_status_t place_submeshes(ap_inter_op_space_t *space)
 {
     size_t columns = (size_t)space->total + 1;
@@ -51,12 +63,15 @@ static xm_status_t place_submeshes(ap_inter_op_space_t *space)
     return XM_OK;
 }
 
-/* Adds an entry to the steps of a cell, of which @p count stand in @p steps; returns their new
- * number. A step that costs no more and allows no less makes another one useless. */
+/* Adds an entry to the staircase of a cell, which has @p count steps in @p steps; returns their new
+ * number. A step that costs no more and allows no fewer stages after it makes another one useless.
+ * So on a staircase costs and allowed stages both rise, and the first step that allows enough is
+ * the cheapest. */
 static size_t add_step(ap_inter_op_step_t *steps, size_t count, double cost, int32_t successors)
 {
     size_t at = 0, end;
 
+    /* The new step belongs behind all steps that cost no more. */
     while (at < count && steps[at].cost <= cost) {
         ++at;
     }
@@ -64,9 +79,11 @@ static size_t add_step(ap_inter_op_step_t *steps, size_t count, double cost, int
         return count;
     }
     end = at;
+    /* Dearer steps that allow no more are useless now. */
     while (end < count && steps[end].successors <= successors) {
         ++end;
     }
+    /* Nothing is useless: the steps behind move up by one. */
     if (end == at) {
         memmove(&steps[at + 1], &steps[at], (count - at) * sizeof(*steps));
         ++count;
@@ -78,7 +95,8 @@ static size_t add_step(ap_inter_op_step_t *steps, size_t count, double cost, int
     return count;
 }
 
-/* Whether a choice kept before serves all that this one does for no more. */
+/* Whether a configuration kept before can replace this one in every plan: its neighbours see the
+ * same boundary layouts, it costs no more, and its memory allows as many stages after it. */
 static bool is_served(const ap_inter_op_space_t *space, const ap_inter_op_choice_t *kept,
                       const ap_inter_op_choice_t *choice)
 {
@@ -86,8 +104,9 @@ static bool is_served(const ap_inter_op_space_t *space, const ap_inter_op_choice
            kept->cost <= choice->cost && kept->successors >= choice->successors;
 }
 
-/* Adds a choice to those of a cell, of which @p count stand in @p kept, in the place of the first
- * that it makes useless; returns their new number. */
+/* Adds a configuration to those of a cell, of which @p count are in @p kept, in the place of the
+ * first one that it replaces; returns their new number. Keeping that place keeps the order of
+ * the table, by which ties are broken. */
 static size_t add_choice(const ap_inter_op_space_t *space, ap_inter_op_choice_t *kept, size_t count,
                          const ap_inter_op_choice_t *choice)
 {
@@ -95,6 +114,7 @@ static size_t add_choice(const ap_inter_op_space_t *space, ap_inter_op_choice_t 
     bool placed = false;
 
     for (size_t k = 0; k < count; ++k) {
+        /* Of equal configurations the earlier one in the table stays. */
         if (is_served(space, &kept[k], choice)) {
             return count;
         }
@@ -113,7 +133,8 @@ static size_t add_choice(const ap_inter_op_space_t *space, ap_inter_op_choice_t 
     return left;
 }
 
-/* Reads one cell of the tables; refuses NaN and negative costs. */
+/* Reads one cell of the tables; refuses NaN and negative costs. A comparison that is false for NaN
+ * does both. Infinite costs and entries that fit nowhere are left out here, once. */
 static xm_status_t read_cell(ap_inter_op_space_t *space, int first, int last, int submesh,
                              ap_inter_op_step_t *steps, size_t *step_count,
                              ap_inter_op_choice_t *choices, size_t *choice_count)
@@ -144,7 +165,7 @@ static xm_status_t read_cell(ap_inter_op_space_t *space, int first, int last, in
     return XM_OK;
 }
 
-/* Room for one more cell behind what is used. */
+/* Makes room for one more cell behind what is used, by doubling. */
 static xm_status_t make_room(ap_inter_op_space_t *space, size_t used_steps, size_t used_choices,
                              size_t *steps, size_t *choices)
 {
@@ -173,7 +194,9 @@ static xm_status_t make_room(ap_inter_op_space_t *space, size_t used_steps, size
     return XM_OK;
 }
 
-/* A range of each row of the tables, -1 where no range has it. */
+/* Finds one range of layers for each row of the tables, -1 where no range has it. Ranges of equal
+ * layers share a row, so each row is read once; going from the last range down leaves the first one
+ * of each row. */
 static xm_status_t list_rows(const ap_inter_op_problem_t *problem, int **range_of_row, int *rows)
 {
     int layers = problem->layers, ranges = layers * layers;
@@ -201,6 +224,8 @@ static xm_status_t list_rows(const ap_inter_op_problem_t *problem, int **range_o
     return XM_OK;
 }
 
+/* Tables over ranges are [submesh][first][last] with all ranges, tables of the problem only have
+ * its rows; the former are small enough for that, and are read as vectors. */
 static xm_status_t allocate_costs(ap_inter_op_space_t *space, int rows)
 {
     size_t layers = (size_t)space->layers, submeshes = (size_t)space->submeshes;
@@ -219,6 +244,7 @@ static xm_status_t allocate_costs(ap_inter_op_space_t *space, int rows)
     return XM_OK;
 }
 
+/* Reads every row of the tables on every submesh. Cells of rows that no range uses stay empty. */
 static xm_status_t read_costs(ap_inter_op_space_t *space)
 {
     size_t steps = 0, choices = 0, used_steps = 0, used_choices = 0, cell = 0;
@@ -236,6 +262,7 @@ static xm_status_t read_costs(ap_inter_op_space_t *space)
 
             space->stair_at[cell] = used_steps;
             space->choice_at[cell] = used_choices;
+            /* A cell has at most one step and one choice for each configuration. */
             status = make_room(space, used_steps, used_choices, &steps, &choices);
             if (status == XM_OK && range_of_row[row] >= 0) {
                 status = read_cell(space, first, last, submesh, space->stair + used_steps,
@@ -253,7 +280,8 @@ static xm_status_t read_costs(ap_inter_op_space_t *space)
     return status;
 }
 
-/* The fewest devices that the layers from each on take. */
+/* The fewest devices that the layers from each on take, from the last layer back. A place with
+ * fewer devices leads nowhere. */
 static void find_need(ap_inter_op_space_t *space)
 {
     int layers = space->layers;
@@ -275,11 +303,15 @@ static void find_need(ap_inter_op_space_t *space)
     }
 }
 
+/* Sets the costs that the relaxed programme goes by: of each cell the cheapest step that allows so
+ * many stages and is within the limit. The costs are copied from rows of ranges to
+ * [submesh][first][last], so that the relaxed programme reads them as vectors. */
 void ap_inter_op_space_cheapest(ap_inter_op_space_t *space, int successors, double limit)
 {
     for (size_t cell = 0; cell < space->cells; ++cell) {
         size_t at = space->stair_at[cell], end = space->stair_at[cell + 1];
 
+        /* The first step that allows enough is the cheapest that does. */
         while (at < end && space->stair[at].successors < successors) {
             ++at;
         }
@@ -293,6 +325,8 @@ void ap_inter_op_space_cheapest(ap_inter_op_space_t *space, int successors, doub
 
             for (int last = first; last < space->layers; ++last) {
                 cost[last] = space->least[ap_inter_op_cell(space->problem, first, last, s)];
+                /* `reach` is one behind the last layer to which any stage leads, so loops need
+                 * not look further. */
                 reach = cost[last] < INFINITY ? last + 1 : reach;
             }
             space->reach[s * space->layers + first] = reach;
@@ -301,7 +335,9 @@ void ap_inter_op_space_cheapest(ap_inter_op_space_t *space, int successors, doub
     find_need(space);
 }
 
-/* Port numbers of one side and how many there are; refuses a port of two submeshes. */
+/* Reads the numbers of the boundary layouts (ports) of one side and how many there are. A layout
+ * must not belong to submeshes of different sizes: the boundary function is given the layout and
+ * where the later stage begins, and must be able to tell the stage's devices from that. */
 static xm_status_t read_ports(const ap_inter_op_space_t *space, const int *ports, int *of,
                               int *count)
 {
@@ -316,6 +352,8 @@ static xm_status_t read_ports(const ap_inter_op_space_t *space, const int *ports
     }
     *count = 0;
     for (int state = 0; state < space->states && status == XM_OK; ++state) {
+        /* Where none are given, every state is a layout of its own, and neighbours see all of
+         * it. */
         int port = ports != NULL ? ports[state] : state;
         int at = state / space->problem->config_count;
 
@@ -336,7 +374,9 @@ static xm_status_t read_ports(const ap_inter_op_space_t *space, const int *ports
     return status;
 }
 
-/* States of one submesh and one pair of ports are alike to their neighbours. */
+/* States of one submesh and one pair of boundary layouts are the same to their neighbours, so
+ * they get one number. The search within a submesh is quadratic in its configurations, of which
+ * there are few. */
 static void number_pairs(ap_inter_op_space_t *space)
 {
     int configs = space->problem->config_count;
@@ -353,7 +393,8 @@ static void number_pairs(ap_inter_op_space_t *space)
     }
 }
 
-/* Gives each kind of boundary a row, in the order of the first layers. */
+/* Gives each kind of boundary a row, in the order of the first layers. A transformer has one
+ * kind. */
 static xm_status_t number_rows(ap_inter_op_space_t *space)
 {
     const int *kind = space->problem->boundary_kind;
@@ -375,11 +416,13 @@ static xm_status_t number_rows(ap_inter_op_space_t *space)
     return XM_OK;
 }
 
+/* Places of boundaries: where a later stage begins, as far as it matters to the cost. */
 static xm_status_t number_places(ap_inter_op_space_t *space)
 {
     const int *place = space->problem->boundary_place;
 
     for (int first = 0; first < space->total; ++first) {
+        /* Without placement there is one place, as nothing is known about where stages begin. */
         int at = !space->problem->ordered ? 0 : place != NULL ? place[first] : first;
 
         if (at < 0 || at >= space->total) {
@@ -393,6 +436,8 @@ static xm_status_t number_places(ap_inter_op_space_t *space)
     return XM_OK;
 }
 
+/* Without boundaries all states have layout 0 on both sides, so that every range has one pair
+ * per submesh. */
 static xm_status_t open_boundaries(ap_inter_op_space_t *space)
 {
     const ap_inter_op_problem_t *problem = space->problem;
@@ -439,9 +484,12 @@ static size_t block_index(const ap_inter_op_space_t *space, int layer, int devic
            (size_t)space->place_of[space->total - devices];
 }
 
+/* The block of costs of a kind of boundary at a place, made on first use. NaN says "not asked
+ * yet". */
 xm_status_t ap_inter_op_space_block(ap_inter_op_space_t *space, int layer, int devices,
                                     double **block)
 {
+    /* Costs and their flags share a block, the flags behind the costs. */
     size_t cells = ap_inter_op_block_at(space, space->out_ports, 0);
     double **slot = &space->block[block_index(space, layer, devices)];
 
@@ -458,6 +506,8 @@ xm_status_t ap_inter_op_space_block(ap_inter_op_space_t *space, int layer, int d
     return XM_OK;
 }
 
+/* Asks for a boundary's lower bound, or with @p settle for its cost. A cost below its own bound
+ * would make the search wrong without a sign of it, so it is refused. */
 xm_status_t ap_inter_op_space_ask(ap_inter_op_space_t *space, int layer, int devices, int out,
                                   int in, bool settle, double *block)
 {
@@ -478,10 +528,13 @@ xm_status_t ap_inter_op_space_ask(ap_inter_op_space_t *space, int layer, int dev
                             layer, seconds, block[cell]);
     }
     block[cell] = seconds;
+    /* An infinite bound is final: the cost cannot be more. */
     ap_inter_op_settled(space, block)[cell] = !least || seconds == INFINITY;
     return XM_OK;
 }
 
+/* Lays the problem out. Boundaries come before costs, because configurations are compared within
+ * their boundary layouts. */
 xm_status_t ap_inter_op_space_open(ap_inter_op_space_t *space, const ap_inter_op_problem_t *problem)
 {
     xm_status_t status;
@@ -491,6 +544,7 @@ xm_status_t ap_inter_op_space_open(ap_inter_op_space_t *space, const ap_inter_op
                                    .states = problem->submesh_count * problem->config_count,
                                    .submeshes = problem->submesh_count,
                                    .total = problem->hosts * problem->devices_per_host};
+    /* A plan has at most one stage per layer and per device, so larger limits are none. */
     space->most_stages = min_int(space->layers, space->total);
     space->counts_stages = problem->min_stages > 1 ||
                            (problem->max_stages > 0 && problem->max_stages < space->most_stages);
@@ -507,6 +561,7 @@ xm_status_t ap_inter_op_space_open(ap_inter_op_space_t *space, const ap_inter_op
     return status == XM_OK ? ap_inter_op_band_open(space, NULL, &space->everywhere) : status;
 }
 
+/* Also closes a space that could not be opened completely. */
 void ap_inter_op_space_close(ap_inter_op_space_t *space)
 {
     for (size_t i = 0; space->block != NULL && i < (size_t)space->rows * (size_t)space->places;

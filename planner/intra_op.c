@@ -1,3 +1,13 @@
+/*
+ * The solver for problems with one memory sum instead of usage over time: Alpa's formulation
+ * (OSDI'22, section 4.2). Presolve, then elimination, exactly; where tables would be too large, a
+ * dual bound by diffusion and a decoded choice. cfn_solve.h treats usage over time and searches
+ * longer; this one is small, has no threads and no clock, and so always gives the same answer.
+ *
+ * The memory limit becomes a price per byte, found by bisection. Each priced solve gives a
+ * Lagrangian bound, and what does not fit is repaired by single changes.
+ */
+
 #include "planner/intra_op.h"
 
 #include <math.h>
@@ -15,6 +25,7 @@ enum { DEFAULT_MAX_CELLS = 4 << 20, QUICK_CELLS = 1 << 15, PRICE_STEPS = 60 };
 /* Relative gap that counts as none. */
 static const double TOLERANCE = 1e-9;
 
+/* Sums in the order of the nodes, so the same choice always has the same value. */
 double ap_intra_op_memory(const ap_intra_op_problem_t *problem, const int *choice)
 {
     double memory = 0;
@@ -25,6 +36,7 @@ double ap_intra_op_memory(const ap_intra_op_problem_t *problem, const int *choic
     return memory;
 }
 
+/* Sums the chosen costs; a forbidden one makes the sum larger than AP_INTRA_OP_INFINITE. */
 double ap_intra_op_cost(const ap_intra_op_problem_t *problem, const int *choice)
 {
     double cost = 0;
@@ -40,6 +52,7 @@ double ap_intra_op_cost(const ap_intra_op_problem_t *problem, const int *choice)
     return cost;
 }
 
+/* Checks only what would lead outside of arrays; costs of any size are fine. */
 static xm_status_t check(const ap_intra_op_problem_t *problem)
 {
     for (int n = 0; n < problem->nodes; ++n) {
@@ -59,7 +72,8 @@ static xm_status_t check(const ap_intra_op_problem_t *problem)
     return XM_OK;
 }
 
-/* The reduced problem as an elimination over all nodes; nodes that are gone have one value. */
+/* Writes the reduced problem as an elimination over all nodes. Nodes that are gone have one value
+ * and no table, which costs nothing and keeps their numbers. */
 static xm_status_t fill_elimination(const ap_reduced_t *r, ap_elimination_t **elimination)
 {
     int *domain = malloc(((size_t)r->nodes + 1) * sizeof(int));
@@ -88,7 +102,7 @@ static xm_status_t fill_elimination(const ap_reduced_t *r, ap_elimination_t **el
     return status;
 }
 
-/* What one priced solve found. `bound` is on cost + price·memory. */
+/* What one priced solve found. `bound` is on cost + price · memory. */
 typedef struct priced {
     double bound;
     bool exact;
@@ -96,12 +110,15 @@ typedef struct priced {
     size_t cells;
 } priced_t;
 
+/* The function that a priced solve minimises, evaluated on the original tables: reduced costs were
+ * moved about and would carry their rounding. */
 static double priced_cost(const ap_intra_op_problem_t *problem, double price, const int *choice)
 {
     return ap_intra_op_cost(problem, choice) + price * ap_intra_op_memory(problem, choice);
 }
 
-/* Solves what is left by elimination; XM_ERR_UNSUPPORTED when it is too wide. */
+/* Solves what is left by elimination; XM_ERR_UNSUPPORTED when it is too wide, which callers take as
+ * "try otherwise". */
 static xm_status_t eliminate(const ap_reduced_t *reduced, size_t max_cells, int *choice,
                              priced_t *found)
 {
@@ -124,7 +141,10 @@ static xm_status_t eliminate(const ap_reduced_t *reduced, size_t max_cells, int 
     return status;
 }
 
-/* The way round a wide problem: diffusion, dropping strategies that it rules out, elimination. */
+/* The way round a wide problem: diffusion gives a bound and a choice, the two rule out strategies,
+ * and elimination is tried on what is left. When it is still too wide, the decoded choice is the
+ * answer and `exact` stays false. After a successful elimination the answer is exact, because
+ * ap_intra_op_fix() drops only what no better choice has. */
 static xm_status_t solve_wide(const ap_intra_op_problem_t *problem, double price, size_t max_cells,
                               ap_reduced_t *reduced, int *choice, priced_t *found)
 {
@@ -137,6 +157,7 @@ static xm_status_t solve_wide(const ap_intra_op_problem_t *problem, double price
 
     if (status == XM_OK) {
         ap_reduced_restore(reduced, assignment, choice);
+        /* The reduced costs were moved about, so the cost is taken from the problem itself. */
         cost = priced_cost(problem, price, choice);
         found->exact = cost - found->bound <= TOLERANCE * fabs(cost);
     }
@@ -152,7 +173,8 @@ static xm_status_t solve_wide(const ap_intra_op_problem_t *problem, double price
     return status;
 }
 
-/* Best choice at a price. */
+/* Finds the best choice at a price, and a lower bound. Small tables first: where they are enough, a
+ * bound would cost more than it saves. */
 static xm_status_t solve_priced(const ap_intra_op_problem_t *problem, double price,
                                 size_t max_cells, int *choice, priced_t *found)
 {
@@ -171,6 +193,7 @@ static xm_status_t solve_priced(const ap_intra_op_problem_t *problem, double pri
     if (status == XM_ERR_UNSUPPORTED) {
         status = solve_wide(problem, price, max_cells, reduced, choice, found);
     }
+    /* An exact solve is its own bound. */
     if (status == XM_OK && found->exact) {
         found->bound = priced_cost(problem, price, choice);
     }
@@ -178,7 +201,8 @@ static xm_status_t solve_priced(const ap_intra_op_problem_t *problem, double pri
     return status;
 }
 
-/* Change of cost when node n alone takes strategy s. */
+/* The change of cost when node n alone takes strategy s. It goes through all edges, which is quick
+ * enough for a repair. */
 static double change(const ap_intra_op_problem_t *problem, const int *choice, int n, int s)
 {
     double delta = problem->costs[n][s] - problem->costs[n][choice[n]];
@@ -198,10 +222,10 @@ static double change(const ap_intra_op_problem_t *problem, const int *choice, in
     return delta;
 }
 
-/*
- * Single changes that bring a choice within the limit at the least cost per byte, then single
- * changes that lower its cost and stay within.
- */
+/* Makes single changes that bring a choice within the limit at the smallest cost per byte, then
+ * single changes that lower its cost and stay within. It ends: the first kind lowers memory each
+ * time, the second kind never leaves the limit and lowers the cost each time by more than
+ * rounding. */
 static void repair(const ap_intra_op_problem_t *problem, int *choice)
 {
     double memory = ap_intra_op_memory(problem, choice);
@@ -216,6 +240,8 @@ static void repair(const ap_intra_op_problem_t *problem, int *choice)
                 double bytes = problem->memory[n][s] - problem->memory[n][choice[n]];
                 double delta, rate;
 
+                /* While the choice is too large, only changes that free bytes count; afterwards,
+                 * only those that stay within the limit. */
                 if (s == choice[n] || (over && bytes >= 0) ||
                     (!over && memory + bytes > problem->memory_limit)) {
                     continue;
@@ -237,7 +263,7 @@ static void repair(const ap_intra_op_problem_t *problem, int *choice)
     }
 }
 
-/* Keeps the better of the best choice so far and a candidate that may need repair. */
+/* Repairs a candidate, and keeps it if it fits and is cheaper than the best choice so far. */
 static void consider(const ap_intra_op_problem_t *problem, int *candidate, double price, int *best,
                      ap_intra_op_result_t *result)
 {
@@ -254,6 +280,8 @@ static void consider(const ap_intra_op_problem_t *problem, int *candidate, doubl
     }
 }
 
+/* Names the smallest memory that any priced solve found, so that the user knows by how much the
+ * limit falls short. */
 static xm_status_t does_not_fit(const ap_intra_op_problem_t *problem, double least)
 {
     char need[32], limit[32];
@@ -264,7 +292,8 @@ static xm_status_t does_not_fit(const ap_intra_op_problem_t *problem, double lea
                         xm_text_format_bytes((uint64_t)least, need, sizeof(need)));
 }
 
-/* A price at which memory counts for everything: the spread of costs per smallest saving. */
+/* The first price to try: the one at which the choice's memory would cost as much as everything
+ * else does. */
 static double first_price(const ap_intra_op_problem_t *problem, const int *choice)
 {
     double memory = ap_intra_op_memory(problem, choice);
@@ -272,7 +301,10 @@ static double first_price(const ap_intra_op_problem_t *problem, const int *choic
     return fmax(fabs(ap_intra_op_cost(problem, choice)), 1e-9) / fmax(memory, 1);
 }
 
-/* Raises the price until a choice fits, then bisects. */
+/* Raises the price until a choice fits, then bisects. Memory does not grow with the price, so
+ * bisection homes in on the price at which the choice starts to fit; the choices on both sides of
+ * it are all that prices can give. The best bound of all prices counts, since each of them is valid
+ * by weak duality. */
 static xm_status_t meet_limit(const ap_intra_op_problem_t *problem, size_t max_cells, int *choice,
                               int *candidate, ap_intra_op_result_t *result)
 {
@@ -280,6 +312,7 @@ static xm_status_t meet_limit(const ap_intra_op_problem_t *problem, size_t max_c
 
     result->objective = HUGE_VAL;
     memcpy(candidate, choice, (size_t)problem->nodes * sizeof(int));
+    /* The choice without a limit, repaired, is the first that fits. */
     consider(problem, candidate, 0, choice, result);
     for (int step = 0; step < PRICE_STEPS; ++step) {
         priced_t found;
@@ -290,10 +323,12 @@ static xm_status_t meet_limit(const ap_intra_op_problem_t *problem, size_t max_c
             return status;
         }
         result->eliminated = result->eliminated && found.exact;
+        /* Weak duality: a choice within the limit pays at most price · limit for its memory. */
         result->bound = fmax(result->bound, found.bound - price * problem->memory_limit);
         memory = ap_intra_op_memory(problem, candidate);
         least = fmin(least, memory);
         consider(problem, candidate, price, choice, result);
+        /* Too large: a higher price, four times until something fits. */
         if (memory > problem->memory_limit) {
             low = price;
             price = high < HUGE_VAL ? (low + high) / 2 : price * 4;
@@ -301,6 +336,8 @@ static xm_status_t meet_limit(const ap_intra_op_problem_t *problem, size_t max_c
             high = price;
             price = (low + high) / 2;
         }
+        /* Bound and choice have met, or the interval of prices has become too narrow to change
+         * anything. */
         if (result->objective - result->bound <= TOLERANCE * fabs(result->objective) ||
             (high < HUGE_VAL && high - low <= 1e-9 * high)) {
             break;
@@ -309,6 +346,8 @@ static xm_status_t meet_limit(const ap_intra_op_problem_t *problem, size_t max_c
     return result->objective < AP_INTRA_OP_INFINITE ? XM_OK : does_not_fit(problem, least);
 }
 
+/* Solves without the limit first. If that choice fits, it is the answer with its bound; if not, the
+ * bound still holds, because a limit only takes choices away. */
 xm_status_t ap_intra_op_solve(const ap_intra_op_problem_t *problem,
                               const ap_intra_op_options_t *options, int *choice,
                               ap_intra_op_result_t *result)
@@ -339,6 +378,7 @@ xm_status_t ap_intra_op_solve(const ap_intra_op_problem_t *problem,
     made.cells = found.cells;
     made.objective = ap_intra_op_cost(problem, best);
     made.memory = ap_intra_op_memory(problem, best);
+    /* Sums that reach the forbidding cost contain a forbidden term. */
     if (made.objective >= AP_INTRA_OP_INFINITE) {
         status = xm_error_set(XM_ERR_NO_SOLUTION, found.exact ? "every choice of strategies is "
                                                                 "forbidden"

@@ -1,11 +1,22 @@
+/*
+ * The bound for wide problems: min-sum diffusion (see Werner, "A linear programming approach to
+ * max-sum problem: a review", 2007), which moves costs between nodes and edges until neighbouring
+ * minima agree. It is slower to converge than the sequential message passing of cfn_dual.c but
+ * takes a dozen lines, works in place on the reduced problem, and leaves it reparametrised, so that
+ * elimination and ap_intra_op_fix() can go on with it.
+ */
+
 #include "planner/intra_op_bound.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* Sweeps over all nodes; convergence is quick at first and then slow. */
+/* Sweeps over all nodes, as convergence is quick at first and then slow; and passes of local
+ * improvement over a decoded assignment. */
 enum { SWEEPS = 200, POLISHES = 50 };
 
+/* The cell of an edge by the strategies of the node at hand and of its other end, however the edge
+ * is turned. */
 static double *cell(const ap_reduced_t *r, const ap_reduced_edge_t *edge, int at, int s, int t)
 {
     int columns = r->node[edge->b].size;
@@ -18,6 +29,7 @@ static int other_end(const ap_reduced_edge_t *edge, int node)
     return edge->a == node ? edge->b : edge->a;
 }
 
+/* The minimum of an edge for one strategy of a node: what the edge costs at least with it. */
 static double row_minimum(const ap_reduced_t *r, const ap_reduced_edge_t *edge, int n, int s)
 {
     int others = r->node[other_end(edge, n)].size;
@@ -29,6 +41,8 @@ static double row_minimum(const ap_reduced_t *r, const ap_reduced_edge_t *edge, 
     return least;
 }
 
+/* Moves cost into, or out of, all cells of a strategy of one end. The node must get the opposite,
+ * so that every assignment costs what it did. */
 static void shift_row(const ap_reduced_t *r, const ap_reduced_edge_t *edge, int n, int s,
                       double amount)
 {
@@ -37,8 +51,9 @@ static void shift_row(const ap_reduced_t *r, const ap_reduced_edge_t *edge, int 
     }
 }
 
-/* Collects what the edges of a node can give for each strategy, and shares it out evenly: each
- * step keeps the sum of all assignments and never lowers the bound. */
+/* Collects what the edges of a node can give for each strategy, and shares it out evenly among the
+ * node and its edges. Each step keeps the cost of every assignment and never lowers the bound:
+ * after collecting, all minima of the edges are 0, so equal shares raise them all alike. */
 static void balance(ap_reduced_t *r, int n)
 {
     ap_reduced_node_t *node = &r->node[n];
@@ -72,6 +87,8 @@ static void balance(ap_reduced_t *r, int n)
     }
 }
 
+/* The sum of the minima of all nodes and edges. Every assignment pays at least the minimum of each,
+ * so this is a lower bound whatever was moved. */
 static double current_bound(const ap_reduced_t *r)
 {
     double bound = 0;
@@ -96,7 +113,8 @@ static double current_bound(const ap_reduced_t *r)
     return bound;
 }
 
-/* Cost of strategy s of node n next to the assigned neighbours (all, or those before it). */
+/* The cost of strategy s of node n next to its assigned neighbours: all of them, or those before
+ * it, while the others are taken to cost their minimum. */
 static double local_cost(const ap_reduced_t *r, int n, int s, const int *assignment, bool all)
 {
     const ap_reduced_node_t *node = &r->node[n];
@@ -115,6 +133,9 @@ static double local_cost(const ap_reduced_t *r, int n, int s, const int *assignm
     return cost;
 }
 
+/* Gives every node in turn its best strategy. Without `all` this decodes an assignment from the
+ * costs alone; with it, it is a pass of coordinate descent, where a strategy must be strictly
+ * better to replace the present one, so passes end. */
 static bool improve(const ap_reduced_t *r, int *assignment, bool all)
 {
     bool changed = false;
@@ -133,6 +154,8 @@ static bool improve(const ap_reduced_t *r, int *assignment, bool all)
     return changed;
 }
 
+/* The cost of an assignment in the moved costs, which is its cost in the original ones up to
+ * rounding. */
 static double assignment_cost(const ap_reduced_t *r, const int *assignment)
 {
     double cost = 0;
@@ -153,6 +176,8 @@ static bool met(double cost, double bound, double tolerance)
     return cost < HUGE_VAL && cost - bound <= tolerance * fabs(cost);
 }
 
+/* Sweeps until bound and cost meet, or the sweeps are used up. Decoding is tried every tenth sweep
+ * only, as it costs as much as a sweep and the costs change little in between. */
 xm_status_t ap_intra_op_diffuse(ap_reduced_t *reduced, double tolerance, int *assignment,
                                 double *cost, double *bound)
 {
@@ -171,10 +196,12 @@ xm_status_t ap_intra_op_diffuse(ap_reduced_t *reduced, double tolerance, int *as
                 balance(reduced, n);
             }
         }
+        /* Rounding can lower a bound a little; the best one counts. */
         *bound = fmax(*bound, current_bound(reduced));
         if (sweep % 10 != 9) {
             continue;
         }
+        /* The costs alone suggest an assignment, which single changes then improve. */
         (void)improve(reduced, trial, false);
         for (int p = 0; p < POLISHES && improve(reduced, trial, true); ++p) {
         }
@@ -190,7 +217,7 @@ xm_status_t ap_intra_op_diffuse(ap_reduced_t *reduced, double tolerance, int *as
     return XM_OK;
 }
 
-/* Least cost of an edge over all pairs. */
+/* The minimum of an edge over all pairs. */
 static double edge_minimum(const ap_reduced_t *r, const ap_reduced_edge_t *edge)
 {
     double least = HUGE_VAL;
@@ -201,6 +228,10 @@ static double edge_minimum(const ap_reduced_t *r, const ap_reduced_edge_t *edge)
     return least;
 }
 
+/* Keeps a strategy if the bound, with this strategy in place of the node's minimum, is not above
+ * the cost of the known assignment. For each edge at the node the minimum moves to the strategy's
+ * own row. Strategies of the known assignment pass the test as well, up to rounding, so no node is
+ * left empty. */
 xm_status_t ap_intra_op_fix(ap_reduced_t *reduced, double cost)
 {
     /* Costs were moved about: leave room for rounding. */

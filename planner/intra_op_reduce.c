@@ -1,3 +1,11 @@
+/*
+ * Presolve of the intra-operator problem at one price: dominance (dead-end elimination, Goldstein
+ * 1994) and merging of followers. Transformers have many operators whose layout simply follows from
+ * a neighbour's; without merging, elimination would carry each of them as a variable of its own.
+ * Both steps keep the optimum exactly, and run until neither finds anything. cfn_reduce.h does more
+ * of this for problems with usage over time.
+ */
+
 #include "planner/intra_op_reduce.h"
 
 #include <math.h>
@@ -9,6 +17,7 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the intra-operator problem");
 }
 
+/* Accepts a problem that is only partly made, and NULL. */
 void ap_reduced_destroy(ap_reduced_t *reduced)
 {
     if (reduced == NULL) {
@@ -31,6 +40,7 @@ void ap_reduced_destroy(ap_reduced_t *reduced)
     free(reduced);
 }
 
+/* Lists of edges may hold edges that are gone; whoever reads them skips those. */
 static xm_status_t link_edge(ap_reduced_node_t *node, int edge)
 {
     if (node->edge_count == node->edge_capacity) {
@@ -47,6 +57,7 @@ static xm_status_t link_edge(ap_reduced_node_t *node, int edge)
     return XM_OK;
 }
 
+/* The cell of an edge by the strategies of the node at hand and of its other end. */
 static double *cell(const ap_reduced_t *r, const ap_reduced_edge_t *edge, int at, int s, int t)
 {
     int columns = r->node[edge->b].size;
@@ -59,7 +70,7 @@ static int other_end(const ap_reduced_edge_t *edge, int node)
     return edge->a == node ? edge->b : edge->a;
 }
 
-/* The live edge between two nodes, or NULL. */
+/* The live edge between two nodes, or NULL. A node's list is short, so a search is enough. */
 static ap_reduced_edge_t *find_edge(ap_reduced_t *r, int a, int b)
 {
     for (int k = 0; k < r->node[a].edge_count; ++k) {
@@ -72,7 +83,8 @@ static ap_reduced_edge_t *find_edge(ap_reduced_t *r, int a, int b)
     return NULL;
 }
 
-/* An edge of zeros between two nodes that have none. */
+/* Adds an edge of zeros between two nodes that have none. Pointers to edges become invalid by this,
+ * as the array may move. */
 static xm_status_t new_edge(ap_reduced_t *r, int a, int b, ap_reduced_edge_t **edge)
 {
     ap_reduced_edge_t made = {.a = a, .b = b};
@@ -92,12 +104,16 @@ static xm_status_t new_edge(ap_reduced_t *r, int a, int b, ap_reduced_edge_t **e
     if (made.cost == NULL) {
         return no_memory();
     }
+    /* The edge is counted before it is in the lists, so destroy() frees its table whatever
+     * fails. */
     r->edge[r->edges] = made;
     *edge = &r->edge[r->edges++];
     status = link_edge(&r->node[a], r->edges - 1);
     return status == XM_OK ? link_edge(&r->node[b], r->edges - 1) : status;
 }
 
+/* Copies the nodes, with the price of their memory among the costs: all that follows knows costs
+ * only. */
 static xm_status_t copy_nodes(const ap_intra_op_problem_t *problem, double price, ap_reduced_t *r)
 {
     r->node = calloc((size_t)problem->nodes + 1, sizeof(*r->node));
@@ -124,7 +140,7 @@ static xm_status_t copy_nodes(const ap_intra_op_problem_t *problem, double price
     return XM_OK;
 }
 
-/* Copies edges; parallel ones add up. */
+/* Copies edges; parallel ones add up, so that later steps find one edge per pair. */
 static xm_status_t copy_edges(const ap_intra_op_problem_t *problem, ap_reduced_t *r)
 {
     for (int e = 0; e < problem->edges; ++e) {
@@ -148,6 +164,8 @@ static xm_status_t copy_edges(const ap_intra_op_problem_t *problem, ap_reduced_t
     return XM_OK;
 }
 
+/* Keeps only the marked strategies of a node, in its costs and in the tables of its edges. The
+ * first loop needs the old size to find cells, so it is changed last. */
 void ap_reduced_keep(ap_reduced_t *reduced, int n, const bool *keep)
 {
     ap_reduced_t *r = reduced;
@@ -182,7 +200,9 @@ void ap_reduced_keep(ap_reduced_t *reduced, int n, const bool *keep)
     node->size = size;
 }
 
-/* How much more an edge can cost with strategy `kept` than with `dropped`, at worst. */
+/* How much more an edge can cost with strategy `kept` than with `dropped`, at worst over the other
+ * end's strategies. Where `dropped` is forbidden anyhow nothing can be lost; where only `kept` is,
+ * everything. */
 static double worst_excess(const ap_reduced_t *r, const ap_reduced_edge_t *edge, int n, int kept,
                            int dropped)
 {
@@ -204,12 +224,15 @@ static double worst_excess(const ap_reduced_t *r, const ap_reduced_edge_t *edge,
     return worst;
 }
 
-/* Whether choosing `kept` in place of `dropped` never costs more, whatever the neighbours do. */
+/* Tells whether choosing `kept` in place of `dropped` never costs more, whatever the neighbours do.
+ * The worst neighbours of all edges are added up although they may not occur together, so the test
+ * is safe, not sharp. */
 static bool dominates(const ap_reduced_t *r, int n, int kept, int dropped)
 {
     const ap_reduced_node_t *node = &r->node[n];
     double excess = node->cost[kept] - node->cost[dropped];
 
+    /* A forbidden strategy gives way to any that is allowed. */
     if (node->cost[dropped] >= AP_INTRA_OP_INFINITE) {
         return node->cost[kept] < AP_INTRA_OP_INFINITE;
     }
@@ -221,6 +244,8 @@ static bool dominates(const ap_reduced_t *r, int n, int kept, int dropped)
     return excess <= 0;
 }
 
+/* Drops the dominated strategies of a node. A strategy is dropped only by one that is still kept,
+ * so of several equal ones the last is left, and a node never becomes empty. */
 static xm_status_t drop_dominated(ap_reduced_t *r, int n, bool *changed)
 {
     ap_reduced_node_t *node = &r->node[n];
@@ -249,7 +274,8 @@ static xm_status_t drop_dominated(ap_reduced_t *r, int n, bool *changed)
     return XM_OK;
 }
 
-/* The only partner of each strategy of `leader` along an edge; false when some has several. */
+/* Finds the only partner of each strategy of `leader` along an edge; false when some has several. A
+ * strategy without any gets -1. */
 static bool partners(const ap_reduced_t *r, const ap_reduced_edge_t *edge, int leader, int *partner)
 {
     int follower = other_end(edge, leader);
@@ -260,6 +286,7 @@ static bool partners(const ap_reduced_t *r, const ap_reduced_edge_t *edge, int l
             if (*cell(r, edge, leader, s, t) >= AP_INTRA_OP_INFINITE) {
                 continue;
             }
+            /* With a second partner this is no follower. */
             if (partner[s] >= 0) {
                 return false;
             }
@@ -269,7 +296,8 @@ static bool partners(const ap_reduced_t *r, const ap_reduced_edge_t *edge, int l
     return true;
 }
 
-/* Hands one edge of a follower over to its leader. */
+/* Hands one edge of a follower over to its leader: the third node then sees, for each strategy of
+ * the leader, what it saw of its partner. */
 static xm_status_t hand_over(ap_reduced_t *r, int e, int leader, int follower, const int *partner)
 {
     int third = other_end(&r->edge[e], follower);
@@ -293,6 +321,8 @@ static xm_status_t hand_over(ap_reduced_t *r, int e, int leader, int follower, c
     return XM_OK;
 }
 
+/* The map of a merge is indexed by original strategies, as the reduced ones are renumbered
+ * later. */
 static int largest_original(const ap_reduced_node_t *node)
 {
     int largest = 0;
@@ -303,6 +333,8 @@ static int largest_original(const ap_reduced_node_t *node)
     return largest;
 }
 
+/* Merges a follower into its leader: costs, the edge between them and all other edges. A strategy
+ * without a partner becomes forbidden and is dropped by dominance later. */
 static xm_status_t merge(ap_reduced_t *r, int e, int leader, const int *partner)
 {
     int follower = other_end(&r->edge[e], leader);
@@ -316,8 +348,10 @@ static xm_status_t merge(ap_reduced_t *r, int e, int leader, const int *partner)
     ++r->merges;
     merged->leader = leader;
     merged->follower = follower;
+    /* The follower's cost and the edge's cell are constants now for each strategy of the leader. */
     for (int s = 0; s < lead->size; ++s) {
         if (partner[s] < 0) {
+            /* No partner is allowed, so neither is this strategy. */
             lead->cost[s] = AP_INTRA_OP_INFINITE;
             continue;
         }
@@ -334,11 +368,13 @@ static xm_status_t merge(ap_reduced_t *r, int e, int leader, const int *partner)
             }
         }
     }
+    /* All that it cost is in the leader. */
     follow->gone = true;
     return XM_OK;
 }
 
-/* Merges a neighbour that follows node n, if there is one. */
+/* Merges the neighbours that follow node n. Merging adds edges to the end of n's list, so the loop
+ * also looks at those. */
 static xm_status_t merge_follower(ap_reduced_t *r, int n, bool *changed)
 {
     int *partner = malloc((size_t)r->node[n].size * sizeof(int));
@@ -350,6 +386,7 @@ static xm_status_t merge_follower(ap_reduced_t *r, int n, bool *changed)
     for (int k = 0; k < r->node[n].edge_count && status == XM_OK; ++k) {
         int e = r->node[n].edges[k];
 
+        /* Partners are found along one edge; the follower's other edges come along in merge(). */
         if (!r->edge[e].gone && partners(r, &r->edge[e], n, partner)) {
             status = merge(r, e, n, partner);
             *changed = true;
@@ -359,6 +396,9 @@ static xm_status_t merge_follower(ap_reduced_t *r, int n, bool *changed)
     return status;
 }
 
+/* Dominance and merging take turns until neither changes anything: a merge may make strategies
+ * comparable, and a dropped strategy may make a neighbour a follower. Every change removes a
+ * strategy or a node, so this ends. */
 xm_status_t ap_reduced_create(const ap_intra_op_problem_t *problem, double price,
                               ap_reduced_t **reduced)
 {
@@ -392,6 +432,8 @@ xm_status_t ap_reduced_create(const ap_intra_op_problem_t *problem, double price
     return XM_OK;
 }
 
+/* Translates strategies back, then replays the merges from the last to the first: a leader may
+ * itself have been merged later, so it has its strategy by then. */
 void ap_reduced_restore(const ap_reduced_t *reduced, const int *assignment, int *choice)
 {
     for (int n = 0; n < reduced->nodes; ++n) {
@@ -402,6 +444,7 @@ void ap_reduced_restore(const ap_reduced_t *reduced, const int *assignment, int 
     for (int m = reduced->merges - 1; m >= 0; --m) {
         const ap_reduced_merge_t *merged = &reduced->merge[m];
 
+        /* The map is in strategies of the full problem, as are choices by now. */
         choice[merged->follower] = merged->strategy[choice[merged->leader]];
     }
 }

@@ -11,7 +11,7 @@ typedef struct kind_reader {
     json_reader_t *r;
     const json_t *object;
     shape_rule_t *op;
-    const hlo_type_t *types; /* of the operands */
+    const operand_type_t *types; /* of the operands */
     int count;
 } kind_reader_t;
 
@@ -390,8 +390,8 @@ xm_status_t json_add_by_kind(json_reader_t *r, const json_t *object, const json_
                              int *results, int *made)
 {
     const char *names[KINDS];
-    hlo_type_t types[AP_MAX_OPERANDS] = {0};
-    const hlo_type_t *pointers[AP_MAX_OPERANDS];
+    operand_type_t types[AP_MAX_OPERANDS] = {0};
+    const operand_type_t *pointers[AP_MAX_OPERANDS];
     char place[PLACE_TEXT];
     shape_rule_t op;
     kind_reader_t k = {.r = r, .object = object, .op = &op, .types = types, .count = of->count};

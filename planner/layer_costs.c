@@ -1,10 +1,21 @@
-/* What one strategy of a forward operator costs, with its backward operators and parameters. */
+/*
+ * What one strategy of a forward operator costs, with its backward operators and parameters. A
+ * forward operator, its backward operators and its parameters share one assignment of axes to
+ * factors. This is what makes the problem small: a node per forward operator, a quarter of what
+ * free backward operators would take. It costs little, since forward and backward operators of a
+ * good plan mostly agree.
+ *
+ * Costs are kept in parts (seconds forward and backward, once per iteration, bytes by kind),
+ * because weights differ: memory has many prices, and recomputation counts the forward part twice.
+ */
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "planner/layer_problem.h"
 
+/* The one scalar that searches compare, from parts and weights. */
 double ap_parts_cost(const ap_parts_t *parts, const ap_layer_weights_t *weights)
 {
     return weights->forward * parts->forward + parts->backward +
@@ -12,6 +23,7 @@ double ap_parts_cost(const ap_parts_t *parts, const ap_layer_weights_t *weights)
            weights->stage_byte * parts->mem_stage + weights->act_byte * parts->mem_act;
 }
 
+/* Buffers are used one after the other, so the largest counts; all else adds up. */
 void ap_parts_add(ap_parts_t *sum, const ap_parts_t *parts)
 {
     sum->forward += parts->forward;
@@ -24,12 +36,14 @@ void ap_parts_add(ap_parts_t *sum, const ap_parts_t *parts)
     sum->mem_work = fmax(sum->mem_work, parts->mem_work);
 }
 
-/* An operator of the training graph and its site, for pricing. */
+/* An operator of the training graph with the context for pricing it. */
 typedef struct priced_op {
     const ap_op_t *op;
     ap_strategy_site_t site;
 } priced_op_t;
 
+/* What pricing needs to know of an operator: its rule, the mesh, and the bytes of an element of
+ * each tensor. */
 static priced_op_t priced_op(const ap_graph_t *graph, const ap_cost_mesh_t *mesh, int id)
 {
     priced_op_t made = {.op = ap_graph_op(graph, id)};
@@ -48,6 +62,10 @@ static priced_op_t priced_op(const ap_graph_t *graph, const ap_cost_mesh_t *mesh
     return made;
 }
 
+/* Prices the forward operator: compute on the local part, then the collectives of its partial
+ * results. What a collective does forwards, its opposite does backwards to the gradient: a
+ * reduce-scatter is followed by an all-gather, a permute by one in the other direction; an
+ * all-reduce leaves a whole result, whose gradient is whole as well. */
 static void price_forward(const priced_op_t *op, const ap_strategy_t *strategy, ap_parts_t *parts,
                           double *compute)
 {
@@ -70,7 +88,9 @@ static void price_forward(const priced_op_t *op, const ap_strategy_t *strategy, 
     }
 }
 
-/* The assignment of a forward strategy carried over to a backward operator, letter by letter. */
+/* Carries the assignment of a forward strategy over to a backward operator, letter by letter:
+ * training.c writes backward rules over the letters of the forward rule. False: the axes do not
+ * divide there. */
 static bool carry_over(const priced_op_t *forward, const ap_strategy_t *strategy,
                        const priced_op_t *backward, ap_strategy_t *carried)
 {
@@ -84,7 +104,11 @@ static bool carry_over(const priced_op_t *forward, const ap_strategy_t *strategy
     return ap_strategy_assign(&backward->site, axes, carried);
 }
 
-/* The three ways to keep one parameter, whose gradient is partial over `partial`. */
+/* Prices the three ways to keep one parameter, whose gradient is partial over the axes `partial`:
+ * replicated; with its optimizer state sharded over those axes (ZeRO-1); with the weight sharded as
+ * well and gathered in every pass (ZeRO-3). Only a part of the gradient's collectives is charged,
+ * as the profile says how much of them hides behind the backward pass; gathering weights hides
+ * behind nothing. */
 static void price_parameter(const priced_op_t *op, const ap_tensor_t *tensor, int operand,
                             const ap_strategy_t *strategy, unsigned partial,
                             ap_optimizer_t optimizer, ap_parts_t *modes)
@@ -107,20 +131,26 @@ static void price_parameter(const priced_op_t *op, const ap_tensor_t *tensor, in
     }
     modes[AP_PARAMETER_REPLICATED].sync = reduce;
     modes[AP_PARAMETER_REPLICATED].update = ap_cost_op(mesh, AP_OP_UPDATE, 12 * elements, moved);
+    /* Weight and gradient in the weight's own type, and the optimizer's state. */
     modes[AP_PARAMETER_REPLICATED].mem_stage = 2 * weight + state;
     modes[AP_PARAMETER_STATE_SHARDED].sync = scatter + gather;
     modes[AP_PARAMETER_STATE_SHARDED].update =
         ap_cost_op(mesh, AP_OP_UPDATE, 12 * elements / shards, moved / shards);
     modes[AP_PARAMETER_STATE_SHARDED].mem_stage = 2 * weight + state / shards;
     modes[AP_PARAMETER_SHARDED].sync = scatter;
+    /* An update of a part touches a part of the state, which is what makes sharded state cheaper
+     * even where memory is no matter. */
     modes[AP_PARAMETER_SHARDED].update = modes[AP_PARAMETER_STATE_SHARDED].update;
     modes[AP_PARAMETER_SHARDED].mem_stage = weight + (weight + state) / shards;
+    /* The gathered weight exists while one operator runs. */
     modes[AP_PARAMETER_SHARDED].mem_work = weight;
     modes[AP_PARAMETER_SHARDED].forward = gather;
     modes[AP_PARAMETER_SHARDED].backward = gather;
 }
 
-/* First forward operator whose backward operators read `tensor`; -1 when none does. */
+/* The first forward operator whose backward operators read `tensor`; -1 when none does. A kept
+ * activation is booked there, once, though several backward operators may read it. If its producer
+ * is among them, the producer counts, as it has the tensor anyway. */
 static int first_saver(const ap_graph_t *graph, const ap_layer_ops_t *ops, int tensor)
 {
     int producer = ap_graph_tensor(graph, tensor)->producer, first = -1;
@@ -141,7 +171,8 @@ static int first_saver(const ap_graph_t *graph, const ap_layer_ops_t *ops, int t
     return first;
 }
 
-/* Terms of a node's operator whose tensors it keeps for the backward pass, as a set. */
+/* The terms of a node's operator whose tensors it keeps for the backward pass, as a set. Parameters
+ * are there in any case. */
 static unsigned saved_terms(const ap_graph_t *graph, const ap_layer_ops_t *ops, int id)
 {
     const ap_op_t *op = ap_graph_op(graph, id);
@@ -158,6 +189,8 @@ static unsigned saved_terms(const ap_graph_t *graph, const ap_layer_ops_t *ops, 
     return saved;
 }
 
+/* A tensor with several readers gets several gradients, which must be added; these sums are
+ * operators of no forward operator. */
 int ap_layer_gradient_sums(const ap_graph_t *training, const ap_layer_ops_t *ops, int tensor)
 {
     int sums = 0;
@@ -182,6 +215,8 @@ typedef struct node_facts {
     bool rematerialize;
 } node_facts_t;
 
+/* Prices the backward operators under the same assignment, and collects over which axes the
+ * gradients of operands stay partial. */
 static void price_backward(const node_facts_t *facts, ap_layer_node_t *node, int s,
                            unsigned *partial)
 {
@@ -193,6 +228,7 @@ static void price_backward(const node_facts_t *facts, ap_layer_node_t *node, int
         ap_strategy_t carried;
         double bytes, seconds;
 
+        /* A strategy whose axes do not divide a backward operator is no strategy. */
         if (!carry_over(&facts->forward, strategy, backward, &carried)) {
             parts->backward += AP_COST_INFINITE;
             continue;
@@ -204,9 +240,13 @@ static void price_backward(const node_facts_t *facts, ap_layer_node_t *node, int
         node->compute[s] += seconds;
         parts->mem_work = fmax(parts->mem_work, bytes);
         for (int r = 0; r < backward->op->result_count; ++r) {
+            /* Partial gradients of operands: the edges must reduce them, and so must the
+             * parameters. */
             partial[backward->op->differentiates[r]] |= carried.partial[r];
         }
     }
+    /* Sums of gradients of this operator's results read two tensors and write one, hence three
+     * times its bytes. */
     for (int r = 0; r < facts->forward.op->result_count; ++r) {
         int term = facts->forward.op->operand_count + r;
         double bytes = ap_strategy_local_bytes(&facts->forward.site, term, strategy->spec[term]);
@@ -219,6 +259,8 @@ static void price_backward(const node_facts_t *facts, ap_layer_node_t *node, int
     }
 }
 
+/* Prices one strategy: its operators, what it keeps, its parameters, and its interface. With
+ * recomputation, what would be kept lives only while its own layer runs backward. */
 static void price_strategy(const ap_graph_t *graph, const node_facts_t *facts,
                            ap_layer_node_t *node, int s)
 {
@@ -248,12 +290,16 @@ static void price_strategy(const ap_graph_t *graph, const node_facts_t *facts,
         if (operand && ap_graph_tensor(graph, op->operands[t])->kind != AP_TENSOR_ACTIVATION) {
             continue;
         }
-        /* Axes fill 3 bits of a byte: the partial axes fit beside those of dimension 0. */
+        /* Axes fill 3 bits of a byte, so the partial axes of an operand's gradient fit beside those
+         * of dimension 0. Neighbours see both: where the tensor is wanted and what its gradient
+         * still lacks. */
         node->interface[s][t] =
             strategy->spec[t] | (operand ? (uint64_t)partial[t] << 4 : (uint64_t)0);
     }
 }
 
+/* A mode outside the space becomes too expensive to be chosen; taking it out of the table would
+ * move the others. */
 static void forbid_modes(unsigned allowed, ap_layer_node_t *node)
 {
     for (int i = 0; i < node->strategies.count * node->parameters; ++i) {
@@ -264,6 +310,9 @@ static void forbid_modes(unsigned allowed, ap_layer_node_t *node)
     }
 }
 
+/* Prices all strategies of a node. Where the space leaves none at all, the node keeps its list, but
+ * every strategy gets the forbidding cost; so the stage has no plan, without a special case in the
+ * solver. */
 xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t *ops,
                                 const ap_cost_mesh_t *mesh, ap_optimizer_t optimizer,
                                 bool rematerialize, const ap_layer_space_t *space,
@@ -318,6 +367,9 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
     return XM_OK;
 }
 
+/* The cheapest mode of a parameter under the given weights. It depends on nothing but the node's
+ * strategy, so it is chosen here and not by the search; a higher price on memory turns to sharded
+ * state by itself. */
 int ap_layer_parameter_mode(const ap_layer_node_t *node, int strategy, int parameter,
                             const ap_layer_weights_t *weights)
 {
@@ -333,6 +385,7 @@ int ap_layer_parameter_mode(const ap_layer_node_t *node, int strategy, int param
     return best;
 }
 
+/* The parts of a strategy depend on the weights, as those choose its parameters' modes. */
 ap_parts_t ap_layer_strategy_parts(const ap_layer_node_t *node, int strategy,
                                    const ap_layer_weights_t *weights)
 {

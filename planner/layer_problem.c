@@ -1,3 +1,11 @@
+/*
+ * One layer as a problem of choosing a strategy per forward operator: nodes with classes of
+ * strategies, edges with resharding costs. The number of strategies on a mesh of two axes is in the
+ * tens, and an edge would have their square; but neighbours only see the specs and the partial
+ * gradients of the tensor between them. So strategies are grouped into classes by what is seen, and
+ * edges are priced between different views of one tensor only, then spread to classes.
+ */
+
 #include "planner/layer_problem.h"
 
 #include <stdlib.h>
@@ -38,7 +46,8 @@ void ap_layer_problem_destroy(ap_layer_problem_t *problem)
     free(problem);
 }
 
-/* Groups a node's strategies by their interface. */
+/* Groups a node's strategies by their interface. Classes are numbered by their first strategy, so
+ * the numbering depends on the order of enumeration alone. */
 static xm_status_t make_classes(ap_layer_node_t *node)
 {
     size_t count = (size_t)node->strategies.count;
@@ -63,6 +72,7 @@ static xm_status_t make_classes(ap_layer_node_t *node)
     return XM_OK;
 }
 
+/* Only forward operators are nodes; the others are priced with them. */
 static xm_status_t make_nodes(const ap_graph_t *training, const ap_layer_ops_t *ops,
                               const ap_cost_mesh_t *mesh, ap_optimizer_t optimizer,
                               bool rematerialize, const ap_layer_space_t *space,
@@ -92,7 +102,7 @@ static xm_status_t make_nodes(const ap_graph_t *training, const ap_layer_ops_t *
     return XM_OK;
 }
 
-/* Node that makes a tensor, or AP_IN. */
+/* The node that makes a tensor, or AP_IN if it comes from outside of the layer. */
 static int node_of(const ap_graph_t *training, const ap_layer_problem_t *problem, int tensor)
 {
     for (int n = 0; n < problem->nodes; ++n) {
@@ -113,7 +123,8 @@ static int result_term(const ap_op_t *op, int tensor)
     return -1;
 }
 
-/* What one end of an edge looks like to the other, for a class of its node or a boundary spec. */
+/* What one end of an edge looks like to the other, for a class of its node or for a boundary
+ * spec. */
 static uint64_t interface_at(const ap_layer_problem_t *problem, int end, int term, int index)
 {
     if (end == AP_IN) {
@@ -133,7 +144,8 @@ static int end_count(const ap_layer_problem_t *problem, int end)
     return end == AP_OUT ? problem->out_count : problem->node[end].classes;
 }
 
-/* The distinct interfaces at one end, and which one each class has. */
+/* Lists the distinct views at one end, and which one each class has. An operator of many strategies
+ * often has only a few specs for one of its tensors. */
 static int distinct(const ap_layer_problem_t *problem, int end, int term, int count,
                     uint64_t *values, int *index)
 {
@@ -154,13 +166,17 @@ static int distinct(const ap_layer_problem_t *problem, int end, int term, int co
     return found;
 }
 
-/* Costs between distinct interfaces, spread over all pairs of classes. */
+/* Prices an edge between distinct views and spreads the costs over all pairs of classes. Forwards,
+ * the activation goes from the producer's spec to the reader's. Backwards, the gradient goes from
+ * the reader's spec to the producer's, and partial axes are reduced on the way: by a reduce-scatter
+ * where the producer cuts along them, otherwise by an all-reduce. */
 static void fill_edge(ap_reshard_memo_t *memo, int tensor, ap_layer_edge_t *edge,
                       const uint64_t *from_values, const int *from_index, int from_distinct,
                       const uint64_t *to_values, const int *to_index, int to_distinct,
                       double *scratch)
 {
     double *forward = scratch, *backward = scratch + from_distinct * to_distinct;
+    /* The bits where price_strategy() of layer_costs.c puts the partial axes. */
     const uint64_t partial_bits = 0x70;
 
     for (int f = 0; f < from_distinct; ++f) {
@@ -183,6 +199,7 @@ static void fill_edge(ap_reshard_memo_t *memo, int tensor, ap_layer_edge_t *edge
     }
 }
 
+/* The memo knows reshardings by shape, so edges of equal tensors are priced once per mesh. */
 static xm_status_t price_edge(const ap_graph_t *training, const ap_layer_problem_t *problem,
                               ap_reshard_memo_t *memo, ap_layer_edge_t *edge)
 {
@@ -216,6 +233,8 @@ static xm_status_t price_edge(const ap_graph_t *training, const ap_layer_problem
     return status;
 }
 
+/* An edge from a tensor to one reader. Several readers of a tensor make several edges, each with
+ * its own resharding. */
 static xm_status_t add_edge(const ap_graph_t *training, ap_layer_problem_t *problem,
                             ap_reshard_memo_t *memo, int tensor, int to, int to_term)
 {
@@ -233,6 +252,8 @@ static xm_status_t add_edge(const ap_graph_t *training, ap_layer_problem_t *prob
     return price_edge(training, problem, memo, edge);
 }
 
+/* Edges for all activations that operators read, and one from the last tensor to the boundary after
+ * the layer. Parameters have no edges: they lie where their reader wants them. */
 static xm_status_t make_edges(const ap_graph_t *training, ap_layer_problem_t *problem,
                               ap_reshard_memo_t *memo)
 {
@@ -258,7 +279,8 @@ static xm_status_t make_edges(const ap_graph_t *training, ap_layer_problem_t *pr
     return status;
 }
 
-/* Specs of a boundary tensor; one replicated dummy when there is none. */
+/* Lists the specs of a boundary tensor; one replicated dummy when there is none, so that the ends
+ * of a model need no special case. */
 static xm_status_t boundary_specs(const ap_graph_t *training, const ap_cost_mesh_t *mesh,
                                   int tensor, ap_spec_t **specs, int *count)
 {
@@ -273,7 +295,8 @@ static xm_status_t boundary_specs(const ap_graph_t *training, const ap_cost_mesh
     return XM_OK;
 }
 
-/* The input costs the sums of its gradients, and with recomputation the memory to keep it. */
+/* Prices the input: the sums of its gradients, and with recomputation the memory to keep it, as it
+ * is all that a layer then keeps. */
 static xm_status_t price_input(const ap_graph_t *training, const ap_layer_ops_t *ops,
                                const ap_cost_mesh_t *mesh, int tensor, bool rematerialize,
                                ap_layer_problem_t *problem)
@@ -294,6 +317,7 @@ static xm_status_t price_input(const ap_graph_t *training, const ap_layer_ops_t 
     return XM_OK;
 }
 
+/* The operators of a layer, of all phases, in the order of the graph. */
 static xm_status_t list_ops(const ap_graph_t *training, int layer, ap_layer_ops_t *ops)
 {
     ops->count = 0;
@@ -309,6 +333,7 @@ static xm_status_t list_ops(const ap_graph_t *training, int layer, ap_layer_ops_
     return XM_OK;
 }
 
+/* Builds the problem. Nodes come before edges, since edges need the classes. */
 xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer,
                                     const ap_cost_mesh_t *mesh, ap_reshard_memo_t *memo,
                                     ap_optimizer_t optimizer, bool rematerialize,

@@ -1,4 +1,10 @@
-/* The exact table of a layer: cost of the best plan for every input and output spec. */
+/*
+ * The exact table of a layer: the cost of the best plan for every input and output spec. All nodes
+ * but the two boundary tensors are eliminated (elimination.h); the trace then gives, for each cell,
+ * the choice behind it, whose parts are stored beside the cost. Plans found at one memory price can
+ * so be compared at another. A block's graph is narrow, so the largest message stays small.
+ */
+
 #include <stdlib.h>
 
 #include "planner/elimination.h"
@@ -7,7 +13,8 @@
 /* Tables beyond this are refused; a transformer block needs a thousandth of it. */
 enum { MAX_CELLS = 1 << 24 };
 
-/* A problem under given weights, eliminated. Variables: the nodes, then input and output. */
+/* A problem under given weights, being eliminated. Variables are the nodes, then input and
+ * output. */
 typedef struct solver {
     const ap_layer_problem_t *problem;
     const ap_layer_weights_t *weights;
@@ -31,6 +38,8 @@ static void solver_free(solver_t *solver)
     free(solver->scratch);
 }
 
+/* The cost of a class is that of its cheapest strategy, which depends on the weights; `best`
+ * remembers it. */
 static xm_status_t add_node_costs(solver_t *solver, int n)
 {
     const ap_layer_node_t *node = &solver->problem->node[n];
@@ -56,6 +65,7 @@ static xm_status_t add_node_costs(solver_t *solver, int n)
     return ap_elimination_add(solver->elimination, &n, 1, costs);
 }
 
+/* Resharding takes no memory in this model, so only the seconds are weighed. */
 static xm_status_t add_edge_costs(solver_t *solver, const ap_layer_edge_t *edge)
 {
     const int variables[] = {variable_of(solver->problem, edge->from),
@@ -79,6 +89,7 @@ static xm_status_t add_input_costs(solver_t *solver)
     return ap_elimination_add(solver->elimination, &variable, 1, solver->scratch);
 }
 
+/* Scratch is as large as the largest table that is added. */
 static xm_status_t start(solver_t *solver)
 {
     const ap_layer_problem_t *problem = solver->problem;
@@ -108,6 +119,7 @@ static xm_status_t start(solver_t *solver)
     return status;
 }
 
+/* Adds all costs and eliminates everything but the two boundaries. */
 static xm_status_t eliminate(solver_t *solver)
 {
     const ap_layer_problem_t *problem = solver->problem;
@@ -144,6 +156,8 @@ static int class_at(const ap_layer_problem_t *problem, int end, int in, int out,
     return end == AP_OUT ? out : problem->node[end].class_of[strategies[end]];
 }
 
+/* Adds up the parts of a whole layer. Recomputed activations live only while their layer runs
+ * backward, so they end up in the layer's buffers; across layers the largest counts. */
 ap_parts_t ap_layer_assignment_parts(const ap_layer_problem_t *problem,
                                      const ap_layer_weights_t *weights, int in, int out,
                                      const int *strategies)
@@ -190,6 +204,8 @@ static ap_parts_t assignment_parts(const solver_t *solver, const int *assignment
                                      assignment[problem->nodes + 1], strategies);
 }
 
+/* Traces every cell of the table. That is cheap beside the elimination, and later questions need no
+ * trace. */
 static xm_status_t read_table(const solver_t *solver, ap_layer_table_t **table)
 {
     const ap_layer_problem_t *problem = solver->problem;
@@ -224,6 +240,7 @@ static xm_status_t read_table(const solver_t *solver, ap_layer_table_t **table)
     return XM_OK;
 }
 
+/* The table for one set of weights; nothing of the elimination is kept. */
 xm_status_t ap_layer_problem_solve(const ap_layer_problem_t *problem,
                                    const ap_layer_weights_t *weights, ap_layer_table_t **table)
 {
@@ -237,6 +254,8 @@ xm_status_t ap_layer_problem_solve(const ap_layer_problem_t *problem,
     return status;
 }
 
+/* Finds the strategies behind one cell. The elimination is done again, as keeping that of every
+ * table would take far more memory than the few traces of a final plan are worth. */
 xm_status_t ap_layer_problem_trace(const ap_layer_problem_t *problem,
                                    const ap_layer_weights_t *weights, int in, int out,
                                    int *strategies)

@@ -6,8 +6,8 @@
 #define AP_PLANNER_LIKE_PRIVATE_H
 
 #include "planner/like.h"
-#include "planner/planner_private.h"
-#include "planner/stage_private.h"
+#include "planner/planner_case.h"
+#include "planner/stage_layers.h"
 
 typedef struct ap_like {
     const ap_planner_row_t *row;

@@ -1,3 +1,10 @@
+/*
+ * How many bytes a device uses while each operator runs, for figures. This is a plain count from
+ * the finished solution: live ranges in the order of the graph, nothing fused, nothing computed
+ * again. shard_network.c counts more finely for the solver; this one can be computed for any
+ * solution, whoever made it.
+ */
+
 #include "planner/memory_curve.h"
 
 #include <stdlib.h>
@@ -20,14 +27,15 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a memory curve");
 }
 
+/* The part of a tensor on one device, if it divides evenly. */
 static double local_bytes(const builder_t *b, int tensor, ap_spec_t spec)
 {
     return ap_graph_tensor_bytes(b->solution->graph, tensor) /
            ap_cost_mesh_devices(b->solution->mesh, ap_spec_used_axes(spec));
 }
 
-/* Adds bytes to the points first … last of one part: as a rise and a fall, which integrate() sums
- * up. There is one entry more than points. */
+/* Adds bytes to the points first … last of one part, as a rise and a fall that integrate() sums up;
+ * so long ranges cost no more than short ones. There is one entry more than points. */
 static void occupy(const builder_t *b, int part, int first, int last, double bytes)
 {
     b->curve->bytes[part][first] += bytes;
@@ -43,7 +51,8 @@ static void integrate(ap_memory_curve_t *curve)
     }
 }
 
-/* Inputs, parameters and results, from being made to the last use. */
+/* Inputs, parameters and results live from being made to the last use. What nobody uses is a result
+ * of the graph and stays to the end; what takes over storage has none of its own. */
 static xm_status_t occupy_tensors(const builder_t *b)
 {
     const ap_graph_t *graph = b->solution->graph;
@@ -77,6 +86,7 @@ static xm_status_t occupy_tensors(const builder_t *b)
     return XM_OK;
 }
 
+/* By tensor and spec, then by operator, so that the uses of one copy are neighbours. */
 static int by_copy(const void *left, const void *right)
 {
     const copy_t *a = left, *b = right;
@@ -90,7 +100,8 @@ static int by_copy(const void *left, const void *right)
     return a->op < b->op ? -1 : a->op > b->op;
 }
 
-/* Each resharded copy, from the first to the last operator that uses it. */
+/* Each resharded copy lives from the first to the last operator that uses it: a runtime makes it
+ * once. */
 static xm_status_t occupy_copies(const builder_t *b)
 {
     const ap_graph_t *graph = b->solution->graph;
@@ -125,6 +136,7 @@ static xm_status_t occupy_copies(const builder_t *b)
     return XM_OK;
 }
 
+/* Reduce-scatters need their whole input while they run; reshardings are counted as copies. */
 xm_status_t ap_memory_curve_create(const ap_shard_solution_t *solution,
                                    const ap_shard_report_t *report, ap_memory_curve_t **curve)
 {
@@ -175,6 +187,7 @@ double ap_memory_curve_sum(const ap_memory_curve_t *curve, int point, int parts)
     return sum;
 }
 
+/* The first one, if several points have the most. */
 int ap_memory_curve_peak(const ap_memory_curve_t *curve)
 {
     double most = -1;

@@ -1,4 +1,9 @@
-/* A memory curve as a figure. */
+/*
+ * A memory curve as an SVG figure of stacked areas. A graph can have more operators than the figure
+ * has pixels; each column then shows the operator with the most memory in it, because averages
+ * would hide the peaks that the figure is for.
+ */
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,25 +34,15 @@ typedef struct figure {
     double most; /* bytes there */
 } figure_t;
 
-static void put_escaped(FILE *file, const char *text)
-{
-    for (const char *c = text; *c != '\0'; ++c) {
-        if (*c == '<' || *c == '>' || *c == '&') {
-            (void)fputs(*c == '<' ? "&lt;" : *c == '>' ? "&gt;" : "&amp;", file);
-        } else if ((unsigned char)*c >= ' ') {
-            (void)putc(*c, file);
-        }
-    }
-}
-
 static void put_text(FILE *file, double x, double y, const char *anchor, const char *text)
 {
     (void)fprintf(file, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"12\" text-anchor=\"%s\">", x, y,
                   anchor);
-    put_escaped(file, text);
+    xm_text_put_xml(file, text);
     (void)fputs("</text>\n", file);
 }
 
+/* One column per point as long as there is a pixel for each. */
 static int columns_of(const figure_t *figure)
 {
     return figure->curve->points < COLUMNS ? figure->curve->points : COLUMNS;
@@ -70,6 +65,7 @@ static int fullest(const figure_t *figure, int column)
     return best;
 }
 
+/* The peak fills the height. */
 static double height_of(const figure_t *figure, double bytes)
 {
     return figure->most > 0 ? bytes / figure->most * (HEIGHT - TOP - BOTTOM) : 0;
@@ -80,8 +76,8 @@ static double x_of(const figure_t *figure, int column)
     return LEFT + (double)column * COLUMNS / columns_of(figure);
 }
 
-/* One part on top of those before it, as steps from the base line; later parts are drawn first,
- * earlier ones cover them. */
+/* Draws one part on top of those before it, as steps from the base line. Later parts are drawn
+ * first and earlier ones cover them, so each area needs one sum only. */
 static void draw_part(const figure_t *figure, int part)
 {
     (void)fprintf(figure->file, "<path fill=\"%s\" d=\"M%d,%d", fills[part], LEFT, HEIGHT - BOTTOM);
@@ -95,6 +91,7 @@ static void draw_part(const figure_t *figure, int part)
     (void)fprintf(figure->file, "L%d,%dZ\"/>\n", WIDTH - RIGHT, HEIGHT - BOTTOM);
 }
 
+/* The axes: bytes in five steps of the peak, and the numbers of the first and last operator. */
 static void draw_axes(const figure_t *figure)
 {
     char text[TEXT];
@@ -112,6 +109,7 @@ static void draw_axes(const figure_t *figure)
     put_text(figure->file, WIDTH - RIGHT, HEIGHT - BOTTOM + 18, "end", text);
 }
 
+/* The width of a name is estimated, as SVG tells it only to the viewer. */
 static void draw_legend(const figure_t *figure)
 {
     double x = LEFT;
@@ -125,6 +123,7 @@ static void draw_legend(const figure_t *figure)
     }
 }
 
+/* The text is on the side of the line where there is room. */
 static void draw_peak(const figure_t *figure, const ap_graph_t *graph)
 {
     double x = LEFT + (figure->peak + 0.5) * COLUMNS / figure->curve->points;
@@ -139,6 +138,7 @@ static void draw_peak(const figure_t *figure, const ap_graph_t *graph)
     put_text(figure->file, x, TOP - 12, x < LEFT + COLUMNS / 3.0 ? "start" : "end", text);
 }
 
+/* Errors of writing show when the file is closed, so only that is checked. */
 xm_status_t ap_memory_curve_plot(const ap_memory_curve_t *curve, const ap_graph_t *graph,
                                  const char *title, const char *path)
 {

@@ -106,7 +106,7 @@ onnx_value_t *onnx_need(onnx_node_t *n, int index)
     return value;
 }
 
-int64_t onnx_elements(const hlo_type_t *type)
+int64_t onnx_elements(const operand_type_t *type)
 {
     int64_t elements = 1;
 
@@ -181,7 +181,7 @@ int onnx_axis(onnx_node_t *n, int of, const char *name, int64_t otherwise)
 
 bool onnx_begin(onnx_node_t *n, const int *inputs, int count)
 {
-    const hlo_type_t *types[HLO_MAX_OPERANDS];
+    const operand_type_t *types[HLO_MAX_OPERANDS];
 
     n->reads = 0;
     if (count > HLO_MAX_OPERANDS) {
@@ -267,4 +267,35 @@ bool onnx_dtype(int32_t data_type, ap_dtype_t *dtype)
         *dtype = AP_DTYPE_I8;
         return true;
     }
+}
+
+xm_status_t onnx_tensor_type(onnx_build_t *b, const Onnx__TensorProto *tensor, const char *name,
+                             operand_type_t *type)
+{
+    int64_t elements = 1;
+
+    memset(type, 0, sizeof(*type));
+    if (!onnx_dtype(tensor->has_data_type ? tensor->data_type : 0, &type->dtype)) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "%s: the tensor '%.120s' has no element type, or one of strings",
+                            b->file, name);
+    }
+    if (tensor->n_dims > AP_MAX_RANK) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "%s: the tensor '%.120s' has more than %d dimensions", b->file, name,
+                            AP_MAX_RANK);
+    }
+    for (size_t d = 0; d < tensor->n_dims; ++d) {
+        if (tensor->dims[d] < 0 ||
+            (tensor->dims[d] > 0 && __builtin_mul_overflow(elements, tensor->dims[d], &elements)) ||
+            elements > (int64_t)1 << 62) {
+            return xm_error_set(XM_ERR_PARSE,
+                                "%s: dimension %zu of the tensor '%.120s' is %lld, or makes it "
+                                "larger than 2^62 elements",
+                                b->file, d, name, (long long)tensor->dims[d]);
+        }
+        type->shape.dims[type->shape.rank++] = tensor->dims[d];
+        type->empty = type->empty || tensor->dims[d] == 0;
+    }
+    return XM_OK;
 }

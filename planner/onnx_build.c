@@ -80,7 +80,7 @@ static int64_t bound_size(onnx_build_t *b, const char *name)
     return 0;
 }
 
-xm_status_t onnx_read_type(onnx_build_t *b, const Onnx__ValueInfoProto *info, hlo_type_t *type)
+xm_status_t onnx_read_type(onnx_build_t *b, const Onnx__ValueInfoProto *info, operand_type_t *type)
 {
     const Onnx__TypeProto__Tensor *tensor;
     const char *name = info->name != NULL ? info->name : "";
@@ -128,7 +128,7 @@ xm_status_t onnx_read_type(onnx_build_t *b, const Onnx__ValueInfoProto *info, hl
     return XM_OK;
 }
 
-bool onnx_declared(onnx_build_t *b, const char *name, hlo_type_t *type)
+bool onnx_declared(onnx_build_t *b, const char *name, operand_type_t *type)
 {
     const json_t *at = json_object_get(b->declared, name);
     const Onnx__ValueInfoProto *info;
@@ -165,19 +165,19 @@ static bool has_data(const onnx_value_t *value)
 }
 
 /* What the file declares must be what was inferred. */
-static void check_declared(onnx_node_t *n, const char *name, const hlo_type_t *made)
+static void check_declared(onnx_node_t *n, const char *name, const operand_type_t *made)
 {
-    hlo_type_t declared;
+    operand_type_t declared;
 
-    if (!onnx_declared(n->b, name, &declared) || hlo_type_same(&declared, made)) {
+    if (!onnx_declared(n->b, name, &declared) || operand_type_same(&declared, made)) {
         return;
     }
     {
-        char left[HLO_TYPE_TEXT], right[HLO_TYPE_TEXT];
+        char left[OPERAND_TYPE_TEXT], right[OPERAND_TYPE_TEXT];
 
         onnx_fail(n, "the result '%.80s' is %s, the file says %s", name,
-                  hlo_type_format(made, left, sizeof(left)),
-                  hlo_type_format(&declared, right, sizeof(right)));
+                  operand_type_format(made, left, sizeof(left)),
+                  operand_type_format(&declared, right, sizeof(right)));
     }
 }
 
@@ -228,7 +228,7 @@ xm_status_t onnx_bind_results(onnx_node_t *n, onnx_value_t *const *made, int res
     for (size_t r = 0; r < n->proto->n_output; ++r) {
         const char *name = n->proto->output[r];
         onnx_value_t *value = (int)r < results ? made[r] : NULL;
-        hlo_type_t type;
+        operand_type_t type;
         xm_status_t status;
 
         if (name[0] == '\0') {
@@ -267,7 +267,7 @@ static void unknown(onnx_node_t *n)
         }
     }
     {
-        const hlo_type_t *types[HLO_MAX_OPERANDS];
+        const operand_type_t *types[HLO_MAX_OPERANDS];
 
         for (int i = 0; i < n->reads; ++i) {
             types[i] = &n->read[i]->type;
@@ -275,7 +275,7 @@ static void unknown(onnx_node_t *n)
         shape_rule_begin(&n->op, n->place, types, n->reads);
     }
     for (size_t r = 0; r < n->proto->n_output && results < SHAPE_MAX_RESULTS; ++r) {
-        hlo_type_t type;
+        operand_type_t type;
 
         if (n->proto->output[r][0] == '\0') {
             break;
@@ -385,7 +385,7 @@ static xm_status_t add_slices(onnx_node_t *n, const shape_rule_t *split)
 static xm_status_t add_biased(onnx_node_t *n, onnx_value_t **made)
 {
     onnx_value_t *bias = n->bias;
-    const hlo_type_t *types[2];
+    const operand_type_t *types[2];
     char name[NAME_TEXT];
     xm_status_t status;
 
@@ -409,7 +409,7 @@ static xm_status_t add_biased(onnx_node_t *n, onnx_value_t **made)
 }
 
 /* Floating-point numbers, more than one. */
-static bool is_weight(const hlo_type_t *type)
+static bool is_weight(const operand_type_t *type)
 {
     return (type->dtype == AP_DTYPE_F32 || type->dtype == AP_DTYPE_F16 ||
             type->dtype == AP_DTYPE_BF16 || type->dtype == AP_DTYPE_F64) &&

@@ -20,7 +20,7 @@ enum {
 /* What a name in the graph stands for. */
 typedef struct onnx_value {
     const char *name;
-    hlo_type_t type;
+    operand_type_t type;
     int tensor; /* of the graph; HLO_FREE_OPERAND: none (yet) */
     bool input; /* becomes an input or a parameter when it is first read as data */
     bool parameter;
@@ -97,7 +97,7 @@ bool onnx_begin_all(onnx_node_t *n);
 /* Element type of a result, once it is inferred. */
 void onnx_result_dtype(onnx_node_t *n, int result, ap_dtype_t dtype);
 
-int64_t onnx_elements(const hlo_type_t *type);
+int64_t onnx_elements(const operand_type_t *type);
 bool onnx_dtype(int32_t data_type, ap_dtype_t *dtype);
 
 /* A new value; NULL without memory. */
@@ -109,9 +109,9 @@ xm_status_t onnx_bind(onnx_build_t *b, const char *name, const onnx_value_t *val
 xm_status_t onnx_tensor(onnx_build_t *b, onnx_value_t *value, int *tensor);
 /* Elements of an initialiser or constant, where it has few and they are at hand; else NULL. */
 double *onnx_tensor_numbers(onnx_build_t *b, const Onnx__TensorProto *tensor,
-                            const hlo_type_t *type);
+                            const operand_type_t *type);
 xm_status_t onnx_tensor_type(onnx_build_t *b, const Onnx__TensorProto *tensor, const char *name,
-                             hlo_type_t *type);
+                             operand_type_t *type);
 /* Reads one node: values for its results, an operator if it needs data. `caller`: see onnx_node_t.
  */
 xm_status_t onnx_build_node(onnx_build_t *b, size_t index, const onnx_node_t *caller,
@@ -125,9 +125,9 @@ const Onnx__FunctionProto *onnx_find_function(const onnx_build_t *b, const Onnx_
 xm_status_t onnx_call_function(onnx_node_t *n, const Onnx__FunctionProto *function);
 
 /* The type that the file declares for a name; false when it declares none, or not all of it. */
-bool onnx_declared(onnx_build_t *b, const char *name, hlo_type_t *type);
+bool onnx_declared(onnx_build_t *b, const char *name, operand_type_t *type);
 /* Reads a ValueInfo's type; a failure names the dimension. */
-xm_status_t onnx_read_type(onnx_build_t *b, const Onnx__ValueInfoProto *info, hlo_type_t *type);
+xm_status_t onnx_read_type(onnx_build_t *b, const Onnx__ValueInfoProto *info, operand_type_t *type);
 
 /* Fills in n->op, or n->alias, or n->numbers with a type; false: there is no rule. */
 bool onnx_rule(onnx_node_t *n);

@@ -64,7 +64,7 @@ static bool raw(const Onnx__TensorProto *tensor, int64_t i, double *number)
 }
 
 double *onnx_tensor_numbers(onnx_build_t *b, const Onnx__TensorProto *tensor,
-                            const hlo_type_t *type)
+                            const operand_type_t *type)
 {
     int64_t elements = onnx_elements(type);
     double *numbers;

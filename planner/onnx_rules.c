@@ -260,7 +260,7 @@ static void rule_top_k(onnx_node_t *n)
     shape_rule_result(&n->op, 0, n->in[0]->type.dtype, &shape);
     shape_rule_result(&n->op, 1, AP_DTYPE_I64, &shape);
     n->op.rule.kind = AP_OP_CUSTOM;
-    n->op.rule.flops = 8 * hlo_type_elements(&n->in[0]->type);
+    n->op.rule.flops = 8 * operand_type_elements(&n->in[0]->type);
     for (int d = 0; d < shape.rank; ++d) {
         int factor = d == axis ? -1 : hlo_rule_open(&n->op.rule, 0, d);
 
@@ -325,7 +325,7 @@ static void rule_constant(onnx_node_t *n)
     const Onnx__AttributeProto *is = onnx_attribute(n, "value_ints");
     const Onnx__AttributeProto *fs = onnx_attribute(n, "value_floats");
     ap_shape_t shape = {0};
-    hlo_type_t type;
+    operand_type_t type;
 
     if (value != NULL && value->t != NULL) {
         n->status = onnx_tensor_type(n->b, value->t, n->name, &type);
@@ -354,7 +354,7 @@ static void rule_constant_of_shape(onnx_node_t *n)
     ap_dtype_t dtype = AP_DTYPE_F32;
     ap_shape_t shape = {0};
     double fill = 0;
-    hlo_type_t type;
+    operand_type_t type;
 
     if (!onnx_numbers(n, 0, shape.dims, AP_MAX_RANK, &shape.rank)) {
         return;

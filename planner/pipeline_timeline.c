@@ -96,17 +96,6 @@ static int lane_top(int device)
     return TOP + device * (LANE + SENDS + GAP);
 }
 
-static void put_escaped(FILE *file, const char *text)
-{
-    for (const char *c = text; *c != '\0'; ++c) {
-        if (*c == '<' || *c == '>' || *c == '&') {
-            (void)fputs(*c == '<' ? "&lt;" : *c == '>' ? "&gt;" : "&amp;", file);
-        } else if ((unsigned char)*c >= ' ') {
-            (void)putc(*c, file);
-        }
-    }
-}
-
 static void draw_header(const figure_t *figure, const char *title)
 {
     const ap_pipeline_run_t *run = figure->run;
@@ -120,7 +109,7 @@ static void draw_header(const figure_t *figure, const char *title)
                   "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n"
                   "<text x=\"10\" y=\"26\" font-size=\"17\">",
                   WIDTH, figure->height, WIDTH, figure->height, WIDTH, figure->height);
-    put_escaped(figure->file, title);
+    xm_text_put_xml(figure->file, title);
     (void)fprintf(
         figure->file,
         "</text>\n<text x=\"10\" y=\"46\" font-size=\"12\">%s: %d micro-batches on %d "

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/random.h"
 #include "planner/placement_groups.h"
 
 /* How many moves may be looked at, how many kicks may be in vain before it ends, and how many
@@ -20,7 +21,7 @@ typedef struct state {
     int *takers;    /* [source][device]: groups there that take its output */
     double *times;  /* [device]: operators and transfers */
     double *sizes;  /* [device] */
-    uint64_t random;
+    xm_random_t random;
     int64_t tries;
 } state_t;
 
@@ -30,19 +31,9 @@ typedef struct value {
     double largest, squares;
 } value_t;
 
-static uint64_t next_random(state_t *state)
-{
-    /* splitmix64 (Steele, Lea, Flood, OOPSLA'14) */
-    uint64_t z = state->random += 0x9e3779b97f4a7c15U;
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9U;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebU;
-    return z ^ z >> 31;
-}
-
 static int random_below(state_t *state, int limit)
 {
-    return (int)(next_random(state) % (uint64_t)limit);
+    return (int)(xm_random_below(&state->random, (uint64_t)limit));
 }
 
 static bool is_better(const value_t *a, const value_t *b)
@@ -235,7 +226,7 @@ static xm_status_t search_groups(const ap_placement_problem_t *problem,
 {
     int devices = problem->accelerators + problem->cpus;
     size_t count = (size_t)groups->count;
-    state_t state = {.problem = problem, .groups = groups, .devices = devices, .random = seed};
+    state_t state = {.problem = problem, .groups = groups, .devices = devices, .random = {seed}};
     int *best = malloc((count + 1) * sizeof(*best));
     xm_status_t status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu groups", count);
 

@@ -40,18 +40,6 @@ typedef struct figure {
     int timeline, width, height;
 } figure_t;
 
-/* Writes text with XML's special characters escaped and control characters left out. */
-static void put_escaped(FILE *file, const char *text)
-{
-    for (const char *c = text; *c != '\0'; ++c) {
-        if (*c == '<' || *c == '>' || *c == '&') {
-            (void)fputs(*c == '<' ? "&lt;" : *c == '>' ? "&gt;" : "&amp;", file);
-        } else if ((unsigned char)*c >= ' ') {
-            (void)putc(*c, file);
-        }
-    }
-}
-
 static void put_text(const figure_t *figure, double x, double y, int size, const char *anchor,
                      const char *format, ...) XM_PRINTF(6, 7);
 
@@ -66,7 +54,7 @@ static void put_text(const figure_t *figure, double x, double y, int size, const
     va_end(args);
     (void)fprintf(figure->file, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%d\" text-anchor=\"%s\">",
                   x, y, size, anchor);
-    put_escaped(figure->file, text);
+    xm_text_put_xml(figure->file, text);
     (void)fputs("</text>\n", figure->file);
 }
 
@@ -118,7 +106,7 @@ static void draw_header(const figure_t *figure)
                   "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" fill=\"#222\">\n"
                   "<title>Parallel plan</title>\n<desc>Costs: ",
                   figure->width, figure->height, figure->width, figure->height);
-    put_escaped(figure->file, info->cluster_provenance);
+    xm_text_put_xml(figure->file, info->cluster_provenance);
     (void)fprintf(figure->file,
                   "</desc>\n"
                   "<defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" "

@@ -8,8 +8,8 @@
 
 #include "planner/plan_order.h"
 #include "planner/plan_schedule.h"
-#include "planner/planner_private.h"
-#include "planner/stage_private.h"
+#include "planner/planner_case.h"
+#include "planner/stage_layers.h"
 
 /* Sums in another order, and profiles that passed through a text, differ in their last digits. */
 static const double slack = 1e-6;
@@ -263,8 +263,8 @@ static xm_status_t least_of_layer(const verification_t *v, const ap_layer_proble
     for (int n = 0; n < problem->nodes && status == XM_OK; ++n) {
         const ap_layer_node_t *node = &problem->node[n];
 
-        status = fit_node(node, ap_graph_op(v->context[0]->training, node->op), &group->ops[n],
-                          place, &fits[n]);
+        status = fit_node(node, ap_graph_op(ap_stage_training(v->context[0]), node->op),
+                          &group->ops[n], place, &fits[n]);
         if (status == XM_OK) {
             least_t least = least_of_node(v, node, &fits[n]);
 
@@ -318,15 +318,13 @@ static xm_status_t sum_layers(const verification_t *v, const ap_plan_stage_t *st
     bool has_in = index > 0, has_out = index + 1 < ap_plan_stages(v->plan);
     ap_stage_context_t *context =
         v->context[class_of(v, stage) + (stage->recompute ? v->setup.classes->count : 0)];
-    ap_stage_mesh_t *mesh;
     xm_status_t status = XM_OK;
 
     query.hosts = stage->hosts;
     query.devices = stage->devices_per_host;
     query.shape[0] = stage->shape[0];
     query.shape[1] = stage->shape[1];
-    status = ap_stage_mesh_get(context, &query, &mesh);
-    if (status == XM_OK && has_in) {
+    if (has_in) {
         const ap_plan_boundary_t *boundary = ap_plan_boundary(v->plan, index - 1);
 
         status = read_side(boundary, &boundary->dst, &in);
@@ -345,7 +343,7 @@ static xm_status_t sum_layers(const verification_t *v, const ap_plan_stage_t *st
             char place[PLACE];
 
             (void)snprintf(place, sizeof(place), "stages[%d], layer %d", index, layer);
-            status = ap_stage_problem_get(context, mesh, layer, &problem);
+            status = ap_stage_layer_problem(context, &query, layer, &problem);
             if (status == XM_OK) {
                 status = least_of_layer(
                     v, problem, group, has_in && layer == stage->first_layer ? &in : NULL,

@@ -36,22 +36,7 @@
 #include "planner/layering.h"
 #include "planner/plan.h"
 #include "planner/planner_model.h"
-#include "planner/space.h"
-
-/** Whether layers keep their activations or run their forward pass again. */
-typedef enum ap_recompute {
-    AP_RECOMPUTE_AUTO, /**< each stage as it makes the step shortest */
-    AP_RECOMPUTE_OFF,
-    AP_RECOMPUTE_ON,
-    AP_RECOMPUTE_UNIFORM /**< all stages or none, whichever predicts the shorter step */
-} ap_recompute_t;
-
-/** A stage that is given, not looked for. */
-typedef struct ap_planner_pin {
-    int first_layer, last_layer;
-    int hosts, devices; /**< submesh */
-    int shape[2];       /**< its logical shape; n x 1 is 1 x n; 0 x 0 is any */
-} ap_planner_pin_t;
+#include "planner/stage.h"
 
 typedef struct ap_planner_params {
     size_t struct_size;

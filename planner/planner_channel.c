@@ -7,18 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
+
+#include "comm/clock.h"
 
 /* No text is longer: a plan of a thousand stages has some megabytes. */
 enum { MOST_BYTES = 1 << 30 };
-
-double ap_channel_now(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 /* Waits until the socket is ready for this. */
 static xm_status_t wait_for(int socket, short events, double deadline)
@@ -27,7 +20,7 @@ static xm_status_t wait_for(int socket, short events, double deadline)
 
     for (;;) {
         struct pollfd entry = {.fd = socket, .events = events};
-        double left = deadline - ap_channel_now();
+        double left = deadline - xm_clock_seconds();
         int ms = left < 1e-3 * LONGEST_MS ? (int)ceil(1e3 * fmax(left, 0.0)) : LONGEST_MS;
         int ready = poll(&entry, 1, ms);
 

@@ -30,9 +30,6 @@ typedef struct ap_message {
     uint64_t length; /**< of the text, which a zero byte follows on arrival; set by send */
 } ap_message_t;
 
-/** Seconds of the clock that deadlines are on. */
-double ap_channel_now(void);
-
 /**
  * Sends; `text` may be NULL. XM_ERR_TIMEOUT: the deadline passed first; XM_ERR_PEER_DIED: nobody
  * reads any more.

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "comm/clock.h"
 #include "planner/plan_verify.h"
 #include "planner/planner_channel.h"
 #include "planner/planner_request.h"
@@ -172,7 +173,7 @@ static xm_status_t await_start(ap_planner_library_t *library)
 {
     ap_message_t message;
     char *text;
-    xm_status_t status = await(library, ap_channel_now() + library->patience, &message, &text);
+    xm_status_t status = await(library, xm_clock_seconds() + library->patience, &message, &text);
 
     if (status != XM_OK) {
         return exchange_failed(library, status, "its start", library->patience);
@@ -261,7 +262,7 @@ static xm_status_t ask(ap_planner_library_t *library, double seconds, const char
                        ap_message_t *message, char **text)
 {
     const ap_message_t question = {.kind = AP_MESSAGE_PLAN};
-    double deadline = ap_channel_now() + seconds;
+    double deadline = xm_clock_seconds() + seconds;
     xm_status_t status = ap_channel_send(library->socket, deadline, &question, request);
 
     if (status == XM_OK) {
@@ -305,7 +306,7 @@ xm_status_t ap_planner_library_plan(ap_planner_library_t *library,
 static void finalize(ap_planner_library_t *library)
 {
     const ap_message_t end = {.kind = AP_MESSAGE_END};
-    double deadline = ap_channel_now() + library->patience;
+    double deadline = xm_clock_seconds() + library->patience;
     ap_message_t message;
     char *text = NULL;
     xm_status_t status = ap_channel_send(library->socket, deadline, &end, NULL);

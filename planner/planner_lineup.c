@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "planner/stage_table_private.h"
-
 /* A case is bounded for so many orders at most, and for so many at least, however large it is. */
 enum { MOST_ORDERS = 128, FEWEST_ORDERS = 8 };
 
@@ -60,23 +58,6 @@ void ap_lineup_close(const ap_planner_setup_t *setup, ap_lineup_t *lineup)
     *lineup = (ap_lineup_t){0};
 }
 
-/* Shapes that a stage table would have on these classes. */
-static int count_submeshes(const ap_planner_setup_t *setup, const ap_device_classes_t *classes)
-{
-    ap_submesh_t shapes[AP_TABLE_SUBMESHES];
-    int found = ap_inter_op_submeshes(classes->hosts,
-                                      xm_cluster_profile_devices_per_host(setup->params->profile),
-                                      setup->params->all_submeshes, shapes, AP_TABLE_SUBMESHES);
-    int count = 0;
-
-    for (int c = 0; c < classes->count; ++c) {
-        for (int s = 0; s < found && s < AP_TABLE_SUBMESHES; ++s) {
-            count += classes->some[c * classes->hosts + shapes[s].hosts - 1];
-        }
-    }
-    return found <= AP_TABLE_SUBMESHES ? count : found;
-}
-
 /* The setup's classes become those of all orders of a list, if a table has room for them. */
 static xm_status_t widen(ap_planner_setup_t *setup, const int *list, int count, bool *fit)
 {
@@ -93,7 +74,9 @@ static xm_status_t widen(ap_planner_setup_t *setup, const int *list, int count, 
         status = ap_device_classes_widen(classes, params->profile, params->memory_limit,
                                          list + (size_t)i * hosts);
     }
-    *fit = status == XM_OK && count_submeshes(setup, classes) <= AP_TABLE_SUBMESHES;
+    *fit = status == XM_OK &&
+           ap_stage_table_has_room(classes, xm_cluster_profile_devices_per_host(params->profile),
+                                   params->all_submeshes);
     if (*fit) {
         ap_device_classes_t *narrow = setup->classes;
 

@@ -7,7 +7,7 @@
 #define AP_PLANNER_PLANNER_LINEUP_H
 
 #include "planner/host_order.h"
-#include "planner/planner_private.h"
+#include "planner/planner_case.h"
 
 typedef struct ap_lineup {
     int *order; /* the profile's host in each place */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "planner/frontend_json.h"
-#include "planner/planner_private.h"
+#include "planner/planner_case.h"
 
 static const char format_name[] = "autopar-request";
 static const char source_name[] = "the request";

@@ -2,7 +2,8 @@
 #include <math.h>
 
 #include "planner/frontend.h"
-#include "planner/planner_private.h"
+#include "planner/frontend_zoo.h"
+#include "planner/planner_case.h"
 
 enum { DEFAULT_BATCH = 1024, MOST_SAMPLES = 1 << 30 };
 

@@ -2,8 +2,8 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <time.h>
 
+#include "comm/clock.h"
 #include "planner/plan_order.h"
 #include "planner/plan_schedule.h"
 
@@ -94,19 +94,11 @@ static xm_status_t build_plan(const ap_planner_run_t *run, ap_planner_work_t *wo
     return XM_OK;
 }
 
-double ap_planner_now(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 bool ap_planner_out_of_time(void *arg)
 {
     const ap_planner_run_t *run = arg;
 
-    return ap_planner_now() >= run->deadline;
+    return xm_clock_seconds() >= run->deadline;
 }
 
 double ap_planner_cutoff(const ap_planner_run_t *run)

@@ -7,7 +7,7 @@
 #define AP_PLANNER_PLANNER_TRIAL_H
 
 #include "planner/planner_lineup.h"
-#include "planner/planner_private.h"
+#include "planner/planner_case.h"
 
 /* A trial at work. Bounds are of the objective, with boundaries for free. */
 typedef struct ap_planner_work {
@@ -65,8 +65,6 @@ typedef struct ap_planner_attempt {
 /* Whether steps come from the simulation; 1f1b alone has its objective for a step. */
 bool ap_planner_is_simulated(const ap_planner_run_t *run, const ap_planner_work_t *work);
 
-/* Seconds of a clock that only goes forward. */
-double ap_planner_now(void);
 /* Whether the time of an ap_planner_run_t is over; for ap_planner_case_options_t.stop. */
 bool ap_planner_out_of_time(void *arg);
 

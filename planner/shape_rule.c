@@ -3,10 +3,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "planner/hlo_rules.h"
 #include "planner/shape_rule_private.h"
 
-void shape_rule_begin(shape_rule_t *op, const char *place, const hlo_type_t *const *types,
+void shape_rule_begin(shape_rule_t *op, const char *place, const operand_type_t *const *types,
                       int count)
 {
     memset(op, 0, sizeof(*op));
@@ -24,7 +23,7 @@ void shape_rule_begin(shape_rule_t *op, const char *place, const hlo_type_t *con
 
 void shape_rule_result(shape_rule_t *op, int index, ap_dtype_t dtype, const ap_shape_t *shape)
 {
-    hlo_type_t *made = &op->made[index];
+    operand_type_t *made = &op->made[index];
     int64_t elements = 1;
 
     made->dtype = dtype;
@@ -124,7 +123,7 @@ void shape_rule_elementwise(shape_rule_t *op, double flops, bool linear)
     }
     shape_rule_result(op, 0, op->rule.type[0]->dtype, &shape);
     op->rule.linear = linear;
-    op->rule.flops = flops * hlo_type_elements(&op->made[0]);
+    op->rule.flops = flops * operand_type_elements(&op->made[0]);
     open_all(op, out);
     for (int t = 0; t < out; ++t) {
         tie_broadcast(op, t, out);
@@ -134,8 +133,8 @@ void shape_rule_elementwise(shape_rule_t *op, double flops, bool linear)
 
 void shape_rule_expand(shape_rule_t *op, const ap_shape_t *to)
 {
-    const hlo_type_t target = {.shape = *to};
-    const hlo_type_t *pair[2] = {op->rule.type[0], &target};
+    const operand_type_t target = {.shape = *to};
+    const operand_type_t *pair[2] = {op->rule.type[0], &target};
     ap_shape_t shape;
 
     if (!shape_need_operands(op, 1, 1)) {
@@ -172,8 +171,8 @@ void shape_rule_matmul(shape_rule_t *op)
         return;
     }
     {
-        const hlo_type_t *const types[2] = {op->rule.type[0], op->rule.type[1]};
-        hlo_type_t batch[2] = {*types[0], *types[1]};
+        const operand_type_t *const types[2] = {op->rule.type[0], op->rule.type[1]};
+        operand_type_t batch[2] = {*types[0], *types[1]};
 
         batch[0].shape.rank = row > 0 ? row : 0;
         batch[1].shape.rank = inner_b;
@@ -201,7 +200,8 @@ void shape_rule_matmul(shape_rule_t *op)
         }
         shape_rule_result(op, 0, op->rule.type[0]->dtype, &shape);
         op->rule.kind = AP_OP_EINSUM;
-        op->rule.flops = 2 * hlo_type_elements(&op->made[0]) * (double)shape_extent(op, 0, inner);
+        op->rule.flops =
+            2 * operand_type_elements(&op->made[0]) * (double)shape_extent(op, 0, inner);
         hlo_rule_put(&op->rule, 1, inner_b, hlo_rule_open(&op->rule, 0, inner));
         for (int d = 0; d < shape.rank; ++d) {
             int factor = hlo_rule_open(&op->rule, out, d);
@@ -237,7 +237,7 @@ void shape_rule_gemm(shape_rule_t *op, bool transpose_a, bool transpose_b)
     shape.dims[1] = shape_extent(op, 1, 1 - k_of_b);
     shape_rule_result(op, 0, op->rule.type[0]->dtype, &shape);
     op->rule.kind = AP_OP_EINSUM;
-    op->rule.flops = 2 * hlo_type_elements(&op->made[0]) * (double)shape_extent(op, 0, k_of_a);
+    op->rule.flops = 2 * operand_type_elements(&op->made[0]) * (double)shape_extent(op, 0, k_of_a);
     k = hlo_rule_open(&op->rule, 0, k_of_a);
     hlo_rule_put(&op->rule, 1, k_of_b, k);
     hlo_rule_put(&op->rule, 2, 0, hlo_rule_open(&op->rule, 0, 1 - k_of_a));
@@ -256,7 +256,7 @@ void shape_rule_bias(shape_rule_t *op, int dim)
     }
     shape_rule_result(op, 0, op->rule.type[0]->dtype, &op->rule.type[0]->shape);
     op->rule.linear = true;
-    op->rule.flops = hlo_type_elements(&op->made[0]);
+    op->rule.flops = operand_type_elements(&op->made[0]);
     for (int d = 0; d < shape_rank(op, 0); ++d) {
         int factor = hlo_rule_open(&op->rule, 0, d);
 
@@ -283,7 +283,7 @@ void shape_rule_reduce(shape_rule_t *op, const bool *reduced, bool keep, bool pa
     }
     shape_rule_result(op, 0, op->rule.type[0]->dtype, &shape);
     op->rule.kind = AP_OP_REDUCE;
-    op->rule.flops = hlo_type_elements(op->rule.type[0]);
+    op->rule.flops = operand_type_elements(op->rule.type[0]);
     for (int d = 0; d < shape_rank(op, 0); ++d) {
         if (!reduced[d]) {
             hlo_rule_put(&op->rule, 1, kept, hlo_rule_open(&op->rule, 0, d));
@@ -297,7 +297,7 @@ void shape_rule_reduce(shape_rule_t *op, const bool *reduced, bool keep, bool pa
 
 void shape_rule_along(shape_rule_t *op, int results, const bool *whole, double flops)
 {
-    const hlo_type_t *of = op->rule.type[0];
+    const operand_type_t *of = op->rule.type[0];
 
     if (!shape_need_operands(op, 1, HLO_MAX_OPERANDS)) {
         return;
@@ -305,7 +305,7 @@ void shape_rule_along(shape_rule_t *op, int results, const bool *whole, double f
     for (int r = 0; r < results; ++r) {
         shape_rule_result(op, r, of->dtype, &of->shape);
     }
-    op->rule.flops = flops * hlo_type_elements(of);
+    op->rule.flops = flops * operand_type_elements(of);
     for (int d = 0; d < of->shape.rank; ++d) {
         int factor = whole[d] ? -1 : hlo_rule_open(&op->rule, 0, d);
 
@@ -365,7 +365,7 @@ void shape_rule_reshape(shape_rule_t *op, const ap_shape_t *to)
         return;
     }
     shape_rule_result(op, 0, op->rule.type[0]->dtype, to);
-    hlo_rules_reshape(&op->rule);
+    hlo_rule_reshape(&op->rule);
     hlo_rule_close(&op->rule);
 }
 

@@ -24,7 +24,7 @@ enum { SHAPE_MAX_RESULTS = 16 };
 
 typedef struct shape_rule {
     hlo_rule_t rule;
-    hlo_type_t made[SHAPE_MAX_RESULTS]; /**< types of the results */
+    operand_type_t made[SHAPE_MAX_RESULTS]; /**< types of the results */
 } shape_rule_t;
 
 /** A window over spatial dimensions: of a convolution or a pooling. */
@@ -38,7 +38,7 @@ typedef struct shape_window {
 } shape_window_t;
 
 /** @p place (kept, not copied) names the operator in sentences. At most HLO_MAX_OPERANDS types. */
-void shape_rule_begin(shape_rule_t *op, const char *place, const hlo_type_t *const *types,
+void shape_rule_begin(shape_rule_t *op, const char *place, const operand_type_t *const *types,
                       int count);
 
 /** Result @p index: its element type (else operand 0's) and shape. */

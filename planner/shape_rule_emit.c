@@ -3,7 +3,7 @@
 
 #include "planner/shape_rule.h"
 
-static const hlo_type_t scalar = {.dtype = AP_DTYPE_F32};
+static const operand_type_t scalar = {.dtype = AP_DTYPE_F32};
 
 static xm_status_t add(const hlo_rule_t *rule, const hlo_rule_text_t *text, ap_graph_t *graph,
                        const shape_emission_t *emission, int *results)
@@ -31,8 +31,8 @@ static xm_status_t add(const hlo_rule_t *rule, const hlo_rule_text_t *text, ap_g
 }
 
 /* One opaque operator, when it fits. */
-static xm_status_t add_whole(const hlo_rule_t *like, const hlo_type_t *const *types,
-                             const int *tensors, int operands, const hlo_type_t *const *made,
+static xm_status_t add_whole(const hlo_rule_t *like, const operand_type_t *const *types,
+                             const int *tensors, int operands, const operand_type_t *const *made,
                              int results, ap_graph_t *graph, const shape_emission_t *emission,
                              int *ids, bool *fits)
 {
@@ -63,13 +63,13 @@ static xm_status_t add_whole(const hlo_rule_t *like, const hlo_type_t *const *ty
 static xm_status_t add_chain(const hlo_rule_t *rule, ap_graph_t *graph,
                              const shape_emission_t *emission, int *results)
 {
-    const hlo_type_t *token = &scalar;
+    const operand_type_t *token = &scalar;
     int chain = HLO_FREE_OPERAND;
     bool fits = true;
     xm_status_t status = XM_OK;
 
     for (int o = 0; o < rule->operands && status == XM_OK && fits; ++o) {
-        const hlo_type_t *const read[] = {rule->type[o], token};
+        const operand_type_t *const read[] = {rule->type[o], token};
         const int pair[] = {emission->tensors[o], chain};
 
         if (pair[0] != HLO_FREE_OPERAND) {
@@ -77,7 +77,7 @@ static xm_status_t add_chain(const hlo_rule_t *rule, ap_graph_t *graph,
         }
     }
     for (int r = 0; r < rule->results && status == XM_OK && fits; ++r) {
-        const hlo_type_t *const made[] = {rule->type[rule->operands + r]};
+        const operand_type_t *const made[] = {rule->type[rule->operands + r]};
 
         status = add_whole(rule, &token, &chain, 1, made, 1, graph, emission, &results[r], &fits);
     }

@@ -225,7 +225,7 @@ static void tie_last(shape_rule_t *op, int term)
 
 void shape_rule_layer_norm(shape_rule_t *op, int first)
 {
-    const hlo_type_t *of = op->rule.type[0];
+    const operand_type_t *of = op->rule.type[0];
 
     if (!shape_need_operands(op, 1, 3)) {
         return;
@@ -236,7 +236,7 @@ void shape_rule_layer_norm(shape_rule_t *op, int first)
     }
     shape_rule_result(op, 0, of->dtype, &of->shape);
     op->rule.kind = AP_OP_LAYER_NORM;
-    op->rule.flops = 8 * hlo_type_elements(of);
+    op->rule.flops = 8 * operand_type_elements(of);
     for (int d = 0; d < of->shape.rank; ++d) {
         int factor = hlo_rule_open(&op->rule, 0, d);
 
@@ -253,7 +253,7 @@ void shape_rule_layer_norm(shape_rule_t *op, int first)
 
 void shape_rule_channel_norm(shape_rule_t *op, int64_t groups)
 {
-    const hlo_type_t *of = op->rule.type[0];
+    const operand_type_t *of = op->rule.type[0];
     hlo_rule_t *rule = &op->rule;
     int group = -1, channel, out = rule->operands;
 
@@ -267,7 +267,7 @@ void shape_rule_channel_norm(shape_rule_t *op, int64_t groups)
     }
     shape_rule_result(op, 0, of->dtype, &of->shape);
     rule->kind = AP_OP_LAYER_NORM;
-    rule->flops = 8 * hlo_type_elements(of);
+    rule->flops = 8 * operand_type_elements(of);
     if (groups > 0) {
         group = hlo_rule_factor(rule, groups);
         channel = hlo_rule_whole(rule, of->shape.dims[1] / groups);
@@ -347,7 +347,7 @@ static int64_t pixels_under(const shape_window_t *w, int s, int64_t windows)
 static bool spatial_shape(shape_rule_t *op, const shape_window_t *window, bool back,
                           ap_shape_t *shape)
 {
-    const hlo_type_t *of = op->rule.type[0];
+    const operand_type_t *of = op->rule.type[0];
 
     if (of->shape.rank != window->rank + 2) {
         hlo_rule_fail(&op->rule, "the window has %d dimensions, operand 0 has %d", window->rank,
@@ -397,7 +397,7 @@ static void convolve(shape_rule_t *op, const shape_window_t *window, int64_t gro
                      bool transposed)
 {
     hlo_rule_t *rule = &op->rule;
-    const hlo_type_t *x = rule->type[0], *w = rule->type[1];
+    const operand_type_t *x = rule->type[0], *w = rule->type[1];
     const int in_dim = transposed ? 0 : 1;
     int64_t in, out;
     ap_shape_t shape;
@@ -423,7 +423,8 @@ static void convolve(shape_rule_t *op, const shape_window_t *window, int64_t gro
     }
     shape_rule_result(op, 0, x->dtype, &shape);
     rule->kind = AP_OP_EINSUM;
-    rule->flops = 2 * hlo_type_elements(transposed ? x : &op->made[0]) * (double)w->shape.dims[1];
+    rule->flops =
+        2 * operand_type_elements(transposed ? x : &op->made[0]) * (double)w->shape.dims[1];
     for (int s = 0; s < window->rank; ++s) {
         rule->flops *= (double)w->shape.dims[2 + s];
     }
@@ -455,7 +456,7 @@ void shape_rule_pool(shape_rule_t *op, const shape_window_t *window)
     }
     shape_rule_result(op, 0, rule->type[0]->dtype, &shape);
     rule->kind = AP_OP_CUSTOM;
-    rule->flops = hlo_type_elements(&op->made[0]);
+    rule->flops = operand_type_elements(&op->made[0]);
     for (int s = 0; s < window->rank; ++s) {
         rule->flops *= (double)window->size[s];
     }
@@ -486,7 +487,7 @@ void shape_rule_cross_entropy(shape_rule_t *op, int dim)
     }
     shape_rule_result(op, 0, op->rule.type[0]->dtype, &shape);
     op->rule.kind = AP_OP_CROSS_ENTROPY;
-    op->rule.flops = 4 * hlo_type_elements(op->rule.type[0]);
+    op->rule.flops = 4 * operand_type_elements(op->rule.type[0]);
     for (int d = 0, kept = 0; d < shape_rank(op, 0); ++d) {
         int factor = hlo_rule_open(&op->rule, 0, d); /* classes: only statistics are summed */
 

@@ -1,3 +1,14 @@
+/*
+ * Finds the layers that repeat, so that one choice serves all of them. Graphs from HLO carry no
+ * layer marks, so the period is found in the sequence of operators: positions vote for the
+ * distances at which the same operator comes again, and the distance that covers most operators in
+ * runs of at least one period wins. Forward, backward and update parts have periods of their own,
+ * hence several rounds.
+ *
+ * Nothing here must be right for a plan to be valid: any nodes with the same strategy table may
+ * share a choice. A bad guess only loses plans that treat layers differently.
+ */
+
 #include "planner/shard_alike.h"
 
 #include <stdlib.h>
@@ -10,15 +21,19 @@ enum {
     ROUNDS = 4      /* forward, backward, updates, and one more */
 };
 
+/* The search for symmetric nodes. Union-find gives the classes; nodes are tied only if they have
+ * the same strategies and costs. */
 typedef struct alike {
     const ap_shard_problem_t *p;
     int ops;
-    int *looks;        /* per operator: its set */
+    int *looks;        /* per operator: its strategy table */
     bool *tied;        /* per operator: to the one a period later */
     int *parent;       /* per node: union-find */
     int first, period; /* the first run that was tied, and its period */
 } alike_t;
 
+/* The root, with path halving. Roots are the nodes of lowest number, so classes are numbered by
+ * their first nodes. */
 static int root_of(alike_t *a, int node)
 {
     while (a->parent[node] != node) {
@@ -28,6 +43,7 @@ static int root_of(alike_t *a, int node)
     return node;
 }
 
+/* Ties two nodes if one strategy table serves both; the lower number becomes the root. */
 static void tie_nodes(alike_t *a, int x, int y)
 {
     x = root_of(a, x);
@@ -37,7 +53,8 @@ static void tie_nodes(alike_t *a, int x, int y)
     }
 }
 
-/* Operators and the inputs and parameters at the same places. */
+/* Ties two operators, and the inputs and parameters at the same places of them. What a third
+ * operator reads as well is tied by whichever comes first. */
 static void tie_ops(alike_t *a, int x, int y)
 {
     const ap_graph_t *graph = a->p->params.graph;
@@ -53,19 +70,22 @@ static void tie_ops(alike_t *a, int x, int y)
     }
 }
 
-/* Operators in runs of at least one period that look like those a period later; ties them if told.
- */
+/* Counts operators in runs of at least one period that are equal to those a period later; with
+ * `tie`, ties them. Shorter runs are coincidences: the same few operators occur everywhere. */
 static int covered(alike_t *a, int period, bool tie)
 {
     int sum = 0, run = 0;
 
     for (int o = 0; o + period <= a->ops; ++o) {
+        /* The loop goes one past the last operator that has a partner, so that the last run ends,
+         * too. */
         if (o + period < a->ops && !a->tied[o] && a->looks[o] == a->looks[o + period]) {
             ++run;
             continue;
         }
         if (run >= period) {
             sum += run;
+            /* The first run gives the period that stands for "a layer" elsewhere. */
             if (tie && (a->period == 0 || o - run < a->first)) {
                 a->first = o - run;
                 a->period = period;
@@ -80,7 +100,8 @@ static int covered(alike_t *a, int period, bool tie)
     return sum;
 }
 
-/* The most voted periods, by positions spread over the operators that are not tied yet. */
+/* Finds the most voted periods, by positions spread over the operators that are not tied yet.
+ * Samples make this linear in the operators; all pairs would be quadratic. */
 static xm_status_t vote(const alike_t *a, int *periods, int *count)
 {
     int *votes = calloc((size_t)a->ops + 1, sizeof(*votes)), stride = a->ops / SAMPLES + 1;
@@ -93,6 +114,8 @@ static xm_status_t vote(const alike_t *a, int *periods, int *count)
             votes[later - o] += a->looks[o] == a->looks[later];
         }
     }
+    /* The best few are chosen by repeated search. Of equal votes the shorter period wins, since a
+     * multiple of it ties fewer layers together. */
     for (*count = 0; *count < CANDIDATES; ++*count) {
         int best = 0;
 
@@ -109,6 +132,8 @@ static xm_status_t vote(const alike_t *a, int *periods, int *count)
     return XM_OK;
 }
 
+/* Each round ties what one period covers, and the next votes over the rest. A period must cover a
+ * twentieth of the operators, or the smaller problem is not worth what it loses. */
 static xm_status_t tie_all(alike_t *a)
 {
     for (int round = 0; round < ROUNDS; ++round) {
@@ -134,6 +159,8 @@ static xm_status_t tie_all(alike_t *a)
     return XM_OK;
 }
 
+/* Without `tie` every node stays a class of its own; all that follows works on classes either
+ * way. */
 xm_status_t ap_shard_alike_create(const ap_shard_problem_t *problem, bool tie,
                                   ap_shard_alike_t *alike)
 {
@@ -157,6 +184,7 @@ xm_status_t ap_shard_alike_create(const ap_shard_problem_t *problem, bool tie,
     if (tie) {
         status = tie_all(&a);
     }
+    /* Classes are numbered in the order of their first nodes. */
     alike->classes = alike->repeats = 0;
     alike->period = a.period;
     for (int n = 0; n < problem->nodes; ++n) {

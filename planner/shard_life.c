@@ -1,9 +1,23 @@
+/*
+ * When tensors are in memory, and which of them can be given up and computed again. The order of
+ * operators is fixed, so a tensor's live range is an interval, and rematerialisation cuts a gap
+ * into it: from its last use in the forward part to just before its segment's backward part. One
+ * gap per tensor at one known time keeps memory a sum over intervals, which is what the network's
+ * solver understands; free choices of when to compute again would make the schedule itself a
+ * variable.
+ *
+ * Segments follow the idea of Chen et al. ("Training deep nets with sublinear memory cost", 2016):
+ * what is computed again begins from what crosses a cut.
+ */
+
 #include "planner/shard_life.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* What finding the live ranges needs besides its result. An epoch is the moment at which the
+ * backward part first reads from a segment; what is computed again must be there by then. */
 typedef struct maker {
     const ap_shard_problem_t *p;
     const ap_shard_alike_t *alike;
@@ -20,6 +34,8 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the lives of tensors");
 }
 
+/* Lists the operators that read each tensor, by a counting sort over the edges. An edge that only
+ * passes storage on is no reading. */
 static xm_status_t list_users(maker_t *m)
 {
     const ap_graph_t *graph = m->p->params.graph;
@@ -46,7 +62,8 @@ static xm_status_t list_users(maker_t *m)
     return XM_OK;
 }
 
-/* Bytes that operators of the forward part after each of them still read. */
+/* Finds, after each operator, the bytes that later operators of the forward part still read, as
+ * prefix sums of changes. */
 static xm_status_t find_crossing(const maker_t *m, double **crossing)
 {
     const ap_graph_t *graph = m->p->params.graph;
@@ -74,7 +91,9 @@ static xm_status_t find_crossing(const maker_t *m, double **crossing)
     return XM_OK;
 }
 
-/* Segments of about the length of a layer, or of the root of the whole, cut where least crosses. */
+/* Cuts the forward part into segments of about the length of a layer, or of the square root of the
+ * whole where nothing repeats, each cut where the fewest bytes cross. With about as many segments
+ * as operators in one, what is kept between segments and what is live within one are balanced. */
 static xm_status_t cut_segments(maker_t *m)
 {
     int turn = m->lives->turn, wanted = m->alike->period, start = 0;
@@ -88,6 +107,9 @@ static xm_status_t cut_segments(maker_t *m)
     while (start < turn) {
         int cut = start + wanted - 1;
 
+        /* Cuts are looked for from half to one and a half of the wanted length; of equal ones the
+         * nearest to the wanted length wins. A last piece that would be too short goes to the
+         * segment before it. */
         for (int o = start + wanted / 2; o < start + wanted + wanted / 2 && o < turn; ++o) {
             bool nearer = abs(o - start - wanted + 1) < abs(cut - start - wanted + 1);
 
@@ -107,7 +129,8 @@ static xm_status_t cut_segments(maker_t *m)
     return XM_OK;
 }
 
-/* When the backward part first reads what a segment makes. */
+/* Finds when the backward part first reads what a segment makes. A segment that nothing there reads
+ * has an epoch behind the end, and is never computed again. */
 static xm_status_t find_epochs(maker_t *m)
 {
     const ap_graph_t *graph = m->p->params.graph;
@@ -134,7 +157,9 @@ static xm_status_t find_epochs(maker_t *m)
     return XM_OK;
 }
 
-/* Life of what an operator makes, when it is known which of its users may run again. */
+/* The live range of what an operator makes, when it is known which of its readers may be computed
+ * again. *wanted_again tells whether it is of any use to compute it again: the backward part reads
+ * it, or a reader of the same segment needs it when it is computed again. */
 static ap_shard_life_t life_of(const maker_t *m, int op, int tensor, bool *wanted_again)
 {
     const ap_graph_t *graph = m->p->params.graph;
@@ -146,12 +171,14 @@ static ap_shard_life_t life_of(const maker_t *m, int op, int tensor, bool *wante
     for (int u = m->first[tensor]; u < m->first[tensor + 1]; ++u) {
         int user = m->user[u];
 
+        /* Only readers in the backward part make a gap; all others need the tensor before it. */
         if (forward && user >= m->lives->turn) {
             life.needed = true;
             last = user > last ? user : last;
         } else {
             life.pause = user + 1 > life.pause ? user + 1 : life.pause;
         }
+        /* A reader that may be computed again reads this tensor again, when its segment is. */
         if (m->lives->again[user]) {
             int epoch = m->epoch[m->lives->segment[user]];
 
@@ -161,6 +188,7 @@ static ap_shard_life_t life_of(const maker_t *m, int op, int tensor, bool *wante
     }
     *wanted_again = *wanted_again || life.needed;
     life.end = last + 1 > life.pause ? last + 1 : life.pause;
+    /* Nobody reads it: it is a result of the graph. */
     if (m->first[tensor] == m->first[tensor + 1] && ap_graph_tensor(graph, tensor)->alias_of < 0) {
         life.end = life.pause = m->ops; /* a result of the graph */
     }
@@ -168,7 +196,10 @@ static ap_shard_life_t life_of(const maker_t *m, int op, int tensor, bool *wante
     return life;
 }
 
-/* One pass from the last operator to the first. True when no operator lost its chance. */
+/* One pass from the last operator to the first, since the range of a tensor depends on which of its
+ * readers may be computed again. True when no operator lost its chance. Operators of one class
+ * share one choice, so if one cannot be computed again, none of its class may, and the ranges must
+ * be found once more. */
 static bool find_lives(maker_t *m)
 {
     const ap_graph_t *graph = m->p->params.graph;
@@ -183,9 +214,12 @@ static bool find_lives(maker_t *m)
         }
         if (again) {
             ap_shard_life_t *life = &m->lives->of[op->results[0]];
+            /* A gap must have some length and end before the tensor's last use; otherwise giving up
+             * buys nothing. */
             int epoch = m->epoch[m->lives->segment[o]];
 
             m->lives->again[o] = wanted && epoch > life->pause && epoch < life->end;
+            /* Nothing but recomputed readers would need it, so in such a plan it may be dropped. */
             m->lives->spare[o] = !wanted && life->end > life->pause;
             life->resume = m->lives->again[o] ? epoch : life->end;
         }
@@ -204,7 +238,8 @@ static bool find_lives(maker_t *m)
     return settled;
 }
 
-/* Operators of one class are all spare or none; what is not left out lives in one stretch. */
+/* Operators of one class can all be dropped or none of them. What is neither computed again nor
+ * dropped is live in one stretch, so its gap is closed. */
 static void settle_spare(maker_t *m)
 {
     const ap_graph_t *graph = m->p->params.graph;
@@ -226,7 +261,9 @@ static void settle_spare(maker_t *m)
     }
 }
 
-/* Marks the operators that could be worth running again. */
+/* Marks the operators that could be worth computing again: one result, of its own storage, and
+ * enough bytes in all nodes of the class together. Views pass storage on and cost nothing
+ * anyway. */
 static xm_status_t find_candidates(maker_t *m, double least_bytes)
 {
     const ap_graph_t *graph = m->p->params.graph;
@@ -250,7 +287,8 @@ static xm_status_t find_candidates(maker_t *m, double least_bytes)
     return XM_OK;
 }
 
-/* Inputs, parameters, and what gradients are summed into. */
+/* Inputs, parameters, and what the gradients of several micro-batches are summed into are live all
+ * the time. */
 static void find_lasting(maker_t *m)
 {
     const ap_graph_t *graph = m->p->params.graph;
@@ -266,6 +304,8 @@ static void find_lasting(maker_t *m)
     }
 }
 
+/* The forward part ends where the first backward operator comes. Each pass of find_lives() that is
+ * not the last takes the chance from at least one class, so the loop ends. */
 xm_status_t ap_shard_lives_create(const ap_shard_problem_t *problem, const ap_shard_alike_t *alike,
                                   double least_bytes, ap_shard_lives_t *lives)
 {

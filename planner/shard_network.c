@@ -1,3 +1,14 @@
+/*
+ * A sharding problem as variables with options, memory buffers and their uses over time.
+ * shard_network_emit.c turns that into the arrays of a cost function network. The step in between
+ * exists because one decision means several things at once: a strategy fixes specs for all
+ * neighbours, whether a tensor is kept, computed again or dropped changes its bytes in three
+ * stretches of time, and a class of symmetric nodes counts for all of its layers.
+ *
+ * A buffer is an amount of memory by option of one variable; a use is a buffer over some times. So
+ * the solver sees sums of tables over intervals.
+ */
+
 #include "planner/shard_network.h"
 
 #include <math.h>
@@ -9,9 +20,11 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the network of a sharding problem");
 }
 
-/* Activations whose copies could matter: at least this part of the limit. */
+/* Activations whose copies could matter have at least this part of the limit. Every copy is a
+ * variable of its own, so counting all of them would make the problem several times larger. */
 static const double copied_part = 1.0 / 32;
-/* What is worth recomputing: whole tensors of a class of at least this part of the limit. */
+/* What is worth computing again: the whole tensors of a class together have at least this part of
+ * the limit. */
 static const double recomputed_part = 1.0 / 1024;
 
 static const ap_op_t *op_of(const ap_shard_network_t *n, int node)
@@ -19,8 +32,10 @@ static const ap_op_t *op_of(const ap_shard_network_t *n, int node)
     return ap_graph_op(n->problem->params.graph, n->problem->node[node].op);
 }
 
-/* A parameter's gradient, and what only the optimizer reads: of a graph that does not say so, what
- * the backward pass makes for others, and what is updated and not read before that pass. */
+/* Finds which tensors are gradients of parameters, and which are optimizer state. A graph that was
+ * differentiated by us says so. Of others (HLO of a training step) the structure tells: a gradient
+ * is made in the backward pass and read behind it; state is updated in place and not read before
+ * that pass begins. */
 static xm_status_t classify(ap_shard_network_t *n)
 {
     const ap_graph_t *graph = n->problem->params.graph;
@@ -60,7 +75,8 @@ static xm_status_t classify(ap_shard_network_t *n)
     return XM_OK;
 }
 
-/* By how much a strategy's scattering makes a term smaller. */
+/* By how much a strategy's reduce-scatters make a term smaller: before them the whole partial
+ * result exists. */
 static double scattering(const ap_shard_problem_t *p, const ap_strategy_t *strategy, int term)
 {
     double parts = 1;
@@ -75,7 +91,8 @@ static double scattering(const ap_shard_problem_t *p, const ap_strategy_t *strat
     return parts;
 }
 
-/* What scattering gradients after every micro-batch costs more than once per iteration. */
+/* What scattering gradients after every micro-batch costs more than once per iteration. The cheap
+ * way keeps all of the sum until the end, the expensive one only a part of it. */
 static double early_extra(const ap_shard_problem_t *p, const ap_op_t *op,
                           const ap_strategy_t *strategy)
 {
@@ -93,6 +110,7 @@ static double early_extra(const ap_shard_problem_t *p, const ap_op_t *op,
     return extra;
 }
 
+/* Costs count for all nodes of the class. */
 static void add_option(ap_shard_variable_t *v, int strategy, ap_shard_keep_t keep, bool early,
                        double cost)
 {
@@ -100,12 +118,17 @@ static void add_option(ap_shard_variable_t *v, int strategy, ap_shard_keep_t kee
         .strategy = strategy, .keep = keep, .early = early, .cost = v->copies * cost};
 }
 
+/* Lists the options of a variable: each strategy kept as it is, scattering early, computed again
+ * (which costs it twice), or dropped. Dropping costs nothing more, and is allowed only if no
+ * operator of the backward part reads the tensor itself. */
 static xm_status_t make_options(ap_shard_network_t *n, ap_shard_variable_t *v, bool needed)
 {
     const ap_shard_problem_t *p = n->problem;
     const ap_shard_set_t *set = ap_shard_set_of(p, v->node);
     int op = p->node[v->node].op;
 
+    /* An operator that can be neither computed again nor dropped has one mode, and needs one buffer
+     * in place of three. */
     v->modes = op >= 0 && (n->lives.again[op] || n->lives.spare[op]);
     v->option = malloc((size_t)set->count * 3 * sizeof(*v->option));
     if (v->option == NULL) {
@@ -128,6 +151,8 @@ static xm_status_t make_options(ap_shard_network_t *n, ap_shard_variable_t *v, b
     return XM_OK;
 }
 
+/* Makes a variable for each class; its first node stands for the class, and `copies` counts the
+ * rest. */
 static xm_status_t make_variables(ap_shard_network_t *n)
 {
     const ap_shard_problem_t *p = n->problem;
@@ -147,6 +172,7 @@ static xm_status_t make_variables(ap_shard_network_t *n)
             v->node = node;
             v->rows = (ap_shard_rows_t){{-1, -1, -1}, -1, -1, -1, -1};
         }
+        /* One node of a class that is needed makes the class needed. */
         needed[class] = needed[class] ||
                         (p->node[node].op >= 0 && n->lives.of[op_of(n, node)->results[0]].needed);
     }
@@ -174,6 +200,8 @@ static bool grow(void **array, size_t size, int count, int *capacity)
     return true;
 }
 
+/* Adds a buffer of zeroes. Rows of the array move when it grows, so callers keep numbers and not
+ * pointers. */
 xm_status_t ap_shard_row_add(ap_shard_network_t *n, int variable, int options, ap_shard_part_t part,
                              int *row)
 {
@@ -188,6 +216,7 @@ xm_status_t ap_shard_row_add(ap_shard_network_t *n, int variable, int options, a
     return XM_OK;
 }
 
+/* Adds a use of a buffer; an empty stretch of time, or no buffer, is none. */
 xm_status_t ap_shard_use_add(ap_shard_network_t *n, int row, int first, int end)
 {
     if (row < 0 || first >= end) {
@@ -200,6 +229,8 @@ xm_status_t ap_shard_use_add(ap_shard_network_t *n, int row, int first, int end)
     return XM_OK;
 }
 
+/* An input or parameter has its local bytes under each spec, all the time. What only the optimizer
+ * reads is reported as state. */
 static xm_status_t make_tensor_row(ap_shard_network_t *n, int class)
 {
     const ap_shard_problem_t *p = n->problem;
@@ -219,7 +250,9 @@ static xm_status_t make_tensor_row(ap_shard_network_t *n, int class)
     return status;
 }
 
-/* What a result uses of memory, by option: where it is, and where only some options have it. */
+/* Makes the buffers of a result: until the gap, during it, and after it. A kept tensor is in all
+ * three, one that is computed again not in the second, a dropped one only in the first. Sums of
+ * gradients over micro-batches are whole until they are scattered, unless that is done early. */
 static xm_status_t make_result_rows(ap_shard_network_t *n, int class, int r)
 {
     const ap_shard_problem_t *p = n->problem;
@@ -259,7 +292,9 @@ static xm_status_t make_result_rows(ap_shard_network_t *n, int class, int r)
     return status;
 }
 
-/* Partial results before they are scattered, and the optimizer's state where the graph has none. */
+/* Makes the other buffers of an operator: partial results before they are scattered, which exist
+ * while the operator runs, and the optimizer's state where the graph does not hold it. The state
+ * lies where the update runs, so a sharded update shards it. */
 static xm_status_t make_other_rows(ap_shard_network_t *n, int class)
 {
     const ap_shard_problem_t *p = n->problem;
@@ -283,6 +318,7 @@ static xm_status_t make_other_rows(ap_shard_network_t *n, int class)
         for (int r = 0; r < op->result_count; ++r) {
             int term = op->operand_count + r;
 
+            /* The scattered result has a buffer already; this is the rest of the whole. */
             *passing += (scattering(p, strategy, term) - 1) *
                         ap_shard_local_bytes(p, op->results[r], strategy->spec[term]);
         }
@@ -299,6 +335,8 @@ static xm_status_t make_other_rows(ap_shard_network_t *n, int class)
     return status;
 }
 
+/* Inputs and parameters have one buffer; operators have one set per result and those of their
+ * own. */
 static xm_status_t make_rows(ap_shard_network_t *n)
 {
     xm_status_t status = XM_OK;
@@ -320,7 +358,8 @@ static xm_status_t make_rows(ap_shard_network_t *n)
     return status;
 }
 
-/* The rows of a node over its own time. */
+/* Uses the buffers of a node over its own times. All nodes of a class share buffers, each with uses
+ * of its own, so the class' choice counts in every layer. */
 static xm_status_t use_node(ap_shard_network_t *n, int node)
 {
     const ap_shard_problem_t *p = n->problem;
@@ -350,6 +389,8 @@ static xm_status_t use_node(ap_shard_network_t *n, int node)
     return status;
 }
 
+/* Both ends can be computed again together only if they are in one segment, as segments are
+ * computed again one after the other. */
 bool ap_shard_same_segment(const ap_shard_network_t *n, const ap_shard_wire_t *wire)
 {
     int from = n->problem->node[wire->from].op, to = n->problem->node[wire->to].op;
@@ -358,6 +399,8 @@ bool ap_shard_same_segment(const ap_shard_network_t *n, const ap_shard_wire_t *w
            n->lives.segment[from] == n->lives.segment[to];
 }
 
+/* A parameter, or a large tensor, that is read in another spec needs memory for a copy while its
+ * reader runs. Smaller ones are not counted: see copied_part. */
 bool ap_shard_has_copies(const ap_shard_network_t *n, const ap_shard_wire_t *wire)
 {
     const ap_graph_t *graph = n->problem->params.graph;
@@ -367,6 +410,8 @@ bool ap_shard_has_copies(const ap_shard_network_t *n, const ap_shard_wire_t *wir
             ap_graph_tensor_bytes(graph, wire->tensor) >= n->copied_bytes);
 }
 
+/* Builds the network. Without a limit there is no point in computing anything again, so no operator
+ * is a candidate then. */
 xm_status_t ap_shard_network_create(const ap_shard_problem_t *problem,
                                     const ap_shard_options_t *options, bool limited,
                                     ap_shard_network_t **network)
@@ -423,6 +468,9 @@ static ap_spec_t spec_of(const ap_shard_network_t *n, const int *choice, int nod
                             term);
 }
 
+/* Adds up the memory of a choice at every operator from the buffers, independently of the solver's
+ * own usage. Copies are added by comparing specs edge by edge, as they have no option of their own
+ * in a choice of classes. */
 void ap_shard_network_memory(const ap_shard_network_t *n, const int *choice,
                              ap_shard_memory_t *memory)
 {
@@ -454,6 +502,8 @@ void ap_shard_network_memory(const ap_shard_network_t *n, const int *choice,
     }
 }
 
+/* The smallest option of every buffer, added up over time, bounds the peak of every choice. It is
+ * quick, and it tells a user which operator makes a limit impossible. */
 xm_status_t ap_shard_network_least(const ap_shard_network_t *n, double *least, int *op)
 {
     int ops = ap_graph_ops(n->problem->params.graph);
@@ -486,6 +536,8 @@ xm_status_t ap_shard_network_least(const ap_shard_network_t *n, double *least, i
     return XM_OK;
 }
 
+/* The objective of a choice in the units of the cost model, without the rounding of the network. An
+ * operator that is computed again reads its operands again, so their resharding is paid twice. */
 double ap_shard_network_cost(const ap_shard_network_t *n, const int *choice)
 {
     double cost = 0;

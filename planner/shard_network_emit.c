@@ -1,12 +1,22 @@
-/* From variables, wires and uses to the arrays of a cost function network. */
+/*
+ * From variables, edges and uses to the arrays of a cost function network. Costs become integers,
+ * edges between the same terms of the same classes become one table, an edge from a class to itself
+ * becomes a cost of the class, and copies become variables of their own.
+ *
+ * A copy is a variable because memory depends on both ends of an edge, while a network has usage on
+ * nodes only: the copy's value says in which spec it is and whether it exists. The presolve
+ * contracts it again where it follows from its reader.
+ */
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/random.h"
 #include "planner/shard_emit.h"
 
 /* Costs become integers of at most this sum: fine enough for ties to be broken as the costs do, and
- * coarse enough for the rounding of a bound to be far below 1. */
+ * coarse enough for the rounding of a bound in doubles to stay far below 1. */
 static const double largest_sum = 3e11;
 
 enum { HASH_SIZE = 1 << 16 };
@@ -21,15 +31,20 @@ static const ap_shard_variable_t *variable(const ap_shard_emission_t *e, int nod
     return &e->n->variable[ap_shard_class_of(e, node)];
 }
 
+/* Hashes what same_wire() compares; a graph of tens of thousands of edges would otherwise be
+ * compared pair by pair. */
 static unsigned hash_wire(const ap_shard_emission_t *e, const ap_shard_wire_t *wire)
 {
     uint64_t hash =
         (uint64_t)ap_shard_class_of(e, wire->from) << 32 | (unsigned)ap_shard_class_of(e, wire->to);
 
-    hash = (hash ^ (uint64_t)(wire->from_term * 16 + wire->to_term)) * UINT64_C(0x9e3779b97f4a7c15);
+    hash = xm_hash_spread(hash ^ (uint64_t)(wire->from_term * 16 + wire->to_term));
     return (unsigned)(hash >> 48) % HASH_SIZE;
 }
 
+/* Edges are the same if they join the same terms of the same classes equally often and in the same
+ * way. Whether both ends are in one segment matters too, since it decides what may be computed
+ * again. */
 static bool same_wire(const ap_shard_emission_t *e, const ap_shard_wire_t *a,
                       const ap_shard_wire_t *b)
 {
@@ -40,6 +55,7 @@ static bool same_wire(const ap_shard_emission_t *e, const ap_shard_wire_t *a,
            ap_shard_same_segment(e->n, a) == ap_shard_same_segment(e->n, b);
 }
 
+/* The first of equal edges makes the table of resharding costs; others are only counted. */
 static xm_status_t add_edge(ap_shard_emission_t *e, int w, unsigned hash)
 {
     const ap_shard_problem_t *p = e->n->problem;
@@ -58,6 +74,7 @@ static xm_status_t add_edge(ap_shard_emission_t *e, int w, unsigned hash)
     return ap_shard_wire_costs(p, wire, edge->costs);
 }
 
+/* Each edge is looked up by its hash; new ones get a table. */
 static xm_status_t gather_edges(ap_shard_emission_t *e)
 {
     const ap_shard_problem_t *p = e->n->problem;
@@ -86,7 +103,8 @@ static xm_status_t gather_edges(ap_shard_emission_t *e)
     return status;
 }
 
-/* Wires from a class to itself: what one choice for both ends costs. They are no edges then. */
+/* Edges from a class to itself, as between equal layers: both ends take one choice, so only the
+ * diagonal counts. It becomes a cost of that choice, and the edge goes. */
 static xm_status_t fold_loops(ap_shard_emission_t *e)
 {
     const ap_shard_problem_t *p = e->n->problem;
@@ -108,6 +126,7 @@ static xm_status_t fold_loops(ap_shard_emission_t *e)
         int from = ap_shard_class_of(e, wire->from), count = ap_shard_set_of(p, wire->from)->count;
 
         for (int s = 0; s < count && from == ap_shard_class_of(e, wire->to); ++s) {
+            /* A class' diagonal, once for each edge it stands for. */
             e->unary[e->unary_at[from] + (size_t)s] +=
                 e->edge[k].count * e->edge[k].costs[(size_t)s * (size_t)count + (size_t)s];
         }
@@ -119,6 +138,9 @@ static xm_status_t fold_loops(ap_shard_emission_t *e)
     return XM_OK;
 }
 
+/* Adds a copy to an edge: a value for each spec that the reader may want, each with and without
+ * existing, and each again if the reader may be computed again. The sample is some strategy that
+ * wants the spec, by which the edge's table is read. */
 static xm_status_t add_copy(ap_shard_emission_t *e, int k)
 {
     const ap_shard_problem_t *p = e->n->problem;
@@ -160,6 +182,8 @@ static xm_status_t add_copy(ap_shard_emission_t *e, int k)
     return XM_OK;
 }
 
+/* The three parts of a copy's value: the spec, whether it exists, whether it serves a reader that
+ * is computed again. */
 static int copy_spec(int option, const ap_shard_copy_t *copy)
 {
     return option % copy->specs;
@@ -175,6 +199,8 @@ static bool copy_is_again(int option, const ap_shard_copy_t *copy)
     return option / copy->specs / 2 == 1;
 }
 
+/* Makes copies where the limit counts them. Their memory is used by each of the edges that the
+ * first one stands for, at the time of that edge's reader. */
 static xm_status_t make_copies(ap_shard_emission_t *e)
 {
     const ap_shard_problem_t *p = e->n->problem;
@@ -202,6 +228,7 @@ static xm_status_t make_copies(ap_shard_emission_t *e)
             }
         }
     }
+    /* Every edge finds the one that stands for it, by hash again. */
     for (int w = 0; w < p->wires && status == XM_OK && e->copies > 0; ++w) {
         const ap_shard_wire_t *wire = &p->wire[w];
 
@@ -217,7 +244,8 @@ static xm_status_t make_copies(ap_shard_emission_t *e)
     return status;
 }
 
-/* A unit that lets all costs together fit. */
+/* Chooses a unit that lets all costs together fit: the largest cost of each class and each edge,
+ * with everything computed twice, bounds the objective of any choice. */
 static void choose_scale(ap_shard_emission_t *e)
 {
     double sum = 0;
@@ -256,6 +284,8 @@ static int64_t scaled(const ap_shard_emission_t *e, double cost)
     return cost >= AP_COST_INFINITE ? AP_CFN_INFINITE : (int64_t)floor(cost * e->n->scale);
 }
 
+/* Counts what will be written, then allocates once. An edge with a copy is two tables, over the
+ * copy; a second stretch of usage of a variable is a node and a table. */
 static xm_status_t allocate(ap_shard_emission_t *e)
 {
     int variables = e->n->alike.classes + e->copies;
@@ -306,6 +336,7 @@ static xm_status_t allocate(ap_shard_emission_t *e)
     return XM_OK;
 }
 
+/* Appends a node; the arrays were counted before, so there is room. */
 size_t ap_shard_emit_node(ap_cfn_t *cfn, int options)
 {
     size_t at = cfn->node_at[cfn->nodes];
@@ -315,6 +346,7 @@ size_t ap_shard_emit_node(ap_cfn_t *cfn, int options)
     return at;
 }
 
+/* Appends a table between two nodes; the caller fills the cells in order. */
 int64_t *ap_shard_emit_table(ap_cfn_t *cfn, int a, int b)
 {
     size_t at = cfn->cell_at[cfn->edges];
@@ -328,6 +360,8 @@ int64_t *ap_shard_emit_table(ap_cfn_t *cfn, int a, int b)
     return cfn->cells + at;
 }
 
+/* Nodes of classes come first and those of copies after them, so a choice begins with the
+ * classes. */
 static void emit_variables(ap_shard_emission_t *e)
 {
     ap_cfn_t *cfn = e->n->cfn;
@@ -348,7 +382,9 @@ static void emit_variables(ap_shard_emission_t *e)
     }
 }
 
-/* What the two ends of an edge cost together. */
+/* What the two ends of an edge cost together. A reader that is computed again reads its operand
+ * again, so that one must be there: kept, or computed again with the same segment. Anything else is
+ * forbidden. */
 static int64_t pair_cost(const ap_shard_emission_t *e, const ap_shard_edge_t *edge,
                          const ap_shard_option_t *from, int strategy, bool again, int to_count)
 {
@@ -363,6 +399,8 @@ static int64_t pair_cost(const ap_shard_emission_t *e, const ap_shard_edge_t *ed
     return scaled(e, (again ? 2 : 1) * edge->count * cost);
 }
 
+/* An edge without a copy is one table over the options of both ends. An update takes its old value
+ * over once, whatever is computed again. */
 static void emit_plain_edge(ap_shard_emission_t *e, const ap_shard_edge_t *edge)
 {
     const ap_shard_problem_t *p = e->n->problem;
@@ -380,7 +418,9 @@ static void emit_plain_edge(ap_shard_emission_t *e, const ap_shard_edge_t *edge)
     }
 }
 
-/* The way to a copy costs; the way from it is free, and only for the spec that it has. */
+/* The way to a copy costs; the way from it is free, and only for the spec that it has. A copy that
+ * does not exist stands for the tensor itself, so its spec must be the one that the tensor is made
+ * in. */
 static void emit_copied_edge(ap_shard_emission_t *e, const ap_shard_edge_t *edge)
 {
     const ap_shard_problem_t *p = e->n->problem;
@@ -418,6 +458,7 @@ static void emit_copied_edge(ap_shard_emission_t *e, const ap_shard_edge_t *edge
     }
 }
 
+/* Everything but the arrays of the network was scratch. */
 static void release(ap_shard_emission_t *e)
 {
     for (int k = 0; k < e->edges; ++k) {
@@ -439,6 +480,9 @@ static void release(ap_shard_emission_t *e)
     free(e->scratch);
 }
 
+/* The order matters: loops are folded before copies are made, copies have buffers before loads are
+ * gathered, and the unit is known before anything is written. The check at the end would find any
+ * inconsistency of the arrays. */
 xm_status_t ap_shard_network_emit(ap_shard_network_t *network, double memory_limit)
 {
     ap_shard_emission_t e = {.n = network, .limited = memory_limit > 0};

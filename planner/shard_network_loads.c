@@ -1,4 +1,15 @@
-/* What the variables of a network use over time, and the nodes of the network that do so. */
+/*
+ * What the variables of a network use over time, and the nodes of the network that do so. A node of
+ * a cost function network has one usage by value over one interval, but a variable has several: its
+ * buffers are used at different times, and at several layers. The longest stretch stays on the
+ * variable's own node; every other one gets a node that follows it, by a table of zeroes and
+ * forbidden cells. The presolve contracts those, so the solver again sees one variable with
+ * segments.
+ *
+ * Only times that can have the largest sum are kept (shard_times.h); there are few where layers
+ * repeat.
+ */
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +21,8 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the usage of a sharding problem");
 }
 
-/* Per time, the first and the last operator of its class: one of them has the most of it all. */
+/* Per time, the first and the last operator of its class. Usage rises or falls over equal layers,
+ * so one of the two likely has as much of every buffer, and comparing with these finds it. */
 static xm_status_t find_like(const ap_shard_emission_t *e, int **like)
 {
     const ap_shard_problem_t *p = e->n->problem;
@@ -36,6 +48,8 @@ static xm_status_t find_like(const ap_shard_emission_t *e, int **like)
     return XM_OK;
 }
 
+/* Orders loads by variable and time; shard_times.h has put the largest of a variable first, and the
+ * sort only brings equal ones together. */
 static int compare_loads(const void *left, const void *right)
 {
     const ap_shard_load_t *a = left, *b = right;
@@ -56,7 +70,8 @@ static int compare_amounts(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Sorts amounts and removes repetitions; returns how many are left. */
+/* Sorts amounts and removes repetitions; returns how many are left. A following node needs a value
+ * for each different amount only. */
 static int distinct(int64_t *amounts, int count)
 {
     int kept = 0;
@@ -70,7 +85,7 @@ static int distinct(int64_t *amounts, int count)
     return kept;
 }
 
-/* Loads of one variable over the same times become one; the first with a choice is its own. */
+/* Loads of one variable over the same times become one; the first of each variable is its own. */
 static xm_status_t merge_loads(ap_shard_emission_t *e)
 {
     int kept = 0, widest = 1;
@@ -103,6 +118,8 @@ static xm_status_t merge_loads(ap_shard_emission_t *e)
     return XM_OK;
 }
 
+/* Amounts are rounded up, so what fits in integers fits in bytes, and are multiplied by the number
+ * of uses at once. Buffers that are empty under every option make no load. */
 static xm_status_t make_loads(ap_shard_emission_t *e)
 {
     size_t amounts = 0;
@@ -141,6 +158,7 @@ static xm_status_t make_loads(ap_shard_emission_t *e)
     return merge_loads(e);
 }
 
+/* Without a limit no usage matters. */
 xm_status_t ap_shard_gather_loads(ap_shard_emission_t *e)
 {
     int *like = NULL;
@@ -161,6 +179,8 @@ xm_status_t ap_shard_gather_loads(ap_shard_emission_t *e)
     return status == XM_OK ? make_loads(e) : status;
 }
 
+/* Writes the loads. A following node's table allows, for each option, exactly the amount that the
+ * option has. */
 void ap_shard_emit_loads(ap_shard_emission_t *e)
 {
     ap_cfn_t *cfn = e->n->cfn;

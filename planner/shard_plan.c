@@ -1,24 +1,35 @@
+/*
+ * Solves a sharding problem: chooses networks and solvers, divides the time between them, and reads
+ * the result back. Without a limit one network is solved, which is easy. Under a limit three views
+ * of the problem help each other: without the limit (a bound, perhaps the answer), with symmetric
+ * layers tied (a good plan and prices, soon), and as it is.
+ *
+ * Each phase gets a part of the time, because an anytime solver uses all that it is given. Results
+ * of a phase are kept only for what they prove: a plan with tied layers is a plan, but its bound
+ * holds among such plans only.
+ */
+
 #include "planner/shard_plan.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "comm/clock.h"
 #include "comm/text.h"
 #include "planner/cfn_cbc.h"
 #include "planner/cfn_solve.h"
 #include "planner/shard_network.h"
 #include "planner/shard_price.h"
 
-/* Smaller graphs are solved with every layer free; under a limit, where the best plan treats layers
- * differently more often, larger ones too. */
+/* Smaller graphs are solved with every layer free. Under a limit, where the best plan treats layers
+ * differently more often, larger ones are too. */
 enum { LAYERS_MATTER = 256, LAYERS_MATTER_LIMITED = 1024 };
 /* Time where none is given: to improve a plan, and to find one. */
 enum { QUICK_SECONDS = 1, PATIENT_SECONDS = 60 };
 /* The part of the time in which a plan is sought without the limit. */
 static const double unlimited_part = 0.3;
-/* The part of the rest for like layers alike, where they may differ. */
+/* The part of the rest for symmetric layers tied, where they may differ. */
 static const double alike_part = 0.35;
 /* The part of the rest in which plans are made by prices on memory. */
 static const double priced_part = 0.6;
@@ -62,7 +73,8 @@ double ap_shard_memory_sum(const ap_shard_memory_t *memory)
     return sum;
 }
 
-/* The network for intra_op.h: costs as doubles, no usage. */
+/* Solves the network by intra_op.h: costs as doubles, no usage. This is the independent second
+ * solver of the tests. */
 static xm_status_t solve_dp(const ap_cfn_t *cfn, int *choice, ap_cfn_result_t *result)
 {
     const ap_intra_op_options_t options = AP_INTRA_OP_OPTIONS_INIT;
@@ -79,7 +91,8 @@ static xm_status_t solve_dp(const ap_cfn_t *cfn, int *choice, ap_cfn_result_t *r
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu nodes", cfn->nodes);
         goto release;
     }
-    /* What intra_op.h forbids is less than the network's largest costs. */
+    /* What intra_op.h forbids is less than the network's largest costs, so costs are scaled down
+     * and forbidden ones set apart. */
     for (size_t k = 0; k < values + cells; ++k) {
         int64_t cost = k < values ? cfn->costs[k] : cfn->cells[k - values];
 
@@ -105,6 +118,7 @@ static xm_status_t solve_dp(const ap_cfn_t *cfn, int *choice, ap_cfn_result_t *r
     }
     if (status == XM_OK) {
         result->variables = found.nodes_left;
+        /* A bound can exceed the cost by rounding; it never may in the result. */
         result->bound = fmin(1e4 * found.bound, (double)result->value.cost);
         result->optimal = found.objective - found.bound <= 1e-9 * fabs(found.objective);
     }
@@ -115,14 +129,6 @@ release:
     free(costs);
     free(edges);
     return status;
-}
-
-static double now(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
 /* Largest memory at any operator, and which. */
@@ -141,20 +147,23 @@ static double find_peak(const ap_shard_memory_t *memory, int ops, int *op)
     return peak;
 }
 
-/* Time until `end`, less what the solver may take to return; some where it was not given but has
- * passed. */
+/* The time until `end`, less what the solver may take to return. Where no time was given but it has
+ * passed, some is granted, so that there is a plan at all. */
 static double left(const ap_shard_options_t *options, double end)
 {
-    return fmax(returning * (end - now()), options->seconds > 0 ? 0.001 : 0.1 * QUICK_SECONDS);
+    return fmax(returning * (end - xm_clock_seconds()),
+                options->seconds > 0 ? 0.001 : 0.1 * QUICK_SECONDS);
 }
 
-/* One run of the network's solver, for the caller's progress line. */
+/* One run of the network's solver, for the caller's progress line in the units of the cost
+ * model. */
 typedef struct watch {
     const ap_shard_options_t *options;
     const ap_shard_network_t *network;
     double seconds;
 } watch_t;
 
+/* One line per second: cost, bound and gap as far as they are known. */
 static void report_progress(void *context, const ap_cfn_progress_t *progress)
 {
     const watch_t *watch = context;
@@ -173,8 +182,9 @@ static void report_progress(void *context, const ap_cfn_progress_t *progress)
                              fmin(progress->seconds / watch->seconds, 1), what);
 }
 
-/* By the network's own solver, for a part of the time after plans were looked for by prices if
- * there is a limit; the better one. */
+/* Solves by the network's own solver. Under a limit, plans are first looked for by prices on
+ * memory for a part of the time; their best plan starts the solver, their bound holds for it,
+ * and the better plan of both is the answer. */
 static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_options_t *options,
                              double end, ap_shard_prices_t *prices, int *choice,
                              ap_cfn_result_t *result)
@@ -202,6 +212,8 @@ static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_o
     cfn_options.context = &watch;
     if (status == XM_OK) {
         cfn_options.start = other;
+        /* The solver begins with the priced plan and so hardly ever ends with a worse one; where it
+         * does, or fails, the priced one stays. */
         if (ap_cfn_solve(cfn, &cfn_options, choice, result) != XM_OK ||
             result->value.cost > priced.value.cost) {
             bound = fmax(bound, result->bound);
@@ -211,6 +223,7 @@ static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_o
         result->bound = fmin(fmax(bound, result->bound), (double)result->value.cost);
     } else {
         status = ap_cfn_solve(cfn, &cfn_options, choice, result);
+        /* Nobody set a time and there is no plan yet, so it may take longer. */
         if (status == XM_ERR_TIMEOUT && !(options->seconds > 0)) {
             cfn_options.seconds = watch.seconds = PATIENT_SECONDS;
             status = ap_cfn_solve(cfn, &cfn_options, choice, result);
@@ -220,6 +233,7 @@ static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_o
     return status;
 }
 
+/* dp and cbc have their own time and no prices. */
 static xm_status_t solve_network(const ap_shard_network_t *network,
                                  const ap_shard_options_t *options, double end,
                                  ap_shard_prices_t *prices, int *choice, ap_cfn_result_t *result)
@@ -233,7 +247,8 @@ static xm_status_t solve_network(const ap_shard_network_t *network,
     return solve_cfn(network, options, end, prices, choice, result);
 }
 
-/* Whether what every plan needs is within the limit. */
+/* Checks whether what every plan needs is within the limit. The operator in the sentence is where
+ * the user has to look. */
 static xm_status_t check_least(const ap_shard_network_t *network, double limit)
 {
     char wanted[32], given[32];
@@ -252,7 +267,7 @@ static xm_status_t check_least(const ap_shard_network_t *network, double limit)
                         given, wanted, ap_graph_op(network->problem->params.graph, op)->name);
 }
 
-/* Why nothing was found under a limit, in a sentence of its own. */
+/* Says why nothing was found under a limit, in a sentence about memory and not about networks. */
 static xm_status_t explain_failure(const ap_shard_network_t *network, double limit,
                                    xm_status_t status)
 {
@@ -274,7 +289,9 @@ static xm_status_t explain_failure(const ap_shard_network_t *network, double lim
                : xm_error_set(status, "no plan fits %s of memory per device", given);
 }
 
-/* Takes over what was chosen. */
+/* Takes over what was chosen: the strategy of every node, what runs again, memory over time, and
+ * the objective in the cost model's units. Peak and objective are computed from the problem itself,
+ * so a fault of the network would show. */
 static xm_status_t read_choice(ap_shard_plan_t *plan, const ap_shard_network_t *network,
                                const int *choice, const ap_cfn_result_t *found)
 {
@@ -301,6 +318,8 @@ static xm_status_t read_choice(ap_shard_plan_t *plan, const ap_shard_network_t *
     ap_shard_network_memory(network, choice, plan->memory);
     result->peak = find_peak(plan->memory, ops, &result->peak_op);
     result->objective = ap_shard_network_cost(network, choice);
+    /* The network's costs were rounded down, so its bound divided by the scale is one for the true
+     * costs. */
     result->bound = fmin(found->bound / network->scale, result->objective);
     result->optimal =
         found->optimal || result->objective - result->bound <= proved * fabs(result->objective);
@@ -310,7 +329,8 @@ static xm_status_t read_choice(ap_shard_plan_t *plan, const ap_shard_network_t *
     return XM_OK;
 }
 
-/* Solves one network into a plan. */
+/* Solves one network into a plan. The network lives only here: the plan keeps strategies, not
+ * options. */
 static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
                               bool limited, double end, ap_shard_prices_t *prices,
                               ap_shard_plan_t **plan)
@@ -330,7 +350,8 @@ static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_
     if (status != XM_OK) {
         return status;
     }
-    if (options->seconds > 0 && now() > end) {
+    /* A large graph takes a while to be set up. */
+    if (options->seconds > 0 && xm_clock_seconds() > end) {
         ap_shard_network_destroy(network);
         return xm_error_set(XM_ERR_TIMEOUT, "%g s were over before the %d nodes were set up",
                             options->seconds, problem->nodes);
@@ -361,7 +382,8 @@ release:
     return status;
 }
 
-/* Leaves the cheaper of two plans, either of which may not be there, in *plan. */
+/* Leaves the cheaper of two plans, either of which may be NULL, in *plan, and destroys the
+ * other. */
 static void take_cheaper(ap_shard_plan_t **plan, ap_shard_plan_t **other)
 {
     if (*plan == NULL ||
@@ -375,7 +397,8 @@ static void take_cheaper(ap_shard_plan_t **plan, ap_shard_plan_t **other)
     *other = NULL;
 }
 
-/* A plan with like layers alike for a problem where they may differ; *plan may stay NULL. */
+/* Finds a plan with symmetric layers tied, for a problem where they may differ. *plan may stay
+ * NULL: not finding one is no failure here. */
 static xm_status_t solve_alike(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
                                double end, ap_shard_prices_t *prices, ap_shard_plan_t **plan)
 {
@@ -398,11 +421,10 @@ static xm_status_t solve_alike(const ap_shard_problem_t *problem, const ap_shard
     return status;
 }
 
-/*
- * First without the limit, which is easy: what is found may fit, and its bound holds anyway. Then
- * with it, in the time that is left. A large graph whose layers are free is first solved with like
- * layers alike: a plan that holds for free layers too, and prices that are nearly right for them.
- */
+/* Solves first without the limit, which is easy: what is found may fit, and its bound holds anyway.
+ * Then with the limit, in the time that is left. A large graph whose layers are free is solved with
+ * symmetric layers tied in between: that plan is a plan for free layers too, and the prices on
+ * memory are nearly right for them. */
 static xm_status_t solve_limited(const ap_shard_problem_t *problem,
                                  const ap_shard_options_t *options, double begin, double end,
                                  ap_shard_plan_t **plan)
@@ -419,6 +441,7 @@ static xm_status_t solve_limited(const ap_shard_problem_t *problem,
     if (status != XM_OK && status != XM_ERR_TIMEOUT) {
         return status;
     }
+    /* A plan that does not fit leaves its bound; one that fits and is proved is the answer. */
     if (unlimited != NULL) {
         bound = unlimited->result.bound;
         if (unlimited->result.peak > options->memory_limit) {
@@ -431,12 +454,16 @@ static xm_status_t solve_limited(const ap_shard_problem_t *problem,
     }
     if (options->every_layer && end - begin >= brief &&
         ap_graph_ops(problem->params.graph) >= LAYERS_MATTER_LIMITED) {
-        status = solve_alike(problem, options, now() + alike_part * (end - now()), &prices, &alike);
+        status = solve_alike(problem, options,
+                             xm_clock_seconds() + alike_part * (end - xm_clock_seconds()), &prices,
+                             &alike);
         if (status != XM_OK) {
             ap_shard_plan_destroy(unlimited);
             return status;
         }
     }
+    /* The last run takes all the time that is left; the cheapest plan of all runs is the answer,
+     * with the best bound that holds for the problem itself. */
     status = solve_once(problem, options, true, end, &prices, &limited);
     take_cheaper(&unlimited, &alike);
     if (unlimited != NULL &&
@@ -455,11 +482,13 @@ static xm_status_t solve_limited(const ap_shard_problem_t *problem,
     return status;
 }
 
+/* Whether layers may differ is decided by the size of the graph unless the caller says so. */
 xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
                            ap_shard_plan_t **plan)
 {
     ap_shard_options_t used = *options;
-    double begin = now(), seconds = options->seconds > 0 ? options->seconds : QUICK_SECONDS;
+    double begin = xm_clock_seconds(),
+           seconds = options->seconds > 0 ? options->seconds : QUICK_SECONDS;
     ap_shard_prices_t prices = {.moments = 0};
     xm_status_t status;
 
@@ -475,7 +504,7 @@ xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_opt
             ? solve_limited(problem, &used, begin, begin + seconds, plan)
             : solve_once(problem, &used, options->memory_limit > 0, begin + seconds, &prices, plan);
     if (status == XM_OK) {
-        (*plan)->result.seconds = now() - begin;
+        (*plan)->result.seconds = xm_clock_seconds() - begin;
     }
     return status;
 }
@@ -500,7 +529,9 @@ const ap_shard_memory_t *ap_shard_plan_memory(const ap_shard_plan_t *plan, int o
     return &plan->memory[op];
 }
 
-/* The gradient that an update goes back to, through operators on tensors of the same shape; -1. */
+/* The gradient that an update goes back to, through operators on tensors of the same shape; -1. An
+ * optimizer's arithmetic keeps the shape of the parameter, so other operands cannot be its
+ * gradient. The depth limits a search that could otherwise visit long chains of updates. */
 static int find_gradient(const ap_graph_t *graph, int tensor, int depth)
 {
     int producer = ap_graph_tensor(graph, tensor)->producer;
@@ -529,6 +560,10 @@ static int find_gradient(const ap_graph_t *graph, int tensor, int depth)
     return -1;
 }
 
+/* Reads the stage of ZeRO off the plan; no option sets it. A parameter that is smaller where it is
+ * kept than where it is read is gathered (3); an updated value smaller than the parameter means
+ * sharded state (1), with its gradient smaller as well (2). A thousandth of tolerance absorbs
+ * uneven parts. */
 int ap_shard_plan_zero_stage(const ap_shard_plan_t *plan, int tensor)
 {
     enum { DEPTH = 12 };

@@ -1,30 +1,44 @@
+/*
+ * Plans within a memory limit by Lagrangian prices on memory. The limit couples all tensors that
+ * are live at a time, and makes the network hard; prices at a few moments take its place, and the
+ * network without limit is solved in a fraction of a second. The best prices maximise a concave
+ * function of up to 16 variables, each of whose values costs one such solve, so cutting planes
+ * (cut_model.h) are used: they need far fewer values than subgradient steps.
+ *
+ * Prices alone cannot reach plans in the gap between two priced plans. combine() then searches
+ * among the choices that the priced plans made, under the true limit.
+ */
+
 #include "planner/shard_price.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "comm/clock.h"
 #include "planner/cut_model.h"
 
 enum { ROUNDS = AP_CUT_PLANES };
 _Static_assert((int)AP_SHARD_MOMENTS <= (int)AP_CUT_PRICES, "the model has a price per moment");
 
-/* First price, as a part of what would make the limit cost as much as the plan; its growth. */
+/* The first price of a moment, as a part of what would make the limit cost as much as the plan; the
+ * growth of ceilings. */
 static const double first_part = 0.05, growth = 4;
-/* Where the next prices are: between those of the best bound (0) and those that the plans so far
- * speak for (1), which jump about. */
+/* Where the next prices are: between those of the best bound (0) and those that maximise the model
+ * (1). The latter jump about while there are few planes, which is the known instability of cutting
+ * planes. */
 static const double boldness = 0.7;
-/* The prices are the best ones when the plans so far let the bound rise by no more than this part.
- */
+/* The prices count as the best ones when the model lets the bound rise by no more than this
+ * part. */
 static const double settled = 1e-4;
-/* They are then raised by this part, and ever more, until a plan fits. */
+/* They are then raised by this part, and by ever more, until a plan fits. */
 static const double first_raise = 0.03;
 
-/* The part of the time for that; the rest is for combining the plans. */
+/* The part of the time for priced plans; the rest is for combining them. */
 static const double priced_part = 0.75;
 
-/* What a tensor's memory costs at most: more than any plan, and far from what is forbidden. */
+/* The most that a tensor's memory may cost: more than any plan, and far from what is forbidden, so
+ * that sums of prices never forbid anything. */
 static const double dearest = 1e14;
 
 typedef struct pricing {
@@ -42,15 +56,8 @@ typedef struct pricing {
     double factor; /* that all prices are multiplied by, once they are the best ones */
 } pricing_t;
 
-static double now(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-/* The network's costs, and what memory at the moments costs. */
+/* Writes the network's costs, with the cost of each buffer that is used at a moment added to its
+ * variable. Moments are few, so each use looks at all of them. */
 static void set_prices(pricing_t *p)
 {
     const ap_shard_network_t *n = p->network;
@@ -76,7 +83,8 @@ static void set_prices(pricing_t *p)
     }
 }
 
-/* What the limit pays at the prices. */
+/* What the limit itself would pay at the prices; by weak duality a priced bound less this is a
+ * bound for all plans within the limit. */
 static double paid(const pricing_t *p)
 {
     double sum = 0;
@@ -97,13 +105,16 @@ static int find_moment(const pricing_t *p, int op)
     return -1;
 }
 
-/* What a plan uses more than the limit at a moment. */
+/* What a plan uses above the limit at a moment, negative where it is below: the slope of the plan's
+ * plane in that moment's price. */
 static double excess_of(const pricing_t *p, int plan, int moment)
 {
     return p->limit *
            ((double)p->curve[(size_t)plan * (size_t)p->ops + (size_t)p->moment[moment].op] - 1.0);
 }
 
+/* Adds a moment. Planes of earlier plans get a slope for it from their stored curves, so nothing is
+ * solved again. When there is no room for more moments, prices work with those that there are. */
 static void add_moment(pricing_t *p, int op, double ceiling)
 {
     int m = p->moments;
@@ -118,7 +129,9 @@ static void add_moment(pricing_t *p, int op, double ceiling)
     }
 }
 
-/* The plan just made: what it would cost at other prices. */
+/* Adds the plan just made as a plane: its cost, and its excess at every moment. It also marks the
+ * choices that the plan has made. Curves are kept as floats in parts of the limit, since every plan
+ * keeps one for all operators. */
 static void add_plan(pricing_t *p, double cost)
 {
     int plan = p->model.planes++;
@@ -137,7 +150,7 @@ static void add_plan(pricing_t *p, double cost)
 }
 
 /* Lets prices rise further that are near their ceilings and did not keep the last plan within the
- * limit. */
+ * limit. Ceilings keep the first models, which know little, from trying absurd prices. */
 static void raise_ceilings(pricing_t *p)
 {
     for (int m = 0; m < p->moments; ++m) {
@@ -149,7 +162,8 @@ static void raise_ceilings(pricing_t *p)
     }
 }
 
-/* The next prices. False when the bound cannot rise by much. */
+/* Moves to the next prices. False when the bound cannot rise by much: the model's maximum, an upper
+ * bound on what any prices can give as long as no ceiling is in the way, is hardly above it. */
 static bool move_prices(pricing_t *p, double bound)
 {
     double ceiling[AP_CUT_PRICES], price[AP_CUT_PRICES], most;
@@ -170,7 +184,8 @@ static bool move_prices(pricing_t *p, double bound)
     return moved && (!free || most - bound > settled * fabs(most));
 }
 
-/* The operator with the most memory. */
+/* The operator with the most memory; plans exceed the limit most there, so it becomes the next
+ * moment. */
 static int peak_of(const pricing_t *p, double *peak)
 {
     int ops = ap_graph_ops(p->network->problem->params.graph), at = 0;
@@ -188,7 +203,8 @@ static int peak_of(const pricing_t *p, double *peak)
     return at;
 }
 
-/* One plan at the present prices; raises the bound. */
+/* Makes one plan at the present prices, and raises the bound. Any optimum will do, so the solver is
+ * spared the search for a repeatable one. */
 static xm_status_t make_plan(pricing_t *p, const ap_shard_options_t *options, double seconds,
                              ap_cfn_result_t *found, double *bound)
 {
@@ -215,7 +231,8 @@ static xm_status_t make_plan(pricing_t *p, const ap_shard_options_t *options, do
     return status;
 }
 
-/* Prices of another network, per unit of the model's cost. */
+/* Takes over prices of another network of the same problem, per unit of the model's cost, since
+ * networks scale costs differently. */
 static void take_prices(pricing_t *p, const ap_shard_prices_t *prices)
 {
     for (int m = 0; m < prices->moments; ++m) {
@@ -229,7 +246,7 @@ static void take_prices(pricing_t *p, const ap_shard_prices_t *prices)
     p->moments = p->model.prices = prices->moments;
 }
 
-/* The prices of the best bound, the same way. */
+/* Hands out the prices of the best bound in the same units. */
 static void give_prices(const pricing_t *p, ap_shard_prices_t *prices)
 {
     for (int m = 0; m < p->moments; ++m) {
@@ -240,18 +257,22 @@ static void give_prices(const pricing_t *p, ap_shard_prices_t *prices)
     prices->moments = p->moments;
 }
 
-/* Until `end`, or `last` while no plan fits. */
+/* Makes plans until `end`, or until `last` while none fits. Each round adds a plane and, if the
+ * plan's peak is at a new place, a moment. When the prices have settled and no plan fits, all are
+ * raised together until one does: there is a gap, and the plans above it are the ones wanted. */
 static xm_status_t search(pricing_t *p, const ap_shard_options_t *options, double end, double last,
                           int *choice, ap_cfn_result_t *result, double *bound)
 {
     const ap_cfn_t *cfn = p->network->cfn;
     bool any = false;
 
-    for (int round = 0; round < ROUNDS && now() < (any ? end : last); ++round) {
+    for (int round = 0; round < ROUNDS && xm_clock_seconds() < (any ? end : last); ++round) {
         ap_cfn_result_t found;
         double peak, cost;
         int op;
-        xm_status_t status = make_plan(p, options, fmax(0.001, (last - now()) / 3), &found, bound);
+        /* No single plan may take more than a third of what is left. */
+        xm_status_t status =
+            make_plan(p, options, fmax(0.001, (last - xm_clock_seconds()) / 3), &found, bound);
 
         if (status != XM_OK) {
             return any ? XM_OK : status;
@@ -268,6 +289,8 @@ static xm_status_t search(pricing_t *p, const ap_shard_options_t *options, doubl
             add_moment(p, op, first_part * cost / p->limit);
             p->factor = 1;
         }
+        /* Without moments the plan fits and is the best; after a raise, the first plan that fits
+         * ends it. */
         if (p->moments == 0 || (p->factor > 1 && any)) {
             break;
         }
@@ -285,10 +308,10 @@ static xm_status_t search(pricing_t *p, const ap_shard_options_t *options, doubl
     return any ? XM_OK : xm_error_set(XM_ERR_TIMEOUT, "no plan within the limit was found in time");
 }
 
-/*
- * The best plan within the limit that takes every choice as one of the plans so far did: they are
- * good ones for more and for less memory, and so is what they differ in.
- */
+/* Finds the best plan within the limit that takes every choice as one of the plans so far did. They
+ * are good plans for more and for less memory, so what they agree on is probably right, and what
+ * they differ in is what the limit is about. So few choices are left that this network is small
+ * even with its limit. */
 static xm_status_t combine(pricing_t *p, const ap_shard_options_t *options, double seconds,
                            bool any, int *choice, ap_cfn_result_t *result)
 {
@@ -315,6 +338,8 @@ static xm_status_t combine(pricing_t *p, const ap_shard_options_t *options, doub
     return any ? XM_OK : status;
 }
 
+/* The bound is raised whether or not a plan fits. Plans by prices are never called optimal here;
+ * whoever compares their cost with the bound may do so. */
 xm_status_t ap_shard_price_solve(const ap_shard_network_t *network,
                                  const ap_shard_options_t *options, double seconds,
                                  ap_shard_prices_t *prices, int *choice, ap_cfn_result_t *result,
@@ -327,7 +352,7 @@ xm_status_t ap_shard_price_solve(const ap_shard_network_t *network,
                    .ops = ops,
                    .limit = options->memory_limit,
                    .factor = 1};
-    double begin = now();
+    double begin = xm_clock_seconds();
     xm_status_t status;
 
     take_prices(&p, prices);
@@ -343,8 +368,8 @@ xm_status_t ap_shard_price_solve(const ap_shard_network_t *network,
                  : search(&p, options, begin + priced_part * seconds, begin + seconds, choice,
                           result, bound);
     if (p.model.planes > 0 && (status == XM_OK || status == XM_ERR_TIMEOUT)) {
-        status = combine(&p, options, fmax(0.001, begin + seconds - now()), status == XM_OK, choice,
-                         result);
+        status = combine(&p, options, fmax(0.001, begin + seconds - xm_clock_seconds()),
+                         status == XM_OK, choice, result);
     }
     give_prices(&p, prices);
     if (status == XM_OK) {

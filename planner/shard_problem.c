@@ -1,3 +1,13 @@
+/*
+ * The nodes and edges of a sharding problem. Every operator, input and parameter is a node of its
+ * own, since here, unlike in layer_problem.h, forward, backward and update may be sharded
+ * independently. Nodes that look the same share one strategy table (shard_set.c), so a model of
+ * many layers has few tables, and an edge's costs are computed only when someone asks for them.
+ *
+ * The tables of intra_op.h at the end are for that solver and the tests; shard_network.c works from
+ * nodes and edges.
+ */
+
 #include "planner/shard_problem.h"
 
 #include <stdio.h>
@@ -38,7 +48,7 @@ void ap_shard_problem_destroy(ap_shard_problem_t *problem)
     free(problem);
 }
 
-/* Which tensors that the forward phase makes the backward phase reads. */
+/* Finds the tensors that the forward phase makes and the backward phase reads. */
 static xm_status_t find_saved(const ap_graph_t *graph, bool **saved)
 {
     *saved = calloc((size_t)ap_graph_tensors(graph) + 1, sizeof(bool));
@@ -59,7 +69,8 @@ static xm_status_t find_saved(const ap_graph_t *graph, bool **saved)
     return XM_OK;
 }
 
-/* Memory of a node's strategies as intra_op.h has it: without time. */
+/* Memory of a node's strategies as intra_op.h has it: one sum without time. Parameters count with
+ * gradient and optimizer state, activations if they are saved; everything else comes and goes. */
 static xm_status_t fill_memory(ap_shard_problem_t *p, int n, const bool *saved)
 {
     const ap_graph_t *graph = p->params.graph;
@@ -90,7 +101,7 @@ static xm_status_t fill_memory(ap_shard_problem_t *p, int n, const bool *saved)
     return XM_OK;
 }
 
-/* The tables of intra_op.h. */
+/* Makes the tables of intra_op.h: every edge gets its full table, also between equal layers. */
 static xm_status_t fill_tables(ap_shard_problem_t *p)
 {
     size_t nodes = (size_t)p->nodes + 1;
@@ -119,6 +130,7 @@ static xm_status_t fill_tables(ap_shard_problem_t *p)
         if (costs == NULL) {
             return no_memory();
         }
+        /* The edge owns its table from here on, so a failure later frees it with the problem. */
         p->edges[w] = (ap_intra_op_edge_t){.a = wire->from, .b = wire->to, .costs = costs};
         ++p->problem.edges;
         status = ap_shard_wire_costs(p, wire, costs);
@@ -132,6 +144,7 @@ static xm_status_t fill_tables(ap_shard_problem_t *p)
     return status;
 }
 
+/* Adds a node for an operator or for a tensor that no operator makes. */
 static xm_status_t add_node(ap_shard_problem_t *p, int op, int tensor)
 {
     int n = p->nodes++;
@@ -146,7 +159,7 @@ static xm_status_t add_node(ap_shard_problem_t *p, int op, int tensor)
     return ap_shard_set_find(p, op, tensor, &p->node[n].set);
 }
 
-/* Node and term that make a tensor. */
+/* The node and the term that make a tensor. */
 static int maker(const ap_shard_problem_t *p, int tensor, int *term)
 {
     int producer = ap_graph_tensor(p->params.graph, tensor)->producer;
@@ -164,7 +177,7 @@ static int maker(const ap_shard_problem_t *p, int tensor, int *term)
 }
 
 /* How often a tensor is resharded in a micro-batch: in a loop in each run, unless it comes from
- * outside; for an update once per iteration. */
+ * outside; for an update once per iteration, of which a micro-batch bears its share. */
 static double runs_of(const ap_shard_problem_t *p, int tensor, int to)
 {
     const ap_graph_t *graph = p->params.graph;
@@ -175,6 +188,8 @@ static double runs_of(const ap_shard_problem_t *p, int tensor, int to)
            (user->phase == AP_PHASE_UPDATE ? ap_shard_rare(p) : 1);
 }
 
+/* An edge runs from the node that makes a tensor to a term of one that uses it. For a tensor whose
+ * storage is taken over, that term is a result. */
 static void add_wire(ap_shard_problem_t *p, int tensor, int to, int to_term, bool alias)
 {
     ap_shard_wire_t *wire = &p->wire[p->wires++];
@@ -187,6 +202,8 @@ static void add_wire(ap_shard_problem_t *p, int tensor, int to, int to_term, boo
     wire->weight = runs_of(p, tensor, to);
 }
 
+/* Inputs and parameters come first, then operators in the order of the graph; shard_alike.c relies
+ * on the order. */
 static xm_status_t add_nodes(ap_shard_problem_t *p)
 {
     const ap_graph_t *graph = p->params.graph;
@@ -204,6 +221,8 @@ static xm_status_t add_nodes(ap_shard_problem_t *p)
     return status;
 }
 
+/* An edge for each operand, and one for each result that takes over the storage of another tensor:
+ * the new value of a weight ends where the old one was. */
 static void add_wires(ap_shard_problem_t *p)
 {
     const ap_graph_t *graph = p->params.graph;
@@ -224,6 +243,7 @@ static void add_wires(ap_shard_problem_t *p)
     }
 }
 
+/* The arrays have room for all tensors and operators, so adding nodes and edges cannot fail. */
 static xm_status_t allocate(ap_shard_problem_t *p)
 {
     const ap_graph_t *graph = p->params.graph;
@@ -239,6 +259,7 @@ static xm_status_t allocate(ap_shard_problem_t *p)
     return ap_reshard_memo_create(p->params.mesh, &p->memo);
 }
 
+/* Needs nodes before edges, since an edge names both of its ends. */
 xm_status_t ap_shard_problem_create(const ap_shard_params_t *params, ap_shard_problem_t **problem)
 {
     ap_shard_problem_t *made = calloc(1, sizeof(*made));
@@ -300,6 +321,7 @@ const char *ap_shard_problem_node_name(const ap_shard_problem_t *problem, int no
                        : ap_graph_tensor(problem->params.graph, of->tensor)->name;
 }
 
+/* Inputs and parameters are shown by their spec, operators by rule and specs. */
 char *ap_shard_problem_strategy(const ap_shard_problem_t *problem, int node, int strategy,
                                 char *buffer, size_t size)
 {
@@ -320,6 +342,7 @@ const ap_shard_params_t *ap_shard_problem_params(const ap_shard_problem_t *probl
     return &problem->params;
 }
 
+/* Only operators have a strategy; inputs and parameters have a spec. */
 const ap_strategy_t *ap_shard_problem_op_strategy(const ap_shard_problem_t *problem,
                                                   const int *choice, int op)
 {
@@ -328,6 +351,7 @@ const ap_strategy_t *ap_shard_problem_op_strategy(const ap_shard_problem_t *prob
     return &ap_shard_set_of(problem, node)->strategies.items[choice[node]];
 }
 
+/* Inputs and parameters are made in the spec that they are kept in. */
 ap_spec_t ap_shard_problem_spec(const ap_shard_problem_t *problem, const int *choice, int tensor)
 {
     int term, node = maker(problem, tensor, &term);

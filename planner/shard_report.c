@@ -1,10 +1,17 @@
+/*
+ * What a solved sharding makes the devices say to each other. The report is made from the finished
+ * solution, not from the solver's tables: the exports use it to predict what a compiler will emit,
+ * and there a tensor that several operators want in one spec is resharded once, where the solver
+ * charges each of them. Totals by kind and axes are what users compare with traces.
+ */
+
 #include "planner/shard_report.h"
 
 #include <stdlib.h>
 
 #include "planner/shard_private.h"
 
-/* A use of a tensor in another spec than it is made in. */
+/* A use of a tensor in another spec than it is made in, and how often it runs in a step. */
 typedef struct reuse {
     int tensor, op;
     ap_spec_t used;
@@ -24,6 +31,8 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the report of a sharding");
 }
 
+/* Adds a collective, unless its axes have one device each, and books it in the totals of its kind
+ * and axes. */
 static xm_status_t add_transfer(builder_t *b, ap_shard_transfer_t transfer)
 {
     ap_shard_report_t *report = b->report;
@@ -54,7 +63,8 @@ static xm_status_t add_transfer(builder_t *b, ap_shard_transfer_t transfer)
     return XM_OK;
 }
 
-/* The collectives of an operator's strategy, and what it computes. */
+/* Adds the collectives of an operator's strategy, and what it computes. FLOPs of an operator are
+ * those of all its runs; bytes are those of one. */
 static xm_status_t add_op(builder_t *b, int o)
 {
     const ap_graph_t *graph = b->solution->graph;
@@ -71,7 +81,7 @@ static xm_status_t add_op(builder_t *b, int o)
         const ap_collective_t *on = &strategy->collective[c];
         int tensor = on->term < op->operand_count ? op->operands[on->term]
                                                   : op->results[on->term - op->operand_count];
-        /* Gradients are summed over the micro-batches first. */
+        /* Gradients are summed over the micro-batches first, so their collectives run once. */
         bool once = ap_shard_is_parameter_gradient(graph, op, on->term);
         xm_status_t status =
             add_transfer(b, (ap_shard_transfer_t){.kind = on->kind,
@@ -89,6 +99,7 @@ static xm_status_t add_op(builder_t *b, int o)
     return XM_OK;
 }
 
+/* By tensor and then by operator, so that uses of one tensor stand together, the earliest first. */
 static int by_tensor(const void *left, const void *right)
 {
     const reuse_t *a = left, *b = right;
@@ -99,6 +110,7 @@ static int by_tensor(const void *left, const void *right)
     return a->op < b->op ? -1 : a->op > b->op;
 }
 
+/* Finds the uses in another spec, also results that end in another spec than they are made in. */
 static xm_status_t find_uses(builder_t *b)
 {
     const ap_graph_t *graph = b->solution->graph;
@@ -137,7 +149,9 @@ static xm_status_t find_uses(builder_t *b)
     return XM_OK;
 }
 
-/* Whether an earlier resharding of the same tensor, as often run, has been at `spec`. */
+/* Whether an earlier resharding of the same tensor, which runs as often, has been at `spec` on its
+ * way. Then the steps up to there have happened already. Paths are computed again rather than
+ * stored; few tensors are resharded more than once. */
 static bool was_at(const builder_t *b, int use, ap_spec_t spec)
 {
     const reuse_t *of = &b->uses[use];
@@ -162,6 +176,8 @@ static bool was_at(const builder_t *b, int use, ap_spec_t spec)
     return false;
 }
 
+/* Adds the steps of one resharding, without slices, which move nothing, and without those that an
+ * earlier resharding shares. */
 static xm_status_t add_reshard(builder_t *b, int use)
 {
     const reuse_t *of = &b->uses[use];
@@ -192,6 +208,8 @@ static xm_status_t add_reshard(builder_t *b, int use)
     return XM_OK;
 }
 
+/* By operator; of one operator, first what its operands need. Ties go by tensor and axes, so the
+ * report does not depend on the sort. */
 static int by_op(const void *left, const void *right)
 {
     const ap_shard_transfer_t *a = left, *b = right;
@@ -208,6 +226,7 @@ static int by_op(const void *left, const void *right)
     return a->axes < b->axes ? -1 : a->axes > b->axes;
 }
 
+/* Collects all transfers in the order in which they are found, and sorts them at the end. */
 xm_status_t ap_shard_report_create(const ap_shard_solution_t *solution, ap_shard_report_t **report)
 {
     builder_t b = {.solution = solution, .report = calloc(1, sizeof(*b.report))};

@@ -1,7 +1,14 @@
+/*
+ * A solution in the form that reports and exports read: the spec in which every tensor is made and
+ * the strategy of every operator, copied out of a problem and a choice. Exports so depend on
+ * neither the solver nor the problem, which may be gone by then.
+ */
+
 #include "planner/shard_solution.h"
 
 #include <stdlib.h>
 
+/* Strategies are copied whole, so a solution needs only the graph and the mesh from here on. */
 xm_status_t ap_shard_solution_create(const ap_shard_problem_t *problem, const int *choice,
                                      ap_shard_solution_t **solution)
 {
@@ -32,6 +39,7 @@ xm_status_t ap_shard_solution_create(const ap_shard_problem_t *problem, const in
     return XM_OK;
 }
 
+/* A tensor that takes over storage ends in the spec of the tensor whose storage it is. */
 ap_spec_t ap_shard_solution_kept(const ap_shard_solution_t *solution, int tensor)
 {
     int old = ap_graph_tensor(solution->graph, tensor)->alias_of;
@@ -39,6 +47,7 @@ ap_spec_t ap_shard_solution_kept(const ap_shard_solution_t *solution, int tensor
     return solution->made[old >= 0 ? old : tensor];
 }
 
+/* Updates run once per step, everything else once per micro-batch. */
 double ap_shard_solution_times(const ap_shard_solution_t *solution, int op)
 {
     bool once = ap_graph_op(solution->graph, op)->phase == AP_PHASE_UPDATE;
@@ -46,6 +55,7 @@ double ap_shard_solution_times(const ap_shard_solution_t *solution, int op)
     return once || solution->micro_batches == 0 ? 1 : solution->micro_batches;
 }
 
+/* A tensor from outside of a loop is resharded before the loop, hence the smaller count of runs. */
 double ap_shard_solution_runs(const ap_shard_solution_t *solution, int tensor, int op)
 {
     double made = ap_graph_tensor_turns(solution->graph, tensor);

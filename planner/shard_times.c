@@ -1,12 +1,24 @@
+/*
+ * Finds the times at which a memory limit can bind. A graph has a time per operator, but between
+ * two ends of live ranges memory only grows, so one time per end is enough; and of symmetric
+ * layers, a time at which another one has as much of every buffer cannot be the worst under any
+ * choice. That comparison goes buffer by buffer, not by bytes, so it holds whatever is chosen.
+ *
+ * The result is a few times, over which each buffer is used in some stretches, several at once
+ * where it stands for several layers.
+ */
+
 #include "planner/shard_times.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Cells of the table that compares times: 256 MiB at most. */
+/* Cells of the table that compares times: 256 MiB at most. Beyond that times are not compared. */
 static const size_t cells_max = (size_t)1 << 27;
 
+/* The uses, the times kept so far, and the table of how often each buffer is used at each kept
+ * time. */
 typedef struct finder {
     const ap_shard_use_t *uses;
     int count, rows, times;
@@ -23,7 +35,9 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the times of a graph");
 }
 
-/* The last times before something ends, after something began. */
+/* Keeps the last time before something ends, if something began since the last one kept. At all
+ * other times, what is live is part of what is live at a kept one. place[] leads from any time to
+ * the first kept time that is not before it. */
 static xm_status_t keep_last(finder_t *f)
 {
     bool *begins = calloc(2 * ((size_t)f->times + 2), sizeof(bool)), *ends;
@@ -53,6 +67,7 @@ static xm_status_t keep_last(finder_t *f)
     return XM_OK;
 }
 
+/* Counts the uses of each buffer at each kept time. */
 static xm_status_t fill_table(finder_t *f)
 {
     size_t rows = (size_t)f->rows;
@@ -73,6 +88,7 @@ static xm_status_t fill_table(finder_t *f)
     return XM_OK;
 }
 
+/* Whether one time has at least as many uses of every buffer as another. */
 static bool covers(const finder_t *f, int more, int less)
 {
     const uint16_t *a = f->table + (size_t)more * (size_t)f->rows;
@@ -86,7 +102,9 @@ static bool covers(const finder_t *f, int more, int less)
     return true;
 }
 
-/* Drops times that another one covers; the table's lines move up. */
+/* Drops times that another one covers. Each time is compared with the two that `like` names only,
+ * since comparing all pairs would take far longer than the solver. A dropped time drops no other,
+ * so of two equal ones one stays. */
 static xm_status_t drop_covered(finder_t *f, const int *like)
 {
     bool *dropped = calloc((size_t)f->kept + 1, sizeof(bool));
@@ -117,6 +135,7 @@ static xm_status_t drop_covered(finder_t *f, const int *like)
     return XM_OK;
 }
 
+/* Appends a stretch of use. */
 static xm_status_t add_span(finder_t *f, int row, int weight, int first, int end)
 {
     if (f->spans == f->capacity) {
@@ -134,7 +153,9 @@ static xm_status_t add_span(finder_t *f, int row, int weight, int first, int end
     return XM_OK;
 }
 
-/* A row's number of uses over time as a stack of spans. */
+/* Takes a buffer's number of uses over time apart into stretches of constant weight, as nested
+ * levels: a rise opens one, a fall closes the latest ones. Nesting gives the longest stretches, and
+ * so the fewest nodes in the network. */
 static xm_status_t stack_row(finder_t *f, int row, ap_shard_span_t *open)
 {
     int depth = 0, level = 0;
@@ -160,11 +181,13 @@ static xm_status_t stack_row(finder_t *f, int row, ap_shard_span_t *open)
     return status;
 }
 
+/* The weight times the length of a stretch. */
 static int64_t extent(const ap_shard_span_t *span)
 {
     return (int64_t)span->weight * (span->end - span->first);
 }
 
+/* By buffer, and the largest stretch first: it will be on the variable's own node. */
 static int compare_spans(const void *left, const void *right)
 {
     const ap_shard_span_t *a = left, *b = right;
@@ -178,7 +201,7 @@ static int compare_spans(const void *left, const void *right)
     return (a->first > b->first) - (a->first < b->first);
 }
 
-/* Without a table: every use is a span. */
+/* Without a table every use is a stretch of its own. */
 static xm_status_t copy_uses(finder_t *f)
 {
     xm_status_t status = XM_OK;
@@ -191,6 +214,7 @@ static xm_status_t copy_uses(finder_t *f)
     return status;
 }
 
+/* Compares times only where some may be symmetric and the table is small enough. */
 xm_status_t ap_shard_spans_find(const ap_shard_use_t *uses, int count, int rows, int times,
                                 const int *like, ap_shard_span_t **spans, int *span_count)
 {

@@ -1,3 +1,10 @@
+/*
+ * Parts of the space of plans. Planners from the literature differ mostly in what they allow on a
+ * mesh axis, so a part is described by roles of axes (data, sequence, tensor), not by operator
+ * names. The roles of factors are derived from the graph: dimension 0 of the inputs is the batch,
+ * and operators pass roles on. So a part works for any model without notes on its operators.
+ */
+
 #include "planner/space.h"
 
 #include <stdlib.h>
@@ -13,6 +20,8 @@ ap_space_t ap_space_all(void)
                         .mixed = true};
 }
 
+/* A part allows no more than the whole in any respect; options that demand something (one axis, cut
+ * products) must be demanded by the part if the whole demands them. */
 bool ap_space_contains(const ap_space_t *whole, const ap_space_t *part)
 {
     bool inside = (part->parameter_modes & ~whole->parameter_modes) == 0 &&
@@ -28,7 +37,7 @@ bool ap_space_contains(const ap_space_t *whole, const ap_space_t *part)
                       (part->stage_devices > 0 && part->stage_devices <= whole->stage_devices));
 }
 
-/* The role of every dimension of a tensor, 0 where nothing is known (parameters). */
+/* The role of every dimension of a tensor; 0 where nothing is known, as for parameters. */
 typedef struct dim_roles {
     uint8_t role[AP_MAX_RANK];
 } dim_roles_t;
@@ -38,7 +47,7 @@ static bool is_parameter(const ap_graph_t *graph, int tensor)
     return ap_graph_tensor(graph, tensor)->kind == AP_TENSOR_PARAMETER;
 }
 
-/* Whether a factor is summed against a parameter: one carries it and no result does. */
+/* Whether a factor is summed against a parameter: a parameter carries it and no result does. */
 static bool is_contracted(const ap_graph_t *graph, const ap_op_t *op, int factor)
 {
     bool against = false;
@@ -53,7 +62,7 @@ static bool is_contracted(const ap_graph_t *graph, const ap_op_t *op, int factor
     return against;
 }
 
-/* Roles of the dimensions of activations and inputs that a factor is in, as a set. */
+/* The roles of the dimensions of activations and inputs that a factor is in, as a set. */
 static unsigned roles_seen(const ap_graph_t *graph, const dim_roles_t *dims, const ap_op_t *op,
                            int factor)
 {
@@ -66,7 +75,8 @@ static unsigned roles_seen(const ap_graph_t *graph, const dim_roles_t *dims, con
             for (int k = 0; k < dim->count; ++k) {
                 unsigned role = dims[op->operands[i]].role[d];
 
-                /* Inside a group of samples is one more extent. */
+                /* Of a compound dimension that begins with the batch, what comes inside is an
+                 * extent of the samples. */
                 role = k > 0 && role == AP_ROLE_DATA ? AP_ROLE_SEQUENCE : role;
                 seen |= dim->factor[k] == factor ? role : 0U;
             }
@@ -75,6 +85,8 @@ static unsigned roles_seen(const ap_graph_t *graph, const dim_roles_t *dims, con
     return seen;
 }
 
+/* A factor that is in a batch dimension anywhere is the batch. It is sequence only if all its
+ * dimensions are and nothing sums it against a weight; everything else is a feature. */
 static uint8_t factor_role(const ap_graph_t *graph, const dim_roles_t *dims, const ap_op_t *op,
                            int factor)
 {
@@ -87,6 +99,7 @@ static uint8_t factor_role(const ap_graph_t *graph, const dim_roles_t *dims, con
                                                                          : AP_ROLE_TENSOR;
 }
 
+/* Results get the roles of their outermost factors. */
 static void pass_on(const ap_op_t *op, const ap_factor_roles_t *roles, dim_roles_t *dims)
 {
     for (int r = 0; r < op->result_count; ++r) {
@@ -101,6 +114,7 @@ static void pass_on(const ap_op_t *op, const ap_factor_roles_t *roles, dim_roles
     }
 }
 
+/* One pass in the order of the graph is enough, because an operator's operands come before it. */
 xm_status_t ap_space_roles(const ap_graph_t *graph, ap_factor_roles_t **roles)
 {
     size_t ops = (size_t)ap_graph_ops(graph), tensors = (size_t)ap_graph_tensors(graph);
@@ -131,6 +145,7 @@ xm_status_t ap_space_roles(const ap_graph_t *graph, ap_factor_roles_t **roles)
     return XM_OK;
 }
 
+/* The role of an axis is that of the factor it cuts; an axis cuts at most one. */
 unsigned ap_space_role(const ap_sharding_rule_t *rule, const ap_factor_roles_t *roles,
                        const ap_strategy_t *strategy, int axis)
 {
@@ -162,7 +177,7 @@ static bool scatters(const ap_strategy_t *strategy)
     return false;
 }
 
-/* A product of matrices: two operands share a factor that is summed. */
+/* Whether it is a product of matrices: two operands share a factor that is summed. */
 static bool is_product(const ap_sharding_rule_t *rule)
 {
     for (int f = 0; f < rule->factors; ++f) {
@@ -178,7 +193,9 @@ static bool is_product(const ap_sharding_rule_t *rule)
     return false;
 }
 
-/* With `cuts`, the strategy must cut a factor over every axis. */
+/* Whether a strategy is in the space. With `cuts`, it must cut a factor over every axis. An axis
+ * that may have the role data only must cut the batch where there is one, as data parallelism
+ * repeats no work. Axes of size 1 do nothing and are not looked at. */
 static bool inside(const ap_space_t *space, const ap_sharding_rule_t *rule,
                    const ap_factor_roles_t *roles, const ap_cost_mesh_t *mesh,
                    const ap_strategy_t *strategy, bool cuts)
@@ -195,6 +212,9 @@ static bool inside(const ap_space_t *space, const ap_sharding_rule_t *rule,
     return space->scatter || !scatters(strategy);
 }
 
+/* Keeps the strategies inside the space. A product must cut something over every axis only if some
+ * strategy in the space does; where none would be left at all, the list stays as it was, and the
+ * caller decides. */
 bool ap_space_filter(const ap_space_t *space, const ap_sharding_rule_t *rule,
                      const ap_factor_roles_t *roles, const ap_cost_mesh_t *mesh,
                      ap_strategy_list_t *list)

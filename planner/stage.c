@@ -1,3 +1,15 @@
+/*
+ * One pipeline stage: the best plan of a range of layers on a submesh, within a memory limit.
+ * Without the limit it is one look into the tables of stage_mesh.c. With one, memory is priced: the
+ * tables at a price give the best plan at that price, and bisection over fixed multiplier steps of
+ * the price finds the one at which plans begin to fit.
+ *
+ * The steps are fixed and do not come from each query's own bisection, because tables are
+ * expensive: all queries share those of a multiplier step, and a stage table asks many thousands. A
+ * factor of √2 between steps leaves a gap that moving single layers back to the cheaper step mostly
+ * closes.
+ */
+
 #include "planner/stage.h"
 
 #include <math.h>
@@ -8,6 +20,8 @@
 #include "comm/text.h"
 #include "planner/stage_private.h"
 
+/* Gradient synchronisation and updates happen once per iteration, so a micro-batch carries its
+ * share. */
 double ap_stage_objective(const ap_stage_cost_t *cost, int micro_batches)
 {
     return cost->forward + cost->backward + (cost->sync + cost->update) / micro_batches;
@@ -18,7 +32,8 @@ double ap_stage_memory(const ap_stage_cost_t *cost, int in_flight)
     return cost->mem_stage + in_flight * cost->mem_act + cost->mem_work;
 }
 
-/* Finds the layers that differ. */
+/* Finds the layers that differ, by hash. Problems and tables are made once for each of them, so a
+ * model of 48 equal blocks costs as much as one of three layers. */
 static xm_status_t find_distinct(ap_stage_context_t *context)
 {
     size_t layers = (size_t)context->layers;
@@ -46,6 +61,8 @@ static xm_status_t find_distinct(ap_stage_context_t *context)
     return XM_OK;
 }
 
+/* Expands the graph to the training step once; everything after that reads the expanded graph.
+ * Alpa's cost model has no seconds and no memory, so stages cannot be priced with it. */
 xm_status_t ap_stage_context_create(const ap_stage_context_params_t *params,
                                     ap_stage_context_t **context)
 {
@@ -69,6 +86,7 @@ xm_status_t ap_stage_context_create(const ap_stage_context_params_t *params,
     made->rematerialize = params->rematerialize;
     made->layers = ap_graph_layers(params->graph);
     status = ap_training_expand(params->graph, AP_OPTIMIZER_ADAM, &made->training);
+    /* A part of the space needs to know what each factor is (batch, sequence, features). */
     if (status == XM_OK && params->space != NULL) {
         made->part = *params->space;
         status = ap_space_roles(made->training, &made->roles);
@@ -85,6 +103,7 @@ xm_status_t ap_stage_context_create(const ap_stage_context_params_t *params,
     return XM_OK;
 }
 
+/* Accepts a context that is only partly made, and NULL. */
 void ap_stage_context_destroy(ap_stage_context_t *context)
 {
     if (context == NULL) {
@@ -106,25 +125,54 @@ size_t ap_stage_context_tables(const ap_stage_context_t *context)
     return context->tables;
 }
 
+const ap_graph_t *ap_stage_training(const ap_stage_context_t *context)
+{
+    return context->training;
+}
+
+const ap_factor_roles_t *ap_stage_roles(const ap_stage_context_t *context)
+{
+    return context->roles;
+}
+
+ap_layer_weights_t ap_stage_weights(const ap_stage_context_t *context)
+{
+    return (ap_layer_weights_t){.forward = context->rematerialize ? 2 : 1,
+                                .per_iteration = 1.0 / context->micro_batches};
+}
+
+int ap_stage_layer_kinds(const ap_stage_context_t *context)
+{
+    return context->distinct;
+}
+
+int ap_stage_layer_kind(const ap_stage_context_t *context, int layer)
+{
+    return context->distinct_of[layer];
+}
+
 void ap_stage_plan_free(ap_stage_plan_t *plan)
 {
     free(plan->cells);
     plan->cells = NULL;
 }
 
+/* What is held against the limit: state once, activations for every micro-batch in flight, buffers
+ * once. */
 static double memory_of(const ap_parts_t *parts, int in_flight)
 {
     return parts->mem_stage + in_flight * parts->mem_act + parts->mem_work;
 }
 
+/* The objective without any price on memory, in which plans at different prices can be compared. */
 static double objective_of(const ap_stage_context_t *context, const ap_parts_t *parts)
 {
-    const ap_layer_weights_t free_memory = {.forward = context->rematerialize ? 2 : 1,
-                                            .per_iteration = 1.0 / context->micro_batches};
+    const ap_layer_weights_t free_memory = ap_stage_weights(context);
 
     return ap_parts_cost(parts, &free_memory);
 }
 
+/* A layer's parts in a plan, if its cell were of this multiplier step. */
 static const ap_parts_t *cell_parts(const ap_stage_context_t *context, const ap_stage_cell_t *cell,
                                     const ap_stage_rung_t *rung, int layer)
 {
@@ -133,6 +181,8 @@ static const ap_parts_t *cell_parts(const ap_stage_context_t *context, const ap_
     return &table->parts[cell->in * table->out_count + cell->out];
 }
 
+/* Sums are taken anew rather than updated: a plan has few layers, and mem_work is a maximum, which
+ * cannot be updated downwards. */
 static void sum_cells(const ap_stage_context_t *context, ap_stage_plan_t *plan)
 {
     memset(&plan->parts, 0, sizeof(plan->parts));
@@ -143,7 +193,8 @@ static void sum_cells(const ap_stage_context_t *context, ap_stage_plan_t *plan)
     }
 }
 
-/* Index of a demanded boundary spec, -1 = free. */
+/* The index of a demanded boundary spec, -1 = free. A spec that the mesh does not have is no error
+ * of the caller's: other shapes may have it. */
 static xm_status_t demanded(const ap_spec_t *specs, int count, bool fixed, ap_spec_t spec,
                             const char *which, int *index)
 {
@@ -169,7 +220,9 @@ static xm_status_t nothing_divides(const ap_stage_query_t *query)
                         query->shape[1], AP_COST_INFINITE);
 }
 
-/* The best plan at one memory price, ignoring the limit. Writes its priced cost. */
+/* The best plan at one memory price, ignoring the limit. Writes its priced cost. The prefix DP has
+ * the minimum for every pair of end specs, so the query's demands only choose among its cells; the
+ * specs between layers are then traced from the last layer back. */
 static xm_status_t plan_at(ap_stage_context_t *context, const ap_stage_query_t *query, int number,
                            ap_stage_plan_t *plan, double *priced)
 {
@@ -199,6 +252,7 @@ static xm_status_t plan_at(ap_stage_context_t *context, const ap_stage_query_t *
     if (status != XM_OK) {
         return status;
     }
+    /* Of equal costs the first pair of specs wins. */
     *priced = HUGE_VAL;
     for (int i = 0; i < start->in_count; ++i) {
         for (int o = 0; o < end->out_count; ++o) {
@@ -212,6 +266,7 @@ static xm_status_t plan_at(ap_stage_context_t *context, const ap_stage_query_t *
             }
         }
     }
+    /* Costs from here on mean that no strategy divides: the forbidding cost is in the sum. */
     if (!(*priced < AP_COST_INFINITE)) {
         return nothing_divides(query);
     }
@@ -230,7 +285,10 @@ static xm_status_t plan_at(ap_stage_context_t *context, const ap_stage_query_t *
     return XM_OK;
 }
 
-/* Moves layers of a plan that fits to a cheaper rung, same boundary specs, while it still fits. */
+/* Moves layers of a plan that fits to the cheaper multiplier step, with the same boundary specs,
+ * while it still fits. Plans of a step move all layers at once, and the truth between two steps
+ * usually is that some of them move. Each round takes the layer that saves most seconds per byte.
+ * It ends, since no layer moves twice. */
 static xm_status_t spend_slack(ap_stage_context_t *context, const ap_stage_query_t *query,
                                int cheaper, ap_stage_plan_t *plan)
 {
@@ -249,6 +307,8 @@ static xm_status_t spend_slack(ap_stage_context_t *context, const ap_stage_query
             double saved = objective_of(context, now) - objective_of(context, then);
             double bytes = then->mem_stage - now->mem_stage +
                            query->in_flight * (then->mem_act - now->mem_act);
+            /* Buffers are shared by the layers, so only what exceeds the largest one so far costs
+             * anything. */
             double work = fmax(0, then->mem_work - plan->parts.mem_work);
             double rate = saved / fmax(bytes, 1);
 
@@ -266,6 +326,8 @@ static xm_status_t spend_slack(ap_stage_context_t *context, const ap_stage_query
     return status;
 }
 
+/* The smallest plan is the one at the highest price, so what it needs is nearly the minimum over
+ * all plans; "about" says so. */
 static xm_status_t does_not_fit(const ap_stage_query_t *query, double needed)
 {
     char need[32], limit[32];
@@ -279,7 +341,10 @@ static xm_status_t does_not_fit(const ap_stage_query_t *query, double needed)
         xm_text_format_bytes((uint64_t)query->memory_limit, limit, sizeof(limit)));
 }
 
-/* Bisects the ladder of prices for the lowest rung whose plan fits. */
+/* Bisects the multiplier steps of the price for the lowest one whose plan fits. Memory falls as
+ * its price rises, up to buffers, which have no price; so the step that is found fits in any
+ * case, and is the lowest up to that. At the highest price a plan is as small as it gets; if
+ * that one does not fit, nothing does. */
 static xm_status_t meet_limit(ap_stage_context_t *context, const ap_stage_query_t *query,
                               ap_stage_plan_t *plan)
 {
@@ -298,7 +363,7 @@ static xm_status_t meet_limit(ap_stage_context_t *context, const ap_stage_query_
         if (status != XM_OK) {
             return status;
         }
-        /* Weak duality: every plan within the limit costs at least this. */
+        /* Weak duality: every plan within the limit costs at least this, whatever the price. */
         plan->bound = fmax(plan->bound,
                            priced - plan->cells[0].rung->weights.stage_byte * query->memory_limit);
         if (memory_of(&plan->parts, query->in_flight) <= query->memory_limit) {
@@ -313,6 +378,7 @@ static xm_status_t meet_limit(ap_stage_context_t *context, const ap_stage_query_
     return status == XM_OK ? spend_slack(context, query, too_cheap, plan) : status;
 }
 
+/* Demands on the boundary specs are checked later, as they depend on the mesh. */
 static xm_status_t check_query(const ap_stage_context_t *context, const ap_stage_query_t *query)
 {
     if (query->first < 0 || query->last < query->first || query->last >= context->layers) {
@@ -327,6 +393,8 @@ static xm_status_t check_query(const ap_stage_context_t *context, const ap_stage
     return XM_OK;
 }
 
+/* Answers without a price first. If that plan fits, it is the best of all; otherwise its cost is a
+ * first bound for the search with prices. */
 xm_status_t ap_stage_plan(ap_stage_context_t *context, const ap_stage_query_t *query,
                           ap_stage_plan_t *plan)
 {
@@ -356,6 +424,8 @@ xm_status_t ap_stage_plan(ap_stage_context_t *context, const ap_stage_query_t *q
     return XM_OK;
 }
 
+/* With recomputation, the forward pass runs once more in the backward pass; the tables weigh it
+ * twice already. */
 void ap_stage_plan_cost(const ap_stage_context_t *context, const ap_stage_plan_t *plan,
                         ap_stage_cost_t *cost)
 {
@@ -380,6 +450,8 @@ void ap_stage_plan_cost(const ap_stage_context_t *context, const ap_stage_plan_t
     cost->recompute = context->rematerialize;
 }
 
+/* Only the costs: what each operator does is traced for the few stages of the final plan, by
+ * ap_stage_solve(). */
 xm_status_t ap_stage_evaluate(ap_stage_context_t *context, const ap_stage_query_t *query,
                               ap_stage_cost_t *cost)
 {

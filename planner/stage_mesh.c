@@ -1,4 +1,12 @@
-/* Tables of distinct layers and chains of layers, per submesh, logical shape and memory price. */
+/*
+ * The tables behind a stage context, made on first use and kept. For each submesh in a logical
+ * shape: layer problems; for each memory price on it: the exact table of each distinct layer, and
+ * prefix DPs over layers. A prefix DP from layer i holds, for each j, the min-plus product of the
+ * tables of layers i to j, so a range is answered by its last row, and the ranges (i, j) for all j
+ * cost one product each. Products of equal sequences of layers are shared, which turns layers²
+ * products into a few times layers.
+ */
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +18,7 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for stage tables");
 }
 
+/* Rows that a prefix DP has borrowed are freed by the one that made them. */
 static void rung_destroy(const ap_stage_context_t *context, ap_stage_rung_t *rung)
 {
     for (int d = 0; d < context->distinct && rung->table != NULL; ++d) {
@@ -30,6 +39,7 @@ static void rung_destroy(const ap_stage_context_t *context, ap_stage_rung_t *run
     free(rung);
 }
 
+/* Accepts a mesh that is only partly made, and NULL. */
 void ap_stage_mesh_destroy(const ap_stage_context_t *context, ap_stage_mesh_t *mesh)
 {
     if (mesh == NULL) {
@@ -48,6 +58,8 @@ void ap_stage_mesh_destroy(const ap_stage_context_t *context, ap_stage_mesh_t *m
     free(mesh);
 }
 
+/* Opens a mesh without any problem or table. The memo of reshardings is per mesh, as their costs
+ * depend on the logical shape. */
 static xm_status_t mesh_create(const ap_stage_context_t *context, const ap_stage_query_t *query,
                                ap_stage_mesh_t **mesh)
 {
@@ -79,6 +91,8 @@ static xm_status_t mesh_create(const ap_stage_context_t *context, const ap_stage
     return XM_OK;
 }
 
+/* Finds or makes the mesh of a query. A search by comparison is enough: a context has at most some
+ * hundreds of them, and a query does far more work after it. */
 xm_status_t ap_stage_mesh_get(ap_stage_context_t *context, const ap_stage_query_t *query,
                               ap_stage_mesh_t **mesh)
 {
@@ -106,9 +120,12 @@ xm_status_t ap_stage_mesh_get(ap_stage_context_t *context, const ap_stage_query_
     return status;
 }
 
+/* Finds or makes a multiplier step. Activations count once for each micro-batch in flight, so steps
+ * differ by that number as well; at price 0 it does not matter, and all queries share one. */
 xm_status_t ap_stage_rung_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh, int rung,
                               int in_flight, ap_stage_rung_t **found)
 {
+    /* The price in seconds per byte; stage_private.h says why there are fixed steps. */
     double price = rung == 0 ? 0 : 1e-16 * pow(2, 0.5 * rung);
     ap_stage_rung_t *made, **grown;
 
@@ -145,6 +162,7 @@ xm_status_t ap_stage_rung_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh
     return XM_OK;
 }
 
+/* Problems do not depend on the price of memory, so all steps of a mesh share them. */
 xm_status_t ap_stage_problem_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh, int layer,
                                  const ap_layer_problem_t **problem)
 {
@@ -161,6 +179,16 @@ xm_status_t ap_stage_problem_get(ap_stage_context_t *context, ap_stage_mesh_t *m
     return status;
 }
 
+xm_status_t ap_stage_layer_problem(ap_stage_context_t *context, const ap_stage_query_t *query,
+                                   int layer, const ap_layer_problem_t **problem)
+{
+    ap_stage_mesh_t *mesh;
+    xm_status_t status = ap_stage_mesh_get(context, query, &mesh);
+
+    return status == XM_OK ? ap_stage_problem_get(context, mesh, layer, problem) : status;
+}
+
+/* Solves a layer at a price, the first time that anyone asks. */
 xm_status_t ap_stage_table_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
                                ap_stage_rung_t *rung, int layer, const ap_layer_table_t **table)
 {
@@ -179,7 +207,9 @@ xm_status_t ap_stage_table_get(ap_stage_context_t *context, ap_stage_mesh_t *mes
     return status;
 }
 
-/* cost[in][out] = min over mid of before[in][mid] + layer[mid][out]. */
+/* cost[in][out] = the minimum over mid of before[in][mid] + layer[mid][out]. `through` remembers
+ * the mid; of equal ones the first stays. The inner loop is over `out`, so both tables are read in
+ * order. */
 static void min_plus(const double *before, int in_count, const ap_layer_table_t *layer,
                      double *cost, uint16_t *through)
 {
@@ -206,6 +236,7 @@ static void min_plus(const double *before, int in_count, const ap_layer_table_t 
     }
 }
 
+/* Adds a row to a prefix DP: the first layer's own table, or a product with it. */
 static xm_status_t extend(ap_stage_chain_t *chain, int in_count, const ap_layer_table_t *layer)
 {
     size_t cells = (size_t)in_count * (size_t)layer->out_count;
@@ -230,7 +261,7 @@ static xm_status_t extend(ap_stage_chain_t *chain, int in_count, const ap_layer_
     return XM_OK;
 }
 
-/* The first earlier chain that begins with the same layers, so many; -1: none. */
+/* The first earlier prefix DP that begins with the same layers, so many; -1: there is none. */
 static int find_twin(const ap_stage_context_t *context, int first, int count)
 {
     const int *of = context->distinct_of;
@@ -243,7 +274,10 @@ static int find_twin(const ap_stage_context_t *context, int first, int count)
     return -1;
 }
 
-/* Takes the next row of a chain from an earlier one, while they go the same way. */
+/* Takes the next row from an earlier prefix DP, while both go over equal layers. Once they part, no
+ * later row can be equal, hence the test on `borrowed`. The earlier one may have to be extended
+ * first, and may borrow itself from one that is still earlier; the first layer's number falls each
+ * time, so this ends. */
 static xm_status_t borrow(ap_stage_context_t *context, ap_stage_mesh_t *mesh, ap_stage_rung_t *rung,
                           int first, ap_stage_chain_t *of, bool *done)
 {
@@ -263,6 +297,8 @@ static xm_status_t borrow(ap_stage_context_t *context, ap_stage_mesh_t *mesh, ap
     return status;
 }
 
+/* Extends the prefix DP of a first layer up to the last one that is asked for. Rows are never
+ * changed afterwards, so pointers to them stay valid. */
 xm_status_t ap_stage_chain_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
                                ap_stage_rung_t *rung, int first, int last,
                                const ap_stage_chain_t **chain)

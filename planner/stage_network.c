@@ -1,9 +1,16 @@
+/*
+ * A stage as a flat network of choices, for the searches of other published planners (random walks,
+ * other eliminations). They get the very costs that our own search uses, so a comparison with them
+ * compares searches and spaces, not cost models. All tables of a distinct layer are made once and
+ * shared by the layers that equal it.
+ */
+
 #include "planner/stage_network.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A distinct layer: the values and tables that all layers like it share. */
+/* A distinct layer: the values and tables that all layers equal to it share. */
 typedef struct layer_tables {
     const ap_layer_problem_t *problem;
     ap_choice_variable_t input; /* its input tensor */
@@ -16,7 +23,7 @@ struct ap_stage_network {
     ap_stage_context_t *context;
     ap_stage_query_t query;
     ap_layer_weights_t weights;
-    layer_tables_t *distinct; /* per distinct layer of the context */
+    layer_tables_t *distinct; /* per kind of layer of the context */
     ap_choice_variable_t output;
     int layers;
     int *first_node; /* per layer: variable of its first node */
@@ -30,7 +37,8 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the choices of a stage");
 }
 
-/* Zeroed memory that lives as long as the network, or NULL. */
+/* Zeroed memory that lives as long as the network, or NULL. There are many small arrays of one
+ * lifetime, so they are freed together. */
 static void *allocate(ap_stage_network_t *n, size_t count, size_t size)
 {
     if (n->block_count == n->block_capacity) {
@@ -47,12 +55,15 @@ static void *allocate(ap_stage_network_t *n, size_t count, size_t size)
     return n->blocks[n->block_count] == NULL ? NULL : n->blocks[n->block_count++];
 }
 
+/* Bytes that a search sees: state and kept activations. Buffers are left out, since they do not add
+ * up. */
 static double bytes_of(const ap_stage_network_t *n, const ap_parts_t *parts)
 {
     return parts->mem_stage + n->query.in_flight * parts->mem_act;
 }
 
-/* What a strategy does with every axis: the factor it cuts, counted from 1. */
+/* What a strategy does with every axis: the factor that it cuts, counted from 1. Searches that
+ * decide axis by axis read these. */
 static void strategy_parts(const ap_strategy_t *strategy, int factors, uint8_t *part)
 {
     for (int a = 0; a < AP_CHOICE_LEVELS; ++a) {
@@ -71,7 +82,8 @@ static void spec_parts(ap_spec_t spec, uint8_t *part)
     }
 }
 
-/* Whether a strategy of the same class is as fast and as small (of equals the first stays). */
+/* Whether another strategy of the same class is as fast and as small; of equals the first stays.
+ * Neighbours cannot tell strategies of one class apart, so nothing is lost by leaving these out. */
 static bool is_beaten(const ap_layer_node_t *node, const double *seconds, const double *bytes,
                       int s)
 {
@@ -86,10 +98,12 @@ static bool is_beaten(const ap_layer_node_t *node, const double *seconds, const 
     return false;
 }
 
+/* Lists the values of an operator: the strategies that no other one of their class makes useless,
+ * in the order of the strategies. */
 static xm_status_t list_values(ap_stage_network_t *n, layer_tables_t *tables, int index)
 {
     const ap_layer_node_t *node = &tables->problem->node[index];
-    const ap_op_t *op = ap_graph_op(n->context->training, node->op);
+    const ap_op_t *op = ap_graph_op(ap_stage_training(n->context), node->op);
     size_t count = (size_t)node->strategies.count;
     double *all_seconds = allocate(n, count, sizeof(double));
     double *all_bytes = allocate(n, count, sizeof(double));
@@ -123,7 +137,7 @@ static xm_status_t list_values(ap_stage_network_t *n, layer_tables_t *tables, in
     return XM_OK;
 }
 
-/* The variable of a tensor between layers; `parts`: what keeping it costs, NULL: nothing. */
+/* Makes the variable of a tensor between layers; `parts`: what keeping it costs, NULL: nothing. */
 static xm_status_t list_specs(ap_stage_network_t *n, const ap_spec_t *specs, int count,
                               const ap_parts_t *parts, ap_choice_variable_t *variable)
 {
@@ -143,7 +157,7 @@ static xm_status_t list_specs(ap_stage_network_t *n, const ap_spec_t *specs, int
     return XM_OK;
 }
 
-/* Values of an edge's end, and the class (or spec) of each. */
+/* The values of an edge's end, and the class (or spec) of each. */
 static int end_domain(const layer_tables_t *tables, int end, int count)
 {
     return end < 0 ? count : tables->nodes[end].domain;
@@ -154,6 +168,7 @@ static int end_class(const layer_tables_t *tables, int end, int value)
     return end < 0 ? value : tables->problem->node[end].class_of[tables->strategy[end][value]];
 }
 
+/* Spreads an edge's costs from classes to values, for searches that know values only. */
 static xm_status_t spread_edge(ap_stage_network_t *n, layer_tables_t *tables, int e)
 {
     const ap_layer_edge_t *edge = &tables->problem->edge[e];
@@ -176,16 +191,17 @@ static xm_status_t spread_edge(ap_stage_network_t *n, layer_tables_t *tables, in
     return XM_OK;
 }
 
-static xm_status_t make_tables(ap_stage_network_t *n, ap_stage_mesh_t *mesh, int layer)
+/* The boundary after a layer is the next layer's input, so a layer brings its own input only. */
+static xm_status_t make_tables(ap_stage_network_t *n, int layer)
 {
-    layer_tables_t *tables = &n->distinct[n->context->distinct_of[layer]];
+    layer_tables_t *tables = &n->distinct[ap_stage_layer_kind(n->context, layer)];
     const ap_layer_problem_t *problem;
     xm_status_t status;
 
     if (tables->problem != NULL) {
         return XM_OK;
     }
-    status = ap_stage_problem_get(n->context, mesh, layer, &problem);
+    status = ap_stage_layer_problem(n->context, &n->query, layer, &problem);
     if (status != XM_OK) {
         return status;
     }
@@ -208,11 +224,12 @@ static xm_status_t make_tables(ap_stage_network_t *n, ap_stage_mesh_t *mesh, int
 
 static const layer_tables_t *tables_of(const ap_stage_network_t *n, int i)
 {
-    return &n->distinct[n->context->distinct_of[n->query.first + i]];
+    return &n->distinct[ap_stage_layer_kind(n->context, n->query.first + i)];
 }
 
-/* Variables: the tensors before the layers and after the last, then the operators layer by layer.
- */
+/* Connects the network. Variables are numbered: the tensors before the layers and after the last
+ * one, then the operators layer by layer; so assignments begin with the specs, which is the form
+ * that ap_stage_solve_assigned() takes. */
 static xm_status_t connect(ap_stage_network_t *n)
 {
     size_t variable_count = (size_t)n->layers + 1, edge_count = 0;
@@ -253,13 +270,12 @@ static xm_status_t connect(ap_stage_network_t *n)
                                     &n->choices);
 }
 
+/* Weights are those of memory at no price: searches hold bytes against their limit themselves. */
 xm_status_t ap_stage_network_create(ap_stage_context_t *context, const ap_stage_query_t *query,
                                     ap_stage_network_t **network)
 {
     ap_stage_network_t *n = calloc(1, sizeof(*n));
     const ap_layer_problem_t *end;
-    ap_stage_mesh_t *mesh;
-    ap_stage_rung_t *rung;
     xm_status_t status;
 
     if (n == NULL) {
@@ -268,16 +284,11 @@ xm_status_t ap_stage_network_create(ap_stage_context_t *context, const ap_stage_
     n->context = context;
     n->query = *query;
     n->layers = query->last - query->first + 1;
-    n->distinct = allocate(n, (size_t)context->distinct, sizeof(*n->distinct));
-    status = n->distinct == NULL ? no_memory() : ap_stage_mesh_get(context, query, &mesh);
-    if (status == XM_OK) {
-        status = ap_stage_rung_get(context, mesh, 0, 0, &rung);
-    }
-    if (status == XM_OK) {
-        n->weights = rung->weights;
-    }
+    n->weights = ap_stage_weights(context);
+    n->distinct = allocate(n, (size_t)ap_stage_layer_kinds(context), sizeof(*n->distinct));
+    status = n->distinct == NULL ? no_memory() : XM_OK;
     for (int layer = query->first; layer <= query->last && status == XM_OK; ++layer) {
-        status = make_tables(n, mesh, layer);
+        status = make_tables(n, layer);
     }
     if (status == XM_OK) {
         end = tables_of(n, n->layers - 1)->problem;
@@ -299,21 +310,25 @@ const ap_choice_network_t *ap_stage_network_choices(const ap_stage_network_t *ne
     return network->choices;
 }
 
-/* Axes of a mesh that a strategy cuts the batch over. */
+/* The number of axes of a mesh over which a strategy cuts the batch. */
 static int data_axes(const ap_stage_network_t *n, const ap_layer_node_t *node,
                      const ap_strategy_t *strategy)
 {
-    const ap_op_t *op = ap_graph_op(n->context->training, node->op);
+    const ap_op_t *op = ap_graph_op(ap_stage_training(n->context), node->op);
+    const ap_factor_roles_t *roles = ap_stage_roles(n->context);
     int axes = 0;
 
-    for (int a = 0; a < 2 && n->context->roles != NULL; ++a) {
-        axes += ap_space_role(&op->rule, &n->context->roles[node->op], strategy, a) == AP_ROLE_DATA;
+    for (int a = 0; a < 2 && roles != NULL; ++a) {
+        axes += ap_space_role(&op->rule, &roles[node->op], strategy, a) == AP_ROLE_DATA;
     }
     return axes;
 }
 
+/* Data parallelism as far as each operator allows it. */
 void ap_stage_network_data_parallel(const ap_stage_network_t *n, int *assignment)
 {
+    /* Every operator cuts the batch over as many axes as it can; of equal ones the first strategy
+     * wins. */
     memset(assignment, 0, (size_t)n->choices->variable_count * sizeof(*assignment));
     for (int i = 0; i < n->layers; ++i) {
         const layer_tables_t *tables = tables_of(n, i);
@@ -332,7 +347,7 @@ void ap_stage_network_data_parallel(const ap_stage_network_t *n, int *assignment
             }
         }
     }
-    /* Between layers, what is cheapest beside them. */
+    /* The specs between layers are then the cheapest ones beside these operators. */
     for (int i = 0; i <= n->layers; ++i) {
         double least = ap_choice_local_seconds(n->choices, i, 0, assignment);
 
@@ -345,6 +360,7 @@ void ap_stage_network_data_parallel(const ap_stage_network_t *n, int *assignment
     }
 }
 
+/* Turns values back into strategies, and has the stage priced as such. */
 xm_status_t ap_stage_network_solution(ap_stage_network_t *n, const int *assignment,
                                       ap_stage_solution_t **solution)
 {

@@ -12,7 +12,7 @@
 #define AP_PLANNER_STAGE_NETWORK_H
 
 #include "planner/choice_network.h"
-#include "planner/stage_private.h"
+#include "planner/stage_layers.h"
 
 typedef struct ap_stage_network ap_stage_network_t;
 

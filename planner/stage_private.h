@@ -7,8 +7,7 @@
 
 #include <stdint.h>
 
-#include "planner/layer_problem.h"
-#include "planner/stage.h"
+#include "planner/stage_layers.h"
 
 /*
  * Memory prices are a fixed ladder, so that tables are shared by all queries: rung 0 is free, rung
@@ -87,20 +86,6 @@ xm_status_t ap_stage_chain_get(ap_stage_context_t *context, ap_stage_mesh_t *mes
                                ap_stage_rung_t *rung, int first, int last,
                                const ap_stage_chain_t **chain);
 void ap_stage_mesh_destroy(const ap_stage_context_t *context, ap_stage_mesh_t *mesh);
-
-/*
- * The solution of a stage whose strategies a search of its own has chosen: specs[i] is the index of
- * the spec before the i-th layer of the query (specs[layers]: after the last), strategies[i] the
- * strategy of every node of that layer. Costs are those of these choices; the cheapest of the
- * space's parameter modes is taken.
- */
-xm_status_t ap_stage_solve_assigned(ap_stage_context_t *context, const ap_stage_query_t *query,
-                                    const int *specs, const int *const *strategies,
-                                    ap_stage_solution_t **solution);
-
-/* One solution of consecutive ones: costs added, choices after one another. */
-xm_status_t ap_stage_solution_join(ap_stage_solution_t *const *parts, int count,
-                                   ap_stage_solution_t **solution);
 
 /* Answers a query with a plan; free it with ap_stage_plan_free(). */
 xm_status_t ap_stage_plan(ap_stage_context_t *context, const ap_stage_query_t *query,

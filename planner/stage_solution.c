@@ -1,4 +1,11 @@
-/* What was chosen for each operator of a stage, what came second, and where the costs come from. */
+/*
+ * What was chosen for each operator of a stage, what came second, and where the costs come from. A
+ * plan keeps only cells of tables, because tables are asked for many thousand stages and
+ * explanations for the few that become a plan. The choices behind a cell are found again here by
+ * tracing the elimination; layers with the same cell have the same choices, so each kind is traced
+ * once.
+ */
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +22,8 @@ typedef struct choice_entry {
     char runner_up[RUNNER_UP_TEXT];
 } choice_entry_t;
 
+/* The texts lie beside the choices; only at the end, when entries no longer move, are the choices
+ * pointed at them. */
 struct ap_stage_solution {
     ap_stage_cost_t cost;
     int count;
@@ -44,7 +53,7 @@ void ap_stage_solution_destroy(ap_stage_solution_t *solution)
     }
 }
 
-/* One layer of the plan, traced back. */
+/* One layer of the plan, with what is needed to explain it. */
 typedef struct traced_layer {
     const ap_stage_context_t *context;
     const ap_layer_problem_t *problem;
@@ -60,6 +69,7 @@ static const ap_op_t *op_of(const traced_layer_t *t, int n)
     return ap_graph_op(t->context->training, t->problem->node[n].op + t->shift);
 }
 
+/* The class of a node as it was chosen, or the spec of a boundary. */
 static int class_at(const traced_layer_t *t, int end)
 {
     if (end == AP_IN) {
@@ -68,7 +78,8 @@ static int class_at(const traced_layer_t *t, int end)
     return end == AP_OUT ? t->cell->out : t->problem->node[end].class_of[t->strategies[end]];
 }
 
-/* Weighted cost of the edges of node n if it were in class c; `incoming` picks those into it. */
+/* The weighted cost of the edges of node n if it were in class c, all other nodes being as they
+ * are; with `incoming_only`, that of the edges into it, in seconds of a micro-batch. */
 static double edge_costs(const traced_layer_t *t, int n, int c, bool incoming_only)
 {
     double cost = 0;
@@ -88,6 +99,9 @@ static double edge_costs(const traced_layer_t *t, int n, int c, bool incoming_on
     return cost;
 }
 
+/* Finds the next best strategy of an operator when all others are kept. Its extra cost is what a
+ * user would pay to change only this operator; changing neighbours along with it could cost
+ * less. */
 static void find_runner_up(const traced_layer_t *t, int n, choice_entry_t *entry)
 {
     const ap_layer_node_t *node = &t->problem->node[n];
@@ -122,7 +136,7 @@ static void append(choice_entry_t *entry, const char *text)
                    text);
 }
 
-/* Sharded state of parameters in words. */
+/* Says in words which parameters' state is sharded over their replicas. */
 static void explain_parameters(const traced_layer_t *t, int n, choice_entry_t *entry)
 {
     const ap_layer_node_t *node = &t->problem->node[n];
@@ -146,6 +160,7 @@ static void explain_parameters(const traced_layer_t *t, int n, choice_entry_t *e
     }
 }
 
+/* Puts the sources of an operator's costs into words. */
 static void explain(const traced_layer_t *t, int n, choice_entry_t *entry)
 {
     const ap_layer_node_t *node = &t->problem->node[n];
@@ -153,6 +168,8 @@ static void explain(const traced_layer_t *t, int n, choice_entry_t *entry)
     const ap_op_t *op = op_of(t, n);
     char text[512];
 
+    /* Collectives and products are explained with their number's source: the curve and the points
+     * around it. */
     for (int c = 0; c < strategy->collective_count; ++c) {
         const ap_collective_t *on = &strategy->collective[c];
 
@@ -166,6 +183,8 @@ static void explain(const traced_layer_t *t, int n, choice_entry_t *entry)
     explain_parameters(t, n, entry);
 }
 
+/* Fills in one operator's choice. Communication is what is left of forward and backward seconds
+ * after compute; resharding is booked on the operator that reads, so no edge counts twice. */
 static void fill_choice(const traced_layer_t *t, int n, choice_entry_t *entry)
 {
     const ap_layer_node_t *node = &t->problem->node[n];
@@ -189,8 +208,8 @@ static void fill_choice(const traced_layer_t *t, int n, choice_entry_t *entry)
     find_runner_up(t, n, entry);
 }
 
-/* `given`: the strategy of every node of the layer; NULL: those behind the plan's cell. Either way
- * *strategies, which the caller frees, is what they are. */
+/* Traces one layer. `given` has the strategy of every node of the layer; NULL: those behind the
+ * plan's cell are traced. Either way *strategies, which the caller frees, is what they are. */
 static xm_status_t trace_layer(ap_stage_context_t *context, const ap_stage_plan_t *plan, int layer,
                                const int *given, choice_entry_t *entries, int *count,
                                int **strategies)
@@ -214,7 +233,8 @@ static xm_status_t trace_layer(ap_stage_context_t *context, const ap_stage_plan_
     } else {
         status = ap_layer_problem_trace(t.problem, t.weights, cell->in, cell->out, t.strategies);
     }
-    /* The problem is that of the first layer of this structure; operators count on from there. */
+    /* The problem is that of the first layer of this structure. Operators of equal layers come in
+     * the same order, so the distance of the first ones is that of all. */
     for (int o = 0; o < ap_graph_ops(context->training) && status == XM_OK; ++o) {
         if (ap_graph_op(context->training, o)->layer == layer) {
             t.shift = o - t.problem->node[0].op;
@@ -228,6 +248,7 @@ static xm_status_t trace_layer(ap_stage_context_t *context, const ap_stage_plan_
     return status;
 }
 
+/* Only forward operators have choices; the others share theirs. */
 static int forward_ops(const ap_graph_t *graph, int first, int last)
 {
     int count = 0;
@@ -267,7 +288,7 @@ static void point_at_texts(ap_stage_solution_t *solution)
     }
 }
 
-/* An earlier layer of a plan that is the same in the same place of the same table, or -1. */
+/* An earlier layer of a plan that has the same structure, table and cell, or -1. */
 static int find_same(const ap_stage_context_t *context, const ap_stage_plan_t *plan, int layer)
 {
     const ap_stage_cell_t *cell = &plan->cells[layer - plan->first];
@@ -283,7 +304,8 @@ static int find_same(const ap_stage_context_t *context, const ap_stage_plan_t *p
     return -1;
 }
 
-/* The solution of a finished plan; `strategies` per layer as in trace_layer(), or NULL. */
+/* Writes the solution of a finished plan; `strategies` per layer as in trace_layer(), or NULL. On a
+ * failure nothing is left allocated. */
 static xm_status_t write_solution(ap_stage_context_t *context, const ap_stage_plan_t *plan,
                                   const int *const *strategies, ap_stage_solution_t **solution)
 {
@@ -323,6 +345,7 @@ static xm_status_t write_solution(ap_stage_context_t *context, const ap_stage_pl
     return XM_OK;
 }
 
+/* The plan of a query, traced to its operators. */
 xm_status_t ap_stage_solve(ap_stage_context_t *context, const ap_stage_query_t *query,
                            ap_stage_solution_t **solution)
 {
@@ -336,6 +359,8 @@ xm_status_t ap_stage_solve(ap_stage_context_t *context, const ap_stage_query_t *
     return status;
 }
 
+/* Prices strategies that a search from outside has chosen. The cells carry the specs only; memory
+ * has no price here, so the first multiplier step stands for the weights. */
 xm_status_t ap_stage_solve_assigned(ap_stage_context_t *context, const ap_stage_query_t *query,
                                     const int *specs, const int *const *strategies,
                                     ap_stage_solution_t **solution)
@@ -374,6 +399,8 @@ xm_status_t ap_stage_solve_assigned(ap_stage_context_t *context, const ap_stage_
     return status;
 }
 
+/* Joins the solutions of consecutive ranges into one. Costs add up, apart from buffers, of which
+ * the largest counts. There is no bound: parts that were best on their own need not be together. */
 xm_status_t ap_stage_solution_join(ap_stage_solution_t *const *parts, int count,
                                    ap_stage_solution_t **solution)
 {

@@ -1,3 +1,12 @@
+/*
+ * The stage table: what stages there could be, where they can stand, and how the tables are
+ * numbered. The parts are stage_table_survey.c (bounds), stage_table_fill.c (prices) and
+ * stage_table_slice.c (searches). A pipeline of 96 layers on 1,024 devices has hundreds of
+ * thousands of (range, submesh, shape) triples, and each price is an intra-operator plan; so ranges
+ * of equal layers share one row, and prices are made only when a search shows that a stage can
+ * matter.
+ */
+
 #include "planner/stage_table.h"
 
 #include <math.h>
@@ -6,13 +15,14 @@
 
 #include "planner/stage_table_private.h"
 
+/* Lists the logical shapes of a submesh: all products of two numbers. */
 static void list_variants(ap_stage_table_t *table, int submesh)
 {
     int devices = table->submeshes[submesh].hosts * table->submeshes[submesh].devices;
     bool one_axis = table->params.space != NULL && table->params.space->one_axis;
     int count = 0;
 
-    /* n x 1 is 1 x n with its axis renamed. */
+    /* n x 1 is left out, because it is 1 x n with its axis renamed. */
     for (int d0 = 1; (d0 < devices && !one_axis) || d0 == 1; ++d0) {
         if (devices % d0 == 0 && count < AP_TABLE_VARIANTS) {
             table->variants[submesh][count++] = (ap_stage_variant_t){.shape = {d0, devices / d0}};
@@ -22,7 +32,7 @@ static void list_variants(ap_stage_table_t *table, int submesh)
     table->max_variants = count > table->max_variants ? count : table->max_variants;
 }
 
-/* Whether a stage of the space may be so large. */
+/* Whether the part of the space that is searched has stages on so many devices. */
 static bool in_space(const ap_stage_table_t *table, const ap_submesh_t *submesh)
 {
     int most = table->params.space != NULL ? table->params.space->stage_devices : 0;
@@ -30,12 +40,19 @@ static bool in_space(const ap_stage_table_t *table, const ap_submesh_t *submesh)
     return most == 0 || submesh->hosts * submesh->devices <= most;
 }
 
+/* Two ranges are the same problem if their layers are the same, one by one, and both or neither
+ * begin or end the model: at the ends no tensor comes in or goes out. Layers are compared by hash;
+ * equal hashes stand for equal structure. */
 static bool ranges_equal(const uint64_t *hash, int layers, int a, int b, int length)
 {
     return (a == 0) == (b == 0) && (a + length == layers) == (b + length == layers) &&
            memcmp(hash + a, hash + b, (size_t)length * sizeof(*hash)) == 0;
 }
 
+/* Finds for each range the earliest one that is equal to it, and numbers the different ones. A
+ * transformer of equal blocks has a few different ranges of each length, in place of one for
+ * each first layer. Pinned stages are told apart, since each of them has its own place and
+ * shape. */
 static xm_status_t find_equal_ranges(ap_stage_table_t *table)
 {
     int layers = table->layers;
@@ -51,6 +68,7 @@ static xm_status_t find_equal_ranges(ap_stage_table_t *table)
         for (int first = 0; first + length <= layers; ++first) {
             int earlier = table->params.pins != NULL ? first : 0; /* pins are told apart */
 
+            /* Ends at the range itself at the latest. */
             while (!ranges_equal(hash, layers, earlier, first, length)) {
                 ++earlier;
             }
@@ -70,75 +88,10 @@ static xm_status_t find_equal_ranges(ap_stage_table_t *table)
     return XM_OK;
 }
 
-int ap_stage_table_most_successors(const ap_stage_table_t *table, int first, int last, int submesh)
-{
-    int total = table->params.hosts * table->params.devices_per_host;
-    int left = total - table->submeshes[submesh].hosts * table->submeshes[submesh].devices;
-    bool all_layers = first == 0 && last == table->layers - 1;
-
-    if ((left == 0) != all_layers) {
-        return -1;
-    }
-    return table->layers - 1 - last < left ? table->layers - 1 - last : left;
-}
-
-double ap_stage_table_memory(const ap_stage_table_t *table, int submesh)
-{
-    return table->params.memory_limit > 0.0
-               ? table->params.memory_limit
-               : table->params.classes->classes[table->class_of[submesh]].device.memory_bytes;
-}
-
-int ap_stage_table_in_flight(const ap_stage_table_t *table, int first, int successors)
-{
-    int fewest = first > 0 ? 1 : 0, before = table->params.stages - 1 - successors;
-
-    return (int)ap_schedule_in_flight(table->params.schedule, before > fewest ? before : fewest,
-                                      successors, table->params.micro_batches);
-}
-
-int32_t ap_stage_table_fitting(const ap_stage_table_t *table, int first, double bytes,
-                               double activations, double limit)
-{
-    int most = ap_stage_table_most_stages(table), successors = -1;
-
-    while (successors < most &&
-           bytes + ap_stage_table_in_flight(table, first, successors + 1) * activations <= limit) {
-        ++successors;
-    }
-    return successors;
-}
-
-int32_t ap_stage_table_successors(const ap_stage_table_t *table, int first, int submesh,
-                                  const ap_stage_cost_t *cost)
-{
-    return ap_stage_table_fitting(table, first, cost->mem_stage + cost->mem_work, cost->mem_act,
-                                  ap_stage_table_memory(table, submesh));
-}
-
-ap_stage_query_t ap_stage_table_ask_for(const ap_stage_table_t *table, int first, int last,
-                                        int submesh, const ap_stage_variant_t *variant)
-{
-    ap_stage_query_t query = AP_STAGE_QUERY_INIT;
-
-    query.first = first;
-    query.last = last;
-    query.hosts = table->submeshes[submesh].hosts;
-    query.devices = table->submeshes[submesh].devices;
-    query.shape[0] = variant->shape[0];
-    query.shape[1] = variant->shape[1];
-    return query;
-}
-
-xm_status_t ap_stage_table_ask(ap_stage_table_t *table, int flavour, int submesh,
-                               const ap_stage_query_t *query, ap_stage_cost_t *cost)
-{
-    ++table->evaluated;
-    return ap_stage_evaluate(
-        table->context[flavour * table->params.classes->count + table->class_of[submesh]], query,
-        cost);
-}
-
+/* Numbers the boundary layouts. A state is ((submesh, variant), input, output, memory level),
+ * and its two boundary layouts (ports in the identifiers) are all that its neighbours see: the
+ * logical shape with the spec of the input, or of the output. All memory levels have the same
+ * layouts, so the search keeps only what is best for them. */
 static void number_ports(ap_stage_table_t *table, int states)
 {
     for (int state = 0; state < states; ++state) {
@@ -151,6 +104,7 @@ static void number_ports(ap_stage_table_t *table, int states)
     }
 }
 
+/* Tensors of one type and shape cost the same to move. */
 static bool alike(const ap_tensor_t *a, const ap_tensor_t *b)
 {
     return a->dtype == b->dtype && a->shape.rank == b->shape.rank &&
@@ -158,7 +112,7 @@ static bool alike(const ap_tensor_t *a, const ap_tensor_t *b)
                0;
 }
 
-/* Which boundaries lie between the same hosts. */
+/* Finds which boundaries lie between the same hosts. */
 static void place_boundaries(ap_stage_table_t *table)
 {
     int devices = table->params.hosts * table->params.devices_per_host;
@@ -168,8 +122,9 @@ static void place_boundaries(ap_stage_table_t *table)
     }
 }
 
-/* Boundaries cost the same where tensors of one shape and type pass (per layer, the first layer
- * before which such a tensor passes), and between the same hosts. */
+/* Boundaries cost the same where tensors of one shape and type pass, and between the same hosts.
+ * The kind of a layer is the first layer before which such a tensor passes. So a transformer has
+ * one table of boundary costs for all its blocks. */
 static void number_boundaries(ap_stage_table_t *table)
 {
     const ap_graph_t *graph = table->params.graph;
@@ -186,7 +141,7 @@ static void number_boundaries(ap_stage_table_t *table)
     place_boundaries(table);
 }
 
-/* Room for the configurations; none is in the tables yet. */
+/* Makes room for the configurations; INFINITY says that none is in the tables yet. */
 static xm_status_t make_tables(ap_stage_table_t *table)
 {
     size_t states = (size_t)table->submesh_count * (size_t)table->config_count;
@@ -211,6 +166,8 @@ static xm_status_t make_tables(ap_stage_table_t *table)
     return XM_OK;
 }
 
+/* Makes the rows of the bounds: one for each kind of range. Bounds begin as "no plan": the bounding
+ * pass lowers them. */
 static xm_status_t make_rows(ap_stage_table_t *table)
 {
     size_t ranges = (size_t)table->layers * (size_t)table->layers, cells, bounds;
@@ -242,7 +199,8 @@ static xm_status_t make_rows(ap_stage_table_t *table)
     return XM_OK;
 }
 
-/* On which hosts each submesh can begin. */
+/* Finds on which hosts each submesh can begin: where as many hosts as it has are of its class.
+ * After a change of the order of hosts this is all that has to be done anew. */
 static void place_submeshes(ap_stage_table_t *table)
 {
     const ap_device_classes_t *classes = table->params.classes;
@@ -259,7 +217,9 @@ static void place_submeshes(ap_stage_table_t *table)
     }
 }
 
-/* Every shape on every class of devices that it can stand on, in some order of the hosts. */
+/* Lists every shape on every class of devices that it can stand on in some order of the hosts.
+ * Submeshes of classes that only other orders have are listed as well, so that one table serves all
+ * orders. */
 static xm_status_t list_submeshes(ap_stage_table_t *table)
 {
     const ap_device_classes_t *classes = table->params.classes;
@@ -277,6 +237,7 @@ static xm_status_t list_submeshes(ap_stage_table_t *table)
             if (!in_space(table, &shapes[s]) || !classes->some[c * hosts + shapes[s].hosts - 1]) {
                 continue;
             }
+            /* Counting goes on past the end, so that the message can say how many there are. */
             if (wanted < AP_TABLE_SUBMESHES) {
                 table->submeshes[wanted] = shapes[s];
                 table->class_of[wanted] = c;
@@ -299,6 +260,8 @@ static xm_status_t list_submeshes(ap_stage_table_t *table)
     return XM_OK;
 }
 
+/* Opens one context per recompute mode and class of devices. A context keeps the tables of layers,
+ * which all ranges share; it is what makes a price cheap. */
 static xm_status_t open_contexts(ap_stage_table_t *table)
 {
     ap_stage_context_params_t context = AP_STAGE_CONTEXT_PARAMS_INIT;
@@ -321,8 +284,10 @@ static xm_status_t open_contexts(ap_stage_table_t *table)
     return status;
 }
 
-/* What stages may choose between, and the objective of the schedule: the weight half of a backward
- * pass is a third of a stage's time, or a quarter where all stages run the forward pass twice. */
+/* Lists the recompute modes that stages may choose between, and the objective of the schedule: the
+ * weight half of a backward pass is a third of a stage's time, or a quarter where all stages run
+ * the forward pass twice. `rounds` is B / fill; 1e-9 keeps a quotient that is whole from being
+ * rounded down by floating-point error. */
 static void list_flavours(ap_stage_table_t *table)
 {
     const ap_stage_table_params_t *params = &table->params;
@@ -335,6 +300,24 @@ static void list_flavours(ap_stage_table_t *table)
     table->rounds = (int64_t)floor(params->micro_batches / table->fill + 1e-9);
 }
 
+bool ap_stage_table_has_room(const ap_device_classes_t *classes, int devices_per_host,
+                             bool all_submeshes)
+{
+    ap_submesh_t shapes[AP_TABLE_SUBMESHES];
+    int found = ap_inter_op_submeshes(classes->hosts, devices_per_host, all_submeshes, shapes,
+                                      AP_TABLE_SUBMESHES);
+    int count = 0;
+
+    for (int c = 0; c < classes->count; ++c) {
+        for (int s = 0; s < found && s < AP_TABLE_SUBMESHES; ++s) {
+            count += classes->some[c * classes->hosts + shapes[s].hosts - 1];
+        }
+    }
+    return found <= AP_TABLE_SUBMESHES && count <= AP_TABLE_SUBMESHES;
+}
+
+/* Creates the table with its bounds; prices come later. The order matters: the bounding pass needs
+ * the submeshes and contexts, and it finds the specs that give the number of configurations. */
 xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stage_table_t **result)
 {
     ap_stage_table_t *table = calloc(1, sizeof(*table));
@@ -354,6 +337,8 @@ xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stag
         status = make_rows(table);
     }
     if (status == XM_OK) {
+        /* The bounding pass needs rows and contexts, and finds how many configurations there
+         * are. */
         status = ap_stage_table_survey(table);
     }
     if (status == XM_OK) {
@@ -370,6 +355,8 @@ destroy_table:
     return status;
 }
 
+/* Only where submeshes stand and what boundaries cost depends on the order of hosts. Stage prices
+ * stay, as they depend on the class alone. */
 void ap_stage_table_arrange(ap_stage_table_t *table, const ap_device_classes_t *classes,
                             ap_cross_mesh_t *cross_mesh)
 {
@@ -384,6 +371,8 @@ void ap_stage_table_beat(ap_stage_table_t *table, double seconds)
     table->beat = seconds;
 }
 
+/* Repeats the question whose answer is the price of a stage of the result. Where its memory level
+ * plans for a certain number of successors, the limit is part of the question. */
 void ap_stage_table_query(const ap_stage_table_t *table, const ap_inter_op_stage_t *stage,
                           ap_stage_query_t *query)
 {
@@ -401,6 +390,7 @@ void ap_stage_table_query(const ap_stage_table_t *table, const ap_inter_op_stage
     query->fix_output = config.has_output;
     query->input = config.input;
     query->output = config.output;
+    /* Levels without a limit ask for the fastest plan. */
     if (table->levels[stage->config % table->level_count].successors >= 0) {
         query->memory_limit = ap_stage_table_memory(table, stage->submesh);
         query->in_flight =
@@ -408,6 +398,7 @@ void ap_stage_table_query(const ap_stage_table_t *table, const ap_inter_op_stage
     }
 }
 
+/* Finds the context by the class of the hosts and by the recompute mode. */
 ap_stage_context_t *ap_stage_table_context(ap_stage_table_t *table, int first_host, int hosts,
                                            bool recompute)
 {
@@ -432,6 +423,7 @@ int64_t ap_stage_table_evaluated(const ap_stage_table_t *table)
     return table->evaluated;
 }
 
+/* Accepts a table that is only partly made, and NULL. */
 void ap_stage_table_destroy(ap_stage_table_t *table)
 {
     if (table == NULL) {

@@ -28,7 +28,7 @@
 #include "planner/cross_mesh.h"
 #include "planner/device_class.h"
 #include "planner/inter_op.h"
-#include "planner/planner.h"
+#include "planner/pipeline_schedule.h"
 #include "planner/stage.h"
 
 typedef struct ap_stage_table ap_stage_table_t;
@@ -67,6 +67,10 @@ typedef struct ap_stage_config {
     ap_spec_t input, output;
     bool recompute;
 } ap_stage_config_t;
+
+/** Whether a table has room for the shapes of submeshes on these classes of devices. */
+bool ap_stage_table_has_room(const ap_device_classes_t *classes, int devices_per_host,
+                             bool all_submeshes);
 
 /** XM_ERR_TIMEOUT: `stop` ended it. */
 xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stage_table_t **table);

@@ -1,15 +1,23 @@
-/* A stage table's prices: the configurations of the stages that can matter. */
+/*
+ * A stage table's prices: the configurations of the stages that can matter. For each range, submesh
+ * and logical shape, the specs that free plans like at their ends are demanded in all combinations,
+ * and where memory binds, also plans that need less of it. Each combination is a question to
+ * stage.h, which answers from tables that it made before. That is quick, but a cell can still ask
+ * hundreds of them, so cells are filled when a search first needs them, and each only once.
+ */
+
 #include <math.h>
 #include <stdlib.h>
 
 #include "planner/stage_table_private.h"
 
-/* The first of its levels. */
+/* The number of a configuration in its first memory level; the other levels follow it. */
 static int config_index(const ap_stage_table_t *table, int variant, int input, int output)
 {
     return ((variant * table->max_specs + input) * table->max_specs + output) * table->level_count;
 }
 
+/* A search among the submeshes is enough here: it is asked once per question at most. */
 static int submesh_index(const ap_stage_table_t *table, const ap_stage_query_t *query)
 {
     int submesh = 0;
@@ -21,7 +29,8 @@ static int submesh_index(const ap_stage_table_t *table, const ap_stage_query_t *
     return submesh;
 }
 
-/* Micro-batches a level plans for: with no more stages after it than any pipeline puts there. */
+/* Micro-batches that a memory level plans for. No more stages are counted after it than any
+ * pipeline puts there, so that the limit is not stricter than it need be. */
 int ap_stage_table_level_in_flight(const ap_stage_table_t *table, const ap_stage_query_t *query,
                                    int level)
 {
@@ -32,6 +41,8 @@ int ap_stage_table_level_in_flight(const ap_stage_table_t *table, const ap_stage
     return ap_stage_table_in_flight(table, query->first, successors < most ? successors : most);
 }
 
+/* Stores the price that the search compares, with the share of what happens once per iteration, and
+ * how many stages may follow. */
 static void store(ap_stage_table_t *table, const ap_stage_query_t *query, int submesh, int config,
                   const ap_stage_cost_t *cost)
 {
@@ -43,9 +54,10 @@ static void store(ap_stage_table_t *table, const ap_stage_query_t *query, int su
     table->successors[at] = ap_stage_table_successors(table, query->first, submesh, cost);
 }
 
-/* One configuration in the memory levels of a flavour, from the one without a limit on. Levels that
- * the last plan serves, or that no pipeline has a use for, are left out. *successors: how many
- * stages the plans so far allow. */
+/* Prices one configuration in the memory levels of one recompute mode, from the level without a
+ * limit on. Levels that the last plan serves already, or that no pipeline has a use for, are left
+ * out; so where memory is no matter there is one question. *successors: how many stages the plans
+ * so far allow. */
 static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query, int submesh,
                                int config, int level, int *successors)
 {
@@ -57,7 +69,7 @@ static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query,
     ap_stage_cost_t cost;
     xm_status_t status;
 
-    /* A second flavour is dearer: it must allow more. */
+    /* A second recompute mode costs more time, so it is of use only if it can allow more stages. */
     if (room < least || (level > 0 && room <= *successors)) {
         return XM_OK;
     }
@@ -69,14 +81,19 @@ static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query,
     }
     *successors = ap_stage_table_successors(table, query->first, submesh, &cost);
     store(table, query, submesh, config + level, &cost);
+    /* Levels are in the order of the stages that they plan for. */
     for (++level; level < table->level_count && table->levels[level].flavour == flavour; ++level) {
         int wanted = table->levels[level].successors;
 
+        /* The last plan allows enough already; or the level is for the end of the pipeline and this
+         * stage is not there. */
         if (*successors >= most || wanted <= *successors || wanted < least) {
             continue;
         }
         query->memory_limit = ap_stage_table_memory(table, submesh);
         query->in_flight = ap_stage_table_level_in_flight(table, query, level);
+        /* Not even a division of its memory without waste would allow so many; higher levels need
+         * more. */
         if ((wanted < most ? wanted : most) > room) {
             break;
         }
@@ -90,7 +107,8 @@ static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query,
     return XM_OK;
 }
 
-/* One configuration in all flavours. */
+/* Prices one configuration in all recompute modes, until the stages after it are as many as there
+ * can be. A mode that has no plan at all is skipped. */
 static xm_status_t fill_config(ap_stage_table_t *table, ap_stage_query_t *query, int submesh,
                                int config)
 {
@@ -102,6 +120,7 @@ static xm_status_t fill_config(ap_stage_table_t *table, ap_stage_query_t *query,
         if (table->levels[level].successors >= 0) {
             continue;
         }
+        /* A mode without a plan here is no error: its entries stay infinite. */
         status = fill_levels(table, query, submesh, config, level, &allowed);
         if (status != XM_OK && status != XM_ERR_NO_SOLUTION) {
             return status;
@@ -110,6 +129,7 @@ static xm_status_t fill_config(ap_stage_table_t *table, ap_stage_query_t *query,
     return XM_OK;
 }
 
+/* The ends of the model have no specs, so one combination stands for them. */
 static xm_status_t fill_variant(ap_stage_table_t *table, int first, int last, int submesh, int v)
 {
     const ap_stage_variant_t *variant = &table->variants[submesh][v];
@@ -134,7 +154,7 @@ static xm_status_t fill_variant(ap_stage_table_t *table, int first, int last, in
     return XM_OK;
 }
 
-/* The configurations of one kind of range on one submesh, once. */
+/* Prices the configurations of one kind of range on one submesh, once. */
 static xm_status_t fill_cell(ap_stage_table_t *table, int first, int last, int submesh)
 {
     bool *filled = &table->filled[ap_stage_table_cell(table, first, last, submesh)];
@@ -147,7 +167,7 @@ static xm_status_t fill_cell(ap_stage_table_t *table, int first, int last, int s
     return status;
 }
 
-/* n x 1 is 1 x n. */
+/* n x 1 and 1 x n are the same shape, and the table has only the latter. */
 static bool same_shape(const int *a, const int *b)
 {
     int rows_a = a[1] == 1 ? 1 : a[0], rows_b = b[1] == 1 ? 1 : b[0];
@@ -166,7 +186,8 @@ static int next_variant(const ap_stage_table_t *table, const ap_planner_pin_t *p
     return v;
 }
 
-/* Prices a given stage on its logical shape, or on all, wherever it stands. */
+/* Prices a pinned stage on its logical shape, or on all of them, on every class of devices on which
+ * it can stand. */
 static xm_status_t fill_pin(ap_stage_table_t *table, const ap_planner_pin_t *pin)
 {
     bool known = false;
@@ -201,6 +222,9 @@ static xm_status_t fill_pin(ap_stage_table_t *table, const ap_planner_pin_t *pin
     return status;
 }
 
+/* Prices the stages that a plan below the threshold can have. Which those are follows from the
+ * bounds of the bounding pass, so a higher threshold only adds stages; what is priced already
+ * stays. With pins, the pinned stages are all there is. */
 xm_status_t ap_stage_table_reach(ap_stage_table_t *table, double threshold)
 {
     ap_inter_op_problem_t problem;
@@ -218,11 +242,15 @@ xm_status_t ap_stage_table_reach(ap_stage_table_t *table, double threshold)
         free(useful);
         return status;
     }
+    /* The problem of the bounds: recompute modes are its configurations, and boundaries are
+     * free. */
     ap_stage_table_pose(table, &problem);
     problem.config_count = table->flavours;
     problem.cost = table->least;
+    /* Every stage of every plan below the threshold is marked. */
     status = ap_inter_op_useful(&problem, threshold, useful);
     for (int range = 0; range < layers * layers && status == XM_OK; ++range) {
+        /* A range that equals an earlier one is priced there. */
         int same = table->same_as[range];
 
         if (range / layers > range % layers) {

@@ -1,5 +1,6 @@
-/* The inside of a stage table: stage_table.c (what there is), stage_table_survey.c (bounds, specs),
- * stage_table_fill.c (prices), stage_table_slice.c (searches). Not installed. */
+/* The inside of a stage table: stage_table.c (what there is), stage_table_ask.c (questions to
+ * stage.h), stage_table_survey.c (bounds, specs), stage_table_fill.c (prices), stage_table_slice.c
+ * (searches). Not installed. */
 #ifndef AP_PLANNER_STAGE_TABLE_PRIVATE_H
 #define AP_PLANNER_STAGE_TABLE_PRIVATE_H
 

@@ -1,4 +1,13 @@
-/* Stage slicing over a finished table: what a boundary costs, and what a result's stages are. */
+/*
+ * Stage slicing over a table: what a boundary costs, bounds, the search with its thresholds, and
+ * what a result's stages are. The search runs on stages priced so far. Whether those are enough is
+ * proved, not assumed: a plan below the threshold that was used to price is the best of all,
+ * because every stage of a faster plan was priced as well.
+ *
+ * Searches are in units of T / fill, as inter_op.h knows only sum + (rounds - 1) * bottleneck;
+ * results are turned back at the end.
+ */
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,10 +16,10 @@
 #include "planner/stage_table.h"
 #include "planner/stage_table_private.h"
 
-/* So many micro-batches that filling the pipeline counts for nothing beside the bottleneck. */
+/* So many micro-batches that the sum counts for nothing beside the bottleneck. */
 static const int64_t STEADY = 1 << 30;
 
-/* Port = (submesh * variants + variant) * specs + spec. */
+/* Port = (submesh * variants + variant) * specs + spec; see number_ports() in stage_table.c. */
 static void side_of_port(const ap_stage_table_t *table, int port, ap_cross_mesh_side_t *side)
 {
     int shape = port / table->max_specs;
@@ -22,6 +31,8 @@ static void side_of_port(const ap_stage_table_t *table, int port, ap_cross_mesh_
     side->spec = variant->specs[port % table->max_specs];
 }
 
+/* Numbers are given out for the largest variant and the most specs, so some of them stand for
+ * nothing. */
 static bool port_exists(const ap_stage_table_t *table, int port)
 {
     int shape = port / table->max_specs, submesh = shape / table->max_variants;
@@ -31,7 +42,8 @@ static bool port_exists(const ap_stage_table_t *table, int port)
            port % table->max_specs < table->variants[submesh][v].spec_count;
 }
 
-/* The tensor and the sides of a boundary; false: there is none of that kind. */
+/* Finds the tensor and the sides of a boundary; false: there is none of that kind. Stages take
+ * consecutive devices, so the earlier one ends where the later one begins. */
 static bool find_sides(const ap_stage_table_t *table, const ap_inter_op_boundary_t *at,
                        const ap_tensor_t **tensor, ap_cross_mesh_side_t *src,
                        ap_cross_mesh_side_t *dst)
@@ -49,6 +61,8 @@ static bool find_sides(const ap_stage_table_t *table, const ap_inter_op_boundary
     return true;
 }
 
+/* The search's callback has no status, so a failure is kept in the table, and infinity makes the
+ * search end soon. */
 static double boundary_failed(ap_stage_table_t *table)
 {
     table->failed = true;
@@ -56,6 +70,8 @@ static double boundary_failed(ap_stage_table_t *table)
     return INFINITY;
 }
 
+/* Both directions count: the activation forwards and its gradient backwards, once per micro-batch
+ * each. */
 static double boundary_seconds(void *arg, const ap_inter_op_boundary_t *at)
 {
     ap_stage_table_t *table = arg;
@@ -73,6 +89,8 @@ static double boundary_seconds(void *arg, const ap_inter_op_boundary_t *at)
     return cost.forward + cost.backward;
 }
 
+/* A lower bound of the same in about a microsecond; the search asks for the cost itself only where
+ * it decides. */
 static double boundary_least(void *arg, const ap_inter_op_boundary_t *at)
 {
     ap_stage_table_t *table = arg;
@@ -90,6 +108,7 @@ static double boundary_least(void *arg, const ap_inter_op_boundary_t *at)
     return seconds;
 }
 
+/* What all searches over this table have in common. */
 void ap_stage_table_pose(ap_stage_table_t *table, ap_inter_op_problem_t *problem)
 {
     *problem = (ap_inter_op_problem_t)AP_INTER_OP_PROBLEM_INIT;
@@ -109,7 +128,8 @@ void ap_stage_table_pose(ap_stage_table_t *table, ap_inter_op_problem_t *problem
     problem->stop_arg = table->params.stop_arg;
 }
 
-/* One search over what is priced by now. */
+/* Searches once over what is priced by now. With `steady`, the bottleneck is all that counts; the
+ * objective is then computed for the true number of micro-batches. */
 static xm_status_t slice(ap_stage_table_t *table, int min_stages, int max_stages, double known,
                          ap_inter_op_result_t *result)
 {
@@ -132,6 +152,7 @@ static xm_status_t slice(ap_stage_table_t *table, int min_stages, int max_stages
         problem.out_port = table->out_port;
     }
     status = ap_inter_op_solve(&problem, result);
+    /* A boundary that could not be priced makes any result worthless. */
     if (table->failed) {
         if (status == XM_OK) {
             ap_inter_op_result_clear(result);
@@ -144,7 +165,8 @@ static xm_status_t slice(ap_stage_table_t *table, int min_stages, int max_stages
     return status;
 }
 
-/* In the units of the search: objectives over `fill`. */
+/* Bounds the objective by a search over given costs without boundaries, in the units of the search
+ * (objectives over `fill`). */
 static xm_status_t bound(ap_stage_table_t *table, const double *cost, const int32_t *successors,
                          int min_stages, int max_stages, double *seconds)
 {
@@ -166,6 +188,7 @@ static xm_status_t bound(ap_stage_table_t *table, const double *cost, const int3
     return status;
 }
 
+/* Bounds with memory: how many stages each could allow at best is part of the problem. */
 xm_status_t ap_stage_table_bound(ap_stage_table_t *table, int min_stages, int max_stages,
                                  double *seconds)
 {
@@ -177,6 +200,8 @@ xm_status_t ap_stage_table_bound(ap_stage_table_t *table, int min_stages, int ma
     return status;
 }
 
+/* The devices of the busiest stage work through all micro-batches under every schedule, so B times
+ * the smallest bottleneck bounds them all. */
 xm_status_t ap_stage_table_busy_bound(ap_stage_table_t *table, int min_stages, int max_stages,
                                       double *seconds)
 {
@@ -193,7 +218,8 @@ xm_status_t ap_stage_table_busy_bound(ap_stage_table_t *table, int min_stages, i
     problem.micro_batches = STEADY;
     status = ap_inter_op_solve(&problem, &result);
     if (status == XM_OK) {
-        /* Sums count next to nothing, but they count. */
+        /* The bound has the sum in it, which is at most the number of stages times the bottleneck;
+         * over 2^30 micro-batches that is less than the factor takes off. */
         *seconds = fmin(result.bottleneck, result.bound / (double)STEADY) * (1.0 - 1e-6) *
                    table->params.micro_batches;
         ap_inter_op_result_clear(&result);
@@ -201,6 +227,9 @@ xm_status_t ap_stage_table_busy_bound(ap_stage_table_t *table, int min_stages, i
     return status;
 }
 
+/* Bounds the case with recomputation by the table without it, so that many such cases never need a
+ * table of their own. Recomputing takes at least the forward pass' FLOPs at full speed. Memory is
+ * dropped, as that other case needs less of it. */
 xm_status_t ap_stage_table_bound_recomputing(ap_stage_table_t *table, int min_stages,
                                              int max_stages, double *seconds)
 {
@@ -227,7 +256,8 @@ xm_status_t ap_stage_table_bound_recomputing(ap_stage_table_t *table, int min_st
     return status;
 }
 
-/* Transfers that the search left out are part of the plan all the same. */
+/* Adds the transfers that the search was told to leave out: they are part of the plan all the
+ * same. */
 static void add_boundaries(ap_stage_table_t *table, ap_inter_op_result_t *result)
 {
     result->sum = 0.0;
@@ -251,23 +281,25 @@ static void add_boundaries(ap_stage_table_t *table, ap_inter_op_result_t *result
     result->objective = result->sum + (double)(table->rounds - 1) * result->bottleneck;
 }
 
-/* What plans must stay below, in the units of the search. */
+/* What plans must stay below, in the units of the search. It is the smaller of the limit that the
+ * table was made with and the best plan that other cases have found by now. */
 static double worth_of(const ap_stage_table_t *table)
 {
     double worth = table->params.worth > 0.0 ? table->params.worth : INFINITY;
 
-    /* The least bottleneck is nobody's bound: all stages are priced. */
+    /* A search for the smallest bottleneck has another objective than T, so no bound on T may leave
+     * stages out: all are priced. */
     if (table->params.steady) {
         return INFINITY;
     }
     return fmin(worth, table->beat > 0.0 ? table->beat : INFINITY) / table->fill;
 }
 
-/*
- * Only stages that can be part of a plan below a threshold are priced. The best plan of those is
- * the best of all if it is below the threshold; a plan above it is the next threshold, and without
- * a plan it rises by a half.
- */
+/* Prices and searches with a rising threshold. Only stages that can be part of a plan below the
+ * threshold are priced. The best plan of those is the best of all if it is below the threshold
+ * itself; otherwise its T is the next threshold, since no better plan can lie above that, and
+ * without a plan the threshold rises by a half. After a few rounds it goes to the limit at once, so
+ * the loop ends. */
 xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int max_stages,
                                  ap_inter_op_result_t *result)
 {
@@ -282,9 +314,11 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
     if (status != XM_OK) {
         return status;
     }
+    /* Boundaries and memory usually cost a few per cent over the bound without them. */
     threshold = steady ? INFINITY : 1.06 * threshold;
     for (int i = 0;; ++i) {
         threshold = threshold < worth && i < ROUNDS ? threshold : worth;
+        /* Price first, then search; stages priced for an earlier threshold are still there. */
         status = ap_stage_table_reach(table, threshold);
         if (status == XM_OK) {
             status = slice(table, min_stages, max_stages, known, result);
@@ -300,12 +334,15 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
             if (table->params.stop != NULL && table->params.stop(table->params.stop_arg)) {
                 break;
             }
+            /* A plan with this T exists, so the next search needs no guess of its own. */
             known = threshold = result->objective;
             ap_inter_op_result_clear(result);
         } else {
+            /* No plan was found among what is priced: nothing tells how far away one is. */
             threshold *= 1.5;
         }
     }
+    /* Everything below the threshold was priced, so the threshold bounds what was not. */
     if (status == XM_OK) {
         result->bound = fmin(result->bound, threshold);
         if (table->params.free_boundaries) {
@@ -318,6 +355,8 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
     return status;
 }
 
+/* A stage's configuration from the number of its state: boundary layouts give shape and specs,
+ * the memory level gives the recompute mode. */
 void ap_stage_table_config(const ap_stage_table_t *table, const ap_inter_op_stage_t *stage,
                            ap_stage_config_t *config)
 {

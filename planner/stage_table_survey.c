@@ -1,8 +1,18 @@
-/* A stage table's survey: what every range takes at least, planned freely. */
+/*
+ * The bounding pass of a stage table: every kind of range is planned freely once on every submesh
+ * and shape, without demands on its ends and without a memory limit. Nothing that a search could
+ * choose is faster. With the bounds come the specs that free plans have at their ends, most
+ * frequent first, which are the ones worth demanding later, and whether memory ever binds; if it
+ * does not, memory levels and recomputation are left out altogether.
+ */
+
 #include <math.h>
 
 #include "planner/stage_table_private.h"
 
+/* Counts a use of a spec and keeps the tally sorted by uses. A spec moves up only when it has more
+ * uses than the one before, so of equal ones the first seen stays ahead. A full tally ignores
+ * newcomers: only three specs are kept in the end. */
 static void count_spec(ap_stage_variant_t *variant, ap_spec_t spec)
 {
     int i = 0;
@@ -29,6 +39,7 @@ static void count_spec(ap_stage_variant_t *variant, ap_spec_t spec)
     }
 }
 
+/* A bound over all logical shapes. */
 static void keep_least(ap_stage_table_t *table, size_t cell, const ap_stage_cost_t *cost)
 {
     double *least = &table->least[cell * (size_t)table->flavours];
@@ -36,8 +47,10 @@ static void keep_least(ap_stage_table_t *table, size_t cell, const ap_stage_cost
     *least = fmin(*least, ap_stage_objective(cost, table->params.micro_batches));
 }
 
-/* What any plan keeps is at least what one device would, divided by the devices: stages that could
- * follow if it were no more. */
+/* Finds how many stages could follow each stage at best. What any plan keeps on all its devices
+ * together is at least what a single device would keep, so that divided by the devices is a lower
+ * bound; if not even that fits, no plan does. Working buffers are left out, as they need not
+ * divide. */
 static xm_status_t find_room(ap_stage_table_t *table, int flavour, int first, int last)
 {
     ap_stage_query_t query = ap_stage_table_ask_for(table, first, last, 0, &table->variants[0][0]);
@@ -50,6 +63,7 @@ static xm_status_t find_room(ap_stage_table_t *table, int flavour, int first, in
     }
     for (int submesh = 0; submesh < table->submesh_count && status == XM_OK; ++submesh) {
         int devices = table->submeshes[submesh].hosts * table->submeshes[submesh].devices;
+        /* All devices together have so much. */
         double limit = ap_stage_table_memory(table, submesh) * devices;
         size_t cell = ap_stage_table_cell(table, first, last, submesh);
 
@@ -59,7 +73,8 @@ static xm_status_t find_room(ap_stage_table_t *table, int flavour, int first, in
     return status;
 }
 
-/* No plan divides a stage's FLOP among more than its devices. */
+/* Finds a lower bound on the seconds of running the forward pass again: no plan divides its FLOPs
+ * among more than the stage's devices, and none is faster than their peak. */
 static void find_again(ap_stage_table_t *table, int first, int last)
 {
     const ap_graph_t *graph = table->params.graph;
@@ -80,7 +95,8 @@ static void find_again(ap_stage_table_t *table, int first, int last)
     }
 }
 
-/* Plans a range freely: which specs do its ends like, and does memory ever bind? */
+/* Plans one range freely on every submesh and logical shape: its minimum time, the specs of its
+ * ends, and whether memory limits the stages after it. */
 static xm_status_t survey_range(ap_stage_table_t *table, int first, int last)
 {
     xm_status_t found = find_room(table, 0, first, last);
@@ -98,6 +114,7 @@ static xm_status_t survey_range(ap_stage_table_t *table, int first, int last)
             ap_stage_cost_t cost;
             xm_status_t status = ap_stage_table_ask(table, 0, submesh, &query, &cost);
 
+            /* Some shapes have no plan, for instance where nothing divides by the axis. */
             if (status == XM_ERR_NO_SOLUTION) {
                 continue;
             }
@@ -118,8 +135,9 @@ static xm_status_t survey_range(ap_stage_table_t *table, int first, int last)
     return XM_OK;
 }
 
-/* The same range if it recomputes: as fast as without, and the forward pass once more. A stage that
- * keeps its activations and cannot fit so is nobody's. */
+/* Bounds the same range if it recomputes: as fast as without, plus the forward pass once more. A
+ * stage that keeps its activations and cannot fit even so is left out in the mode without
+ * recomputation. */
 static xm_status_t bound_recomputing(ap_stage_table_t *table, int first, int last)
 {
     xm_status_t status = find_room(table, 1, first, last);
@@ -136,7 +154,8 @@ static xm_status_t bound_recomputing(ap_stage_table_t *table, int first, int las
     return status;
 }
 
-/* Every kind of range once, unless time is up. */
+/* Goes over every kind of range once, unless time is up. The clock is asked once per first
+ * layer. */
 static xm_status_t survey_all(ap_stage_table_t *table,
                               xm_status_t (*survey)(ap_stage_table_t *table, int first, int last))
 {
@@ -159,12 +178,16 @@ static xm_status_t survey_all(ap_stage_table_t *table,
     return XM_OK;
 }
 
+/* A way to trade time for memory; the search sees each as a configuration. */
 static void add_level(ap_stage_table_t *table, int flavour, int successors)
 {
     table->levels[table->level_count++] = (ap_stage_level_t){flavour, successors};
 }
 
-/* Recomputation is never faster: where memory is no matter, the first flavour is enough. */
+/* Lists the memory levels. Recomputation is never faster, so where memory does not matter the first
+ * mode without a limit is enough. Levels plan for 0 to 3 stages after, then for twice as many each
+ * time: a stage with many stages after it loses little by planning for a few more, and every level
+ * multiplies the table. */
 static void list_levels(ap_stage_table_t *table)
 {
     int most = ap_stage_table_most_stages(table);
@@ -181,6 +204,9 @@ static void list_levels(ap_stage_table_t *table)
     }
 }
 
+/* The second pass, with recomputation, is needed only where memory binds. Only the most frequent
+ * specs are kept: all combinations of input and output are priced, so the number of specs counts
+ * squared. */
 xm_status_t ap_stage_table_survey(ap_stage_table_t *table)
 {
     xm_status_t status = survey_all(table, survey_range);

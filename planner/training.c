@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "planner/graph_private.h"
+#include "planner/graph_copy.h"
 
 /* The gradients found so far, while walking the forward operators backwards. */
 typedef struct expansion {
@@ -26,46 +26,6 @@ double ap_training_state_bytes(ap_optimizer_t optimizer, ap_dtype_t dtype)
 double ap_training_update_bytes(ap_optimizer_t optimizer, ap_dtype_t dtype)
 {
     return 2 * ap_training_state_bytes(optimizer, dtype) + 3 * ap_dtype_bytes(dtype);
-}
-
-static xm_status_t copy_graph(const ap_graph_t *from, ap_graph_t **copy)
-{
-    ap_graph_t *made;
-    xm_status_t status = ap_graph_create(from->name, &made);
-
-    if (status != XM_OK) {
-        return status;
-    }
-    made->tensors = calloc((size_t)from->tensor_count, sizeof(*made->tensors));
-    made->ops = calloc((size_t)from->op_count, sizeof(*made->ops));
-    if (made->tensors == NULL || made->ops == NULL) {
-        goto no_memory;
-    }
-    made->tensor_capacity = from->tensor_count;
-    made->op_capacity = from->op_count;
-    for (int t = 0; t < from->tensor_count; ++t, ++made->tensor_count) {
-        made->tensors[t] = from->tensors[t];
-        made->tensors[t].name = strdup(from->tensors[t].name);
-        if (made->tensors[t].name == NULL) {
-            goto no_memory;
-        }
-    }
-    for (int o = 0; o < from->op_count; ++o, ++made->op_count) {
-        made->ops[o] = from->ops[o];
-        made->ops[o].name = strdup(from->ops[o].name);
-        made->ops[o].label = NULL;
-        if (made->ops[o].name == NULL) {
-            goto no_memory;
-        }
-    }
-    made->loss = from->loss;
-    made->loss_is_gradient = from->loss_is_gradient;
-    *copy = made;
-    return XM_OK;
-
-no_memory:
-    ap_graph_destroy(made);
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a copy of the graph '%s'", from->name);
 }
 
 /* Letters of one kind of factor, as a string. */
@@ -107,7 +67,7 @@ static xm_status_t add_backward(expansion_t *x, int op, ap_op_kind_t kind, const
                                 const int *operands, int operand_count, double flops,
                                 const char *name, int differentiates, int *results)
 {
-    const ap_op_t forward = x->graph->ops[op]; /* a copy: the array may move */
+    const ap_op_t forward = *ap_graph_op(x->graph, op); /* a copy: the array may move */
     ap_op_params_t params = AP_OP_PARAMS_INIT;
     char sizes[AP_MAX_FACTORS * 24], replicated[AP_MAX_FACTORS + 1], permuted[AP_MAX_FACTORS + 1];
 
@@ -124,7 +84,7 @@ static xm_status_t add_backward(expansion_t *x, int op, ap_op_kind_t kind, const
     params.operand_count = operand_count;
     memcpy(params.operands, operands, (size_t)operand_count * sizeof(int));
     /* A gradient has the type of what is differentiated. */
-    params.result_dtype = x->graph->tensors[forward.operands[differentiates]].dtype;
+    params.result_dtype = ap_graph_tensor(x->graph, forward.operands[differentiates])->dtype;
     params.flops_per_point = flops;
     params.repeat = forward.repeat;
     params.forward = op;
@@ -140,13 +100,14 @@ static xm_status_t contribute(expansion_t *x, int tensor, int gradient)
     static const char letters[] = "abcdefgh";
     ap_op_params_t params = AP_OP_PARAMS_INIT;
     char term[AP_MAX_RANK + 1], rule[3 * AP_MAX_RANK + 8], name[256];
-    const ap_tensor_t *of = &x->graph->tensors[tensor];
+    const ap_tensor_t *of = ap_graph_tensor(x->graph, tensor);
     xm_status_t status;
 
     if (x->gradient[tensor] < 0) {
         x->gradient[tensor] = gradient;
         /* The loss may be the gradient of two tensors; it keeps what it is. */
-        if (gradient >= x->forward_tensors && x->graph->tensors[gradient].gradient_of < 0) {
+        if (gradient >= x->forward_tensors &&
+            ap_graph_tensor(x->graph, gradient)->gradient_of < 0) {
             return ap_graph_set_gradient(x->graph, gradient, tensor);
         }
         return XM_OK;
@@ -219,7 +180,8 @@ static void read_saved(reading_t *reading, const ap_op_t *op, int term)
 static void backward_name(const ap_op_t *op, const expansion_t *x, int operand, char *name,
                           size_t size)
 {
-    (void)snprintf(name, size, "d_%s.%s", x->graph->tensors[op->operands[operand]].name, op->name);
+    (void)snprintf(name, size, "d_%s.%s", ap_graph_tensor(x->graph, op->operands[operand])->name,
+                   op->name);
 }
 
 /* Gradient of one operand by one operator with one result. */
@@ -372,11 +334,12 @@ static xm_status_t split_backward(expansion_t *x, int id, const ap_op_t *op)
 
 static xm_status_t op_backward(expansion_t *x, int id)
 {
-    const ap_op_t op = x->graph->ops[id]; /* a copy: the array moves as operators are added */
+    /* A copy: the array moves as operators are added. */
+    const ap_op_t op = *ap_graph_op(x->graph, id);
     reading_t reading = read_gradient(x, &op);
     double points = flops_per_point(&op);
 
-    x->graph->layer = op.layer;
+    (void)ap_graph_set_layer(x->graph, op.layer);
     switch (op.kind) {
     case AP_OP_EINSUM:
         return einsum_backward(x, id, &op);
@@ -423,29 +386,31 @@ static void mark_needs(expansion_t *x)
 {
     for (int t = 0; t < x->forward_tensors; ++t) {
         x->gradient[t] = -1;
-        x->needs[t] = x->graph->tensors[t].kind == AP_TENSOR_PARAMETER &&
-                      is_smooth(x->graph->tensors[t].dtype);
+        x->needs[t] = ap_graph_tensor(x->graph, t)->kind == AP_TENSOR_PARAMETER &&
+                      is_smooth(ap_graph_tensor(x->graph, t)->dtype);
     }
     for (int o = 0; o < x->forward_ops; ++o) {
-        const ap_op_t *op = &x->graph->ops[o];
+        const ap_op_t *op = ap_graph_op(x->graph, o);
         bool needs = false;
 
         for (int i = 0; i < op->operand_count; ++i) {
             needs = needs || x->needs[op->operands[i]];
         }
         for (int r = 0; r < op->result_count; ++r) {
-            x->needs[op->results[r]] = needs && is_smooth(x->graph->tensors[op->results[r]].dtype);
+            x->needs[op->results[r]] =
+                needs && is_smooth(ap_graph_tensor(x->graph, op->results[r])->dtype);
         }
     }
 }
 
 static xm_status_t add_backward_phase(expansion_t *x)
 {
-    const ap_tensor_t *loss = &x->graph->tensors[x->graph->loss];
+    int named = ap_graph_loss(x->graph, NULL);
+    const ap_tensor_t *loss = ap_graph_tensor(x->graph, named);
 
-    x->gradient[loss->gradient_of >= 0 ? loss->gradient_of : x->graph->loss] = x->graph->loss;
+    x->gradient[loss->gradient_of >= 0 ? loss->gradient_of : named] = named;
     for (int o = x->forward_ops - 1; o >= 0; --o) {
-        const ap_op_t *op = &x->graph->ops[o];
+        const ap_op_t *op = ap_graph_op(x->graph, o);
         bool used = false;
         xm_status_t status;
 
@@ -466,7 +431,7 @@ static xm_status_t add_backward_phase(expansion_t *x)
 static xm_status_t add_update(expansion_t *x, int parameter, ap_optimizer_t optimizer)
 {
     static const char letters[] = "abcdefgh";
-    const ap_tensor_t of = x->graph->tensors[parameter];
+    const ap_tensor_t of = *ap_graph_tensor(x->graph, parameter);
     ap_op_params_t params = AP_OP_PARAMS_INIT;
     char term[AP_MAX_RANK + 1], rule[3 * AP_MAX_RANK + 8], name[256];
     int result;
@@ -485,7 +450,7 @@ static xm_status_t add_update(expansion_t *x, int parameter, ap_optimizer_t opti
     params.result_dtype = of.dtype;
     params.flops_per_point = optimizer == AP_OPTIMIZER_ADAM ? 12 : 2;
     params.linear = true;
-    x->graph->layer = of.layer;
+    (void)ap_graph_set_layer(x->graph, of.layer);
     status = ap_graph_add_op(x->graph, &params, &result);
     return status == XM_OK ? ap_graph_set_alias(x->graph, result, parameter) : status;
 }
@@ -493,27 +458,29 @@ static xm_status_t add_update(expansion_t *x, int parameter, ap_optimizer_t opti
 xm_status_t ap_training_expand(const ap_graph_t *forward, ap_optimizer_t optimizer,
                                ap_graph_t **training)
 {
-    expansion_t x = {.forward_tensors = forward->tensor_count, .forward_ops = forward->op_count};
+    expansion_t x = {.forward_tensors = ap_graph_tensors(forward),
+                     .forward_ops = ap_graph_ops(forward)};
     xm_status_t status;
 
-    if (forward->loss < 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the graph '%s' names no loss", forward->name);
+    if (ap_graph_loss(forward, NULL) < 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the graph '%s' names no loss",
+                            ap_graph_name(forward));
     }
-    status = copy_graph(forward, &x.graph);
+    status = ap_graph_copy_whole(forward, &x.graph);
     if (status != XM_OK) {
         return status;
     }
-    x.gradient = malloc((size_t)forward->tensor_count * sizeof(int));
-    x.needs = malloc((size_t)forward->tensor_count * sizeof(bool));
+    x.gradient = malloc((size_t)ap_graph_tensors(forward) * sizeof(int));
+    x.needs = malloc((size_t)ap_graph_tensors(forward) * sizeof(bool));
     if (x.gradient == NULL || x.needs == NULL) {
         status =
-            xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d gradients", forward->tensor_count);
+            xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d gradients", ap_graph_tensors(forward));
         goto release;
     }
     mark_needs(&x);
     status = add_backward_phase(&x);
-    for (int t = 0; t < forward->tensor_count && status == XM_OK; ++t) {
-        if (forward->tensors[t].kind == AP_TENSOR_PARAMETER && x.gradient[t] >= 0) {
+    for (int t = 0; t < ap_graph_tensors(forward) && status == XM_OK; ++t) {
+        if (ap_graph_tensor(forward, t)->kind == AP_TENSOR_PARAMETER && x.gradient[t] >= 0) {
             status = add_update(&x, t, optimizer);
         }
     }
@@ -529,5 +496,31 @@ release:
     free(x.gradient);
     free(x.needs);
     ap_graph_destroy(x.graph);
+    return status;
+}
+
+const char *ap_frontend_untrainable(const ap_graph_t *graph)
+{
+    for (int o = 0; o < ap_graph_ops(graph); ++o) {
+        if (ap_graph_op(graph, o)->phase != AP_PHASE_FORWARD) {
+            return "holds its whole step";
+        }
+    }
+    return ap_graph_loss(graph, NULL) < 0 ? "names no loss to derive a step from" : NULL;
+}
+
+xm_status_t ap_frontend_train(ap_optimizer_t optimizer, ap_graph_t **graph)
+{
+    ap_graph_t *training;
+    xm_status_t status;
+
+    if (ap_frontend_untrainable(*graph) != NULL) {
+        return XM_OK;
+    }
+    status = ap_training_expand(*graph, optimizer, &training);
+    if (status == XM_OK) {
+        ap_graph_destroy(*graph);
+        *graph = training;
+    }
     return status;
 }

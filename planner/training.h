@@ -46,4 +46,10 @@ XM_API double ap_training_state_bytes(ap_optimizer_t optimizer, ap_dtype_t dtype
 /** Bytes per element that the update reads and writes: the state twice, gradient, weight twice. */
 XM_API double ap_training_update_bytes(ap_optimizer_t optimizer, ap_dtype_t dtype);
 
+/** Why no training step is derived from a graph, in words that follow its name; NULL: one is. */
+XM_API const char *ap_frontend_untrainable(const ap_graph_t *graph);
+
+/** Replaces a forward graph that names a loss by its training step; others stay as they are. */
+XM_API xm_status_t ap_frontend_train(ap_optimizer_t optimizer, ap_graph_t **graph);
+
 #endif

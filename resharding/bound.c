@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "resharding/bound_problem.h"
 #include "resharding/outflow.h"
-#include "resharding/problem.h"
 
 static void raise_bound(xm_bound_t *bound, int64_t ns, xm_bound_limit_t limit)
 {

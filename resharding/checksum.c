@@ -7,7 +7,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "resharding/execute_private.h"
+#include "resharding/execute_device.h"
 
 enum {
     SLICE = 4 * 1024 * 1024, /* bytes hashed between two looks at the network */
@@ -51,8 +51,7 @@ struct xm_checksum {
     bool posted[2]; /* sends, receives */
     bool canceled;
     bool ended;
-    xm_status_t result;
-    char reason[1024]; /* the sentence of a result that is an error */
+    xm_error_t failure; /* the first one; XM_OK: none */
 };
 
 static const xm_layout_t *src_of(const xm_checksum_t *checksum, int64_t task)
@@ -86,9 +85,8 @@ static bool receives(const xm_checksum_t *checksum, int64_t task)
 /* Keeps the first failure and its sentence: what is cancelled after it sets others. */
 static void fail(xm_checksum_t *checksum, xm_status_t status)
 {
-    if (checksum->result == XM_OK) {
-        checksum->result = status;
-        (void)snprintf(checksum->reason, sizeof(checksum->reason), "%s", xm_last_error());
+    if (checksum->failure.status == XM_OK) {
+        xm_error_save(&checksum->failure, status);
     }
 }
 
@@ -220,7 +218,7 @@ static void post_side(xm_checksum_t *checksum, int side)
     xm_transport_t *transport = checksum->executor->transport;
 
     checksum->posted[side] = true;
-    for (int r = 0; r < checksum->ranks && checksum->result == XM_OK; ++r) {
+    for (int r = 0; r < checksum->ranks && checksum->failure.status == XM_OK; ++r) {
         parcel_t *parcel = &checksum->parcels[side][r];
         uint64_t *hashes = checksum->hashes[side] + parcel->first;
         size_t bytes = (size_t)parcel->count * sizeof(*hashes);
@@ -248,8 +246,7 @@ static void hash_device_range(xm_checksum_t *checksum, const xm_view_t *view, co
     while (count > 0) {
         int64_t part = count;
         const char *bytes;
-        xm_status_t status =
-            xm_executor_read_device(checksum->executor, view, buffer, first, &part, &bytes);
+        xm_status_t status = xm_device_read(checksum->executor, view, buffer, first, &part, &bytes);
 
         if (status < 0) {
             fail(checksum, status);
@@ -402,38 +399,38 @@ static bool has_to_hash(const xm_checksum_t *checksum)
 xm_status_t xm_checksum_advance(xm_checksum_t *checksum)
 {
     if (checksum->ended) {
-        return checksum->result;
+        return checksum->failure.status;
     }
-    if (checksum->result == XM_OK && !checksum->posted[1]) {
+    if (checksum->failure.status == XM_OK && !checksum->posted[1]) {
         post_side(checksum, 1);
     }
-    if (checksum->result == XM_OK) {
+    if (checksum->failure.status == XM_OK) {
         hash_some(checksum, checksum->todo[0].next < checksum->todo[0].count ? 0 : 1);
     }
-    if (checksum->result == XM_OK && checksum->todo[0].next == checksum->todo[0].count &&
+    if (checksum->failure.status == XM_OK && checksum->todo[0].next == checksum->todo[0].count &&
         !checksum->posted[0]) {
         post_side(checksum, 0);
     }
-    if (checksum->result < 0 && checksum->in_flight > 0) {
+    if (checksum->failure.status < 0 && checksum->in_flight > 0) {
         cancel_parcels(checksum);
     }
-    if (checksum->in_flight > 0 || (checksum->result == XM_OK && has_to_hash(checksum))) {
+    if (checksum->in_flight > 0 || (checksum->failure.status == XM_OK && has_to_hash(checksum))) {
         return XM_IN_PROGRESS;
     }
     checksum->ended = true;
-    if (checksum->result == XM_OK) {
+    if (checksum->failure.status == XM_OK) {
         xm_status_t status = compare(checksum);
 
         if (status < 0) {
             fail(checksum, status);
         }
     }
-    return checksum->result < 0 ? xm_error_set(checksum->result, "%s", checksum->reason) : XM_OK;
+    return checksum->failure.status < 0 ? xm_error_restore(&checksum->failure) : XM_OK;
 }
 
 bool xm_checksum_may_sleep(const xm_checksum_t *checksum)
 {
-    return checksum->ended || checksum->result < 0 || !has_to_hash(checksum);
+    return checksum->ended || checksum->failure.status < 0 || !has_to_hash(checksum);
 }
 
 static bool drain(xm_checksum_t *checksum)
@@ -481,7 +478,8 @@ static const char *describe_wait(const xm_checksum_t *checksum, char *text, size
 xm_status_t xm_executor_verify(xm_worker_t *worker, xm_executor_t *executor, int64_t deadline)
 {
     int64_t start = xm_worker_now(worker);
-    char sentence[1024], waits[128];
+    char waits[128];
+    xm_error_t error;
     xm_checksum_t *checksum;
     xm_status_t status = xm_checksum_create(executor, &checksum), waited = XM_OK;
 
@@ -495,21 +493,18 @@ xm_status_t xm_executor_verify(xm_worker_t *worker, xm_executor_t *executor, int
             waited = XM_ERR_TIMEOUT;
         }
     }
-    if (waited == XM_ERR_TIMEOUT && checksum->result < 0) {
+    if (waited == XM_ERR_TIMEOUT && checksum->failure.status < 0) {
         /* It failed before, and what was cancelled has not ended yet. */
-        waited = checksum->result;
-        (void)snprintf(sentence, sizeof(sentence), "%s", checksum->reason);
+        waited = xm_error_restore(&checksum->failure);
     } else if (waited == XM_ERR_TIMEOUT) {
-        (void)snprintf(sentence, sizeof(sentence), "rank %d %s after %.1f s",
-                       xm_worker_rank(worker), describe_wait(checksum, waits, sizeof(waits)),
-                       (double)(xm_worker_now(worker) - start) * 1e-9);
-    } else {
-        (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+        waited = xm_error_set(waited, "rank %d %s after %.1f s", xm_worker_rank(worker),
+                              describe_wait(checksum, waits, sizeof(waits)),
+                              (double)(xm_worker_now(worker) - start) * 1e-9);
     }
+    xm_error_save(&error, waited < 0 ? waited : status);
     xm_checksum_destroy(checksum);
-    if (waited < 0) {
-        return xm_error_set(waited, "%s", sentence);
-    }
-    return status < 0 && status != XM_ERR_CORRUPT ? xm_reshard_name_culprit(worker, status)
-                                                  : status;
+    status = xm_error_restore(&error);
+    return waited == XM_OK && status < 0 && status != XM_ERR_CORRUPT
+               ? xm_reshard_name_culprit(worker, status)
+               : status;
 }

@@ -1,7 +1,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "resharding/bound.h"
+#include "resharding/bound_problem.h"
 #include "resharding/bound_relay.h"
 #include "resharding/plan_private.h"
 

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/random.h"
+
 enum {
     WAYS = 8, /* states that a bucket holds */
     MAX_BUCKET_BITS = 14,
@@ -66,7 +68,7 @@ static bool no_later(const int64_t *a, const int64_t *b, int length)
 bool xm_dominance_seen(xm_dominance_t *dominance, uint64_t left, const int64_t *times)
 {
     size_t length = (size_t)dominance->length;
-    uint64_t hash = (left ^ (left >> 31)) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t hash = xm_hash_spread(left ^ (left >> 31));
     size_t bucket =
         dominance->bucket_bits > 0 ? (size_t)(hash >> (64 - dominance->bucket_bits)) : 0;
     size_t way;

@@ -49,8 +49,11 @@ void xm_sender_sets_destroy(xm_sender_sets_t *sets);
 bool xm_sender_set_contains(const xm_sender_sets_t *sets, int set, const xm_exclusive_t *exclusive,
                             int64_t demand);
 
-/* The bound of xm_steps_bound(). */
+/* Lower bound of the makespan in that model (docs/resharding.md, "Exclusive hosts"): admissible. */
 xm_status_t xm_exclusive_bound(const xm_exclusive_t *exclusive, int64_t *bound_ns);
+
+/* The same of a problem that is not laid out yet. */
+xm_status_t xm_steps_bound(const xm_problem_t *problem, int64_t *bound_ns);
 
 /*
  * One deterministic list schedule: whenever hosts become free, what they allow starts, hosts with
@@ -76,15 +79,5 @@ xm_status_t xm_exclusive_list(const xm_exclusive_t *exclusive, const xm_list_par
  */
 xm_status_t xm_exclusive_search(const xm_exclusive_t *exclusive, int64_t node_budget,
                                 int64_t bound_ns, xm_step_t *steps, int64_t best_ns, bool *optimal);
-
-/* SplitMix64. */
-static inline uint64_t xm_exclusive_random(uint64_t *state)
-{
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
 
 #endif

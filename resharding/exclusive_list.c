@@ -1,3 +1,4 @@
+#include "comm/random.h"
 #include "resharding/exclusive.h"
 
 #include <stdlib.h>
@@ -24,7 +25,7 @@ typedef struct waiting {
 typedef struct list {
     const xm_exclusive_t *x;
     const xm_list_params_t *params;
-    uint64_t random;
+    xm_random_t random;
     int64_t *work;
     int64_t now;
     int64_t *egress, *ingress; /* when each is free */
@@ -121,7 +122,7 @@ static int64_t priority(list_t *l, int64_t d)
     if (l->params->noise > 0) {
         uint64_t range = ((uint64_t)key >> 10) * (uint64_t)l->params->noise + 1;
 
-        key += (int64_t)(xm_exclusive_random(&l->random) % range);
+        key += (int64_t)(xm_random_below(&l->random, range));
     }
     return key;
 }
@@ -176,7 +177,7 @@ static int64_t gather(list_t *l, waiting_t *waiting, int resource, int64_t candi
             l->seen[d] = l->event;
             l->candidates[candidates++] = (candidate_t){
                 .key = priority(l, d),
-                .tie = l->params->noise > 0 ? xm_exclusive_random(&l->random) : 0,
+                .tie = l->params->noise > 0 ? xm_random_next(&l->random) : 0,
                 .demand = d,
             };
             *l->work -= 16;
@@ -291,7 +292,7 @@ xm_status_t xm_exclusive_list(const xm_exclusive_t *x, const xm_list_params_t *p
 {
     list_t l = {.x = x,
                 .params = params,
-                .random = params->seed,
+                .random = {params->seed},
                 .work = work,
                 .steps = steps,
                 .window = INT64_MAX};

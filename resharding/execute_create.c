@@ -1,15 +1,32 @@
-#include "comm/params.h"
-#include "resharding/execute_private.h"
-
+/*
+ * Makes, abandons and frees an executor. Everything that a run needs is made here, in the order in
+ * which one thing needs another: hops from the plan, lanes from the hops, the turns between hops,
+ * the device that tiles are on, what each carrier can do with that, and pack buffers for what is
+ * left to messages. This is the only file that knows the carriers by name.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "comm/config.h"
+#include "comm/params.h"
+#include "resharding/execute_carrier.h"
+#include "resharding/execute_device.h"
+#include "resharding/execute_turns.h"
 
 enum {
     MAX_WINDOW = 64,
-    MAX_CHANNEL = 254,     /* the tags of 255 are the worker's own (transport.h) */
-    DRAIN_ROUNDS = 1000000 /* progress calls a destroyed executor grants its cancelled operations */
+    MAX_CHANNEL = 254,      /* the tags of 255 are the worker's own (transport.h) */
+    DRAIN_ROUNDS = 1000000, /* progress calls a destroyed executor grants its cancelled operations
+                             */
+    STREAM_LEAST = 16 * 1024 * 1024 /* when a run copies so much, its beginning has left a core's
+                                       share of the caches by its end */
+};
+
+static const carrier_t *const carriers[CARRIERS] = {
+    [CARRIER_MESSAGE] = &xm_carrier_message,
+    [CARRIER_DIRECT] = &xm_carrier_direct,
+    [CARRIER_IPC] = &xm_carrier_ipc,
+    [CARRIER_COPY] = &xm_carrier_copy,
 };
 
 static xm_status_t check_params(const xm_executor_params_t *params)
@@ -83,6 +100,20 @@ static int window_of(const xm_executor_params_t *params)
                : window;
 }
 
+/* Carriers hear of the device, and in what they make may decide what is left to pack buffers. */
+static xm_status_t make_carriers(xm_executor_t *executor, const xm_executor_params_t *params)
+{
+    xm_status_t status = XM_OK;
+
+    for (int c = 0; c < CARRIERS && status == XM_OK; ++c) {
+        if (carriers[c]->create != NULL) {
+            status = carriers[c]->create(executor, params);
+        }
+    }
+    executor->copy = executor->own_bytes >= STREAM_LEAST ? xm_view_stream : xm_view_copy;
+    return status;
+}
+
 xm_status_t xm_executor_create(const xm_executor_params_t *given, xm_executor_t **executor)
 {
     xm_executor_params_t own = XM_EXECUTOR_PARAMS_INIT;
@@ -107,6 +138,7 @@ xm_status_t xm_executor_create(const xm_executor_params_t *given, xm_executor_t 
     }
     created->plan = params->plan;
     created->transport = params->transport;
+    created->carriers = carriers;
     created->window = window_of(params);
     created->channel = params->channel;
     created->runs_left = -1;
@@ -122,21 +154,17 @@ xm_status_t xm_executor_create(const xm_executor_params_t *given, xm_executor_t 
         status = xm_executor_make_lanes(created);
     }
     if (status == XM_OK && params->turns) {
-        status = xm_executor_list_turns(created, params->turn_ahead);
+        status = xm_turns_create(created, params->turn_ahead, &created->turns);
     }
     if (status == XM_OK) {
         xm_executor_take_buffers(created, buffers);
-        status = xm_executor_find_device(created);
-    }
-    if (status == XM_OK && params->device_peers && !params->no_copy) {
-        status = xm_executor_make_shares(created);
+        status = xm_device_find(created);
     }
     if (status == XM_OK) {
         status = xm_executor_register_buffers(created, buffers);
     }
     if (status == XM_OK) {
-        status = xm_executor_list_directs(created);
-        xm_executor_choose_copy(created);
+        status = make_carriers(created, params);
     }
     if (status == XM_OK) {
         status = xm_executor_make_staging(created, params->memory_limit);
@@ -152,7 +180,7 @@ xm_status_t xm_executor_create(const xm_executor_params_t *given, xm_executor_t 
 static bool drain(xm_executor_t *executor)
 {
     /* The device ends by itself or fails; only what others must end is given up. */
-    for (int i = 0; i < DRAIN_ROUNDS; i += !xm_executor_device_is_busy(executor)) {
+    for (int i = 0; i < DRAIN_ROUNDS; i += !xm_executor_is_busy(executor)) {
         if (xm_executor_advance(executor) != XM_IN_PROGRESS) {
             return true;
         }
@@ -173,13 +201,7 @@ void xm_executor_abandon(xm_executor_t *executor)
             xm_transport_peer_failed(executor->transport, executor->lanes[l].peer);
         }
     }
-    for (int64_t i = 0; executor->signals > 0 && i < executor->note_count; ++i) {
-        if (executor->notes[i].busy) {
-            xm_transport_peer_failed(executor->transport, executor->notes[i].peer);
-        }
-    }
-    xm_executor_give_up_directs(executor);
-    xm_executor_give_up_shares(executor);
+    xm_signals_give_up(executor);
     (void)drain(executor);
 }
 
@@ -189,22 +211,20 @@ void xm_executor_destroy(xm_executor_t *executor)
         return;
     }
     xm_executor_abandon(executor);
-    xm_executor_free_shares(executor);
-    xm_executor_release_memory(executor);
-    xm_executor_free_directs(executor);
-    /* Notes, announcements and acknowledgements of what was given up may still be read or come. */
-    if (executor->gave_up) {
-        xm_keep_for_ever(executor->notes);
-        xm_keep_for_ever(executor->slots);
-    } else {
-        free(executor->notes);
-        free(executor->slots);
+    for (int c = 0; c < CARRIERS; ++c) {
+        if (carriers[c]->destroy != NULL) {
+            carriers[c]->destroy(executor);
+        }
     }
+    xm_executor_release_staging(executor);
+    xm_device_destroy(executor);
+    xm_executor_deregister_buffers(executor);
+    xm_turns_destroy(executor->turns);
+    xm_executor_let_go(executor, executor->slots); /* each has the bytes of messages */
     free(executor->ready);
     free(executor->items);
     free(executor->lanes);
     free(executor->dependants);
-    free(executor->copy_views);
     free(executor->copies);
     free(executor->hops);
     free(executor->tensors);

@@ -1,10 +1,15 @@
-/* Finds out which tiles are on a CUDA device, and makes what runs with them need. */
-#include <inttypes.h>
+/*
+ * Finds out which tiles are on a CUDA device, by their addresses, and makes what runs with them
+ * need: three queues, a mark for every slot, and the buffers by which chunks reach a transport that
+ * knows no device memory. All of it at creation, because making any of it may wait for the device.
+ */
 #include <stdlib.h>
 
 #include "comm/config.h"
 #include "comm/log.h"
 #include "resharding/execute_device.h"
+
+enum { BOUNCE = 1024 * 1024 }; /* bytes between host and device at a time */
 
 /* The buffers of all tensors, sources and destinations in turn; NULL where this rank has no tile.
  */
@@ -81,31 +86,6 @@ static xm_status_t find_tiles(xm_executor_t *executor, whereabouts_t *found)
     return status;
 }
 
-/* Takes copies with a side on the device out of the executor's list. */
-static xm_status_t take_copies(xm_executor_t *executor, device_t *device)
-{
-    int64_t kept = 0;
-
-    device->copies = malloc(((size_t)executor->copy_count + 1) * sizeof(*device->copies));
-    if (device->copies == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %" PRId64 " copies",
-                            executor->copy_count);
-    }
-    for (int64_t i = 0; i < executor->copy_count; ++i) {
-        int64_t hop = executor->copies[i];
-        const tensor_t *tensor = &executor->tensors[executor->hops[hop].tensor];
-
-        if (tensor->src_on_device || tensor->dst_on_device) {
-            device->copies[device->copy_count++] = (device_copy_t){hop, executor->copy_views[i]};
-        } else {
-            executor->copies[kept] = hop;
-            executor->copy_views[kept++] = executor->copy_views[i];
-        }
-    }
-    executor->copy_count = kept;
-    return XM_OK;
-}
-
 static void mark_hops(xm_executor_t *executor, const device_t *device)
 {
     for (int64_t i = 0; i < executor->hop_count; ++i) {
@@ -128,9 +108,6 @@ static xm_status_t make_queues(device_t *device)
 
     for (int q = 0; q < QUEUES && status == XM_OK; ++q) {
         status = xm_memory_queue_create(device->space, &device->queues[q]);
-    }
-    for (int c = 0; c < COPIES && status == XM_OK && c < device->copy_count; ++c) {
-        status = xm_memory_mark_create(device->space, &device->copy_marks[c]);
     }
     return status;
 }
@@ -176,22 +153,7 @@ xm_status_t xm_device_need_bounce(device_t *device, int64_t element_size)
     return status;
 }
 
-/* Copies between host and device go by a buffer. */
-static xm_status_t make_bounce(const xm_executor_t *executor, device_t *device)
-{
-    xm_status_t status = XM_OK;
-
-    for (int64_t i = 0; i < device->copy_count && status == XM_OK; ++i) {
-        const tensor_t *tensor = &executor->tensors[executor->hops[device->copies[i].hop].tensor];
-
-        if (tensor->src_on_device != tensor->dst_on_device) {
-            status = xm_device_need_bounce(device, tensor->element_size);
-        }
-    }
-    return status;
-}
-
-xm_status_t xm_executor_find_device(xm_executor_t *executor)
+xm_status_t xm_device_find(xm_executor_t *executor)
 {
     whereabouts_t found;
     device_t *device;
@@ -213,16 +175,10 @@ xm_status_t xm_executor_find_device(xm_executor_t *executor)
     device->direct = executor->transport->cuda && xm_config_choice(XM_CONFIG_CUDA) == XM_CUDA_AUTO;
     status = xm_memory_cuda_of(&found.place, &device->space);
     if (status == XM_OK) {
-        status = take_copies(executor, device);
-    }
-    if (status == XM_OK) {
         status = make_queues(device);
     }
     if (status == XM_OK) {
         status = make_marks(executor, device);
-    }
-    if (status == XM_OK) {
-        status = make_bounce(executor, device);
     }
     if (status == XM_OK) {
         mark_hops(executor, device);
@@ -232,7 +188,7 @@ xm_status_t xm_executor_find_device(xm_executor_t *executor)
     return xm_device_on_rank(executor, status);
 }
 
-xm_status_t xm_executor_device_staging(xm_executor_t *executor, size_t bytes, char **memory)
+xm_status_t xm_device_staging(xm_executor_t *executor, size_t bytes, char **memory)
 {
     device_t *device = executor->device;
     xm_status_t status;
@@ -259,18 +215,16 @@ const char *xm_executor_device_path(const xm_executor_t *executor)
     return device != NULL ? paths[device->direct][device->space->kernels] : "";
 }
 
-void xm_executor_free_device(xm_executor_t *executor, bool keeps)
+void xm_device_destroy(xm_executor_t *executor)
 {
     device_t *device = executor->device;
+    bool keeps = executor->gave_up;
 
     if (device == NULL) {
         return;
     }
     for (int q = 0; q < QUEUES; ++q) {
         xm_memory_queue_destroy(device->queues[q]);
-    }
-    for (int c = 0; c < COPIES; ++c) {
-        xm_memory_mark_destroy(device->copy_marks[c]);
     }
     for (int m = 0; m < device->mark_count; ++m) {
         xm_memory_mark_destroy(device->marks[m]);
@@ -292,7 +246,6 @@ void xm_executor_free_device(xm_executor_t *executor, bool keeps)
         xm_memory_space_destroy(device->space);
     }
     free(device->marks);
-    free(device->copies);
     free(device);
     executor->device = NULL;
 }

@@ -1,3 +1,8 @@
+/*
+ * From the plan to what this rank has to do: its hops, in plan order, and its lanes, one for each
+ * peer and direction. Both ends of a lane enumerate its hops alike, from the plan alone; that is
+ * why a chunk's number in its lane is all that its message has to say.
+ */
 #include "resharding/execute_private.h"
 
 #include <inttypes.h>
@@ -116,28 +121,43 @@ static part_t part_of(const xm_executor_t *executor, const route_table_t *table,
     return part;
 }
 
-void xm_executor_source_view(const xm_executor_t *executor, const xm_transfer_t *transfer,
-                             xm_view_t *view)
+/* Where the box of a transfer lies in the source tile of its task, or in the destination tile of
+ * any of its receivers. */
+static void init_view(const xm_executor_t *executor, const xm_transfer_t *transfer, bool in_dst,
+                      xm_view_t *view)
 {
+    const xm_plan_t *plan = executor->plan;
     int64_t count;
-    const xm_unit_task_t *task = &xm_plan_tasks(executor->plan, &count)[transfer->task];
+    const xm_unit_task_t *task = &xm_plan_tasks(plan, &count)[transfer->task];
     xm_box_t tile, box;
 
-    xm_layout_tile_box(xm_plan_tensor_src(executor->plan, task->tensor), task->src_tile, &tile);
-    xm_plan_task_box(executor->plan, transfer->task, &box);
+    if (in_dst) {
+        xm_layout_tile_box(xm_plan_tensor_dst(plan, task->tensor), task->dst_tile, &tile);
+    } else {
+        xm_layout_tile_box(xm_plan_tensor_src(plan, task->tensor), task->src_tile, &tile);
+    }
+    xm_plan_task_box(plan, transfer->task, &box);
     xm_view_init(view, &tile, &box, executor->tensors[task->tensor].element_size);
 }
 
-void xm_executor_destination_view(const xm_executor_t *executor, const xm_transfer_t *transfer,
-                                  xm_view_t *view)
+bool xm_executor_view_peer(const xm_executor_t *executor, hop_t *hop)
 {
     int64_t count;
-    const xm_unit_task_t *task = &xm_plan_tasks(executor->plan, &count)[transfer->task];
-    xm_box_t tile, box;
+    const xm_transfer_t *transfer = &xm_plan_transfers(executor->plan, &count)[hop->transfer];
+    const xm_route_t *route = xm_plan_route(executor->plan, transfer->route);
+    int place = (int)(hop->number - xm_plan_first_hop(executor->plan, hop->transfer));
+    bool relayed = route->parents[place] >= 0 || transfer->parent >= 0;
 
-    xm_layout_tile_box(xm_plan_tensor_dst(executor->plan, task->tensor), task->dst_tile, &tile);
-    xm_plan_task_box(executor->plan, transfer->task, &box);
-    xm_view_init(view, &tile, &box, executor->tensors[task->tensor].element_size);
+    init_view(executor, transfer, relayed, &hop->peer_view);
+    return relayed;
+}
+
+bool xm_executor_lane_is_inside(const lane_t *lane)
+{
+    const xm_plan_t *plan = lane->executor->plan;
+
+    return xm_plan_host_of(plan, lane->executor->transport->rank) ==
+           xm_plan_host_of(plan, lane->peer);
 }
 
 /* Fills in a hop at a place of its transfer's route; `feed` as in hop_t. */
@@ -159,11 +179,7 @@ static void init_hop(xm_executor_t *executor, hop_t *hop, int64_t index, int pla
     hop->feed = feed;
     hop->tensor = xm_plan_tasks(plan, &count)[transfer->task].tensor;
     hop->lane = -1;
-    if (reads_source) {
-        xm_executor_source_view(executor, transfer, &hop->view);
-    } else {
-        xm_executor_destination_view(executor, transfer, &hop->view);
-    }
+    init_view(executor, transfer, !reads_source, &hop->view);
     ++executor->tensors[hop->tensor].hops;
 }
 
@@ -180,12 +196,9 @@ static xm_status_t allocate_hops(xm_executor_t *executor, const route_table_t *t
     }
     executor->hops = calloc((size_t)executor->hop_count + 1, sizeof(*executor->hops));
     executor->copies = malloc(((size_t)executor->copy_count + 1) * sizeof(*executor->copies));
-    executor->copy_views =
-        malloc(((size_t)executor->copy_count + 1) * sizeof(*executor->copy_views));
     executor->dependants =
         malloc(((size_t)executor->hop_count + 1) * sizeof(*executor->dependants));
-    if (executor->hops == NULL || executor->copies == NULL || executor->copy_views == NULL ||
-        executor->dependants == NULL) {
+    if (executor->hops == NULL || executor->copies == NULL || executor->dependants == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the %" PRId64 " hops of rank %d",
                             executor->hop_count, executor->transport->rank);
     }
@@ -206,9 +219,10 @@ static void add_transfer(xm_executor_t *executor, const route_table_t *table, in
 
         init_hop(executor, hop, index, part.incoming, first_message, -1, false);
         if (part.copy) {
-            xm_executor_source_view(executor, transfer,
-                                    &executor->copy_views[executor->copy_count]);
-            executor->copies[executor->copy_count++] = *next;
+            copy_t *copy = &executor->copies[executor->copy_count++];
+
+            copy->hop = *next;
+            init_view(executor, transfer, false, &copy->from);
         }
         feed = (*next)++;
         brought[index] = feed;
@@ -295,7 +309,6 @@ static int peer_of(const xm_executor_t *executor, const hop_t *hop, bool *sends)
 /* Finds or opens the lane of every hop and counts what goes through it. */
 static void assign_lanes(xm_executor_t *executor, int *lane_of)
 {
-    const xm_plan_t *plan = executor->plan;
     int rank = executor->transport->rank, ranks = executor->transport->size;
 
     for (int64_t i = 0; i < executor->hop_count; ++i) {
@@ -311,9 +324,9 @@ static void assign_lanes(xm_executor_t *executor, int *lane_of)
             *index = executor->lane_count++;
             executor->lanes[*index] = (lane_t){.executor = executor, .peer = peer};
             if (sends) {
-                executor->lanes[*index].kind =
-                    xm_plan_host_of(plan, rank) == xm_plan_host_of(plan, peer) ? LANE_OUTGOING
-                                                                               : LANE_CROSSING;
+                executor->lanes[*index].kind = xm_executor_lane_is_inside(&executor->lanes[*index])
+                                                   ? LANE_OUTGOING
+                                                   : LANE_CROSSING;
             }
         }
         lane = &executor->lanes[*index];
@@ -372,7 +385,6 @@ static void fill_lanes(xm_executor_t *executor)
         slots += lane->slot_count;
         for (int s = 0; s < lane->slot_count; ++s) {
             lane->slots[s].lane = lane;
-            lane->slots[s].op.done = xm_executor_chunk_done;
             lane->slots[s].op.arg = &lane->slots[s];
         }
     }

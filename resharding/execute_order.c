@@ -1,6 +1,13 @@
-/* Which lane's chunk goes next: those that are ready stand in heaps, the earliest in the plan's
- * order on top, and limits that lanes share decide whether it may go now. */
-#include "resharding/execute_private.h"
+/*
+ * Which lane's chunk goes next. A lane is ready when its next chunk is here, has a free slot and
+ * may begin (execute_turns.h); what is missing announces itself, so a lane is considered only when
+ * something of it has changed. Ready lanes stand in heaps, the earliest in the plan's order on top.
+ * Limits that lanes share, on chunks that leave the host and on pack buffers, are asked at the top
+ * only: a later chunk never goes before an earlier one of its kind that such a limit holds back.
+ * There is a heap for each kind of lane because each kind has other limits.
+ */
+#include "resharding/execute_carrier.h"
+#include "resharding/execute_turns.h"
 
 static int64_t next_message(const lane_t *lane)
 {
@@ -9,6 +16,8 @@ static int64_t next_message(const lane_t *lane)
     return hop->message + lane->next_chunk * hop->stride;
 }
 
+/* A lane's key does not change while it is in the heap: its next chunk is posted only from there.
+ */
 static void heap_push(heap_t *heap, lane_t *lane)
 {
     int64_t key = next_message(lane);
@@ -61,16 +70,12 @@ void xm_executor_consider(lane_t *lane)
     int64_t first, count;
 
     if (executor->result != XM_OK || lane->ready || lane->next_item == lane->item_count ||
-        lane->in_flight == lane->slot_count) {
-        return; /* after a failure nothing new may be posted, notes neither */
-    }
-    if ((lane->pact != NULL && !xm_executor_has_pact(lane)) ||
-        (lane->share != NULL && !xm_executor_has_settled(lane))) {
-        return;
+        lane->in_flight == lane->slot_count || lane->unsettled > 0) {
+        return; /* after a failure nothing new may be posted, turns neither */
     }
     hop = &executor->hops[lane->items[lane->next_item]];
     chunk_range(hop, lane->next_chunk, &first, &count);
-    if (executor->notes != NULL && !xm_executor_has_turn(executor, hop)) {
+    if (executor->turns != NULL && !xm_turns_may_begin(executor->turns, hop)) {
         return;
     }
     if (hop->feed < 0 || executor->hops[hop->feed].arrived >= first + count) {
@@ -136,6 +141,7 @@ static bool may_cross(const lane_t *lane)
     return true;
 }
 
+/* Whether the lane may take a pack buffer: a free one, or its direction's reserve. */
 static bool has_pack_buffer(const lane_t *lane)
 {
     const staging_t *staging = &lane->executor->staging;
@@ -147,30 +153,6 @@ static bool has_pack_buffer(const lane_t *lane)
            (!staging->reserve_taken[lane_sends(lane)] && is_earliest(lane));
 }
 
-char *xm_executor_take_pack_buffer(lane_t *lane)
-{
-    staging_t *staging = &lane->executor->staging;
-
-    ++lane->packed;
-    if (staging->free_count > 0) {
-        return staging->free[--staging->free_count];
-    }
-    staging->reserve_taken[lane_sends(lane)] = true;
-    return staging->reserve[lane_sends(lane)];
-}
-
-void xm_executor_return_pack_buffer(lane_t *lane, char *buffer)
-{
-    staging_t *staging = &lane->executor->staging;
-
-    --lane->packed;
-    if (buffer == staging->reserve[lane_sends(lane)]) {
-        staging->reserve_taken[lane_sends(lane)] = false;
-    } else {
-        staging->free[staging->free_count++] = buffer;
-    }
-}
-
 /* Whether the shared limits let the lane's next chunk go. */
 static bool may_post(const lane_t *lane)
 {
@@ -180,7 +162,7 @@ static bool may_post(const lane_t *lane)
     if (lane->kind == LANE_CROSSING && !may_cross(lane)) {
         return false;
     }
-    if (!hop->packs || is_direct(hop) || hop->mapped) {
+    if (!hop->packs || !hop->carrier->packs) {
         return true;
     }
     chunk_range(hop, lane->next_chunk, &first, &count);

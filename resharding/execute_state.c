@@ -1,8 +1,13 @@
-/* What a run is doing, for people: the watchdog's lines (execute.h). */
+/*
+ * What a run is doing, for people: the watchdog's lines (execute.h), and the one thing that a rank
+ * waits for, for the sentence of a passed deadline. It reads what the executor has anyway; nothing
+ * is written down for it during a run but the time at which a chunk was posted.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "resharding/execute_private.h"
+#include "resharding/execute_carrier.h"
+#include "resharding/execute_turns.h"
 
 enum { MOST_LINES = 24 };
 
@@ -77,7 +82,7 @@ static void describe_halt(report_t *report, const lane_t *lane)
     char peer[128], name[256], text[1024];
     const char *reason = "a free pack buffer, or others that leave the host";
 
-    if (hop->turns_left > 0) {
+    if (executor->turns != NULL && xm_turns_waits(executor->turns, hop)) {
         reason = "its turn on the NIC";
     } else if (hop->feed >= 0 &&
                executor->hops[hop->feed].arrived < hop->first + lane->next_chunk * hop->chunk + 1) {
@@ -91,21 +96,32 @@ static void describe_halt(report_t *report, const lane_t *lane)
     write_line(report, text);
 }
 
-static void describe_notes(report_t *report)
+static void describe_turns(report_t *report)
 {
     const xm_executor_t *executor = report->executor;
+    int64_t next = 0;
+    xm_turn_t turn;
+    char peer[128], name[256], text[512];
 
-    for (int64_t n = 0; executor->signals > 0 && n < executor->note_count; ++n) {
-        const note_t *note = &executor->notes[n];
-        char peer[128], name[256], text[512];
-
-        if (note->busy && note->awaited) {
+    while (executor->turns != NULL && xm_turns_next(executor->turns, &next, &turn)) {
+        if (turn.hop != NULL) {
             (void)snprintf(text, sizeof(text), "waits for %s to pass the turn for %s",
-                           name_peer(report, note->peer, peer, sizeof(peer)),
-                           name_hop(executor, &executor->hops[note->hop], name, sizeof(name)));
+                           name_peer(report, turn.peer, peer, sizeof(peer)),
+                           name_hop(executor, turn.hop, name, sizeof(name)));
             write_line(report, text);
         }
     }
+}
+
+static bool describe_carriers(const xm_executor_t *executor, char *buffer, size_t size)
+{
+    bool told = false;
+
+    for (int c = 0; c < CARRIERS && !told; ++c) {
+        told = executor->carriers[c]->describe != NULL &&
+               executor->carriers[c]->describe(executor, buffer, size);
+    }
+    return told;
 }
 
 void xm_executor_describe(const xm_executor_t *executor, const xm_worker_t *worker,
@@ -129,13 +145,60 @@ void xm_executor_describe(const xm_executor_t *executor, const xm_worker_t *work
             }
         }
     }
-    describe_notes(&report);
-    if (xm_executor_describe_directs(executor, text, sizeof(text)) ||
-        xm_executor_describe_shares(executor, text, sizeof(text))) {
+    describe_turns(&report);
+    if (describe_carriers(executor, text, sizeof(text))) {
         write_line(&report, text);
     }
     if (report.left_out > 0) {
         (void)snprintf(text, sizeof(text), "and %d more", report.left_out);
         report.line(report.arg, text);
     }
+}
+
+static void describe_last_turn(const xm_executor_t *executor, char *buffer, size_t size)
+{
+    int64_t next = 0;
+    xm_turn_t turn;
+
+    while (executor->turns != NULL && xm_turns_next(executor->turns, &next, &turn)) {
+        if (turn.hop != NULL) {
+            (void)snprintf(buffer, size,
+                           "waits for rank %d to pass the turn for transfer %" PRId64
+                           " (tensor %.100s)",
+                           turn.peer, turn.hop->transfer,
+                           xm_plan_tensor_name(executor->plan, turn.hop->tensor));
+        } else {
+            (void)snprintf(buffer, size, "passes a turn to rank %d", turn.peer);
+        }
+    }
+}
+
+/* What says most comes last: it overwrites what has been written before. */
+char *xm_executor_describe_wait(const xm_executor_t *executor, char *buffer, size_t size)
+{
+    if (!describe_carriers(executor, buffer, size)) {
+        (void)snprintf(buffer, size, "has nothing in flight");
+    }
+    describe_last_turn(executor, buffer, size);
+    for (int i = 0; i < executor->lane_count; ++i) {
+        const lane_t *lane = &executor->lanes[i];
+        const slot_t *slot = &lane->slots[lane->oldest];
+
+        if (lane->in_flight > 0) {
+            char path[128];
+
+            xm_transport_path(executor->transport, lane->peer, path, sizeof(path));
+            (void)snprintf(buffer, size,
+                           "waits for chunk %" PRId64 " of %" PRId64 " of transfer %" PRId64
+                           " (tensor %.100s) %s rank %d%s%s",
+                           slot->chunk + 1, slot->hop->chunks, slot->hop->transfer,
+                           xm_plan_tensor_name(executor->plan, slot->hop->tensor),
+                           lane_sends(lane) ? "to" : "from", lane->peer,
+                           path[0] != '\0' ? " over " : "", path);
+            if (!lane_sends(lane)) {
+                break; /* a missing arrival says more than a blocked departure */
+            }
+        }
+    }
+    return buffer;
 }

@@ -1,16 +1,53 @@
-/* Turns: hops between hosts that wait for those before them in the plan (execute.h). */
+/*
+ * Turns: hops between hosts that wait for those before them in the plan (execute.h).
+ *
+ * At creation the plan is surveyed once: for each direction of this host's NICs, which transfer has
+ * to be how far before which other may begin. Both ends of that may be hops of this rank; otherwise
+ * the turn is a signal between two ranks of the host. The ranks survey alike, so the turns between
+ * two of them are numbered, and nothing else need be said about them.
+ *
+ * In a run a hop counts what it still waits for: at zero it may begin. There is no other state,
+ * because a turn is passed once and never taken back; a failed run cancels the signals.
+ */
+#include "resharding/execute_turns.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "resharding/execute_private.h"
-
 /* Transfers that are remembered for each NIC direction: more are never under way at once. */
 enum { RECENT = 16 };
 
-/* What follows while the NICs still carry this much: a turn's note, and the handshake of the first
- * chunk, take about a millisecond on a busy host with NICs of 1 Gbit/s. */
+/* What follows while the NICs still carry this much: a turn's signal, and the handshake of the
+ * first chunk, take about a millisecond on a busy host with NICs of 1 Gbit/s. */
 static const uint64_t DEFAULT_AHEAD = 1 << 20;
+
+/* "Your turn", from one rank to another of its host; or, with this rank as the peer, from hop to
+ * hop. */
+typedef struct {
+    signal_t signal;
+    turns_t *turns;
+    int64_t hop;       /* of this rank, that has its turn */
+    uint32_t sequence; /* among those of the pair of ranks */
+    int64_t at;        /* given: after this chunk */
+    char byte;         /* what is sent */
+} turn_t;
+
+/* What a hop of this rank has to do with turns. */
+typedef struct {
+    int64_t awaits, await_count; /* turns of other ranks that it waits for */
+    int64_t tells, tell_count;   /* turns it gives when it is about to end */
+    int64_t local;               /* hops of this rank that it waits for */
+    int64_t left;                /* of all that it waits for, in this run */
+    bool asked;                  /* those of other ranks are expected */
+} gate_t;
+
+struct turns {
+    xm_executor_t *executor;
+    gate_t *gates; /* of all hops of this rank */
+    turn_t *turns; /* those of a hop stand together */
+    int64_t count;
+};
 
 /* The directions of a host's NICs. */
 typedef enum { EGRESS, INGRESS, DIRECTIONS } direction_t;
@@ -28,13 +65,14 @@ typedef struct {
 
 /* Ranks tell only ranks of their own host, so a rank looks at its host's NICs alone. */
 typedef struct {
-    xm_executor_t *executor;
+    turns_t *turns;
+    const xm_executor_t *executor;
     int host;
     recent_t recent[DIRECTIONS];
     bool *touches;    /* by route: it has a rank of this host */
-    uint32_t *counts; /* by rank: notes awaited from it, then notes for it, so far */
+    uint32_t *counts; /* by rank: turns awaited from it, then turns for it, so far */
     uint64_t ahead;   /* bytes that may be left when the next one begins */
-    bool list;        /* second pass: fill the notes in; first: count them */
+    bool list;        /* second pass: fill the turns in; first: count them */
 } survey_t;
 
 /* One hop between hosts. */
@@ -75,33 +113,33 @@ static int64_t freeing_chunk(const survey_t *survey, const hop_t *hop, direction
     return at > 0 ? at : 0;
 }
 
-/* Counts or fills in a note that the rank's hop `owner` awaits or gives (after chunk `at`). */
-static void add_note(survey_t *survey, int64_t owner, bool awaited, int peer, int64_t successor,
+static void on_turn(signal_t *signal);
+
+/* Counts or fills in a turn that the rank's hop `owner` awaits or gives (after chunk `at`). */
+static void add_turn(survey_t *survey, int64_t owner, bool awaited, int peer, int64_t successor,
                      int64_t at)
 {
-    xm_executor_t *executor = survey->executor;
-    hop_t *hop = &executor->hops[owner];
-    int64_t *count = awaited ? &hop->await_count : &hop->tell_count;
+    turns_t *turns = survey->turns;
+    gate_t *gate = &turns->gates[owner];
+    int64_t *count = awaited ? &gate->await_count : &gate->tell_count;
     uint32_t *sequence = &survey->counts[2 * peer + !awaited];
 
     if (survey->list) {
-        executor->notes[(awaited ? hop->awaits : hop->tells) + *count] =
-            (note_t){.executor = executor,
-                     .op.done = xm_executor_note_done,
-                     .peer = peer,
-                     .sequence = *sequence,
-                     .hop = awaited ? owner : successor,
-                     .at = at,
-                     .awaited = awaited};
+        turn_t *turn = &turns->turns[(awaited ? gate->awaits : gate->tells) + *count];
+
+        *turn = (turn_t){
+            .turns = turns, .hop = awaited ? owner : successor, .sequence = *sequence, .at = at};
+        turn->signal = (signal_t){
+            .owner = turn, .ended = awaited ? on_turn : NULL, .peer = peer, .sends = !awaited};
     }
     ++*count;
-    *sequence += peer != executor->transport->rank;
+    *sequence += peer != survey->executor->transport->rank;
 }
 
 /* The end of `before`, all but for `ahead` bytes, lets `next` have the NIC: this rank's part in
  * that. */
-static void add_turn(survey_t *survey, direction_t direction, const crossing_t *before,
-                     const crossing_t *next, uint64_t ahead)
+static void order_crossings(survey_t *survey, direction_t direction, const crossing_t *before,
+                            const crossing_t *next, uint64_t ahead)
 {
     const xm_executor_t *executor = survey->executor;
     int rank = executor->transport->rank;
@@ -114,12 +152,12 @@ static void add_turn(survey_t *survey, direction_t direction, const crossing_t *
     }
     if (giver >= 0) {
         at = freeing_chunk(survey, &executor->hops[giver], direction, before, ahead);
-        add_note(survey, giver, false, to, taker, at);
+        add_turn(survey, giver, false, to, taker, at);
         if (taker >= 0) {
-            ++survey->executor->hops[taker].local_turns;
+            ++survey->turns->gates[taker].local;
         }
     } else if (taker >= 0) {
-        add_note(survey, taker, true, from, taker, at);
+        add_turn(survey, taker, true, from, taker, at);
     }
 }
 
@@ -153,7 +191,7 @@ static void add_turns(survey_t *survey, direction_t direction, const crossing_t 
 
             if (crossing_of(plan, before->transfer, place, &crossing) &&
                 is_here(survey, &crossing, direction)) {
-                add_turn(survey, direction, &crossing, next, ahead);
+                order_crossings(survey, direction, &crossing, next, ahead);
             }
         }
         return;
@@ -203,23 +241,29 @@ static void survey_transfer(survey_t *survey, int64_t transfer)
     }
 }
 
+/* Where the turns of each hop begin, after the first pass, which has counted them. */
+static void number_turns(turns_t *turns)
+{
+    turns->count = 0;
+    for (int64_t i = 0; i < turns->executor->hop_count; ++i) {
+        gate_t *gate = &turns->gates[i];
+
+        gate->awaits = turns->count;
+        gate->tells = gate->awaits + gate->await_count;
+        turns->count += gate->await_count + gate->tell_count;
+        gate->await_count = gate->tell_count = gate->local = 0;
+    }
+}
+
 static void survey_plan(survey_t *survey, bool list)
 {
-    xm_executor_t *executor = survey->executor;
     int64_t count;
 
     survey->list = list;
-    memset(survey->counts, 0, 2 * (size_t)executor->transport->size * sizeof(*survey->counts));
+    memset(survey->counts, 0,
+           2 * (size_t)survey->executor->transport->size * sizeof(*survey->counts));
     memset(survey->recent, 0, sizeof(survey->recent));
-    for (int64_t i = 0; i < executor->hop_count; ++i) {
-        hop_t *hop = &executor->hops[i];
-
-        hop->awaits = executor->note_count;
-        hop->tells = hop->awaits + hop->await_count;
-        executor->note_count += hop->await_count + hop->tell_count;
-        hop->await_count = hop->tell_count = hop->local_turns = 0;
-    }
-    (void)xm_plan_transfers(executor->plan, &count);
+    (void)xm_plan_transfers(survey->executor->plan, &count);
     for (int64_t t = 0; t < count; ++t) {
         survey_transfer(survey, t);
     }
@@ -238,109 +282,158 @@ static void find_routes(survey_t *survey)
     }
 }
 
-static xm_status_t allocate_notes(xm_executor_t *executor)
+static xm_status_t no_memory(const xm_executor_t *executor)
 {
-    size_t count = 1;
-
-    for (int64_t i = 0; i < executor->hop_count; ++i) {
-        count += (size_t)(executor->hops[i].await_count + executor->hops[i].tell_count);
-    }
-    executor->notes = calloc(count, sizeof(*executor->notes));
-    return executor->notes != NULL
-               ? XM_OK
-               : xm_error_set(XM_ERR_NO_MEMORY, "no memory for the %zu turns of rank %d", count,
-                              executor->transport->rank);
+    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the turns of rank %d",
+                        executor->transport->rank);
 }
 
-xm_status_t xm_executor_list_turns(xm_executor_t *executor, uint64_t ahead)
+/* Surveys the plan twice: first to count the turns, then to fill them in. */
+static xm_status_t list_turns(turns_t *turns, uint64_t ahead)
 {
-    survey_t survey = {.executor = executor, .ahead = ahead > 0 ? ahead : DEFAULT_AHEAD};
+    xm_executor_t *executor = turns->executor;
+    survey_t survey = {
+        .turns = turns, .executor = executor, .ahead = ahead > 0 ? ahead : DEFAULT_AHEAD};
     int rank = executor->transport->rank;
-    xm_status_t status;
+    xm_status_t status = XM_OK;
 
     survey.touches = calloc((size_t)xm_plan_routes(executor->plan) + 1, sizeof(*survey.touches));
     survey.counts = malloc(2 * (size_t)executor->transport->size * sizeof(*survey.counts));
     if (survey.touches == NULL || survey.counts == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the turns of rank %d", rank);
-        goto free_survey;
-    }
-    if (rank < xm_plan_ranks(executor->plan)) {
+        status = no_memory(executor);
+    } else if (rank < xm_plan_ranks(executor->plan)) {
         survey.host = xm_plan_host_of(executor->plan, rank);
         find_routes(&survey);
         survey_plan(&survey, false);
+        number_turns(turns);
+        turns->turns = calloc((size_t)turns->count + 1, sizeof(*turns->turns));
+        if (turns->turns == NULL) {
+            status = no_memory(executor);
+        } else {
+            survey_plan(&survey, true);
+        }
     }
-    status = allocate_notes(executor);
-    if (status == XM_OK && rank < xm_plan_ranks(executor->plan)) {
-        survey_plan(&survey, true);
-    }
-
-free_survey:
     free(survey.counts);
     free(survey.touches);
     return status;
 }
 
-/* Starts sending or receiving a note. */
-static void post_note(note_t *note)
+xm_status_t xm_turns_create(xm_executor_t *executor, uint64_t ahead, turns_t **turns)
 {
-    xm_executor_t *executor = note->executor;
-    uint64_t tag = xm_executor_tag(executor) | XM_NOTE_BIT | note->sequence;
+    turns_t *created = calloc(1, sizeof(*created));
     xm_status_t status;
 
-    note->op.arg = note;
-    note->busy = true;
-    ++executor->signals;
-    status = note->awaited ? xm_transport_receive(executor->transport, note->peer, tag, &note->byte,
-                                                  1, NULL, &note->op)
-                           : xm_transport_send(executor->transport, note->peer, tag, &note->byte, 1,
-                                               NULL, &note->op);
-    if (status != XM_IN_PROGRESS) {
-        xm_executor_note_done(&note->op, status);
+    if (created == NULL) {
+        return no_memory(executor);
+    }
+    created->executor = executor;
+    created->gates = calloc((size_t)executor->hop_count + 1, sizeof(*created->gates));
+    status = created->gates != NULL ? list_turns(created, ahead) : no_memory(executor);
+    if (status < 0) {
+        xm_turns_destroy(created);
+        return status;
+    }
+    *turns = created;
+    return XM_OK;
+}
+
+void xm_turns_destroy(turns_t *turns)
+{
+    if (turns != NULL) {
+        xm_executor_let_go(turns->executor, turns->turns); /* each has the byte of a message */
+        free(turns->gates);
+        free(turns);
     }
 }
 
-void xm_executor_reset_turns(xm_executor_t *executor)
-{
-    for (int64_t i = 0; executor->notes != NULL && i < executor->hop_count; ++i) {
-        hop_t *hop = &executor->hops[i];
+/* ---- a run ---------------------------------------------------------------------------------- */
 
-        hop->turns_left = hop->local_turns + hop->await_count;
-        hop->asked = false;
+/* Starts sending or receiving a turn. */
+static void post_turn(turn_t *turn)
+{
+    xm_signal_post(turn->turns->executor, &turn->signal, XM_TURN_BIT | turn->sequence, &turn->byte,
+                   1);
+}
+
+/* One thing less that the hop waits for. Its lane may be at another hop; looking at it is cheap. */
+static void take_turn(turns_t *turns, int64_t hop)
+{
+    if (--turns->gates[hop].left == 0) {
+        xm_executor_revisit(&turns->executor->lanes[turns->executor->hops[hop].lane]);
     }
 }
 
-bool xm_executor_has_turn(xm_executor_t *executor, hop_t *hop)
+/* Another rank has passed a turn to a hop of this one. */
+static void on_turn(signal_t *signal)
 {
-    if (!hop->asked) {
-        hop->asked = true;
-        for (int64_t i = 0; i < hop->await_count; ++i) {
-            post_note(&executor->notes[hop->awaits + i]);
+    const turn_t *turn = signal->owner;
+
+    take_turn(turn->turns, turn->hop);
+}
+
+static gate_t *gate_of(const turns_t *turns, const hop_t *hop)
+{
+    return &turns->gates[hop - turns->executor->hops];
+}
+
+void xm_turns_start(turns_t *turns)
+{
+    for (int64_t i = 0; i < turns->executor->hop_count; ++i) {
+        gate_t *gate = &turns->gates[i];
+
+        gate->left = gate->local + gate->await_count;
+        gate->asked = false;
+    }
+}
+
+bool xm_turns_may_begin(turns_t *turns, const hop_t *hop)
+{
+    gate_t *gate = gate_of(turns, hop);
+
+    if (!gate->asked) {
+        gate->asked = true;
+        for (int64_t i = 0; i < gate->await_count; ++i) {
+            post_turn(&turns->turns[gate->awaits + i]);
         }
     }
-    return hop->turns_left == 0;
+    return gate->left == 0;
 }
 
-void xm_executor_pass_turn(xm_executor_t *executor, const hop_t *hop, int64_t chunk)
+bool xm_turns_waits(const turns_t *turns, const hop_t *hop)
 {
-    for (int64_t i = 0; i < hop->tell_count; ++i) {
-        note_t *note = &executor->notes[hop->tells + i];
+    return gate_of(turns, hop)->left > 0;
+}
 
-        if (note->at != chunk) {
+/* A hop has few turns to give, each after a chunk of its own, so they are all looked at. */
+void xm_turns_moved(turns_t *turns, const hop_t *hop, int64_t chunk)
+{
+    const gate_t *gate = gate_of(turns, hop);
+
+    for (int64_t i = 0; i < gate->tell_count; ++i) {
+        turn_t *turn = &turns->turns[gate->tells + i];
+
+        if (turn->at != chunk) {
             continue;
         }
-        if (note->peer == executor->transport->rank) {
-            xm_executor_take_turn(executor, &executor->hops[note->hop]);
+        if (turn->signal.peer == turns->executor->transport->rank) {
+            take_turn(turns, turn->hop);
         } else {
-            post_note(note);
+            post_turn(turn);
         }
     }
 }
 
-void xm_executor_cancel_turns(xm_executor_t *executor)
+/* Only those in flight are busy; a turn from hop to hop of this rank never is. */
+bool xm_turns_next(const turns_t *turns, int64_t *next, xm_turn_t *turn)
 {
-    for (int64_t i = 0; executor->signals > 0 && i < executor->note_count; ++i) {
-        if (executor->notes[i].busy) {
-            xm_transport_cancel(executor->transport, &executor->notes[i].op);
+    while (*next < turns->count) {
+        const turn_t *found = &turns->turns[(*next)++];
+
+        if (found->signal.busy) {
+            turn->hop = found->signal.sends ? NULL : &turns->executor->hops[found->hop];
+            turn->peer = found->signal.peer;
+            return true;
         }
     }
+    return false;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/random.h"
 #include "resharding/flow.h"
 
 /* Times are cut here. */
@@ -69,17 +70,6 @@ void xm_outflow_destroy(xm_outflow_t *outflow)
     }
 }
 
-static uint64_t hash_set(const int *holders, int count)
-{
-    uint64_t hash = (uint64_t)count;
-
-    for (int i = 0; i < count; ++i) {
-        hash = (hash ^ (uint64_t)holders[i]) * UINT64_C(0x9e3779b97f4a7c15);
-        hash ^= hash >> 29;
-    }
-    return hash;
-}
-
 static xm_status_t grow_table(xm_outflow_t *outflow)
 {
     size_t slots = outflow->slots > 0 ? outflow->slots * 2 : 64;
@@ -133,7 +123,7 @@ static xm_status_t reserve(xm_outflow_t *outflow, int count)
 
 static xm_status_t add_to_group(xm_outflow_t *outflow, const int *holders, int count, int64_t bytes)
 {
-    uint64_t hash = hash_set(holders, count);
+    uint64_t hash = xm_hash_list(0, holders, count);
     size_t i;
     xm_status_t status = reserve(outflow, count);
 

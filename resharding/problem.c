@@ -2,8 +2,6 @@
 
 #include <stdlib.h>
 
-#include "resharding/exclusive.h"
-
 static int64_t later(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -49,16 +47,4 @@ xm_status_t xm_steps_makespan(const xm_problem_t *problem, const xm_step_t *step
     free(egress);
     *makespan_ns = makespan;
     return XM_OK;
-}
-
-xm_status_t xm_steps_bound(const xm_problem_t *problem, int64_t *bound_ns)
-{
-    xm_exclusive_t *exclusive;
-    xm_status_t status = xm_exclusive_create(problem, &exclusive);
-
-    if (status == XM_OK) {
-        status = xm_exclusive_bound(exclusive, bound_ns);
-        xm_exclusive_destroy(exclusive);
-    }
-    return status;
 }

@@ -15,7 +15,6 @@
 
 #include <stdint.h>
 
-#include "resharding/bound.h"
 #include "resharding/network.h"
 
 typedef struct xm_demand {
@@ -32,9 +31,6 @@ typedef struct xm_problem {
     const xm_demand_t *demands;
     int64_t count;
 } xm_problem_t;
-
-/* Lower bound of any schedule, relays and parts included (bound.h); device_ns is left 0. */
-xm_status_t xm_bound_compute_problem(const xm_problem_t *problem, xm_bound_t *bound);
 
 /* ---- whole demands, one after the other: naive, balance, greedy, dfs --------------------------
  */
@@ -56,9 +52,6 @@ int64_t xm_problem_duration(const xm_problem_t *problem, int64_t demand, int sen
 /* Makespan of a list of steps in that model; false when there is no memory. */
 xm_status_t xm_steps_makespan(const xm_problem_t *problem, const xm_step_t *steps,
                               int64_t *makespan_ns);
-
-/* Lower bound of the makespan in that model (docs/resharding.md, "Exclusive hosts"): admissible. */
-xm_status_t xm_steps_bound(const xm_problem_t *problem, int64_t *bound_ns);
 
 /* Each writes problem->count steps. All are deterministic. */
 xm_status_t xm_schedule_naive(const xm_problem_t *problem, xm_step_t *steps);

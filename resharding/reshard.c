@@ -1,78 +1,32 @@
 #include "resharding/execute_private.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "comm/config.h"
 #include "comm/log.h"
 
-char *xm_executor_describe_wait(const xm_executor_t *executor, char *buffer, size_t size)
-{
-    if (!xm_executor_describe_directs(executor, buffer, size) &&
-        !xm_executor_describe_shares(executor, buffer, size)) {
-        (void)snprintf(buffer, size, "has nothing in flight");
-    }
-    for (int64_t n = 0; n < executor->note_count; ++n) {
-        const note_t *note = &executor->notes[n];
-
-        if (note->busy && note->awaited) {
-            (void)snprintf(buffer, size,
-                           "waits for rank %d to pass the turn for transfer %" PRId64
-                           " (tensor %.100s)",
-                           note->peer, executor->hops[note->hop].transfer,
-                           xm_plan_tensor_name(executor->plan, executor->hops[note->hop].tensor));
-        } else if (note->busy) {
-            (void)snprintf(buffer, size, "passes a turn to rank %d", note->peer);
-        }
-    }
-    for (int i = 0; i < executor->lane_count; ++i) {
-        const lane_t *lane = &executor->lanes[i];
-        const slot_t *slot = &lane->slots[lane->oldest];
-
-        if (lane->in_flight > 0) {
-            char path[128];
-
-            xm_transport_path(executor->transport, lane->peer, path, sizeof(path));
-            (void)snprintf(buffer, size,
-                           "waits for chunk %" PRId64 " of %" PRId64 " of transfer %" PRId64
-                           " (tensor %.100s) %s rank %d%s%s",
-                           slot->chunk + 1, slot->hop->chunks, slot->hop->transfer,
-                           xm_plan_tensor_name(executor->plan, slot->hop->tensor),
-                           lane_sends(lane) ? "to" : "from", lane->peer,
-                           path[0] != '\0' ? " over " : "", path);
-            if (!lane_sends(lane)) {
-                break; /* a missing arrival says more than a blocked departure */
-            }
-        }
-    }
-    return buffer;
-}
-
 xm_status_t xm_reshard_name_culprit(xm_worker_t *worker, xm_status_t status)
 {
     int64_t deadline = xm_worker_now(worker) + INT64_C(2000000000);
-    char sentence[1024];
     xm_status_t verdict = XM_OK;
+    xm_error_t error;
 
-    (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+    xm_error_save(&error, status);
     while (verdict == XM_OK) {
         verdict = xm_worker_wait(worker, deadline);
     }
-    if (verdict == XM_ERR_TIMEOUT) {
-        return xm_error_set(status, "%s", sentence);
-    }
-    return verdict;
+    return verdict == XM_ERR_TIMEOUT ? xm_error_restore(&error) : verdict;
 }
 
 /* The same without waiting: a fault that is known already. */
 static xm_status_t worker_verdict(xm_worker_t *worker, xm_status_t status)
 {
-    char sentence[1024];
     xm_status_t verdict;
+    xm_error_t error;
 
-    (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+    xm_error_save(&error, status);
     verdict = xm_worker_progress(worker);
-    return verdict < 0 ? verdict : xm_error_set(status, "%s", sentence);
+    return verdict < 0 ? verdict : xm_error_restore(&error);
 }
 
 static void log_line(void *arg, const char *text)
@@ -129,22 +83,20 @@ static xm_status_t wait_watched(xm_worker_t *worker, xm_executor_t *executor, in
 /* Ends a run whose wait has failed, with the sentence that says most. */
 static xm_status_t give_up(xm_worker_t *worker, xm_executor_t *executor, xm_status_t waited)
 {
-    char sentence[1024], waits[512];
+    char waits[512];
+    xm_error_t error;
 
     if (waited == XM_ERR_TIMEOUT && executor->result < 0) {
         /* It failed before, and what was cancelled has not ended yet. */
-        waited = executor->result;
-        (void)snprintf(sentence, sizeof(sentence), "%s", executor->reason);
+        waited = xm_error_set(executor->result, "%s", executor->reason);
     } else if (waited == XM_ERR_TIMEOUT) {
-        (void)snprintf(sentence, sizeof(sentence), "rank %d %s after %.1f s",
-                       xm_worker_rank(worker),
-                       xm_executor_describe_wait(executor, waits, sizeof(waits)),
-                       (double)(xm_worker_now(worker) - executor->watch.start_ns) * 1e-9);
-    } else {
-        (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+        waited = xm_error_set(waited, "rank %d %s after %.1f s", xm_worker_rank(worker),
+                              xm_executor_describe_wait(executor, waits, sizeof(waits)),
+                              (double)(xm_worker_now(worker) - executor->watch.start_ns) * 1e-9);
     }
+    xm_error_save(&error, waited);
     xm_executor_abandon(executor);
-    return xm_error_set(waited, "%s", sentence);
+    return xm_error_restore(&error);
 }
 
 xm_status_t xm_executor_wait(xm_worker_t *worker, xm_executor_t *executor, int64_t until,

@@ -1,3 +1,4 @@
+#include "comm/random.h"
 #include "resharding/exclusive.h"
 
 #include <stdlib.h>
@@ -18,7 +19,7 @@ enum {
  */
 typedef struct rounds {
     const xm_exclusive_t *x;
-    uint64_t random;
+    xm_random_t random;
     int64_t *work;
     int64_t *left; /* demands to do, in any order */
     int64_t left_count;
@@ -29,11 +30,6 @@ typedef struct rounds {
     int64_t *chosen, *best; /* pairs: a demand, its sender's place in x->holder */
     bool *done;             /* by demand */
 } rounds_t;
-
-static uint64_t below(uint64_t *state, uint64_t limit)
-{
-    return xm_exclusive_random(state) % limit;
-}
 
 static bool receivers_free(const rounds_t *r, int64_t d)
 {
@@ -61,7 +57,7 @@ static int64_t draw_sender(rounds_t *r, int64_t d)
     if (total == 0) {
         return -1;
     }
-    drawn = below(&r->random, total);
+    drawn = xm_random_below(&r->random, total);
     for (int64_t k = x->first_holder[d];; ++k) {
         uint64_t weight = (uint64_t)(r->max_load - r->load[x->holder[k]] + 1);
 
@@ -84,7 +80,7 @@ static int64_t permute(rounds_t *r, int64_t *worst)
     ++r->trial;
     *worst = r->max_load;
     for (int64_t i = 0; i < r->left_count && kept < x->senders && receivers_left > 0; ++i) {
-        int64_t j = i + (int64_t)below(&r->random, (uint64_t)(r->left_count - i));
+        int64_t j = i + (int64_t)xm_random_below(&r->random, (uint64_t)(r->left_count - i));
         int64_t d = r->left[j], k;
 
         r->left[j] = r->left[i];
@@ -187,7 +183,7 @@ static xm_status_t allocate(rounds_t *r)
 static xm_status_t schedule_rounds(const xm_exclusive_t *x, uint64_t seed, int64_t *work,
                                    xm_step_t *steps, bool *complete)
 {
-    rounds_t r = {.x = x, .random = seed, .work = work, .left_count = x->count};
+    rounds_t r = {.x = x, .random = {seed}, .work = work, .left_count = x->count};
     int64_t kept = x->senders < x->receivers ? x->senders : x->receivers, placed = 0;
     int64_t reserve = *work - WORK / 4 > 0 ? *work - WORK / 4 : 0;
     xm_status_t status = allocate(&r);
@@ -227,10 +223,10 @@ static xm_status_t consider(const xm_problem_t *problem, const xm_step_t *steps,
 }
 
 /* One more schedule into `steps`, of a kind that depends on how many were tried. */
-static xm_status_t attempt(const xm_exclusive_t *x, int number, uint64_t *random, int64_t *work,
+static xm_status_t attempt(const xm_exclusive_t *x, int number, xm_random_t *random, int64_t *work,
                            xm_step_t *steps, bool *complete)
 {
-    xm_list_params_t params = {.seed = xm_exclusive_random(random)};
+    xm_list_params_t params = {.seed = xm_random_next(random)};
 
     *complete = true;
     if (number == 0) {
@@ -261,7 +257,7 @@ xm_status_t xm_schedule_greedy(const xm_problem_t *problem, uint64_t seed, xm_st
     xm_step_t *trial = malloc(size), *best = malloc(size);
     xm_exclusive_t *x = NULL;
     int64_t bound, best_ns = INT64_MAX, work = WORK + WORK_PER_DEMAND * problem->count;
-    uint64_t random = seed;
+    xm_random_t random = {seed};
     xm_status_t status;
 
     work = work < MOST_WORK ? work : MOST_WORK;

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/random.h"
 #include "resharding/openshop.h"
 
 enum { WARM_UP = 6, MEASURED = 6 }; /* turns of a trial */
@@ -17,21 +18,12 @@ typedef struct {
     share_t *share; /* by part of a transfer */
     double *free_at, *load;
     double busiest;
-    uint64_t random;
+    xm_random_t random;
 } cycle_t;
-
-static uint64_t next_random(cycle_t *c) /* SplitMix64 */
-{
-    uint64_t z = c->random += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
 
 static int64_t random_below(cycle_t *c, int64_t limit)
 {
-    return (int64_t)(next_random(c) % (uint64_t)limit);
+    return (int64_t)(xm_random_below(&c->random, (uint64_t)limit));
 }
 
 static xm_status_t prepare(cycle_t *c, const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
@@ -149,7 +141,7 @@ static void move(int64_t *order, int64_t from, int64_t to)
 xm_status_t xm_shop_cycle(const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
                           uint64_t seed, int parts, int64_t steps, int64_t *order)
 {
-    cycle_t c = {.count = transfers->count * parts, .nodes = 2 * shop->hosts, .random = seed};
+    cycle_t c = {.count = transfers->count * parts, .nodes = 2 * shop->hosts, .random = {seed}};
     xm_status_t status = prepare(&c, shop, transfers, parts);
 
     if (status == XM_OK) {

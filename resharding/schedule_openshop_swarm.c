@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/random.h"
 #include "resharding/openshop.h"
 
 /*
@@ -28,18 +29,9 @@ typedef struct {
     int *order;               /* of hosts, shuffled */
     int64_t *sent;            /* pieces of this round */
     int64_t left;             /* copies still to be made */
-    uint64_t random;
+    xm_random_t random;
     xm_shop_transfers_t *transfers;
 } swarm_t;
-
-static uint64_t next_random(swarm_t *w) /* SplitMix64 */
-{
-    uint64_t z = w->random += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
 
 static uint64_t *set_of(const swarm_t *w, uint64_t *sets, int host)
 {
@@ -131,7 +123,7 @@ static void cut_groups(swarm_t *w, int64_t piece_bytes)
 static void shuffle(swarm_t *w)
 {
     for (int i = w->hosts - 1; i > 0; --i) {
-        int j = (int)(next_random(w) % (uint64_t)(i + 1)), swap = w->order[i];
+        int j = (int)(xm_random_below(&w->random, (uint64_t)i + 1)), swap = w->order[i];
 
         w->order[i] = w->order[j];
         w->order[j] = swap;
@@ -276,7 +268,7 @@ static void run_round(swarm_t *w)
 xm_status_t xm_shop_swarm(const xm_shop_t *shop, int64_t piece_bytes, uint64_t seed,
                           xm_shop_transfers_t *transfers)
 {
-    swarm_t w = {.shop = shop, .hosts = shop->hosts, .random = seed, .transfers = transfers};
+    swarm_t w = {.shop = shop, .hosts = shop->hosts, .random = {seed}, .transfers = transfers};
     xm_status_t status;
 
     for (int64_t g = 0; g < shop->groups; ++g) {

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/random.h"
 #include "resharding/schedule_private.h"
 #include "resharding/strategy_chain.h"
 
@@ -41,20 +42,11 @@ static xm_status_t no_memory(const parts_t *p)
                         p->s->plan->task_count);
 }
 
-static uint64_t hash_hosts(uint64_t hash, const int *hosts, int count)
-{
-    for (int i = 0; i < count; ++i) {
-        hash = (hash ^ (uint32_t)hosts[i]) * UINT64_C(0x100000001b3);
-    }
-    return (hash ^ (uint32_t)count) * UINT64_C(0x9e3779b97f4a7c15);
-}
-
 static uint64_t hash_demand(const xm_demand_t *demand)
 {
-    uint64_t hash = hash_hosts(UINT64_C(0xcbf29ce484222325), demand->holders, demand->holder_count);
+    uint64_t hash = xm_hash_list(0, demand->holders, demand->holder_count);
 
-    hash = hash_hosts(hash, demand->receivers, demand->receiver_count);
-    return hash ^ hash >> 31;
+    return xm_hash_list(hash, demand->receivers, demand->receiver_count);
 }
 
 static bool same_hosts(const xm_demand_t *a, const xm_demand_t *b)

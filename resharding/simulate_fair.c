@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/random.h"
 #include "resharding/simulate_private.h"
 
 /* One chunk of one hop. */
@@ -50,14 +51,6 @@ typedef struct {
     double now, makespan;
 } fair_t;
 
-static uint64_t pair_hash(int sender, int receiver)
-{
-    uint64_t hash =
-        ((uint64_t)(uint32_t)sender << 32 | (uint32_t)receiver) * UINT64_C(0x9e3779b97f4a7c15);
-
-    return hash ^ hash >> 29;
-}
-
 static xm_status_t no_memory(const fair_t *f)
 {
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory to simulate %" PRId64 " messages", f->count);
@@ -75,7 +68,7 @@ static xm_status_t grow_lanes(fair_t *f)
         return no_memory(f);
     }
     for (int l = 0; l < f->lane_count; ++l) {
-        uint64_t at = pair_hash(lanes[l].sender, lanes[l].receiver) & (uint64_t)(size - 1);
+        uint64_t at = xm_hash_pair(lanes[l].sender, lanes[l].receiver) & (uint64_t)(size - 1);
 
         while (table[at] != 0) {
             at = (at + 1) & (uint64_t)(size - 1);
@@ -102,7 +95,7 @@ static xm_status_t find_lane(fair_t *f, int sender, int receiver, int *lane)
         }
     }
     mask = (uint64_t)f->table_size - 1;
-    for (at = pair_hash(sender, receiver) & mask; f->table[at] != 0; at = (at + 1) & mask) {
+    for (at = xm_hash_pair(sender, receiver) & mask; f->table[at] != 0; at = (at + 1) & mask) {
         *lane = f->table[at] - 1;
         if (f->lanes[*lane].sender == sender && f->lanes[*lane].receiver == receiver) {
             return XM_OK;

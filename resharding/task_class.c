@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/random.h"
 #include "resharding/plan_private.h"
 
 enum { BLOCK_INTS = 1 << 18 };
@@ -115,12 +116,8 @@ static const int *sorted_by_host(classifier_t *c, rank_set_t *set)
 
 static xm_status_t intern_set(classifier_t *c, const int *ranks, int count, int *set)
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325), mask, at;
+    uint64_t hash = xm_hash_list(0, ranks, count), mask, at;
 
-    for (int i = 0; i < count; ++i) {
-        hash = (hash ^ (uint32_t)ranks[i]) * UINT64_C(0x100000001b3);
-    }
-    hash ^= hash >> 31;
     if ((int64_t)c->set_count * 2 >= c->table_size) {
         int64_t size = c->table_size > 0 ? c->table_size * 2 : 256;
         int *table = calloc((size_t)size, sizeof(*table));
@@ -255,13 +252,6 @@ static xm_status_t fill_class(classifier_t *c, int64_t index, rank_set_t *src, r
     return XM_OK;
 }
 
-static uint64_t hash_key(int src, int dst)
-{
-    uint64_t hash = ((uint64_t)(uint32_t)src << 32 | (uint32_t)dst) * UINT64_C(0x9e3779b97f4a7c15);
-
-    return hash ^ hash >> 32;
-}
-
 static xm_status_t grow_classes(classifier_t *c)
 {
     int64_t grown = c->class_capacity > 0 ? c->class_capacity * 2 : 64;
@@ -281,7 +271,7 @@ static xm_status_t grow_classes(classifier_t *c)
     c->class_capacity = grown;
     for (int64_t k = 0; k < c->out->count; ++k) {
         uint64_t mask = (uint64_t)c->class_table_size - 1,
-                 at = hash_key(keys[k][0], keys[k][1]) & mask;
+                 at = xm_hash_pair(keys[k][0], keys[k][1]) & mask;
 
         while (table[at] != 0) {
             at = (at + 1) & mask;
@@ -303,7 +293,7 @@ static xm_status_t find_class(classifier_t *c, int src, int dst, int64_t *index)
         }
     }
     mask = (uint64_t)c->class_table_size - 1;
-    for (at = hash_key(src, dst) & mask; c->class_table[at] != 0; at = (at + 1) & mask) {
+    for (at = xm_hash_pair(src, dst) & mask; c->class_table[at] != 0; at = (at + 1) & mask) {
         int64_t k = c->class_table[at] - 1;
 
         if (c->class_key[k][0] == src && c->class_key[k][1] == dst) {

@@ -15,10 +15,10 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli_support/options.h"
+#include "comm/clock.h"
 #include "comm/version.h"
 
 static const char program[] = "memory_copy";
@@ -39,14 +39,6 @@ typedef struct {
     pid_t pid;
     int socket;
 } copier_t;
-
-static double now(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 /* The first core is left to the rank that has the source, as long as there are others. */
 static void pin(int index)
@@ -80,7 +72,7 @@ static int copy(const void *source, uint64_t bytes, int index, int socket)
         double end;
 
         memcpy(target, source, bytes);
-        end = now();
+        end = xm_clock_seconds();
         if (target[bytes - 1] != ((const char *)source)[bytes - 1] ||
             send(socket, &end, sizeof(end), MSG_NOSIGNAL) != (ssize_t)sizeof(end)) {
             break;
@@ -115,7 +107,7 @@ static xm_status_t start(const void *source, uint64_t bytes, int index, copier_t
 /* All copy at once; the time is that of the last. */
 static xm_status_t run_once(const copier_t *copiers, int count, double *seconds)
 {
-    double begin = now(), last = 0;
+    double begin = xm_clock_seconds(), last = 0;
 
     for (int i = 0; i < count; ++i) {
         if (send(copiers[i].socket, "", 1, MSG_NOSIGNAL) != 1) {

@@ -16,6 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "comm/clock.h"
+#include "comm/random.h"
+
 enum { PIECE = 1 << 20, BACKLOG = 4096 };
 
 /* This rank's end of a pair. */
@@ -43,14 +46,6 @@ typedef struct {
     socklen_t length;
     struct sockaddr_storage address;
 } reach_t;
-
-static int64_t now_of(clockid_t clock)
-{
-    struct timespec time;
-
-    (void)clock_gettime(clock, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
 
 /* The address that this rank has towards the master; nothing is sent. */
 static xm_status_t own_address(const xm_job_env_t *env, reach_t *reach)
@@ -278,7 +273,7 @@ xm_status_t rb_socket_flow_create(xm_bootstrap_t *bootstrap, const xm_job_env_t 
 /* The byte at @p place of what @p sender sends in a run: by the place, the sender and the run. */
 static unsigned char pattern(uint64_t place, int sender, int run)
 {
-    return (unsigned char)((place * UINT64_C(0x9E3779B97F4A7C15) >> 40) + (unsigned)sender * 29u +
+    return (unsigned char)((xm_hash_spread(place) >> 40) + (unsigned)sender * 29u +
                            (unsigned)run * 101u);
 }
 
@@ -388,14 +383,14 @@ xm_status_t rb_socket_flow_run(rb_socket_flow_t *flow, int run, rb_flow_sample_t
     if (status < 0) {
         return status;
     }
-    cpu = now_of(CLOCK_PROCESS_CPUTIME_ID);
-    start = now_of(CLOCK_MONOTONIC);
+    cpu = xm_clock_cpu_ns();
+    start = xm_clock_ns();
     status = move(flow);
     if (status < 0) {
         return status;
     }
-    sample->ns = now_of(CLOCK_MONOTONIC) - start;
-    sample->cpu_ns = now_of(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+    sample->ns = xm_clock_ns() - start;
+    sample->cpu_ns = xm_clock_cpu_ns() - cpu;
     sample->wrong = check(flow, run);
     return XM_OK;
 }

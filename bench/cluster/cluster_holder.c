@@ -30,18 +30,6 @@ typedef struct {
 
 #define NEEDS "an emulated cluster needs root or unprivileged user namespaces"
 
-/* What a host tells the holder, in one write. */
-typedef struct {
-    xm_status_t status;
-    char sentence[1024];
-} host_report_t;
-
-/* Ends a report with the sentence of the last failure, if it is one. */
-static void fill_sentence(xm_status_t status, char *sentence, size_t size)
-{
-    (void)snprintf(sentence, size, "%s", status < 0 ? xm_last_error() : "");
-}
-
 /* --- Steps that hosts and the switch share --------------------------------------------------- */
 
 static xm_status_t write_file(const char *path, const char *text)
@@ -159,24 +147,26 @@ static xm_status_t connect_host(const holder_t *holder, int host)
     return status == XM_OK ? configure(holder, host, "tc", host_queues) : status;
 }
 
-/* The first process of a host: sets it up, and then collects whatever ends in it. */
+/* The first process of a host: sets it up, says in one write how that went, and then collects
+ * whatever ends in it. */
 static void be_host(const holder_t *holder, int host, int channel)
 {
-    host_report_t report = {0};
+    xm_status_t status;
+    xm_error_t report = {0};
     sigset_t all;
     char go;
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)prctl(PR_SET_NAME, "emulated-host");
     /* A holder that died before this process was tied to it has closed its end of the channel. */
-    report.status = furnish_host(holder, host);
+    status = furnish_host(holder, host);
     if (read(channel, &go, 1) != 1) {
         _exit(EXIT_FAILURE);
     }
-    if (report.status == XM_OK) {
-        report.status = connect_host(holder, host);
+    if (status == XM_OK) {
+        status = connect_host(holder, host);
     }
-    fill_sentence(report.status, report.sentence, sizeof(report.sentence));
+    xm_error_save(&report, status);
     if (write(channel, &report, sizeof(report)) != (ssize_t)sizeof(report)) {
         _exit(EXIT_FAILURE);
     }
@@ -229,7 +219,7 @@ static xm_status_t start_host(holder_t *holder, int host)
 static xm_status_t await_host(const holder_t *holder, int host)
 {
     struct pollfd entry = {.fd = holder->channel[host], .events = POLLIN};
-    host_report_t report;
+    xm_error_t report;
 
     if (poll(&entry, 1, HOST_WAIT_MS) <= 0) {
         return xm_error_set(XM_ERR_TIMEOUT, "host %d was not ready after %d s", host,
@@ -239,7 +229,7 @@ static xm_status_t await_host(const holder_t *holder, int host)
         return xm_error_set(XM_ERR_IO, "host %d ended before it was ready", host);
     }
     if (report.status < 0) {
-        (void)xm_error_set(report.status, "%s", report.sentence);
+        (void)xm_error_restore(&report);
         return report.status == XM_ERR_UNSUPPORTED
                    ? report.status
                    : xm_error_prefix(report.status, "host %d", host);
@@ -403,10 +393,11 @@ void rb_cluster_hold(const rb_cluster_shape_t *shape, const rb_cluster_claim_t *
         .shape = shape, .claim = claim, .report_fd = report_fd, .members.shape = *shape};
     rb_holder_report_t report = {0};
     struct pollfd maker = {.fd = report_fd};
+    xm_status_t status;
 
     leave_maker(report_fd, claim->fd);
     holder.members.holder = getpid();
-    report.status = enter_switch();
+    status = enter_switch();
     /* Only now: a change of user namespace would undo it. A maker that died before has closed its
      * end. */
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -414,11 +405,11 @@ void rb_cluster_hold(const rb_cluster_shape_t *shape, const rb_cluster_claim_t *
         rb_cluster_state_remove(claim);
         _exit(EXIT_FAILURE);
     }
-    if (report.status == XM_OK) {
-        report.status = build(&holder);
+    if (status == XM_OK) {
+        status = build(&holder);
     }
-    if (report.status < 0) {
-        fill_sentence(report.status, report.sentence, sizeof(report.sentence));
+    xm_error_save(&report.error, status);
+    if (status < 0) {
         end_hosts(&holder);
         rb_cluster_state_remove(claim);
     }
@@ -426,8 +417,7 @@ void rb_cluster_hold(const rb_cluster_shape_t *shape, const rb_cluster_claim_t *
         (void)prctl(PR_SET_PDEATHSIG, 0);
     }
     memcpy(report.init, holder.members.init, sizeof(report.init));
-    if (write(report_fd, &report, sizeof(report)) == (ssize_t)sizeof(report) &&
-        report.status == XM_OK) {
+    if (write(report_fd, &report, sizeof(report)) == (ssize_t)sizeof(report) && status == XM_OK) {
         (void)close(report_fd);
         wait_for_end(&holder);
     }

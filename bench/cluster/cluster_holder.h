@@ -9,9 +9,8 @@
 
 /** What the holder tells its maker, in one write. */
 typedef struct rb_holder_report {
-    xm_status_t status;
+    xm_error_t error; /**< or XM_OK */
     pid_t init[RB_CLUSTER_HOSTS];
-    char sentence[1024];
 } rb_holder_report_t;
 
 /**

@@ -51,7 +51,7 @@ static xm_status_t read_report(int fd, rb_holder_report_t *report)
         return xm_error_set(XM_ERR_IO, "the holder of the emulated cluster ended before it was "
                                        "ready");
     }
-    return report->status < 0 ? xm_error_set(report->status, "%s", report->sentence) : XM_OK;
+    return report->error.status < 0 ? xm_error_restore(&report->error) : XM_OK;
 }
 
 static void collect(pid_t holder)

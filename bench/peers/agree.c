@@ -2,20 +2,14 @@
 
 #include <limits.h>
 #include <mpi.h>
-#include <stdio.h>
-
-typedef struct {
-    int status;
-    char sentence[1024];
-} verdict_t;
 
 xm_status_t rb_peer_agree(xm_status_t mine)
 {
-    verdict_t verdict = {.status = (int)mine};
+    xm_error_t verdict = {0};
     int rank, first = INT_MAX;
 
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    (void)snprintf(verdict.sentence, sizeof(verdict.sentence), "%s", xm_last_error());
+    xm_error_save(&verdict, mine);
     if (mine < 0) {
         first = rank;
     }
@@ -24,5 +18,5 @@ xm_status_t rb_peer_agree(xm_status_t mine)
         return XM_OK;
     }
     MPI_Bcast(&verdict, (int)sizeof(verdict), MPI_BYTE, first, MPI_COMM_WORLD);
-    return xm_error_set((xm_status_t)verdict.status, "%s", verdict.sentence);
+    return xm_error_restore(&verdict);
 }

@@ -2,25 +2,17 @@
 
 #include <mpi.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "bench/pattern.h"
 #include "bench/peers/agree.h"
 #include "bench/peers/watchdog.h"
+#include "comm/clock.h"
 
 /* What one run took, and how it ended. */
 typedef struct {
     double seconds, cpu_s;
     uint64_t wrong;
 } run_t;
-
-static double cpu_now(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 static run_t run_once(const rb_peer_seat_t *seat, const rb_peer_method_t *method, void *state,
                       uint64_t salt, bool validate)
@@ -31,11 +23,11 @@ static run_t run_once(const rb_peer_seat_t *seat, const rb_peer_method_t *method
     rb_peer_seat_fill(seat, salt);
     MPI_Barrier(MPI_COMM_WORLD);
     rb_peer_watchdog_start();
-    run.cpu_s = cpu_now();
+    run.cpu_s = xm_clock_cpu_seconds();
     run.seconds = MPI_Wtime();
     method->run(state);
     run.seconds = MPI_Wtime() - run.seconds;
-    run.cpu_s = cpu_now() - run.cpu_s;
+    run.cpu_s = xm_clock_cpu_seconds() - run.cpu_s;
     rb_peer_watchdog_start();
     if (validate) {
         run.wrong = rb_peer_seat_check(seat, salt);

@@ -2,7 +2,9 @@
 
 #include <sched.h>
 #include <stdlib.h>
-#include <time.h>
+
+#include "comm/clock.h"
+#include "comm/random.h"
 
 /* ORDER: of the matrices, which stay in a core's caches. SPINS: steps of a unit. Both make units of
  * about a tenth of a millisecond, so that transfers are not kept waiting. */
@@ -16,14 +18,6 @@ struct rb_compute {
     uint64_t state;
     float a[ORDER][ORDER], b[ORDER][ORDER], c[ORDER][ORDER];
 };
-
-static int64_t now_ns(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
 
 static void spin(rb_compute_t *compute)
 {
@@ -76,16 +70,16 @@ static int ascending(const void *a, const void *b)
 static void calibrate(rb_compute_t *compute)
 {
     static int64_t samples[SAMPLES];
-    int64_t start = now_ns(), last = start;
+    int64_t start = xm_clock_ns(), last = start;
     int count = 0;
 
     rb_compute_unit(compute); /* caches and clocks */
-    last = now_ns();
+    last = xm_clock_ns();
     do {
         int64_t now;
 
         rb_compute_unit(compute);
-        now = now_ns();
+        now = xm_clock_ns();
         samples[count++] = now - last;
         last = now;
     } while (count < SAMPLES && last - start < calibration_ns);
@@ -101,7 +95,7 @@ xm_status_t rb_compute_create(rb_compute_kind_t kind, rb_compute_t **result)
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a rank's work");
     }
     compute->kind = kind;
-    compute->state = UINT64_C(0x9e3779b97f4a7c15);
+    compute->state = XM_GOLDEN;
     for (int i = 0; i < ORDER; ++i) {
         for (int j = 0; j < ORDER; ++j) {
             compute->a[i][j] = 1.0F / (float)(1 + (i + j) % ORDER);

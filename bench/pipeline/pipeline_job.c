@@ -385,9 +385,8 @@ static xm_status_t run(job_t *job, xm_status_t parsed)
     return status == XM_OK ? run_plans(job) : status;
 }
 
-static int fail(bool print, xm_status_t status, const char *sentence)
+static int fail(bool print, xm_status_t status)
 {
-    (void)xm_error_set(status, "%s", sentence);
     if (print) {
         return xm_cli_fail(program, status);
     }
@@ -399,27 +398,26 @@ int rb_pipeline_job_run(const rb_pipeline_options_t *options, xm_status_t parsed
 {
     xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
     job_t job = {.options = options};
-    char sentence[SENTENCE], reason[SENTENCE];
+    xm_error_t refusal, failure;
     int exit_status = EXIT_SUCCESS;
     xm_status_t status;
 
     /* Joining may set another sentence. */
-    (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+    xm_error_save(&refusal, parsed);
     /* Passes end on time: the kernel may wake a sleeper 50 us late unless told otherwise. */
     (void)prctl(PR_SET_TIMERSLACK, 1);
     params.listen_fd = xm_launch_listen_fd();
     status = xm_worker_create(env, &params, &job.worker);
     if (status < 0) {
-        (void)snprintf(reason, sizeof(reason), "%s", xm_last_error());
-        return fail(env->rank == 0 || status == XM_ERR_UNREACHABLE, status, reason);
+        return fail(env->rank == 0 || status == XM_ERR_UNREACHABLE, status);
     }
     if (parsed < 0) {
-        (void)xm_error_set(parsed, "%s", sentence);
+        (void)xm_error_restore(&refusal);
     }
     status = run(&job, parsed);
     if (status < 0) {
-        (void)snprintf(reason, sizeof(reason), "%s", xm_last_error());
-        exit_status = fail(xm_worker_rank(job.worker) == 0, status, reason);
+        xm_error_save(&failure, status);
+        exit_status = fail(xm_worker_rank(job.worker) == 0, status);
     } else if (job.wrong > 0) {
         exit_status = EXIT_FAILURE;
     }
@@ -428,6 +426,6 @@ int rb_pipeline_job_run(const rb_pipeline_options_t *options, xm_status_t parsed
     xm_network_destroy(job.network);
     xm_cluster_profile_destroy(job.profile);
     rb_host_map_clear(&job.hosts);
-    xm_worker_destroy(job.worker, status < 0 ? reason : NULL);
+    xm_worker_destroy(job.worker, status < 0 ? failure.sentence : NULL);
     return exit_status;
 }

@@ -7,6 +7,7 @@
 #include "comm/text.h"
 #include "planner/cli/command.h"
 #include "planner/frontend.h"
+#include "planner/training.h"
 #include "planner/frontend_json.h"
 #include "planner/frontend_zoo.h"
 

@@ -219,7 +219,7 @@ static xm_status_t run_job(const options_t *o)
         status = xm_collective_axes(&job, axes, &count);
     }
     if (status == XM_OK) {
-        status = xm_collective_mpi_open(&job, &run.library);
+        status = xm_collective_mpi_open(&xm_collective_host, &job, &run.library);
     }
     if (status == XM_OK) {
         status = measure(&run, o, hosts);

@@ -3,10 +3,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli_support/options.h"
+#include "comm/clock.h"
 #include "comm/text.h"
 #include "planner/cfn_read.h"
 #include "planner/cfn_solve.h"
@@ -131,14 +131,6 @@ static xm_status_t print_json(const ap_cfn_t *cfn, const ap_cfn_result_t *result
     return XM_OK;
 }
 
-static double now(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 /* The given time is for everything: also for checking and printing at the end. */
 static double time_left(double seconds, double used)
 {
@@ -153,17 +145,17 @@ static xm_status_t run(const char *path, const char *limit, const solve_options_
     ap_cfn_result_t result;
     ap_cfn_t *cfn = NULL;
     int *choice = NULL;
-    double begin = now(), seconds;
+    double begin = xm_clock_seconds(), seconds;
     xm_status_t status = xm_text_parse_double("SECONDS", limit, 0.01, 1e6, &seconds);
 
     if (status == XM_OK) {
         status = ap_cfn_read(path, time_left(seconds, 0.0), &cfn);
     }
     if (status == XM_OK) {
-        options.seconds = time_left(seconds, now() - begin);
+        options.seconds = time_left(seconds, xm_clock_seconds() - begin);
         if (!(options.seconds > 0.0)) {
             status = xm_error_set(XM_ERR_TIMEOUT, "no time is left of %g s: reading %s took %.2f s",
-                                  seconds, path, now() - begin);
+                                  seconds, path, xm_clock_seconds() - begin);
         }
     }
     if (status == XM_OK) {

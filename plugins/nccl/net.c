@@ -8,6 +8,7 @@
 
 #include "comm/cluster_profile.h"
 #include "comm/config.h"
+#include "comm/text.h"
 #include "comm/version.h"
 #include "plugins/nccl/plugin_log.h"
 
@@ -162,12 +163,9 @@ static void announce(void)
     char list[512] = "";
 
     for (int i = 0; i < net.count; ++i) {
-        size_t used = strlen(list);
-
-        (void)snprintf(list + used, sizeof(list) - used, "%s%d: %s, %d Mbit/s%s%s",
-                       i > 0 ? "; " : "", i, net.devices[i].name, net.devices[i].speed,
-                       net.devices[i].pci_path != NULL ? ", " : "",
-                       net.devices[i].pci_path != NULL ? net.devices[i].pci_path : "");
+        xm_text_list_add(list, sizeof(list), "; ", "%d: %s, %d Mbit/s%s%s", i, net.devices[i].name,
+                         net.devices[i].speed, net.devices[i].pci_path != NULL ? ", " : "",
+                         net.devices[i].pci_path != NULL ? net.devices[i].pci_path : "");
     }
     plugin_info(NCCL_SUBJECT_INIT | NCCL_SUBJECT_NET,
                 "NET/crossmesh %s: exports ncclNetPlugin_v6 to _v12 and ncclTunerPlugin_v5; "

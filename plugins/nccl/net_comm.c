@@ -3,8 +3,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "comm/clock.h"
 #include "plugins/nccl/net_events.h"
 #include "plugins/nccl/plugin_log.h"
 
@@ -90,19 +90,11 @@ nccl_result_t net_listen(int device, void *handle, void **comm)
  * given up. */
 static const int64_t forgotten_ns = INT64_C(60) * 1000000000;
 
-static int64_t now(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
 /* Takes what nobody asks for any more off the list. */
 static pending_t *take_forgotten(void)
 {
     pending_t **link = &pendings.first, *forgotten = NULL;
-    int64_t oldest = now() - forgotten_ns;
+    int64_t oldest = xm_clock_ns() - forgotten_ns;
 
     while (*link != NULL) {
         pending_t *pending = *link;
@@ -161,7 +153,7 @@ static void keep_pending(pending_t *pending, uint8_t *handle)
         pending->ticket = ++pendings.tickets;
     }
     pending->address = handle;
-    pending->touched = now();
+    pending->touched = xm_clock_ns();
     pending->next = pendings.first;
     pendings.first = pending;
     (void)pthread_mutex_unlock(&pendings.lock);

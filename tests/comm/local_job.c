@@ -16,12 +16,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "comm/clock.h"
+
 double local_now(void)
 {
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    return xm_clock_seconds();
 }
 
 void local_sleep(double seconds)
@@ -53,10 +52,7 @@ void local_await(const atomic_int *counter, int value)
 
 double local_cpu(void)
 {
-    struct timespec used;
-
-    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-    return (double)used.tv_sec + (double)used.tv_nsec * 1e-9;
+    return xm_clock_cpu_seconds();
 }
 
 void *local_shared(size_t size)

@@ -32,7 +32,8 @@ mail_seat_t *mail_seat_open(int rank, int ranks, int lanes)
     self->fault_channel = true;
     self->epoll = self->timer_fd = self->watch.fd = -1;
     self->nics.count = lanes;
-    self->ended.priv.next = self->ended.priv.previous = &self->ended;
+    xm_list_init(&self->ended);
+    xm_list_init(&self->free_parcels);
     ck_assert_xm_ok(xm_counters_create(ranks, &seat->counters));
     for (int lane = 0; lane < lanes; ++lane) {
         char name[] = {'n', (char)('0' + lane), '\0'};
@@ -46,7 +47,7 @@ mail_seat_t *mail_seat_open(int rank, int ranks, int lanes)
 
         peer->owner = self;
         peer->rank = other;
-        peer->in_flight.priv.next = peer->in_flight.priv.previous = &peer->in_flight;
+        xm_list_init(&peer->in_flight);
         if (other != rank) {
             open_mail(peer, lanes);
         }
@@ -65,12 +66,7 @@ void mail_seat_close(mail_seat_t *seat)
         }
     }
     (void)xm_ucx_deliver(self);
-    while (self->free_parcels != NULL) {
-        xm_ucx_parcel_t *parcel = self->free_parcels->of;
-
-        self->free_parcels = self->free_parcels->next;
-        free(parcel);
-    }
+    xm_ucx_mail_free_parcels(&self->free_parcels);
     if (self->has_parcel_type) {
         ucp_dt_destroy(self->parcel_type);
     }

@@ -3,12 +3,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "comm/random.h"
+
 enum { MAX_BELOW = 5, MAX_DEPTH = 2 };
 
 typedef struct {
     const random_machine_params_t *params;
     FILE *stream;
-    uint64_t state;
+    xm_random_t random;
     int objects, bus, interfaces, rdma, node;
     int usual_kind, usual_speed; /* of this machine's NICs: half of them have it */
 } writer_t;
@@ -18,19 +20,9 @@ typedef enum { NOTHING, GPU, NIC, SWITCH } item_t;
 
 static const item_t mixture[] = {NOTHING, GPU, GPU, NIC, NIC, NIC, SWITCH, SWITCH};
 
-/* splitmix64 */
-static uint64_t next(writer_t *w)
-{
-    uint64_t z = w->state += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
 static int below(writer_t *w, int limit)
 {
-    return (int)(next(w) % (uint64_t)limit);
+    return (int)(xm_random_below(&w->random, (uint64_t)limit));
 }
 
 static void write_gpu(writer_t *w, int bus, int slot)
@@ -169,7 +161,7 @@ char *random_machine_xml(const random_machine_params_t *params)
 {
     char *text = NULL;
     size_t size;
-    writer_t w = {.params = params, .state = params->seed};
+    writer_t w = {.params = params, .random = {params->seed}};
     int packages, nodes;
 
     w.stream = open_memstream(&text, &size);

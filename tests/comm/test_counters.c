@@ -169,7 +169,7 @@ START_TEST(peers_have_the_numbers_of_the_job)
     (void)xm_transport_send(lab.transport[0], 2, 1, bytes, 10, NULL, &send);
     (void)xm_transport_receive(lab.transport[2], 0, 1, room, 10, NULL, &receive);
     run(&lab);
-    xm_counters_on_copy(lab.transport[0], 2, 77);
+    xm_transport_count_copy(lab.transport[0], 2, 77);
     ck_assert_uint_eq(counts_of(&lab, 0, 0).bytes[XM_SENT], 10);
     ck_assert_uint_eq(counts_of(&lab, 0, 0).copied_bytes, 77);
     ck_assert_uint_eq(counts_of(&lab, 0, 0).copies, 1);

@@ -53,8 +53,8 @@ static void receive(xm_worker_t *worker, waiter_t *waiter, int peer, uint64_t ta
     waiter->ended = status == XM_OK;
 }
 
-static void send(xm_worker_t *worker, waiter_t *waiter, int peer, uint64_t tag, const void *buffer,
-                 size_t length)
+static void post_send(xm_worker_t *worker, waiter_t *waiter, int peer, uint64_t tag,
+                      const void *buffer, size_t length)
 {
     xm_status_t status;
 
@@ -76,7 +76,7 @@ static void ring(xm_worker_t *worker, uint64_t tag)
         return;
     }
     receive(worker, &in, previous, tag, &value, sizeof(value));
-    send(worker, &out, (rank + 1) % size, tag, &rank, sizeof(rank));
+    post_send(worker, &out, (rank + 1) % size, tag, &rank, sizeof(rank));
     while (in.ended == 0 || out.ended == 0) {
         local_expect_ok(xm_worker_wait(worker, xm_worker_deadline(worker)));
     }
@@ -105,7 +105,7 @@ static int all_stop(const xm_job_env_t *env, int listen_fd, void *arg)
             got[peer] = calloc(1, BIG);
             receive(worker, &in[peer], peer, 9, got[peer], BIG);
             if (env->rank != 4) { /* so that nobody can be done */
-                send(worker, &out[peer], peer, 9, sent, BIG);
+                post_send(worker, &out[peer], peer, 9, sent, BIG);
             }
         }
     }
@@ -148,7 +148,7 @@ static int all_stop(const xm_job_env_t *env, int listen_fd, void *arg)
     for (int peer = 0; peer < env->size; ++peer) {
         if (peer != env->rank) {
             receive(worker, &in[peer], peer, 9, got[peer], BIG);
-            send(worker, &out[peer], peer, 9, sent, BIG);
+            post_send(worker, &out[peer], peer, 9, sent, BIG);
         }
     }
     for (int peer = 0; peer < env->size; ++peer) {

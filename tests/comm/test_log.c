@@ -103,7 +103,7 @@ START_TEST(files_belong_to_subjects)
                  {"/src/comm/heartbeat.c", "peers"},
                  {"comm/transport_ucx_rail.c", "ucx"},
                  {"comm/counters.c", "operations"},
-                 {"resharding/execute_pact.c", "memory"},
+                 {"resharding/execute_direct_offer.c", "memory"},
                  {"/a/resharding/reshard.c", "resharding"},
                  {"/a/resharding-old/reshard.c", "other"},
                  {"bench/job.c", "other"},

@@ -34,6 +34,41 @@ START_TEST(long_sentences_are_cut)
 }
 END_TEST
 
+static xm_status_t clean_up(void)
+{
+    return xm_error_set(XM_ERR_PEER_DIED, "rank 3 died meanwhile");
+}
+
+START_TEST(saved_error_survives_others)
+{
+    xm_error_t error;
+
+    xm_error_save(&error, xm_error_set(XM_ERR_IO, "100%% of disk %s are in use", "sda"));
+    ck_assert_int_eq(clean_up(), XM_ERR_PEER_DIED);
+    ck_assert_int_eq(error.status, XM_ERR_IO);
+    ck_assert_str_eq(error.sentence, "100% of disk sda are in use");
+    ck_assert_int_eq(xm_error_restore(&error), XM_ERR_IO);
+    ck_assert_str_eq(xm_last_error(), "100% of disk sda are in use");
+    (void)clean_up();
+    ck_assert_int_eq(xm_error_prefix(xm_error_restore(&error), "step 2"), XM_ERR_IO);
+    ck_assert_str_eq(xm_last_error(), "step 2: 100% of disk sda are in use");
+}
+END_TEST
+
+START_TEST(longest_sentence_is_saved_whole)
+{
+    char text[3000];
+    xm_error_t error;
+
+    memset(text, 'x', sizeof(text));
+    text[sizeof(text) - 1] = '\0';
+    xm_error_save(&error, xm_error_set(XM_ERR_IO, "%s", text));
+    (void)clean_up();
+    (void)xm_error_restore(&error);
+    ck_assert_uint_eq(strlen(xm_last_error()), 1023);
+}
+END_TEST
+
 static void *other_thread(void *arg)
 {
     (void)arg;
@@ -70,6 +105,8 @@ int main(void)
     tcase_add_test(tcase, sentence_is_set_and_prefixed);
     tcase_add_test(tcase, sentence_may_quote_the_previous_one);
     tcase_add_test(tcase, long_sentences_are_cut);
+    tcase_add_test(tcase, saved_error_survives_others);
+    tcase_add_test(tcase, longest_sentence_is_saved_whole);
     tcase_add_test(tcase, sentence_is_per_thread);
     tcase_add_test(tcase, every_status_has_a_name_and_a_group);
     suite_add_tcase(suite, tcase);

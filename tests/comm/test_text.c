@@ -104,11 +104,27 @@ START_TEST(characters_stay_whole)
 }
 END_TEST
 
+START_TEST(lists_are_joined_and_cut)
+{
+    char list[16] = "";
+
+    xm_text_list_add(list, sizeof(list), ", ", "%s:%d", "mlx5_0", 1);
+    ck_assert_str_eq(list, "mlx5_0:1");
+    xm_text_list_add(list, sizeof(list), ", ", "%s", "eth0");
+    ck_assert_str_eq(list, "mlx5_0:1, eth0");
+    xm_text_list_add(list, sizeof(list), ", ", "%s", "eth1");
+    ck_assert_str_eq(list, "mlx5_0:1, eth0,");
+    xm_text_list_add(list, sizeof(list), ", ", "%s", "eth2");
+    ck_assert_str_eq(list, "mlx5_0:1, eth0,");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("text");
     TCase *tcase = tcase_create("all");
 
+    tcase_add_test(tcase, lists_are_joined_and_cut);
     tcase_add_test(tcase, nearest_finds_typos_and_only_typos);
     tcase_add_test(tcase, choices_name_the_nearest_or_all);
     tcase_add_test(tcase, integers_are_parsed_strictly);

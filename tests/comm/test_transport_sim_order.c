@@ -1,5 +1,6 @@
 #include <math.h>
 
+#include "comm/random.h"
 #include "comm/transport_sim.h"
 #include "xm_test.h"
 
@@ -74,8 +75,8 @@ static void run(job_t *job)
     }
 }
 
-static void send(job_t *job, int from, int to, uint64_t tag, size_t length, uint64_t order,
-                 request_t *request)
+static void post_send(job_t *job, int from, int to, uint64_t tag, size_t length, uint64_t order,
+                      request_t *request)
 {
     request->op = (xm_op_t){.done = on_done, .arg = request, .order = order};
     request->fabric = job->fabric;
@@ -98,7 +99,7 @@ static void message(job_t *job, int from, int to, size_t length, uint64_t order,
 {
     memset(half, 0, 2 * sizeof(*half));
     receive(job, from, to, order, length, &half[1]);
-    send(job, from, to, order, length, order, &half[0]);
+    post_send(job, from, to, order, length, order, &half[0]);
 }
 
 static void expect_end(const request_t *half, int64_t ns)
@@ -316,7 +317,7 @@ START_TEST(a_message_that_waits_for_its_turn_can_be_cancelled)
         /* The other half matches a new one. */
         second[side].ended = 0;
         if (side == 0) {
-            send(&job, 0, 2, 2, 10, 2, &second[0]);
+            post_send(&job, 0, 2, 2, 10, 2, &second[0]);
         } else {
             receive(&job, 0, 2, 2, 10, &second[1]);
         }
@@ -351,18 +352,9 @@ START_TEST(nobody_waits_for_the_dead)
 }
 END_TEST
 
-static uint64_t next_random(uint64_t *state)
+static int random_below(xm_random_t *state, int end)
 {
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
-static int random_below(uint64_t *state, int end)
-{
-    return (int)(next_random(state) % (uint64_t)end);
+    return (int)(xm_random_below(state, (uint64_t)end));
 }
 
 /* A random fabric, a random order on it, and its times by the rule, slot after slot. */
@@ -377,7 +369,7 @@ typedef struct {
     int64_t end[MAX_SLOTS];
 } scene_t;
 
-static void scene_create(uint64_t *state, scene_t *scene, xm_sim_fabric_params_t *params)
+static void scene_create(xm_random_t *state, scene_t *scene, xm_sim_fabric_params_t *params)
 {
     int ranks = 2 + random_below(state, MAX_RANKS - 1);
 
@@ -398,7 +390,7 @@ static void scene_create(uint64_t *state, scene_t *scene, xm_sim_fabric_params_t
         scene->slot[s].sender = random_below(state, ranks);
         scene->slot[s].receiver =
             (scene->slot[s].sender + 1 + random_below(state, ranks - 1)) % ranks;
-        scene->slot[s].order = (next_random(state) & 0xffffff00) + (uint64_t)s + 1;
+        scene->slot[s].order = (xm_random_next(state) & 0xffffff00) + (uint64_t)s + 1;
         scene->bytes[s] = 1 + (size_t)random_below(state, 5000);
     }
     params->ranks = ranks;
@@ -445,7 +437,7 @@ START_TEST(times_are_those_of_the_list)
 {
     enum { LAPS = 3 };
     static request_t half[MAX_SLOTS][2];
-    uint64_t state = 5;
+    xm_random_t state = {5};
 
     for (int i = 0; i < 400; ++i) {
         xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "comm/random.h"
 #include "comm/transport_ucx.h"
 #include "lane_strike.h"
 #include "local_job.h"
@@ -32,8 +33,7 @@ static void on_done(xm_op_t *op, xm_status_t status)
 
 static uint8_t pattern(int message, size_t i)
 {
-    return (uint8_t)(((i + 1) * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)message * 0xbf58476d) >>
-                     56);
+    return (uint8_t)((xm_hash_spread(i + 1) + (uint64_t)message * 0xbf58476d) >> 56);
 }
 
 static void post(xm_transport_t *transport, int peer, int message, size_t length, bool send,

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/random.h"
 #include "comm/transport_ucx.h"
 #include "lane_strike.h"
 #include "local_job.h"
@@ -42,7 +43,7 @@ static double patience(void)
 
 static uint8_t pattern(size_t i, uint64_t seed)
 {
-    uint64_t x = (i + 1) * UINT64_C(0x9e3779b97f4a7c15) + seed * UINT64_C(0xbf58476d1ce4e5b9);
+    uint64_t x = xm_hash_spread(i + 1) + seed * UINT64_C(0xbf58476d1ce4e5b9);
 
     return (uint8_t)(x >> 56);
 }

@@ -6,6 +6,8 @@
 #include "mail_seat.h"
 #include "xm_test.h"
 
+#include "comm/random.h"
+
 enum { RANKS = 3, PEER = 1, LANES = 2, SHORT = 16 * 1024, CHUNK = 32 * 1024, RING = 4096 };
 static const int64_t patience_ns = 1600000000;
 
@@ -25,7 +27,7 @@ static seat_t *sit(void)
 
 static uint8_t pattern(uint64_t number, size_t i)
 {
-    return (uint8_t)(((i + 1) * UINT64_C(0x9e3779b97f4a7c15) + number * 0xbf58476d) >> 56);
+    return (uint8_t)((xm_hash_spread(i + 1) + number * 0xbf58476d) >> 56);
 }
 
 typedef struct {
@@ -88,11 +90,11 @@ static void come(seat_t *seat, xm_ucx_frame_kind_t kind, uint64_t number, uint64
 /* How many messages the answers say are finished. */
 static uint64_t answered(const seat_t *seat)
 {
-    const xm_ucx_link_t *head = &seat->peers[PEER].mail->answers;
+    const xm_list_t *answers = &seat->peers[PEER].mail->answers;
     uint64_t count = 0;
 
-    for (const xm_ucx_link_t *link = head->next; link != head; link = link->next) {
-        const xm_ucx_frame_t *frame = &((const xm_ucx_parcel_t *)link->of)->frame;
+    for (xm_list_t *at = xm_list_first(answers); at != NULL; at = xm_list_next(answers, at)) {
+        const xm_ucx_frame_t *frame = &xm_list_entry(at, xm_ucx_parcel_t, link)->frame;
 
         if (frame->kind == XM_UCX_FRAME_GRANT && frame->offset == XM_UCX_FRAME_ALL) {
             count += frame->length;
@@ -104,10 +106,10 @@ static uint64_t answered(const seat_t *seat)
 static bool has_answer(const seat_t *seat, int lane, xm_ucx_frame_kind_t kind, uint64_t message,
                        uint64_t length)
 {
-    const xm_ucx_link_t *head = &seat->peers[PEER].mail->answers;
+    const xm_list_t *answers = &seat->peers[PEER].mail->answers;
 
-    for (const xm_ucx_link_t *link = head->next; link != head; link = link->next) {
-        const xm_ucx_parcel_t *parcel = link->of;
+    for (xm_list_t *at = xm_list_first(answers); at != NULL; at = xm_list_next(answers, at)) {
+        const xm_ucx_parcel_t *parcel = xm_list_entry(at, xm_ucx_parcel_t, link);
 
         if (parcel->lane == lane && parcel->frame.kind == kind &&
             parcel->frame.message == message && parcel->frame.length == length) {
@@ -210,7 +212,7 @@ START_TEST(a_sender_without_answers_announces)
         requests[i].op.arg = &requests[i];
         status = xm_ucx_send(&seat->transport.base, PEER, 5, bytes, SHORT, NULL, &requests[i].op);
         ck_assert_int_eq(status < 0, false);
-        message = mail->unfinished.previous->of;
+        message = xm_list_entry(mail->unfinished.previous, xm_ucx_outgoing_t, all);
         copied += i < COUNT && status == XM_OK;
         whole += i < COUNT && message->chunk == 0;
         ck_assert(i < COUNT || message->chunk == 0); /* after answers they go as they are again */

@@ -8,6 +8,8 @@
 #include "mail_seat.h"
 #include "xm_test.h"
 
+#include "comm/random.h"
+
 enum { RANKS = 2, LANES = 3, MESSAGES = 120, TAGS = 5, LONGEST = 300000, SEEDS = 12, RING = 4096 };
 enum { MOST_STEPS = 400000, STEP_NS = 1000000 };
 
@@ -219,8 +221,7 @@ static void on_done(xm_op_t *op, xm_status_t status)
 
 static uint8_t pattern(int rank, int message, size_t i)
 {
-    return (uint8_t)(((i + 1) * UINT64_C(0x9e3779b97f4a7c15) +
-                      (uint64_t)(RANKS * message + rank) * 0xbf58476d) >>
+    return (uint8_t)((xm_hash_spread(i + 1) + (uint64_t)(RANKS * message + rank) * 0xbf58476d) >>
                      56);
 }
 

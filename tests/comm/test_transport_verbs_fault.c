@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "comm/random.h"
 #include "comm/transport_verbs_private.h"
 #include "verbs_seat.h"
 
@@ -80,9 +81,7 @@ static void finish(conformance_seat_t *seat, const request_t *requests, int coun
 
 static uint8_t pattern(size_t i, uint64_t seed)
 {
-    return (
-        uint8_t)(((i + 1) * UINT64_C(0x9e3779b97f4a7c15) + seed * UINT64_C(0xbf58476d1ce4e5b9)) >>
-                 56);
+    return (uint8_t)((xm_hash_spread(i + 1) + seed * UINT64_C(0xbf58476d1ce4e5b9)) >> 56);
 }
 
 static void fill(uint8_t *bytes, size_t length, uint64_t seed)

@@ -7,6 +7,8 @@
 
 #include "local_job.h"
 
+#include "comm/random.h"
+
 enum { MIB = 1 << 20, BIG = 8 * MIB };
 
 static const size_t sizes[] = {1,      2,      7,      64,    93,      94,    1000,
@@ -115,7 +117,7 @@ static void linger(conformance_seat_t *seat, double seconds)
 
 static uint8_t pattern(size_t i, uint64_t seed)
 {
-    uint64_t x = (i + 1) * UINT64_C(0x9e3779b97f4a7c15) + seed * UINT64_C(0xbf58476d1ce4e5b9);
+    uint64_t x = xm_hash_spread(i + 1) + seed * UINT64_C(0xbf58476d1ce4e5b9);
 
     return (uint8_t)(x >> 56);
 }

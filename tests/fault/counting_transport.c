@@ -2,6 +2,8 @@
 
 #include "xm_test.h"
 
+#include "comm/random.h"
+
 enum { SEATS = 8192 };
 
 typedef struct {
@@ -19,7 +21,7 @@ static xm_transport_ops_t counting;
 /* The operation's entry, or the free one where it would be. */
 static watched_t *seat_of(const xm_op_t *op)
 {
-    size_t at = (size_t)(((uintptr_t)op >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 51) % SEATS;
+    size_t at = (size_t)(xm_hash_spread((uintptr_t)op >> 4) >> 51) % SEATS;
 
     while (seats[at].op != NULL && seats[at].op != op) {
         at = (at + 1) % SEATS;

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "planner/frontend.h"
+#include "planner/training.h"
 #include "planner/frontend_json.h"
 #include "planner/shard_problem.h"
 #include "xm_test.h"

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "planner/frontend.h"
+#include "planner/training.h"
 #include "planner/frontend_onnx.h"
 #include "planner/onnx/onnx.pb-c.h"
 #include "planner/onnx_wire.h"

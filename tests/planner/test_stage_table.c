@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "planner/plan_schedule.h"
-#include "planner/planner_private.h"
+#include "planner/planner_case.h"
 #include "planner_fixture.h"
 #include "xm_test.h"
 

@@ -242,7 +242,7 @@ static bool do_not_wait(random_t *random, xm_plan_t *plan, int64_t at)
 static bool wait_for_the_future(random_t *random, xm_plan_t *plan, int64_t at)
 {
     int64_t later =
-        (int64_t)(random_next(random) % (uint64_t)(plan->draft.transfer_count + 1 - at));
+        (int64_t)(xm_random_next(random) % (uint64_t)(plan->draft.transfer_count + 1 - at));
 
     plan->draft.transfers[at].parent = at + later;
     return true;
@@ -256,7 +256,7 @@ static bool wait_for_nothing(random_t *random, xm_plan_t *plan, int64_t at)
 
 static xm_transfer_t *earlier(random_t *random, xm_plan_t *plan, int64_t at)
 {
-    return &plan->draft.transfers[random_next(random) % (uint64_t)at];
+    return &plan->draft.transfers[xm_random_next(random) % (uint64_t)at];
 }
 
 static bool wait_for_another_task(random_t *random, xm_plan_t *plan, int64_t at)
@@ -347,7 +347,7 @@ static bool move_another_task(random_t *random, xm_plan_t *plan, int64_t at)
 
 static xm_unit_task_t *any_task(random_t *random, xm_plan_t *plan)
 {
-    return &plan->tasks[random_next(random) % (uint64_t)plan->task_count];
+    return &plan->tasks[xm_random_next(random) % (uint64_t)plan->task_count];
 }
 
 static bool resize_task(random_t *random, xm_plan_t *plan, int64_t at)

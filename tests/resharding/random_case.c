@@ -5,18 +5,9 @@
 
 #include "xm_test.h"
 
-uint64_t random_next(random_t *random)
-{
-    uint64_t z = random->state += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 int random_int(random_t *random, int low, int high)
 {
-    return low + (int)(random_next(random) % (uint64_t)(high - low + 1));
+    return low + (int)(xm_random_below(random, (uint64_t)(high - low + 1)));
 }
 
 static xm_mesh_t *random_mesh(random_t *random, int ranks)
@@ -260,7 +251,7 @@ void random_batch_create(random_t *random, random_batch_t *batch)
     batch->params.scheduler = (xm_scheduler_t)random_int(random, 0, XM_SCHEDULER_COUNT - 1);
     batch->params.chunk_bytes =
         random_int(random, 0, 3) > 0 ? 1 + most / (uint64_t)random_int(random, 1, 300) : 0;
-    batch->params.seed = random_next(random);
+    batch->params.seed = xm_random_next(random);
     batch->params.node_budget = random_int(random, 1, 200);
 }
 
@@ -350,7 +341,7 @@ unsigned char pattern_byte(uint64_t seed, int64_t index, int64_t b)
 {
     random_t random = {seed * UINT64_C(0x2545f4914f6cdd1d) + (uint64_t)index * 16 + (uint64_t)b};
 
-    return (unsigned char)(random_next(&random) >> 24);
+    return (unsigned char)(xm_random_next(&random) >> 24);
 }
 
 /* Calls for every element of a rank's tile: its number in the tile and its global index. */

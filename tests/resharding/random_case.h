@@ -6,14 +6,11 @@
 #ifndef XM_RANDOM_CASE_H
 #define XM_RANDOM_CASE_H
 
+#include "comm/random.h"
 #include "resharding/plan.h"
 
-/* SplitMix64: the tests' own generator, so that a seed means the same everywhere. */
-typedef struct {
-    uint64_t state;
-} random_t;
+typedef xm_random_t random_t;
 
-uint64_t random_next(random_t *random);
 /* Uniform in [low, high]. */
 int random_int(random_t *random, int low, int high);
 

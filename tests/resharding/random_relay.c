@@ -49,10 +49,10 @@ static bool take_branch(random_t *random, xm_draft_t *draft, int64_t index)
     split_route(draft, taken.route, entry, &draft->transfers[index].route, &taken.route);
     taken.sender = route.ranks[route.parents[entry]];
     taken.parent = index;
-    place += (int64_t)(random_next(random) % (uint64_t)(draft->transfer_count - index));
+    place += (int64_t)(xm_random_next(random) % (uint64_t)(draft->transfer_count - index));
     if (taken.end - taken.first > 1 && random_int(random, 0, 1) == 1) {
         taken.end = taken.first + 1 +
-                    (int64_t)(random_next(random) %
+                    (int64_t)(xm_random_next(random) %
                               (uint64_t)(draft->transfers[index].end - taken.first - 1));
         insert(draft, &taken, place);
         taken.first = taken.end;
@@ -68,7 +68,7 @@ int random_relay(random_t *random, xm_plan_t *plan)
     int taken = 0;
 
     for (int i = 0; draft->transfer_count > 0 && i < 12; ++i) {
-        int64_t index = (int64_t)(random_next(random) % (uint64_t)draft->transfer_count);
+        int64_t index = (int64_t)(xm_random_next(random) % (uint64_t)draft->transfer_count);
 
         taken += take_branch(random, draft, index);
     }

@@ -19,7 +19,7 @@ static int64_t random_size(random_t *random, int low, int high)
 {
     int bits = random_int(random, low, high - 1);
 
-    return (INT64_C(1) << bits) + (int64_t)(random_next(random) % (UINT64_C(1) << bits));
+    return (INT64_C(1) << bits) + (int64_t)(xm_random_next(random) % (UINT64_C(1) << bits));
 }
 
 static void random_network(random_t *random, int hosts, bool equal, shop_case_t *c)

@@ -1,7 +1,7 @@
 #include "random_case.h"
+#include "resharding/bound_problem.h"
 #include "resharding/flow.h"
 #include "resharding/outflow.h"
-#include "resharding/problem.h"
 #include "xm_test.h"
 
 enum { MAX_HOSTS = 40, MAX_DEMANDS = 160 };
@@ -253,7 +253,7 @@ START_TEST(rounding_never_lifts_the_bound)
         params.nic_bandwidth = 1e9 * (1 + random_int(&random, 0, 1000)) / 7;
         ck_assert_xm_ok(xm_network_create(&params, &network));
         for (int p = 0; p < pieces; ++p) {
-            int64_t piece = 1 + (int64_t)(random_next(&random) >> (64 - shift));
+            int64_t piece = 1 + (int64_t)(xm_random_next(&random) >> (64 - shift));
 
             bytes += piece;
             sum += xm_network_egress_ns(network, 0, (uint64_t)piece);

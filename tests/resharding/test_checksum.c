@@ -89,7 +89,7 @@ static void spoil_and_verify(sim_job_t *job, random_t *random, const char *text)
     if (!choose_victim(job, random, &rank, &tensor)) {
         return;
     }
-    byte = random_next(random) % job->buffers[rank][tensor].dst_bytes;
+    byte = xm_random_next(random) % job->buffers[rank][tensor].dst_bytes;
     ((char *)job->buffers[rank][tensor].dst)[byte] ^= (char)(1 << random_int(random, 0, 7));
     task = task_at(job->plan, rank, tensor, byte, &box);
     src = xm_plan_tensor_src(job->plan, tensor);

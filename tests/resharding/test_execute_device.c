@@ -4,7 +4,7 @@
 #include "cuda_case.h"
 #include "cuda_transport.h"
 #include "resharding/checksum.h"
-#include "resharding/execute_private.h"
+#include "resharding/execute_carrier.h"
 #include "sim_job.h"
 #include "xm_test.h"
 
@@ -345,7 +345,7 @@ static int64_t mapped_hops(const sim_job_t *job)
 
     for (int r = 0; r < job->ranks; ++r) {
         for (int64_t h = 0; h < job->executor[r]->hop_count; ++h) {
-            mapped += job->executor[r]->hops[h].mapped;
+            mapped += job->executor[r]->hops[h].carrier == &xm_carrier_ipc;
         }
     }
     return mapped;

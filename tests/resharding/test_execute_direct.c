@@ -9,7 +9,7 @@
 #include "local_job.h"
 #include "random_case.h"
 #include "resharding/checksum.h"
-#include "resharding/execute_direct.h"
+#include "resharding/execute_carrier_direct.h"
 #include "xm_test.h"
 
 enum { RANKS = 5, DEADLINE_S = 60, ROUNDS = 3, ELEMENT = 4 };
@@ -171,18 +171,20 @@ static void check(const rank_t *r, uint64_t seed)
 /* Exactly those hops went directly whose sender shares what it sends. */
 static void check_pacts(const rank_t *r)
 {
-    for (int p = 0; p < r->executor->pact_count; ++p) {
-        const pact_t *pact = &r->executor->pacts[p];
+    const directs_t *directs = r->executor->directs;
+
+    for (int p = 0; directs != NULL && p < directs->pact_count; ++p) {
+        const pact_t *pact = &directs->pacts[p];
         int peer = pact->lane->peer, sender = lane_sends(pact->lane) ? r->rank : peer;
         bool allowed = !has(r->scene->off, r->rank) && !has(r->scene->off, peer);
 
         for (int64_t i = 0; i < pact->direct_count; ++i) {
             bool is_dst = pact->tiles[pact->directs[i].tile].is_dst;
+            bool agreed = pact->directs[i].hop->carrier == &xm_carrier_direct;
 
-            local_expect(pact->directs[i].agreed ==
-                             (allowed && has(r->scene->shared[is_dst], sender)),
+            local_expect(agreed == (allowed && has(r->scene->shared[is_dst], sender)),
                          "%s: a hop between ranks %d and %d is%s direct", r->scene->name, r->rank,
-                         peer, pact->directs[i].agreed ? "" : " not");
+                         peer, agreed ? "" : " not");
         }
     }
 }
@@ -194,7 +196,7 @@ static int run_scene(const xm_job_env_t *env, int listen_fd, void *arg)
 
     enter(env, listen_fd, arg, &r);
     local_expect_ok(xm_reshard_agree(r.worker, r.plan, "int32"));
-    local_expect(r.executor->direct_count > 0 || r.executor->lane_count == 0,
+    local_expect(r.executor->directs != NULL || r.executor->lane_count == 0,
                  "%s: rank %d has no hop that may be direct", r.scene->name, r.rank);
     for (uint64_t round = 0; round < ROUNDS; ++round) {
         fill(&r, round);
@@ -312,8 +314,8 @@ static void await(const rank_t *r, const atomic_int *counter, int least)
 
 static bool settled(const rank_t *r)
 {
-    for (int p = 0; p < r->executor->pact_count; ++p) {
-        if (!r->executor->pacts[p].settled) {
+    for (int l = 0; l < r->executor->lane_count; ++l) {
+        if (r->executor->lanes[l].unsettled > 0) {
             return false;
         }
     }
@@ -341,7 +343,8 @@ static int take_back(const xm_job_env_t *env, int listen_fd, void *arg)
     local_expect_ok(xm_worker_barrier(r.worker));
     if (r.rank == 0) {
         local_expect_ok(xm_executor_post(r.executor));
-        while (!r.executor->directs[0].busy) { /* expects the end: all has been announced */
+        while (!r.executor->directs->directs[0]
+                    .copied.busy) { /* expects the end: all has been announced */
             local_expect(xm_executor_advance(r.executor) == XM_IN_PROGRESS, "%s", xm_last_error());
             local_expect_ok(xm_worker_progress(r.worker));
         }
@@ -393,10 +396,10 @@ static int die_in_the_middle(const xm_job_env_t *env, int listen_fd, void *arg)
     fill(&r, 1);
     local_expect_ok(xm_worker_barrier(r.worker));
     if (r.rank == 1) {
-        const hop_t *incoming = r.executor->directs[0].hop;
+        const hop_t *incoming = r.executor->directs->directs[0].hop;
 
         if (lane_sends(&r.executor->lanes[incoming->lane])) {
-            incoming = r.executor->directs[1].hop;
+            incoming = r.executor->directs->directs[1].hop;
         }
         local_expect_ok(xm_executor_post(r.executor));
         while (incoming->arrived == incoming->first) {

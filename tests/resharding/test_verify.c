@@ -74,7 +74,7 @@ static void mutate_plan(random_t *random, const random_batch_t *batch, xm_plan_t
         int places = 0;
 
         for (int attempt = 0; attempt < ATTEMPTS && places < PLACES; ++attempt) {
-            int64_t at = (int64_t)(random_next(random) % (uint64_t)plan->draft.transfer_count);
+            int64_t at = (int64_t)(xm_random_next(random) % (uint64_t)plan->draft.transfer_count);
 
             if (plan_mutations[kind].apply(random, plan, at)) {
                 ++places;

@@ -51,7 +51,7 @@ START_TEST(ranges_pack_and_unpack_as_defined)
         first = random_int(&random, 0, (int)volume - 1);
         count = random_int(&random, 1, (int)(volume - first));
         for (size_t b = 0; b < sizeof(buffer); ++b) {
-            buffer[b] = (unsigned char)random_next(&random);
+            buffer[b] = (unsigned char)xm_random_next(&random);
         }
         xm_view_pack(&view, buffer, first, count, packed);
         memset(target, 0, sizeof(target));
@@ -145,7 +145,7 @@ START_TEST(copies_between_tiles)
         xm_view_init(&source, &tile, &box, 4);
         xm_view_init(&destination, &other, &box, 4);
         for (size_t b = 0; b < sizeof(from); ++b) {
-            from[b] = (unsigned char)random_next(&random);
+            from[b] = (unsigned char)xm_random_next(&random);
         }
         for (int way = 0; way < 2; ++way) {
             xm_strided_copy_t copy;

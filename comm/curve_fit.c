@@ -1,4 +1,4 @@
-#include "comm/probe_curve.h"
+#include "comm/curve_fit.h"
 
 #include <math.h>
 #include <stdlib.h>

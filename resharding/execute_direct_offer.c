@@ -1,11 +1,18 @@
-/* Which hops go directly in a run: offers, answers, and the mapping of what was offered
- * (execute_direct.c has the picture). */
+/*
+ * Which hops go directly in a run (execute_carrier_direct.c has the picture). The sender of a lane
+ * offers the keys of the tiles that its hops read, the receiver maps them and answers which it will
+ * copy from. An offer of nothing needs no answer. All this anew in each run, because a run may have
+ * failed at one end alone; what was offered before costs one comparison.
+ *
+ * A pact has no state but its two signals in flight: an end settles the lane when it knows the
+ * answer, the receiver because it gives it and the sender because it gets it.
+ */
 #include <string.h>
 
 #include "comm/config.h"
 #include "comm/little_endian.h"
 #include "comm/log.h"
-#include "resharding/execute_direct.h"
+#include "resharding/execute_carrier_direct.h"
 
 static bool is_allowed(void)
 {
@@ -51,26 +58,27 @@ static uint64_t write_offer(const pact_t *pact)
 }
 
 /* Without a place for its notice a rank can offer nothing. */
-void xm_executor_write_offers(xm_executor_t *executor)
+void xm_direct_write_offers(xm_executor_t *executor)
 {
+    directs_t *directs = executor->directs;
     bool any = false;
     xm_status_t status;
 
-    for (int p = 0; p < executor->pact_count; ++p) {
-        pact_t *pact = &executor->pacts[p];
+    for (int p = 0; p < directs->pact_count; ++p) {
+        pact_t *pact = &directs->pacts[p];
 
         pact->offers = lane_sends(pact->lane) && is_allowed() && write_offer(pact) > 0;
         any = any || pact->offers;
     }
-    status = any ? xm_shared_memory_create(sizeof(notice_t), &executor->notice) : XM_OK;
+    status = any ? xm_shared_memory_create(sizeof(notice_t), &directs->notice) : XM_OK;
     if (status < 0) {
         xm_log_debug("rank %d shares no tiles: %s", executor->transport->rank, xm_last_error());
     }
-    for (int p = 0; p < executor->pact_count; ++p) {
-        pact_t *pact = &executor->pacts[p];
+    for (int p = 0; p < directs->pact_count; ++p) {
+        pact_t *pact = &directs->pacts[p];
 
         if (pact->offers && status == XM_OK) {
-            xm_shared_memory_key(executor->notice, pact->offer + 8);
+            xm_shared_memory_key(directs->notice, pact->offer + 8);
         } else if (pact->offers) {
             pact->offers = false;
             xm_put_le(pact->offer, 0, 8);
@@ -78,35 +86,25 @@ void xm_executor_write_offers(xm_executor_t *executor)
     }
 }
 
-bool xm_executor_has_pact(const lane_t *lane)
+static void settle(const pact_t *pact, bool agreed)
 {
-    return lane->pact->settled;
-}
+    const xm_executor_t *executor = pact->lane->executor;
 
-static void settle(pact_t *pact, bool agreed)
-{
-    for (int64_t i = 0; i < pact->direct_count; ++i) {
-        direct_t *direct = &pact->directs[i];
+    for (int64_t i = 0; agreed && i < pact->direct_count; ++i) {
+        const direct_t *direct = &pact->directs[i];
 
-        direct->agreed = agreed && pact->answer[direct->tile] == 1;
-        direct->from = pact->tiles[direct->tile].from;
+        if (pact->answer[direct->tile] == 1) {
+            direct->hop->carrier = executor->carriers[CARRIER_DIRECT];
+            direct->hop->peer_tile = pact->tiles[direct->tile].from;
+        }
     }
-    pact->settled = true;
-    xm_executor_list_ended(pact->lane);
+    xm_executor_settled(pact->lane);
 }
 
-static void answer_done(xm_op_t *op, xm_status_t status)
+static void on_answer(signal_t *signal)
 {
-    pact_t *pact = op->arg;
-    xm_executor_t *executor = pact->lane->executor;
-
-    pact->answer_busy = false;
-    --executor->signals;
-    ++executor->steps;
-    if (status < 0) {
-        xm_executor_fail(executor, status);
-    } else if (lane_sends(pact->lane) && executor->result == XM_OK) {
-        settle(pact, true);
+    if (signal->executor->result == XM_OK) {
+        settle(signal->owner, true);
     }
 }
 
@@ -181,57 +179,60 @@ static void take_offer(pact_t *pact)
     }
 }
 
-static void offer_done(xm_op_t *op, xm_status_t status)
-{
-    pact_t *pact = op->arg;
-    xm_executor_t *executor = pact->lane->executor;
-    bool offered;
+static void on_offer(signal_t *signal);
 
-    pact->offer_busy = false;
-    --executor->signals;
-    ++executor->steps;
-    if (status < 0) {
-        xm_executor_fail(executor, status);
-    }
-    if (status < 0 || lane_sends(pact->lane) || executor->result < 0) {
+/* Starts sending or receiving the offer or the answer. */
+static void post(pact_t *pact, signal_t *signal, bool sends, uint64_t number, void *bytes,
+                 size_t length)
+{
+    signal->owner = pact;
+    signal->peer = pact->lane->peer;
+    signal->sends = sends;
+    signal->ended = sends ? NULL : number == NUMBER_OFFER ? on_offer : on_answer;
+    xm_signal_post(pact->lane->executor, signal, XM_DIRECT_BIT | number, bytes, length);
+}
+
+static void post_answer(pact_t *pact, bool sends)
+{
+    post(pact, &pact->answering, sends, NUMBER_ANSWER, pact->answer, (size_t)pact->tile_count);
+}
+
+static void on_offer(signal_t *signal)
+{
+    pact_t *pact = signal->owner;
+    bool offered = xm_get_le(pact->offer, 8) > 0;
+
+    if (signal->executor->result < 0) {
         return;
     }
-    offered = xm_get_le(pact->offer, 8) > 0;
     if (offered) {
         take_offer(pact);
-        pact->answer_busy = true;
-        xm_direct_post(pact->lane, true, NUMBER_ANSWER, pact->answer, (size_t)pact->tile_count,
-                       &pact->answer_op);
+        post_answer(pact, true);
     }
     settle(pact, offered);
 }
 
-void xm_executor_make_pacts(xm_executor_t *executor)
+void xm_direct_offer(xm_executor_t *executor)
 {
-    for (int p = 0; p < executor->pact_count; ++p) {
-        pact_t *pact = &executor->pacts[p];
+    directs_t *directs = executor->directs;
+
+    for (int p = 0; directs != NULL && p < directs->pact_count; ++p) {
+        pact_t *pact = &directs->pacts[p];
         bool sends = lane_sends(pact->lane);
 
-        for (int64_t i = 0; i < pact->direct_count; ++i) {
-            pact->directs[i].agreed = false;
-        }
-        pact->lane->copied = NULL;
-        pact->settled = false;
-        pact->offer_op.done = offer_done;
-        pact->answer_op.done = answer_done;
-        pact->offer_op.arg = pact->answer_op.arg = pact;
+        pact->copies = false;
         if (executor->result < 0) {
             continue;
         }
-        pact->offer_busy = true;
-        xm_direct_post(pact->lane, sends, NUMBER_OFFER, pact->offer, offer_bytes(pact),
-                       &pact->offer_op);
+        ++pact->lane->unsettled;
+        post(pact, &pact->offering, sends, NUMBER_OFFER, pact->offer, offer_bytes(pact));
         if (sends && !pact->offers) {
             settle(pact, false);
         } else if (sends && executor->result == XM_OK) {
-            pact->answer_busy = true;
-            xm_direct_post(pact->lane, false, NUMBER_ANSWER, pact->answer, (size_t)pact->tile_count,
-                           &pact->answer_op);
+            post_answer(pact, false);
         }
+    }
+    if (directs != NULL) {
+        directs->copiers = NULL;
     }
 }

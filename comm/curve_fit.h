@@ -1,10 +1,9 @@
 /**
- * @file probe_curve.h
- * From single times to a curve: sizes, median and its confidence, monotone smoothing. Internal to
- * the probe.
+ * @file curve_fit.h
+ * From single times to a curve: sizes, median and its confidence, monotone smoothing. Internal.
  */
-#ifndef XM_COMM_PROBE_CURVE_H
-#define XM_COMM_PROBE_CURVE_H
+#ifndef XM_COMM_CURVE_FIT_H
+#define XM_COMM_CURVE_FIT_H
 
 #include "comm/curve.h"
 
