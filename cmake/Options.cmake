@@ -35,7 +35,7 @@ if(XM_COVERAGE)
     add_link_options(--coverage)
 endif()
 
-set(XM_INCLUDE_DIRS ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
+set(XM_INCLUDE_DIRS ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
 
 # xm_room(target): an object library for one folder of the house.
 function(xm_room target)
@@ -45,8 +45,10 @@ endfunction()
 
 # xm_shared_library(target map): version, symbol map, install name.
 function(xm_shared_library target map)
-    target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+    target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                               $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
                                $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>
+                               $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
                                $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/crossmesh>)
     # They find each other beside them wherever they are (built, installed, in the Python package), and what is not the
     # system's where it was found.

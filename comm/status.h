@@ -23,37 +23,9 @@
 
 #include <stdbool.h>
 
+#include <crossmesh/status.h>
+
 #include "comm/api.h"
-
-typedef enum xm_status {
-    XM_OK = 0,
-    XM_IN_PROGRESS = 1,
-
-    /* -1 … -19: the caller's input; nothing was changed. */
-    XM_ERR_INVALID_ARGUMENT = -1, /**< a value outside what the function accepts */
-    XM_ERR_PARSE = -2,            /**< text that does not follow its format */
-    XM_ERR_NOT_FOUND = -3,        /**< a named thing does not exist */
-    XM_ERR_UNSUPPORTED = -4,      /**< valid, but this build or transport cannot do it */
-    XM_ERR_MISMATCH = -5,         /**< ranks passed different values where equal ones are needed */
-    XM_ERR_BUFFER_TOO_SMALL = -6,
-    XM_ERR_NO_SOLUTION = -7, /**< the constraints admit no answer; the sentence says which */
-
-    /* -20 … -39: a resource of this machine. */
-    XM_ERR_NO_MEMORY = -20,
-    XM_ERR_IO = -21, /**< a file or socket operation failed */
-
-    /* -40 … -59: the network. */
-    XM_ERR_UNREACHABLE = -40, /**< no path to the peer */
-
-    /* -60 … -79: another rank. */
-    XM_ERR_PEER_DIED = -60,
-    XM_ERR_TIMEOUT = -61, /**< a deadline passed */
-    XM_ERR_CANCELED = -62,
-
-    /* -80 … -99: this library. */
-    XM_ERR_INTERNAL = -80,
-    XM_ERR_CORRUPT = -81 /**< data failed a check */
-} xm_status_t;
 
 /** Short name of @p status for tables and logs, e.g. "peer died". Never NULL. */
 XM_API const char *xm_status_string(xm_status_t status);

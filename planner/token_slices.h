@@ -35,11 +35,10 @@ typedef struct ap_token_slices {
 /**
  * The best slices of @p tokens tokens, each a multiple of @p granularity, which must divide them.
  */
-XM_API xm_status_t ap_token_slices_find(int tokens, int granularity, int stages,
-                                        ap_slice_time_fn time, void *arg,
-                                        ap_token_slices_t *slices);
+xm_status_t ap_token_slices_find(int tokens, int granularity, int stages, ap_slice_time_fn time,
+                                 void *arg, ap_token_slices_t *slices);
 
 /** Frees what it owns. NULL and all-zero are accepted. */
-XM_API void ap_token_slices_clear(ap_token_slices_t *slices);
+void ap_token_slices_clear(ap_token_slices_t *slices);
 
 #endif

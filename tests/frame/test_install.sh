@@ -19,7 +19,7 @@ for library in crossmesh:xm_ autopar:ap_; do
     name=${library%:*}
     letters=${library#*:}
     strange=$(nm -D --defined-only "$lib/lib$name.so" | awk '{ print $3 }' | sed 's/@.*//' |
-        grep -v -e "^$letters" -e "^autopar_planner_v1$" -e "^XM_0.1" -e "^AP_0.1" -e '^_' || true)
+        grep -v -e "^$letters" -e "^autopar_planner_v1$" -e "^XM_0.1" -e "^AP_0.2" -e '^_' || true)
     [ -n "$SANITIZE" ] || [ -z "$strange" ] || fail "lib$name.so exports $strange"
     nm -D --defined-only "$lib/lib$name.so" | grep -q " $letters" || fail "lib$name.so exports nothing"
 done
@@ -42,7 +42,7 @@ done || exit 1
 cat >"$scratch/user.c" <<'EOF'
 #include <stdio.h>
 
-#include "planner/plan.h"
+#include <autopar.h>
 #include "resharding/plan.h"
 
 int main(void)
