@@ -22,7 +22,7 @@ const char *ap_version(void)
     return XM_VERSION_STRING;
 }
 
-void ap_free(char *text)
+void ap_free(void *text)
 {
     free(text);
 }

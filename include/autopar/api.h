@@ -55,8 +55,9 @@ XM_API const char *ap_status_string(xm_status_t status);
 /** The library's version, "0.2.0". */
 XM_API const char *ap_version(void);
 
-/** Frees a text that this library has made. NULL is accepted. */
-XM_API void ap_free(char *text);
+/** Frees a text that this library has made; anything else of it has its own destroy function. NULL is
+ * accepted. */
+XM_API void ap_free(void *text);
 
 #ifdef __cplusplus
 }
