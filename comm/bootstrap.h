@@ -26,44 +26,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <crossmesh/job.h>
+
 #include "comm/status.h"
 
-/** Out-of-band collectives. All ranks call allgather in the same order with the same length. */
-typedef struct xm_oob {
-    size_t struct_size;
-    int rank;
-    int size;
-    void *context;
-    /** Starts gathering @p length bytes from every rank into @p receive (size * length, by rank).
-     *  @p send and @p receive stay untouched by the caller until test() gives XM_OK or an error. */
-    xm_status_t (*allgather_post)(void *context, const void *send, void *receive, size_t length,
-                                  void **request);
-    /** XM_OK when done, XM_IN_PROGRESS, or the failure that ended it. */
-    xm_status_t (*allgather_test)(void *request);
-    void (*allgather_free)(void *request);
-} xm_oob_t;
-
 typedef struct xm_bootstrap xm_bootstrap_t;
-
-/** What the environment says about this process's place in the job. */
-typedef struct xm_job_env {
-    int rank; /**< RANK, or OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID, PMIX_RANK; -1 when absent
-               */
-    int size; /**< WORLD_SIZE, or its counterparts; -1 when absent */
-    /** MASTER_ADDR; "127.0.0.1" when a launcher says that all ranks are local; the first host of
-     * SLURM_STEP_NODELIST, where srun starts rank 0 */
-    char master_addr[256];
-    int master_port; /**< MASTER_PORT, or one derived from the launcher's job id; -1 when absent */
-    /** MASTER_ADDR and RANK are not set, and PMIX_NAMESPACE and PMIX_RANK are: the ranks meet
-     * through PMIx. It may then be PMIx alone that knows the size (-1 here). */
-    bool pmix;
-} xm_job_env_t;
-
-/**
- * Reads the variables strictly. Absent ones give -1; malformed ones, a rank without a size, or one
- * outside it are an error.
- */
-XM_API xm_status_t xm_job_env_read(xm_job_env_t *env);
 
 /** Joins the job in the way that @p env says. @p listen_fd as below; with one, PMIx is not used. */
 XM_API xm_status_t xm_bootstrap_create(const xm_job_env_t *env, int listen_fd, double timeout,

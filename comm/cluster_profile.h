@@ -17,12 +17,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <crossmesh/profile.h>
+
 #include "comm/collective_curve.h"
 #include "comm/curve.h"
 #include "comm/op_times.h"
 #include "comm/status.h"
-
-typedef struct xm_cluster_profile xm_cluster_profile_t;
 
 /** Where the two ends of a message are. */
 typedef enum xm_link_class {
@@ -85,28 +85,14 @@ typedef struct xm_cluster_profile_params {
 XM_API xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *params,
                                              xm_cluster_profile_t **profile);
 
-/** Reads a JSON file; errors name the file, line and column, or the key and what was expected of
- * it. */
-XM_API xm_status_t xm_cluster_profile_load(const char *path, xm_cluster_profile_t **profile);
 /** Writes the JSON file (to a temporary name, then renamed). */
 XM_API xm_status_t xm_cluster_profile_save(const xm_cluster_profile_t *profile, const char *path);
 
 /**
- * The same from and to JSON text in memory; @p source names it in errors. The text of to_text() is
- * freed with free(). Numbers are kept to 12 significant digits, so a profile that was written and
- * read again is equal.
+ * The profile as JSON text, to be freed with free(). Numbers are kept to 12 significant digits, so
+ * a profile that was written and read again is equal.
  */
-XM_API xm_status_t xm_cluster_profile_from_text(const char *text, size_t length, const char *source,
-                                                xm_cluster_profile_t **profile);
 XM_API xm_status_t xm_cluster_profile_to_text(const xm_cluster_profile_t *profile, char **text);
-
-/**
- * The same hardware in another size: a cluster of @p hosts × @p devices_per_host such devices. The
- * per-device memory shrinks if more devices than were measured share a host; the provenance records
- * it.
- */
-XM_API xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int hosts,
-                                             int devices_per_host, xm_cluster_profile_t **resized);
 
 /**
  * The same cluster with host @p order[i] as its host i, for every host. XM_ERR_INVALID_ARGUMENT:
@@ -118,8 +104,6 @@ XM_API xm_status_t xm_cluster_profile_reorder(const xm_cluster_profile_t *profil
 
 XM_API const char *xm_cluster_profile_name(const xm_cluster_profile_t *profile);
 XM_API const char *xm_cluster_profile_provenance(const xm_cluster_profile_t *profile);
-XM_API int xm_cluster_profile_hosts(const xm_cluster_profile_t *profile);
-XM_API int xm_cluster_profile_devices_per_host(const xm_cluster_profile_t *profile);
 XM_API double xm_cluster_profile_device_flops(const xm_cluster_profile_t *profile);
 XM_API double xm_cluster_profile_device_memory_bytes(const xm_cluster_profile_t *profile);
 XM_API double xm_cluster_profile_device_memory_bandwidth(const xm_cluster_profile_t *profile);
@@ -195,7 +179,5 @@ XM_API double xm_cluster_profile_latency(const xm_cluster_profile_t *profile, xm
 /** Highest bytes/s among the points of a class. */
 XM_API double xm_cluster_profile_bandwidth(const xm_cluster_profile_t *profile,
                                            xm_link_class_t link);
-
-XM_API void xm_cluster_profile_destroy(xm_cluster_profile_t *profile);
 
 #endif

@@ -4,7 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { CHANNELS = 255, CHANNEL_SHIFT = 40, DRAIN_CALLS = 1000 };
+#include "comm/params.h"
+#include "comm/worker.h"
+
+enum { CHANNEL_SHIFT = 40, DRAIN_CALLS = 1000 };
 
 struct xm_message {
     xm_op_t op;
@@ -24,8 +27,7 @@ static void on_end(xm_op_t *op, xm_status_t status)
     }
 }
 
-static xm_status_t check(const xm_worker_t *worker, int peer, int channel, uint64_t number,
-                         size_t length)
+static xm_status_t check(const xm_worker_t *worker, int peer, uint64_t tag, size_t length)
 {
     int rank = xm_worker_rank(worker), size = xm_worker_size(worker);
 
@@ -34,12 +36,16 @@ static xm_status_t check(const xm_worker_t *worker, int peer, int channel, uint6
                             "rank %d cannot exchange a message with rank %d of %d", rank, peer,
                             size);
     }
-    if (channel < 0 || channel >= CHANNELS || number > XM_MESSAGE_MAX_NUMBER || length == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "no message has channel %d, number %" PRIu64 " and %zu bytes", channel,
-                            number, length);
+    if (tag > XM_MESSAGE_MAX_TAG || length == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "no message has tag %" PRIu64 " and %zu bytes",
+                            tag, length);
     }
     return XM_OK;
+}
+
+static uint64_t wire_tag(uint64_t tag)
+{
+    return (uint64_t)XM_MESSAGE_CHANNEL << CHANNEL_SHIFT | tag;
 }
 
 static xm_status_t create(xm_worker_t *worker, int peer, xm_message_t **message)
@@ -70,42 +76,53 @@ static xm_status_t posted(xm_message_t *self, xm_status_t status, xm_message_t *
     return XM_OK;
 }
 
-xm_status_t xm_message_send(xm_worker_t *worker, int peer, int channel, uint64_t number,
-                            const void *buffer, size_t length, xm_message_t **message)
+xm_status_t xm_message_send(xm_worker_t *worker, int peer, uint64_t tag, const void *buffer,
+                            size_t length, xm_message_t **message)
 {
-    uint64_t tag = (uint64_t)channel << CHANNEL_SHIFT | number;
     xm_message_t *self = NULL;
-    xm_status_t status = check(worker, peer, channel, number, length);
+    xm_status_t status;
 
+    if (XM_IS_NULL(worker) || XM_IS_NULL(buffer) || XM_IS_NULL(message)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    status = check(worker, peer, tag, length);
     if (status == XM_OK) {
         status = create(worker, peer, &self);
     }
-    return status < 0 ? status
-                      : posted(self,
-                               xm_transport_send(self->transport, peer, tag, buffer, length, NULL,
-                                                 &self->op),
-                               message);
+    if (status < 0) {
+        return status;
+    }
+    status =
+        xm_transport_send(self->transport, peer, wire_tag(tag), buffer, length, NULL, &self->op);
+    return posted(self, status, message);
 }
 
-xm_status_t xm_message_receive(xm_worker_t *worker, int peer, int channel, uint64_t number,
-                               void *buffer, size_t length, xm_message_t **message)
+xm_status_t xm_message_receive(xm_worker_t *worker, int peer, uint64_t tag, void *buffer,
+                               size_t length, xm_message_t **message)
 {
-    uint64_t tag = (uint64_t)channel << CHANNEL_SHIFT | number;
     xm_message_t *self = NULL;
-    xm_status_t status = check(worker, peer, channel, number, length);
+    xm_status_t status;
 
+    if (XM_IS_NULL(worker) || XM_IS_NULL(buffer) || XM_IS_NULL(message)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    status = check(worker, peer, tag, length);
     if (status == XM_OK) {
         status = create(worker, peer, &self);
     }
-    return status < 0 ? status
-                      : posted(self,
-                               xm_transport_receive(self->transport, peer, tag, buffer, length,
-                                                    NULL, &self->op),
-                               message);
+    if (status < 0) {
+        return status;
+    }
+    status =
+        xm_transport_receive(self->transport, peer, wire_tag(tag), buffer, length, NULL, &self->op);
+    return posted(self, status, message);
 }
 
 xm_status_t xm_message_test(const xm_message_t *message)
 {
+    if (XM_IS_NULL(message)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     return message->status < 0 ? xm_error_set(message->status, "%s", message->sentence)
                                : message->status;
 }

@@ -67,6 +67,11 @@ static void read_nvidia(const char *root, char *version)
     }
 }
 
+const char *xm_version(void)
+{
+    return XM_VERSION_STRING;
+}
+
 void xm_versions_read(const char *root, xm_versions_t *versions)
 {
     unsigned hwloc = hwloc_get_api_version(), major, minor, patch;

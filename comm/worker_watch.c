@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "comm/config.h"
+#include "comm/params.h"
 #include "comm/path_pattern.h"
 #include "comm/versions.h"
 #include "comm/worker_private.h"
@@ -11,6 +12,42 @@
 const xm_counters_t *xm_worker_counters(const xm_worker_t *worker)
 {
     return worker->counters;
+}
+
+xm_status_t xm_worker_peer_counts(const xm_worker_t *worker, int peer, xm_peer_counts_t *counts)
+{
+    if (XM_IS_NULL(worker) || XM_IS_NULL(counts)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    if (peer < 0 || peer >= xm_counters_peers(worker->counters)) {
+        return xm_error_set(XM_ERR_NOT_FOUND,
+                            "the job began with %d ranks; rank %d is none of them",
+                            xm_counters_peers(worker->counters), peer);
+    }
+    xm_counters_peer(worker->counters, peer, counts);
+    return XM_OK;
+}
+
+xm_status_t xm_worker_nic_counts(const xm_worker_t *worker, int nic, xm_nic_counts_t *counts)
+{
+    if (XM_IS_NULL(worker) || XM_IS_NULL(counts)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    if (nic < 0 || nic >= xm_counters_nics(worker->counters)) {
+        return xm_error_set(XM_ERR_NOT_FOUND, "%d NICs have been opened; there is no number %d",
+                            xm_counters_nics(worker->counters), nic);
+    }
+    xm_counters_nic(worker->counters, nic, counts);
+    return XM_OK;
+}
+
+xm_status_t xm_worker_rank_counts(const xm_worker_t *worker, xm_rank_counts_t *counts)
+{
+    if (XM_IS_NULL(worker) || XM_IS_NULL(counts)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    xm_counters_rank(worker->counters, counts);
+    return XM_OK;
 }
 
 xm_status_t xm_worker_open_counters(xm_worker_t *worker)

@@ -1,9 +1,6 @@
 /**
  * @file box.h
- * An axis-aligned box of tensor elements: per dimension a half-open range of global indices.
- *
- * A box of zero dimensions is a scalar: one element. A box with an empty range in some dimension
- * has no elements. Plain values; nothing to free.
+ * What is done with boxes of tensor elements (crossmesh/layout.h).
  */
 #ifndef XM_RESHARDING_BOX_H
 #define XM_RESHARDING_BOX_H
@@ -12,16 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "comm/api.h"
-
-/** Most dimensions a tensor may have. */
-enum { XM_MAX_DIMS = 12 };
-
-typedef struct xm_box {
-    int dims;
-    int64_t lo[XM_MAX_DIMS]; /**< first index */
-    int64_t hi[XM_MAX_DIMS]; /**< one past the last index */
-} xm_box_t;
+#include <crossmesh/layout.h>
 
 /** Number of elements. The caller has made sure that it fits (layouts check their tensor's size).
  */

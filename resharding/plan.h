@@ -1,6 +1,6 @@
 /**
  * @file plan.h
- * Reshard plan: the transfers that turn source layouts into destination layouts.
+ * What a plan (crossmesh/plan.h) consists of, for those who check, simulate, and run it.
  *
  * A plan is for a batch: one or many tensors, each with the layout in which it lies now and the one
  * in which it is wanted, scheduled together. It has one form for every strategy and scheduler:
@@ -27,66 +27,20 @@
  * transport_sim.h that is given the order). A rank posts its hops with each peer in this order and
  * prefers earlier ones among peers.
  *
- * Plans are immutable and deterministic: equal parameters give equal plans on every machine; the
- * digest covers everything that decides which bytes move where. Every created plan has passed
- * xm_plan_verify(). Threads: shared freely. Source: MLSys'23 sections 3 and 4; docs/resharding.md.
- *
- * @code
- *     xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
- *     params.src = src;                      // one tensor: two layouts and the size of an element
- *     params.dst = dst;
- *     params.element_size = 4;
- *     params.scheduler = XM_SCHEDULER_AUTO;
- *     params.network = network;
- *     status = xm_plan_create(&params, &plan);
- * @endcode
+ * Source: MLSys'23 sections 3 and 4; docs/resharding.md.
  */
 #ifndef XM_RESHARDING_PLAN_H
 #define XM_RESHARDING_PLAN_H
 
 #include <stdio.h>
 
+#include <crossmesh/plan.h>
+
 #include "resharding/network.h"
 #include "resharding/unit_task.h"
 
-/** How one unit task reaches its receivers. */
-typedef enum xm_strategy {
-    XM_STRATEGY_SEND_RECV, /**< one message from a holder to every receiver */
-    XM_STRATEGY_ALLGATHER, /**< a shard to each device of a receiving host (on from host to host),
-                              gathered inside the host: each host's NIC carries the box once, each
-                              device's port little */
-    XM_STRATEGY_BROADCAST, /**< a pipelined chain over the receiving hosts, then inside each host */
-    XM_STRATEGY_AUTO,      /**< for each unit task the one with the smallest predicted time */
-    XM_STRATEGY_COUNT
-} xm_strategy_t;
-
-/** Who sends, and in which order. */
-typedef enum xm_scheduler {
-    XM_SCHEDULER_NAIVE,    /**< the first holder, tasks in the given order */
-    XM_SCHEDULER_BALANCE,  /**< the holding host with the least to send so far, tasks in the given
-                              order */
-    XM_SCHEDULER_DFS,      /**< branch and bound over order and senders, within a node budget */
-    XM_SCHEDULER_GREEDY,   /**< randomised: sets of tasks that share no host, one after the other */
-    XM_SCHEDULER_OPENSHOP, /**< tasks in parts: replicated data split between holders, receivers
-                              relay parts */
-    XM_SCHEDULER_AUTO, /**< the one of the above with the smallest makespan, stopping at the bound
-                        */
-    XM_SCHEDULER_COUNT
-} xm_scheduler_t;
-
 XM_API const char *xm_strategy_name(xm_strategy_t strategy);
-XM_API xm_status_t xm_strategy_parse(const char *name, xm_strategy_t *strategy);
 XM_API const char *xm_scheduler_name(xm_scheduler_t scheduler);
-XM_API xm_status_t xm_scheduler_parse(const char *name, xm_scheduler_t *scheduler);
-
-/** One tensor of a batch. */
-typedef struct xm_tensor {
-    const char *name;       /**< for sentences and documents; NULL: its index */
-    const xm_layout_t *src; /**< cloned */
-    const xm_layout_t *dst; /**< cloned */
-    int element_bits; /**< 1, 2, 4 (packed along the innermost dimension), or 8 to 128 in whole
-                         bytes */
-} xm_tensor_t;
 
 typedef struct xm_route {
     int count;
@@ -103,34 +57,6 @@ typedef struct xm_transfer {
     int sender;
     int route; /**< index of the route */
 } xm_transfer_t;
-
-typedef struct xm_plan xm_plan_t;
-
-typedef struct xm_plan_params {
-    size_t struct_size;
-    const xm_tensor_t *tensors; /**< the batch, or NULL for one tensor given by the next three */
-    int tensor_count;
-    const xm_layout_t *src; /**< cloned */
-    const xm_layout_t *dst; /**< cloned */
-    int64_t element_size;   /**< bytes, 1 to 16 */
-    xm_strategy_t strategy;
-    xm_scheduler_t scheduler;
-    uint64_t chunk_bytes;        /**< largest chunk, at most 8 MiB; 0 means XM_CHUNK_SIZE, and eight
-                                    times that inside a host where nothing is packed */
-    uint64_t seed;               /**< of the randomised schedulers */
-    int64_t node_budget;         /**< of dfs; 0 means 200,000 */
-    const xm_network_t *network; /**< hosts and rates; covers every rank of all meshes */
-} xm_plan_params_t;
-
-#define XM_PLAN_PARAMS_INIT                                                                        \
-    {                                                                                              \
-        .struct_size = sizeof(xm_plan_params_t), .strategy = XM_STRATEGY_BROADCAST,                \
-        .scheduler = XM_SCHEDULER_BALANCE                                                          \
-    }
-
-/** Plans, simulates, bounds and verifies one batch. */
-XM_API xm_status_t xm_plan_create(const xm_plan_params_t *params, xm_plan_t **plan);
-XM_API void xm_plan_destroy(xm_plan_t *plan);
 
 /** Tensors of the batch. */
 XM_API int xm_plan_tensors(const xm_plan_t *plan);
@@ -197,13 +123,6 @@ XM_API int64_t xm_plan_makespan_ns(const xm_plan_t *plan);
 /** Hash of everything that decides which bytes move where: 32 hexadecimal digits. Owned by the
  * plan. */
 XM_API const char *xm_plan_digest(const xm_plan_t *plan);
-
-/**
- * Proves that the plan is right: the tasks tile every destination tile of every tensor, every
- * receiver gets every element of every task exactly once, and each from a rank that has it by then.
- * The sentence names the first violation. Independent of the code that makes plans.
- */
-XM_API xm_status_t xm_plan_verify(const xm_plan_t *plan);
 
 /** Writes the plan as JSON (docs/reshard-plan.md). */
 XM_API xm_status_t xm_plan_write_json(const xm_plan_t *plan, FILE *file);

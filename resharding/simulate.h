@@ -27,8 +27,6 @@ typedef struct xm_span {
     int64_t end_ns;   /**< the last chunk has arrived */
 } xm_span_t;
 
-typedef enum xm_sharing { XM_SHARING_EXCLUSIVE, XM_SHARING_FAIR } xm_sharing_t;
-
 /** Number of hops of the whole plan, and the number of a transfer's first; hop i of it is that plus
  * i. */
 XM_API int64_t xm_plan_hops(const xm_plan_t *plan);

@@ -44,13 +44,13 @@ typedef enum xm_status {
     XM_IN_PROGRESS = 1, /**< started, not finished */
 
     /* -1 … -19: the caller's input; nothing was changed. */
-    XM_ERR_INVALID_ARGUMENT = -1,  /**< a value outside what the function accepts */
-    XM_ERR_PARSE = -2,             /**< text that does not follow its format */
-    XM_ERR_NOT_FOUND = -3,         /**< a named thing does not exist */
-    XM_ERR_UNSUPPORTED = -4,       /**< valid, but this build or transport cannot do it */
-    XM_ERR_MISMATCH = -5,          /**< ranks passed different values where equal ones are needed */
-    XM_ERR_BUFFER_TOO_SMALL = -6,  /**< the sentence has both sizes */
-    XM_ERR_NO_SOLUTION = -7,       /**< the constraints admit no answer; the sentence says which */
+    XM_ERR_INVALID_ARGUMENT = -1, /**< a value outside what the function accepts */
+    XM_ERR_PARSE = -2,            /**< text that does not follow its format */
+    XM_ERR_NOT_FOUND = -3,        /**< a named thing does not exist */
+    XM_ERR_UNSUPPORTED = -4,      /**< valid, but this build or transport cannot do it */
+    XM_ERR_MISMATCH = -5,         /**< ranks passed different values where equal ones are needed */
+    XM_ERR_BUFFER_TOO_SMALL = -6, /**< the sentence has both sizes */
+    XM_ERR_NO_SOLUTION = -7,      /**< the constraints admit no answer; the sentence says which */
 
     /* -20 … -39: a resource of this machine. */
     XM_ERR_NO_MEMORY = -20, /**< an allocation failed */

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "comm/worker.h"
 #include "local_job.h"
 #include "xm_test.h"
 

@@ -4,10 +4,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "comm/worker.h"
 #include "local_job.h"
 #include "xm_test.h"
 
-enum { DEADLINE_S = 60, CHANNEL = 3, LARGE = 3 << 20, ROUNDS = 20 };
+enum { DEADLINE_S = 60, LARGE = 3 << 20, ROUNDS = 20 };
 
 static xm_worker_t *join(const xm_job_env_t *env, int listen_fd)
 {
@@ -54,10 +55,10 @@ static int exchange(const xm_job_env_t *env, int listen_fd, void *arg)
             for (size_t i = 0; i < length; ++i) {
                 buffers[0][peer][round][i] = pattern(env->rank, peer, round, i);
             }
-            local_expect_ok(xm_message_receive(worker, peer, CHANNEL, (uint64_t)round,
+            local_expect_ok(xm_message_receive(worker, peer, (uint64_t)round,
                                                buffers[1][peer][round], length,
                                                &messages[1][peer][round]));
-            local_expect_ok(xm_message_send(worker, peer, CHANNEL, (uint64_t)round,
+            local_expect_ok(xm_message_send(worker, peer, (uint64_t)round,
                                             buffers[0][peer][round], length,
                                             &messages[0][peer][round]));
         }
@@ -94,34 +95,32 @@ static int refuse(const xm_job_env_t *env, int listen_fd, void *arg)
     xm_worker_t *worker = join(env, listen_fd);
     xm_message_t *message = NULL;
     char byte = 0, other = 0, two[2] = {0};
-    uint64_t beyond = XM_MESSAGE_MAX_NUMBER + 1;
+    uint64_t beyond = XM_MESSAGE_MAX_TAG + 1;
 
     (void)arg;
-    local_expect_fails(xm_message_send(worker, env->rank, 0, 0, &byte, 1, &message),
+    local_expect_fails(xm_message_send(worker, env->rank, 0, &byte, 1, &message),
                        XM_ERR_INVALID_ARGUMENT, "of 2");
-    local_expect_fails(xm_message_receive(worker, 2, 0, 0, &byte, 1, &message),
+    local_expect_fails(xm_message_receive(worker, 2, 0, &byte, 1, &message),
                        XM_ERR_INVALID_ARGUMENT, "rank 2 of 2");
-    local_expect_fails(xm_message_send(worker, 1 - env->rank, 255, 0, &byte, 1, &message),
-                       XM_ERR_INVALID_ARGUMENT, "channel 255");
-    local_expect_fails(xm_message_send(worker, 1 - env->rank, 0, beyond, &byte, 1, &message),
-                       XM_ERR_INVALID_ARGUMENT, "number 1099511627776");
-    local_expect_fails(xm_message_receive(worker, 1 - env->rank, 0, 0, &byte, 0, &message),
+    local_expect_fails(xm_message_send(worker, 1 - env->rank, beyond, &byte, 1, &message),
+                       XM_ERR_INVALID_ARGUMENT, "tag 1099511627776");
+    local_expect_fails(xm_message_receive(worker, 1 - env->rank, 0, &byte, 0, &message),
                        XM_ERR_INVALID_ARGUMENT, "0 bytes");
     local_expect(message == NULL, "something was made");
     xm_message_destroy(NULL);
 
     /* A receive that nobody answers is given up, and its number serves again. */
-    local_expect_ok(xm_message_receive(worker, 1 - env->rank, 1, 9, &other, 1, &message));
+    local_expect_ok(xm_message_receive(worker, 1 - env->rank, 9, &other, 1, &message));
     local_expect(xm_message_test(message) == XM_IN_PROGRESS, "something came");
     xm_message_destroy(message);
     local_expect_ok(xm_worker_barrier(worker));
 
     /* A message of another length is an error of the receive. */
     if (env->rank == 0) {
-        local_expect_ok(xm_message_send(worker, 1, 1, 10, two, 2, &message));
+        local_expect_ok(xm_message_send(worker, 1, 10, two, 2, &message));
         local_expect_ok(wait_for(worker, message));
     } else {
-        local_expect_ok(xm_message_receive(worker, 0, 1, 10, &other, 1, &message));
+        local_expect_ok(xm_message_receive(worker, 0, 10, &other, 1, &message));
         local_expect(wait_for(worker, message) < 0 && xm_last_error()[0] != '\0', "accepted");
     }
     xm_message_destroy(message);
@@ -148,7 +147,7 @@ static int outlive(const xm_job_env_t *env, int listen_fd, void *arg)
     if (env->rank == 1) {
         (void)raise(SIGKILL);
     }
-    local_expect_ok(xm_message_receive(worker, 1, 0, 0, &byte, 1, &message));
+    local_expect_ok(xm_message_receive(worker, 1, 0, &byte, 1, &message));
     local_expect_fails(wait_for(worker, message), XM_ERR_PEER_DIED, "rank 1");
     xm_message_destroy(message);
     xm_worker_destroy(worker, NULL);

@@ -71,13 +71,13 @@ class Wheel(unittest.TestCase):
             result = subprocess.run(
                 [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, cwd=folder
             )
-            self.assertEqual((result.returncode, result.stdout), (0, "0.1.0\n"), result.stderr)
+            self.assertEqual((result.returncode, result.stdout), (0, "0.2.0\n"), result.stderr)
 
     def test_without_the_library(self):
         with tempfile.TemporaryDirectory() as folder:
             result, wheel = build(folder, None)
             self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertEqual(os.path.basename(wheel), "crossmesh-0.1.0-py3-none-any.whl")
+            self.assertEqual(os.path.basename(wheel), "crossmesh-0.2.0-py3-none-any.whl")
             with zipfile.ZipFile(wheel) as archive:
                 self.assertFalse([name for name in archive.namelist() if ".so" in name])
 

@@ -23,7 +23,7 @@ from .network import Network
 from .plan import Hop, Plan, TensorSpec
 from .reshard import Request, Reshard
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     *errors.__all__,

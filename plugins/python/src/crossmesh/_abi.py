@@ -116,19 +116,8 @@ XM_OUTCOME_CORRUPT = 3
 XM_OUTCOME_FAILED = 4
 XM_OUTCOME_COUNT = 5
 XM_COUNTERS_NAME_SIZE = 64
-XM_COUNTERS_MAX_NICS = 32
-XM_ALL_GATHER = 0
-XM_ALL_REDUCE = 1
-XM_REDUCE_SCATTER = 2
-XM_ALL_TO_ALL = 3
-XM_COLLECTIVE_COUNT = 4
-XM_LINK_SELF = 0
-XM_LINK_INTRA_HOST = 1
-XM_LINK_INTER_HOST = 2
-XM_LINK_CLASS_COUNT = 3
-XM_MAX_DIMS = 12
 XM_MAX_AXES = 8
-XM_SPEC_TEXT = 109
+XM_MAX_DIMS = 12
 XM_PARTITION_EVEN = 0
 XM_PARTITION_CHUNK = 1
 XM_PARTITION_BALANCED = 2
@@ -148,12 +137,18 @@ XM_SCHEDULER_AUTO = 5
 XM_SCHEDULER_COUNT = 6
 XM_SHARING_EXCLUSIVE = 0
 XM_SHARING_FAIR = 1
-XM_BOUND_NOTHING = 0
-XM_BOUND_RECEIVE = 1
-XM_BOUND_SEND = 2
-XM_BOUND_UPLINK = 3
-XM_BOUND_DEVICE = 4
-XM_BOUND_RELAY = 5
+XM_PLAN_DIGEST_SIZE = 33
+XM_COUNTERS_MAX_NICS = 32
+XM_ALL_GATHER = 0
+XM_ALL_REDUCE = 1
+XM_REDUCE_SCATTER = 2
+XM_ALL_TO_ALL = 3
+XM_COLLECTIVE_COUNT = 4
+XM_LINK_SELF = 0
+XM_LINK_INTRA_HOST = 1
+XM_LINK_INTER_HOST = 2
+XM_LINK_CLASS_COUNT = 3
+XM_SPEC_TEXT = 109
 
 
 class Shape(Base):
@@ -316,7 +311,7 @@ class PlanReading(Base):
     ]
 
 
-class PlanInfo(Base):
+class ApPlanInfo(Base):
     c_name = "ap_plan_info_t"
     _fields_ = [
         ("model", c_char_p),
@@ -584,7 +579,60 @@ class WorkerParams(Base):
     ]
 
 
-WorkerParams.defaults = {"struct_size": ctypes.sizeof(WorkerParams), "listen_fd": -1}
+WorkerParams.defaults = {"struct_size": ctypes.sizeof(WorkerParams)}
+
+
+class PeerCounts(Base):
+    c_name = "xm_peer_counts_t"
+    _fields_ = [
+        ("posted", c_uint64 * 2),
+        ("refused", c_uint64 * 2),
+        ("ended", (c_uint64 * 5 * 2)),
+        ("bytes", c_uint64 * 2),
+        ("copies", c_uint64),
+        ("copied_bytes", c_uint64),
+    ]
+
+
+class NicCounts(Base):
+    c_name = "xm_nic_counts_t"
+    _fields_ = [
+        ("name", c_char * 64),
+        ("rate", c_uint64),
+        ("pieces", c_uint64 * 2),
+        ("bytes", c_uint64 * 2),
+        ("errors", c_uint64),
+        ("retries", c_uint64),
+        ("failovers", c_uint64),
+    ]
+
+
+class RankCounts(Base):
+    c_name = "xm_rank_counts_t"
+    _fields_ = [
+        ("sleeps", c_uint64),
+        ("slept_ns", c_uint64),
+        ("registration_hits", c_uint64),
+        ("registration_misses", c_uint64),
+    ]
+
+
+class Box(Base):
+    c_name = "xm_box_t"
+    _fields_ = [
+        ("dims", c_int),
+        ("lo", c_int64 * 12),
+        ("hi", c_int64 * 12),
+    ]
+
+
+class Spec(Base):
+    c_name = "xm_spec_t"
+    _fields_ = [
+        ("dims", c_int),
+        ("axis_count", c_int * 12),
+        ("axes", (c_uint8 * 8 * 12)),
+    ]
 
 
 class NetworkParams(Base):
@@ -607,24 +655,6 @@ class NetworkParams(Base):
 NetworkParams.defaults = {"struct_size": ctypes.sizeof(NetworkParams)}
 
 
-class Box(Base):
-    c_name = "xm_box_t"
-    _fields_ = [
-        ("dims", c_int),
-        ("lo", c_int64 * 12),
-        ("hi", c_int64 * 12),
-    ]
-
-
-class Spec(Base):
-    c_name = "xm_spec_t"
-    _fields_ = [
-        ("dims", c_int),
-        ("axis_count", c_int * 12),
-        ("axes", (c_uint8 * 8 * 12)),
-    ]
-
-
 class Tensor(Base):
     c_name = "xm_tensor_t"
     _fields_ = [
@@ -632,27 +662,6 @@ class Tensor(Base):
         ("src", c_void_p),
         ("dst", c_void_p),
         ("element_bits", c_int),
-    ]
-
-
-class Route(Base):
-    c_name = "xm_route_t"
-    _fields_ = [
-        ("count", c_int),
-        ("ranks", POINTER(c_int)),
-        ("parents", POINTER(c_int)),
-    ]
-
-
-class Transfer(Base):
-    c_name = "xm_transfer_t"
-    _fields_ = [
-        ("task", c_int64),
-        ("parent", c_int64),
-        ("first", c_int64),
-        ("end", c_int64),
-        ("sender", c_int),
-        ("route", c_int),
     ]
 
 
@@ -674,12 +683,37 @@ class PlanParams(Base):
     ]
 
 
-PlanParams.defaults = {"struct_size": ctypes.sizeof(PlanParams), "strategy": XM_STRATEGY_BROADCAST, "scheduler": XM_SCHEDULER_BALANCE}
+PlanParams.defaults = {"struct_size": ctypes.sizeof(PlanParams)}
 
 
-class Span(Base):
-    c_name = "xm_span_t"
+class PlanInfo(Base):
+    c_name = "xm_plan_info_t"
     _fields_ = [
+        ("struct_size", c_size_t),
+        ("ranks", c_int),
+        ("strategy", c_int),
+        ("scheduler", c_int),
+        ("strategy_name", c_char_p),
+        ("scheduler_name", c_char_p),
+        ("bytes", c_uint64),
+        ("net_bytes", c_uint64),
+        ("bound_ns", c_int64),
+        ("makespan_ns", c_int64),
+        ("hops", c_int64),
+        ("digest", c_char * 33),
+    ]
+
+
+PlanInfo.defaults = {"struct_size": ctypes.sizeof(PlanInfo)}
+
+
+class PlanHop(Base):
+    c_name = "xm_plan_hop_t"
+    _fields_ = [
+        ("transfer", c_int64),
+        ("sender", c_int),
+        ("receiver", c_int),
+        ("bytes", c_uint64),
         ("start_ns", c_int64),
         ("end_ns", c_int64),
     ]
@@ -742,8 +776,8 @@ class XlaPart(Base):
 XlaPart.defaults = {"struct_size": ctypes.sizeof(XlaPart)}
 
 
-STRUCTURES: tuple[type[Base], ...] = (Shape, OpParams, Layering, AlpaParams, PlanOp, PlanLayers, PlanStage, PlanSide, LinkLoad, PlanBoundary, PlanReading, PlanInfo, FrontendParams, OnnxParams, ShardingParams, ShardResult, Space, PlannerPin, PlannerParams, PlannerInfo, LikeInfo, SimulationParams, SimulationResult, Oob, JobEnv, WorkerParams, NetworkParams, Box, Spec, Tensor, Route, Transfer, PlanParams, Span, TensorBuffers, ExecutorParams, XlaPart)
-HEADERS = ("autopar/api.h", "autopar/cost.h", "autopar/explain.h", "autopar/export.h", "autopar/frontend.h", "autopar/graph.h", "autopar/like.h", "autopar/plan.h", "autopar/planner.h", "autopar/planner_library.h", "autopar/planner_plugin.h", "autopar/profile.h", "autopar/shard.h", "autopar/simulate.h", "autopar/verify.h", "crossmesh/api.h", "crossmesh/status.h", "comm/group.h", "comm/message.h", "comm/worker.h", "resharding/checksum.h", "resharding/resharding.h", "plugins/xla/ffi_transfer.h")
+STRUCTURES: tuple[type[Base], ...] = (Shape, OpParams, Layering, AlpaParams, PlanOp, PlanLayers, PlanStage, PlanSide, LinkLoad, PlanBoundary, PlanReading, ApPlanInfo, FrontendParams, OnnxParams, ShardingParams, ShardResult, Space, PlannerPin, PlannerParams, PlannerInfo, LikeInfo, SimulationParams, SimulationResult, Oob, JobEnv, WorkerParams, PeerCounts, NicCounts, RankCounts, Box, Spec, NetworkParams, Tensor, PlanParams, PlanInfo, PlanHop, TensorBuffers, ExecutorParams, XlaPart)
+HEADERS = ("autopar/api.h", "autopar/cost.h", "autopar/explain.h", "autopar/export.h", "autopar/frontend.h", "autopar/graph.h", "autopar/like.h", "autopar/plan.h", "autopar/planner.h", "autopar/planner_library.h", "autopar/planner_plugin.h", "autopar/profile.h", "autopar/shard.h", "autopar/simulate.h", "autopar/verify.h", "crossmesh/api.h", "crossmesh/counters.h", "crossmesh/group.h", "crossmesh/job.h", "crossmesh/layout.h", "crossmesh/mesh.h", "crossmesh/message.h", "crossmesh/network.h", "crossmesh/plan.h", "crossmesh/profile.h", "crossmesh/shared_memory.h", "crossmesh/status.h", "crossmesh/worker.h", "comm/worker.h", "resharding/checksum.h", "resharding/execute.h", "plugins/xla/ffi_transfer.h")
 
 # Of each function: whether it returns a status, its result, its arguments.
 CROSSMESH: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
@@ -751,40 +785,29 @@ CROSSMESH: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "xm_status_is_caller": (False, c_bool, (c_int,)),
     "xm_last_error": (False, c_char_p, ()),
     "xm_job_env_read": (True, c_int, (POINTER(JobEnv),)),
-    "xm_bootstrap_allgather_post": (True, c_int, (c_void_p, c_void_p, c_void_p, c_size_t)),
-    "xm_bootstrap_allgather_test": (True, c_int, (c_void_p,)),
-    "xm_bootstrap_allgather_abandon": (True, c_int, (c_void_p, c_double)),
-    "xm_bootstrap_fd": (False, c_int, (c_void_p,)),
     "xm_worker_create": (True, c_int, (POINTER(JobEnv), POINTER(WorkerParams), POINTER(c_void_p))),
+    "xm_worker_destroy": (False, None, (c_void_p, c_char_p)),
     "xm_worker_rank": (False, c_int, (c_void_p,)),
     "xm_worker_size": (False, c_int, (c_void_p,)),
-    "xm_worker_host_count": (False, c_int, (c_void_p,)),
     "xm_worker_host_of": (False, c_int, (c_void_p, c_int)),
     "xm_worker_host_name": (False, c_char_p, (c_void_p, c_int)),
-    "xm_worker_transport": (False, c_void_p, (c_void_p,)),
-    "xm_worker_bootstrap": (False, c_void_p, (c_void_p,)),
     "xm_worker_timeout": (False, c_double, (c_void_p,)),
     "xm_worker_now": (False, c_int64, (c_void_p,)),
+    "xm_worker_deadline": (False, c_int64, (c_void_p,)),
     "xm_worker_wait": (True, c_int, (c_void_p, c_int64)),
-    "xm_worker_wake": (False, None, (c_void_p,)),
     "xm_worker_progress": (True, c_int, (c_void_p,)),
-    "xm_worker_destroy": (False, None, (c_void_p, c_char_p)),
+    "xm_worker_wake": (False, None, (c_void_p,)),
+    "xm_worker_allgather": (True, c_int, (c_void_p, c_void_p, c_void_p, c_size_t)),
+    "xm_worker_allgather_post": (True, c_int, (c_void_p, c_void_p, c_void_p, c_size_t)),
+    "xm_worker_allgather_test": (True, c_int, (c_void_p,)),
+    "xm_worker_allgather_abandon": (True, c_int, (c_void_p, c_double)),
+    "xm_worker_peer_counts": (True, c_int, (c_void_p, c_int, POINTER(PeerCounts))),
+    "xm_worker_nic_counts": (True, c_int, (c_void_p, c_int, POINTER(NicCounts))),
+    "xm_worker_rank_counts": (True, c_int, (c_void_p, POINTER(RankCounts))),
     "xm_group_abort": (True, c_int, (c_void_p, c_char_p)),
     "xm_group_shrink": (True, c_int, (c_void_p, c_double)),
     "xm_group_generation": (False, c_int, (c_void_p,)),
     "xm_group_job_rank": (False, c_int, (c_void_p, c_int)),
-    "xm_message_send": (True, c_int, (c_void_p, c_int, c_int, c_uint64, c_void_p, c_size_t, POINTER(c_void_p))),
-    "xm_message_receive": (True, c_int, (c_void_p, c_int, c_int, c_uint64, c_void_p, c_size_t, POINTER(c_void_p))),
-    "xm_message_test": (True, c_int, (c_void_p,)),
-    "xm_message_destroy": (False, None, (c_void_p,)),
-    "xm_cluster_profile_load": (True, c_int, (c_char_p, POINTER(c_void_p))),
-    "xm_cluster_profile_destroy": (False, None, (c_void_p,)),
-    "xm_network_create": (True, c_int, (POINTER(NetworkParams), POINTER(c_void_p))),
-    "xm_network_from_profile": (True, c_int, (c_void_p, c_int, POINTER(c_int), POINTER(c_void_p))),
-    "xm_network_destroy": (False, None, (c_void_p,)),
-    "xm_network_ranks": (False, c_int, (c_void_p,)),
-    "xm_network_hosts": (False, c_int, (c_void_p,)),
-    "xm_network_host_of": (False, c_int, (c_void_p, c_int)),
     "xm_mesh_create": (True, c_int, (c_int, POINTER(c_int), POINTER(c_int), POINTER(c_void_p))),
     "xm_mesh_parse": (True, c_int, (c_char_p, c_char_p, c_int, POINTER(c_void_p))),
     "xm_mesh_destroy": (False, None, (c_void_p,)),
@@ -800,31 +823,37 @@ CROSSMESH: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "xm_layout_destroy": (False, None, (c_void_p,)),
     "xm_layout_parts": (False, c_int, (c_void_p, c_int)),
     "xm_layout_cuts": (False, POINTER(c_int64), (c_void_p, c_int)),
-    "xm_layout_tile_box": (False, None, (c_void_p, c_int, POINTER(Box))),
     "xm_layout_tile_of_rank": (False, c_int, (c_void_p, c_int)),
+    "xm_layout_tile_box": (False, None, (c_void_p, c_int, POINTER(Box))),
     "xm_layout_buffer_bytes": (False, c_uint64, (c_void_p, c_int, c_int64)),
-    "xm_strategy_name": (False, c_char_p, (c_int,)),
+    "xm_message_send": (True, c_int, (c_void_p, c_int, c_uint64, c_void_p, c_size_t, POINTER(c_void_p))),
+    "xm_message_receive": (True, c_int, (c_void_p, c_int, c_uint64, c_void_p, c_size_t, POINTER(c_void_p))),
+    "xm_message_test": (True, c_int, (c_void_p,)),
+    "xm_message_destroy": (False, None, (c_void_p,)),
+    "xm_cluster_profile_load": (True, c_int, (c_char_p, POINTER(c_void_p))),
+    "xm_cluster_profile_from_text": (True, c_int, (c_char_p, c_size_t, c_char_p, POINTER(c_void_p))),
+    "xm_cluster_profile_resize": (True, c_int, (c_void_p, c_int, c_int, POINTER(c_void_p))),
+    "xm_cluster_profile_destroy": (False, None, (c_void_p,)),
+    "xm_cluster_profile_hosts": (False, c_int, (c_void_p,)),
+    "xm_cluster_profile_devices_per_host": (False, c_int, (c_void_p,)),
+    "xm_network_create": (True, c_int, (POINTER(NetworkParams), POINTER(c_void_p))),
+    "xm_network_from_profile": (True, c_int, (c_void_p, c_int, POINTER(c_int), POINTER(c_void_p))),
+    "xm_network_destroy": (False, None, (c_void_p,)),
+    "xm_network_ranks": (False, c_int, (c_void_p,)),
+    "xm_network_hosts": (False, c_int, (c_void_p,)),
+    "xm_network_host_of": (False, c_int, (c_void_p, c_int)),
     "xm_strategy_parse": (True, c_int, (c_char_p, POINTER(c_int))),
-    "xm_scheduler_name": (False, c_char_p, (c_int,)),
     "xm_scheduler_parse": (True, c_int, (c_char_p, POINTER(c_int))),
     "xm_plan_create": (True, c_int, (POINTER(PlanParams), POINTER(c_void_p))),
     "xm_plan_destroy": (False, None, (c_void_p,)),
-    "xm_plan_strategy": (False, c_int, (c_void_p,)),
-    "xm_plan_chosen_scheduler": (False, c_int, (c_void_p,)),
-    "xm_plan_transfers": (False, POINTER(Transfer), (c_void_p, POINTER(c_int64))),
-    "xm_plan_route": (False, POINTER(Route), (c_void_p, c_int)),
-    "xm_plan_transfer_bytes": (False, c_uint64, (c_void_p, c_int64)),
-    "xm_plan_ranks": (False, c_int, (c_void_p,)),
-    "xm_plan_bytes": (False, c_uint64, (c_void_p,)),
-    "xm_plan_net_bytes": (False, c_uint64, (c_void_p,)),
-    "xm_plan_bound_ns": (False, c_int64, (c_void_p,)),
-    "xm_plan_makespan_ns": (False, c_int64, (c_void_p,)),
-    "xm_plan_digest": (False, c_char_p, (c_void_p,)),
+    "xm_plan_info": (True, c_int, (c_void_p, POINTER(PlanInfo))),
+    "xm_plan_simulate": (True, c_int, (c_void_p, c_void_p, c_int, POINTER(PlanHop), POINTER(c_int64))),
     "xm_plan_verify": (True, c_int, (c_void_p,)),
-    "xm_plan_write_json": (True, c_int, (c_void_p, c_void_p)),
-    "xm_plan_hops": (False, c_int64, (c_void_p,)),
-    "xm_plan_first_hop": (False, c_int64, (c_void_p, c_int64)),
-    "xm_simulate": (True, c_int, (c_void_p, c_void_p, c_int, POINTER(Span), POINTER(c_int64))),
+    "xm_plan_to_json": (True, c_int, (c_void_p, POINTER(c_void_p))),
+    "xm_shared_memory_create": (True, c_int, (c_uint64, POINTER(c_void_p))),
+    "xm_shared_memory_address": (False, c_void_p, (c_void_p,)),
+    "xm_shared_memory_destroy": (False, None, (c_void_p,)),
+    "xm_worker_transport": (False, c_void_p, (c_void_p,)),
     "xm_executor_create": (True, c_int, (POINTER(ExecutorParams), POINTER(c_void_p))),
     "xm_executor_post": (True, c_int, (c_void_p,)),
     "xm_executor_post_after": (True, c_int, (c_void_p, c_void_p)),
@@ -882,7 +911,7 @@ AUTOPAR: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "ap_plan_text": (False, c_void_p, (c_void_p,)),
     "ap_plan_table": (True, c_int, (c_void_p, POINTER(c_void_p))),
     "ap_plan_plot": (True, c_int, (c_void_p, c_char_p)),
-    "ap_plan_info": (False, POINTER(PlanInfo), (c_void_p,)),
+    "ap_plan_info": (False, POINTER(ApPlanInfo), (c_void_p,)),
     "ap_plan_stages": (False, c_int, (c_void_p,)),
     "ap_plan_stage": (False, POINTER(PlanStage), (c_void_p, c_int)),
     "ap_plan_boundaries": (False, c_int, (c_void_p,)),

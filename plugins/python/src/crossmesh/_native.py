@@ -19,8 +19,9 @@ from ._abi import ExecutorParams as ExecutorParams
 from ._abi import JobEnv as JobEnv
 from ._abi import NetworkParams as NetworkParams
 from ._abi import Oob as Oob
+from ._abi import PlanHop as PlanHop
+from ._abi import PlanInfo as PlanInfo
 from ._abi import PlanParams as PlanParams
-from ._abi import Span as Span
 from ._abi import Spec as Spec
 from ._abi import Tensor as Tensor
 from ._abi import TensorBuffers as TensorBuffers

@@ -29,7 +29,8 @@ __all__ = ["Job"]
 SLICE_NS = 50_000_000
 # The same over a caller's allgather, which cannot announce anything.
 OOB_SLICE_NS = 1_000_000
-CHANNELS = 255
+# Of reshards; the last one of the library carries messages.
+CHANNELS = 254
 
 _forks = 0
 
@@ -209,10 +210,10 @@ class Job:
                 status, sentence = errand.result()
             if status < 0:
                 raise from_status(status, sentence)
-            self._take(worker.value, table, progress_thread)
+            self._take(worker.value, table, progress_thread, oob_only)
         return self
 
-    def _take(self, worker: int | None, table: Table | None, progress_thread: bool) -> None:
+    def _take(self, worker: int | None, table: Table | None, progress_thread: bool, oob_only: bool) -> None:
         """The worker is this job's from here on."""
         self._worker, self._table, self._forks = worker, table, _forks
         self._gate, self._seat_lock = threading.Lock(), threading.Lock()
@@ -221,9 +222,7 @@ class Job:
         self._requests, self._graves = [], []
         self._channels = (1 << CHANNELS) - 1
         self._reshards = weakref.WeakSet()
-        self._slice = SLICE_NS
-        if raw.xm_bootstrap_fd(raw.xm_worker_bootstrap(self._worker)) < 0:
-            self._slice = OOB_SLICE_NS
+        self._slice = OOB_SLICE_NS if oob_only else SLICE_NS
         self._read_seats()
         self._thread = None
         if progress_thread:
@@ -235,11 +234,11 @@ class Job:
         self.rank = raw.xm_worker_rank(self._worker)
         self.size = raw.xm_worker_size(self._worker)
         self.timeout = raw.xm_worker_timeout(self._worker)
+        self.host_of_rank = tuple(raw.xm_worker_host_of(self._worker, r) for r in range(self.size))
         self.hosts = tuple(
             raw.xm_worker_host_name(self._worker, h).decode(errors="replace")
-            for h in range(raw.xm_worker_host_count(self._worker))
+            for h in range(max(self.host_of_rank) + 1)
         )
-        self.host_of_rank = tuple(raw.xm_worker_host_of(self._worker, r) for r in range(self.size))
 
     # The one way to the worker ---------------------------------------------------------------------
 
@@ -305,33 +304,32 @@ class Job:
         send = ctypes.create_string_buffer(data, length)
         receive = ctypes.create_string_buffer(length * self.size)
         with self._seat() as worker:
-            bootstrap = raw.xm_worker_bootstrap(worker)
             start = self._now()
             deadline = start + int(self.timeout * 1e9)
-            lib.xm_bootstrap_allgather_post(bootstrap, send, receive, length)
+            lib.xm_worker_allgather_post(worker, send, receive, length)
             try:
-                while (status := raw.xm_bootstrap_allgather_test(bootstrap)) == IN_PROGRESS:
+                while (status := raw.xm_worker_allgather_test(worker)) == IN_PROGRESS:
                     hear()
                     nap = 0 if self._advance(set()) else self._slice
                     waited = raw.xm_worker_wait(worker, min(self._now() + nap, deadline))
                     if waited < 0 and (waited != _native.ERR_TIMEOUT or self._now() >= deadline):
-                        status = self._give_up_allgather(bootstrap, waited, start)
+                        status = self._give_up_allgather(worker, waited, start)
                         break
             except (KeyboardInterrupt, SystemExit) as reason:
                 self._abort(f"interrupted ({type(reason).__name__})")
-                raw.xm_bootstrap_allgather_abandon(bootstrap, (self._now() - start) * 1e-9)
+                raw.xm_worker_allgather_abandon(worker, (self._now() - start) * 1e-9)
                 raise
             if status < 0:
                 raise from_status(status, _native.last_error())
         gathered = receive.raw
         return [gathered[r * length : (r + 1) * length] for r in range(self.size)]
 
-    def _give_up_allgather(self, bootstrap: int, waited: int, start: int) -> int:
+    def _give_up_allgather(self, worker: int, waited: int, start: int) -> int:
         """A failed wait says more than the allgather, unless it only says that time is up."""
         sentence = _native.last_error()
-        status: int = raw.xm_bootstrap_allgather_test(bootstrap)
+        status: int = raw.xm_worker_allgather_test(worker)
         if status == IN_PROGRESS:
-            status = raw.xm_bootstrap_allgather_abandon(bootstrap, (self._now() - start) * 1e-9)
+            status = raw.xm_worker_allgather_abandon(worker, (self._now() - start) * 1e-9)
         if waited != _native.ERR_TIMEOUT:
             raise from_status(waited, sentence)
         return status

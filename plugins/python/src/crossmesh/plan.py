@@ -86,45 +86,47 @@ class Plan:
         lib.xm_plan_create(params, handle)
         self._handle = handle.value
         weakref.finalize(self, lib.xm_plan_destroy, self._handle).atexit = False
+        self._info = _native.PlanInfo(struct_size=ctypes.sizeof(_native.PlanInfo))
+        lib.xm_plan_info(self._handle, self._info)
 
     @property
     def bytes(self) -> int:
         """Of all tensors."""
-        return int(lib.xm_plan_bytes(self._handle))
+        return int(self._info.bytes)
 
     @property
     def net_bytes(self) -> int:
         """Bytes that cross from one host to another."""
-        return int(lib.xm_plan_net_bytes(self._handle))
+        return int(self._info.net_bytes)
 
     @property
     def bound(self) -> float:
         """Seconds that no plan can beat on this network."""
-        return float(lib.xm_plan_bound_ns(self._handle)) * 1e-9
+        return float(self._info.bound_ns) * 1e-9
 
     @property
     def makespan(self) -> float:
         """Simulated seconds of this plan."""
-        return float(lib.xm_plan_makespan_ns(self._handle)) * 1e-9
+        return float(self._info.makespan_ns) * 1e-9
 
     @property
     def digest(self) -> str:
         """32 hexadecimal digits over everything that decides which bytes move where."""
-        return str(lib.xm_plan_digest(self._handle).decode())
+        return str(self._info.digest.decode())
 
     @property
     def strategy(self) -> str:
-        return str(lib.xm_strategy_name(lib.xm_plan_strategy(self._handle)).decode())
+        return str(self._info.strategy_name.decode())
 
     @property
     def scheduler(self) -> str:
         """Whose schedule this is; `auto` has chosen."""
-        return str(lib.xm_scheduler_name(lib.xm_plan_chosen_scheduler(self._handle)).decode())
+        return str(self._info.scheduler_name.decode())
 
     @property
     def ranks(self) -> int:
         """The largest rank of all meshes, plus one."""
-        return int(lib.xm_plan_ranks(self._handle))
+        return int(self._info.ranks)
 
     def host_of(self, rank: int) -> int:
         return self.network.host_of(rank)
@@ -135,20 +137,14 @@ class Plan:
 
     def to_json(self) -> str:
         """The whole plan (docs/reshard-plan.md)."""
-        libc = ctypes.CDLL(None)
-        libc.open_memstream.restype = ctypes.c_void_p
-        libc.fclose.argtypes = libc.free.argtypes = [ctypes.c_void_p]
-        text, length = ctypes.c_void_p(), ctypes.c_size_t()
-        stream = libc.open_memstream(ctypes.byref(text), ctypes.byref(length))
-        if not stream:
-            raise MemoryError("no memory for a plan's text")
+        free = ctypes.CDLL(None).free
+        free.argtypes = [ctypes.c_void_p]
+        text = ctypes.c_void_p()
+        lib.xm_plan_to_json(self._handle, text)
         try:
-            lib.xm_plan_write_json(self._handle, stream)
+            return ctypes.string_at(text.value or 0).decode()
         finally:
-            libc.fclose(stream)
-            written = ctypes.string_at(text, length.value) if text else b""
-            libc.free(text)
-        return written.decode()
+            free(text)
 
     def as_dict(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(self.to_json())
@@ -162,22 +158,13 @@ class Plan:
         """
         if sharing not in ("exclusive", "fair"):
             raise InputError(f"sharing is exclusive or fair, not {sharing}")
-        spans = (_native.Span * max(1, lib.xm_plan_hops(self._handle)))()
-        count, makespan = ctypes.c_int64(), ctypes.c_int64()
-        lib.xm_simulate(self._handle, self.network._handle, int(sharing == "fair"), spans, makespan)
-        transfers = lib.xm_plan_transfers(self._handle, count)
-        found = []
-        for t in range(count.value):
-            transfer, number = transfers[t], lib.xm_plan_first_hop(self._handle, t)
-            route = lib.xm_plan_route(self._handle, transfer.route).contents
-            size = lib.xm_plan_transfer_bytes(self._handle, t)
-            for i in range(route.count):
-                parent, receiver = route.parents[i], route.ranks[i]
-                sender = transfer.sender if parent < 0 else route.ranks[parent]
-                if sender != receiver:
-                    span = spans[number + i]
-                    found.append(Hop(t, sender, receiver, size, span.start_ns * 1e-9, span.end_ns * 1e-9))
-        return found
+        hops = (_native.PlanHop * max(1, self._info.hops))()
+        lib.xm_plan_simulate(self._handle, self.network._handle, int(sharing == "fair"), hops, ctypes.c_int64())
+        return [
+            Hop(hop.transfer, hop.sender, hop.receiver, hop.bytes, hop.start_ns * 1e-9, hop.end_ns * 1e-9)
+            for hop in hops[: self._info.hops]
+            if hop.sender != hop.receiver
+        ]
 
     def __repr__(self) -> str:
         return f"<Plan {self.digest[:8]} of {len(self.tensors)} tensors, {self.bytes} bytes>"

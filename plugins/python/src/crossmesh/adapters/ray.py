@@ -31,7 +31,7 @@ from ._weights import WeightTransfer
 __all__ = ["WeightTransfer", "create_group", "destroy_group", "group_job", "register"]
 
 TRANSPORT = "CROSSMESH"  # Ray's names are in capitals
-# A message's number in the group's channel: that of the transfer, and in it that of the tensor.
+# A message's number: that of the transfer, and in it that of the tensor.
 TENSOR_BITS = 14
 TRANSFER_BITS = 25  # below the numbers of collectives
 

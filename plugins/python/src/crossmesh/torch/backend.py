@@ -27,7 +27,7 @@ from ._store import StoreAllgather
 
 __all__ = ["ProcessGroupCrossmesh"]
 
-# Number of a message in the group's channel, 40 bits: tag and count for messages of the user, or COLLECTIVE, the count
+# Tag of a message of the group, 40 bits: tag and count for messages of the user, or COLLECTIVE, the count
 # of the collective and the step in it.
 TAG_SHIFT, COUNT_MASK = 24, (1 << 24) - 1
 COLLECTIVE, SEQUENCE_SHIFT, SEQUENCE_MASK, STEP_MASK = 0xFFFF, 12, 0xFFF, 0xFFF
@@ -160,10 +160,7 @@ class ProcessGroupCrossmesh(dist.ProcessGroup):  # type: ignore[misc]
         super().__init__(rank, size)
         self._name = name
         table = StoreAllgather(dist.PrefixStore("crossmesh-backend", store), rank, size)
-        self._job = job = Job.from_oob(table, timeout=timeout.total_seconds(), progress_thread=True)
-        with job._seat():
-            self._channel = job._agree_on_channel()
-            job._channels &= ~(1 << self._channel)
+        self._job = Job.from_oob(table, timeout=timeout.total_seconds(), progress_thread=True)
         self._counts: dict[tuple[str, int, int], int] = {}
         self._collectives = 0
 
@@ -180,7 +177,7 @@ class ProcessGroupCrossmesh(dist.ProcessGroup):  # type: ignore[misc]
         if size == 0:
             return []
         message = _native.handle()
-        call(self._job._worker, peer, self._channel, number, address, size, message)
+        call(self._job._worker, peer, number, address, size, message)
         return [message.value or 0]
 
     def _number(self, way: str, peer: int, tag: int) -> int:

@@ -1,0 +1,1 @@
+#include <crossmesh/version.h>

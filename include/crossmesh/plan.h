@@ -1,0 +1,201 @@
+/**
+ * @file plan.h
+ * Reshard plan: which bytes go from where to where, in which order, to turn source layouts into
+ * destination layouts.
+ *
+ * A plan is for a batch: one or many tensors, each with the layout in which it lies now and the one
+ * in which it is wanted (layout.h), scheduled together on a network (network.h). It consists of
+ * *transfers*, in the order of the schedule: a range of a tensor goes from a sender along a tree of
+ * ranks to every rank of the tree. Every edge of a tree is a *hop*. Data moves in chunks, and a
+ * rank passes a chunk on as soon as it has arrived.
+ *
+ * Two choices make a plan. The *strategy* says how one slice of a tensor reaches its receivers, the
+ * *scheduler* who sends it and when; `auto` takes the best by the model. Every plan knows the lower
+ * bound of the time that any plan needs on its network, and its own simulated time.
+ *
+ * Plans are deterministic: equal parameters give equal plans on every machine; the digest covers
+ * everything that decides which bytes move where. Every created plan has passed xm_plan_verify().
+ *
+ * @code
+ *     // A plan for one float tensor, the best that the model finds, and how good it is.
+ *     double plan_one(const xm_layout_t *src, const xm_layout_t *dst,
+ *                     const xm_network_t *network, xm_plan_t **plan)
+ *     {
+ *         xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
+ *         xm_plan_info_t info = XM_PLAN_INFO_INIT;
+ *
+ *         params.src = src;
+ *         params.dst = dst;
+ *         params.element_size = 4;
+ *         params.strategy = XM_STRATEGY_AUTO;
+ *         params.scheduler = XM_SCHEDULER_AUTO;
+ *         params.network = network;
+ *         if (xm_plan_create(&params, plan) < 0 || xm_plan_info(*plan, &info) < 0) {
+ *             return 0.0;
+ *         }
+ *         return (double)info.bound_ns / (double)info.makespan_ns; // 1 is optimal
+ *     }
+ * @endcode
+ *
+ * Running a plan: reshard.h. Units: bytes, elements, ranks, ns. Ownership: a plan is freed by
+ * xm_plan_destroy(); layouts and network may be freed before it. Threads: immutable after creation,
+ * so shared freely. Errors: status.h; the sentence names tensor, dimension and numbers. Source:
+ * MLSys'23, sections 3 (unit tasks, strategies, schedulers) and 4 (evaluation); docs/resharding.md
+ * and docs/openshop.md for what goes beyond it.
+ */
+#ifndef CROSSMESH_PLAN_H
+#define CROSSMESH_PLAN_H
+
+#include <crossmesh/layout.h>
+#include <crossmesh/network.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** How one slice of a tensor reaches its receivers. */
+typedef enum xm_strategy {
+    XM_STRATEGY_SEND_RECV, /**< one message from a holder to every receiver */
+    XM_STRATEGY_ALLGATHER, /**< a shard to each device of a receiving host (on from host to host),
+                                gathered inside the host: each host's NIC carries the slice once,
+                                each device's port little */
+    XM_STRATEGY_BROADCAST, /**< a pipelined chain over the receiving hosts, then inside each host */
+    XM_STRATEGY_AUTO,      /**< for each slice the one with the smallest predicted time */
+    XM_STRATEGY_COUNT
+} xm_strategy_t;
+
+/** Who sends, and in which order. */
+typedef enum xm_scheduler {
+    XM_SCHEDULER_NAIVE,   /**< the first holder, slices in the given order */
+    XM_SCHEDULER_BALANCE, /**< the holding host with the least to send so far, slices in the given
+                               order */
+    XM_SCHEDULER_DFS,     /**< branch and bound over order and senders, within a node budget */
+    XM_SCHEDULER_GREEDY,  /**< randomised: sets of slices that share no host, one after the other */
+    XM_SCHEDULER_OPENSHOP, /**< slices in parts: replicated data split between holders, receivers
+                                relay parts */
+    XM_SCHEDULER_AUTO,     /**< the one of the above with the smallest makespan, stopping at the
+                                bound */
+    XM_SCHEDULER_COUNT
+} xm_scheduler_t;
+
+/** How the simulated network shares a NIC between messages that are ready. */
+typedef enum xm_sharing {
+    XM_SHARING_EXCLUSIVE, /**< one at a time, strictly in the order of the plan: the model of
+                               MLSys'23, section 3.2, by the chunk */
+    XM_SHARING_FAIR       /**< max-min fairly, as flows with congestion control do */
+} xm_sharing_t;
+
+/** One tensor of a batch. */
+typedef struct xm_tensor {
+    const char *name;       /**< for sentences and documents; NULL: its index */
+    const xm_layout_t *src; /**< where it lies */
+    const xm_layout_t *dst; /**< where it is wanted */
+    int element_bits;       /**< 1, 2, 4 (packed along the innermost dimension), or 8 to 128 in
+                                 whole bytes */
+} xm_tensor_t;
+
+/** A plan. */
+typedef struct xm_plan xm_plan_t;
+
+/** What to plan. Start from ::XM_PLAN_PARAMS_INIT. */
+typedef struct xm_plan_params {
+    size_t struct_size;         /**< sizeof(xm_plan_params_t) */
+    const xm_tensor_t *tensors; /**< the batch, or NULL for one tensor given by src, dst and
+                                     element_size */
+    int tensor_count;           /**< of `tensors` */
+    const xm_layout_t *src;     /**< without `tensors`: where the tensor lies */
+    const xm_layout_t *dst;     /**< without `tensors`: where it is wanted */
+    int64_t element_size;       /**< without `tensors`: bytes, 1 to 16 */
+    xm_strategy_t strategy;     /**< broadcast, unless set otherwise */
+    xm_scheduler_t scheduler;   /**< balance, unless set otherwise */
+    uint64_t chunk_bytes;       /**< largest chunk, at most 8 MiB; 0: XM_CHUNK_SIZE, and eight times
+                                     that inside a host where nothing is packed */
+    uint64_t seed;              /**< of the randomised schedulers */
+    int64_t node_budget;        /**< of dfs; 0: 200,000 */
+    const xm_network_t *network; /**< hosts and rates; covers every rank of all meshes */
+} xm_plan_params_t;
+
+/** Initialiser of an ::xm_plan_params_t. */
+#define XM_PLAN_PARAMS_INIT                                                                        \
+    {                                                                                              \
+        sizeof(xm_plan_params_t), NULL, 0, NULL, NULL, 0, XM_STRATEGY_BROADCAST,                   \
+            XM_SCHEDULER_BALANCE, 0, 0, 0, NULL                                                    \
+    }
+
+/** Room for a digest, with the terminator. */
+enum { XM_PLAN_DIGEST_SIZE = 33 };
+
+/** What a plan is, in numbers. Start from ::XM_PLAN_INFO_INIT. */
+typedef struct xm_plan_info {
+    size_t struct_size;               /**< sizeof(xm_plan_info_t); what fits is filled in */
+    int ranks;                        /**< largest rank of all meshes, plus one */
+    xm_strategy_t strategy;           /**< the one asked for */
+    xm_scheduler_t scheduler;         /**< the one whose schedule this is: not `auto`, and another
+                                           than asked for where that falls back */
+    const char *strategy_name;        /**< as xm_strategy_parse() knows it; lives for ever */
+    const char *scheduler_name;       /**< as xm_scheduler_parse() knows it; lives for ever */
+    uint64_t bytes;                   /**< of all tensors */
+    uint64_t net_bytes;               /**< that cross from one host to another */
+    int64_t bound_ns;                 /**< lower bound of any plan's time on the network */
+    int64_t makespan_ns;              /**< simulated time of this plan, exclusive sharing */
+    int64_t hops;                     /**< of all transfers, copies inside a rank included */
+    char digest[XM_PLAN_DIGEST_SIZE]; /**< of everything that decides which bytes move where: 32
+                                           hexadecimal digits, equal on all ranks */
+} xm_plan_info_t;
+
+/** Initialiser of an ::xm_plan_info_t. */
+#define XM_PLAN_INFO_INIT                                                                          \
+    {                                                                                              \
+        sizeof(xm_plan_info_t), 0, XM_STRATEGY_SEND_RECV, XM_SCHEDULER_NAIVE, NULL, NULL, 0, 0, 0, \
+            0, 0, ""                                                                               \
+    }
+
+/** One hop of a plan, and when it runs. */
+typedef struct xm_plan_hop {
+    int64_t transfer; /**< which transfer it belongs to, in the order of the schedule */
+    int sender;       /**< rank */
+    int receiver;   /**< rank; equal to the sender for a copy inside a rank, which takes no time */
+    uint64_t bytes; /**< that it carries, in all its chunks */
+    int64_t start_ns; /**< simulated: the first chunk starts; 0 is the start of the reshard */
+    int64_t end_ns;   /**< simulated: the last chunk has arrived */
+} xm_plan_hop_t;
+
+/** The strategy named "send_recv", "allgather", "broadcast" or "auto"; unknown names fail with the
+ * nearest match. */
+XM_API xm_status_t xm_strategy_parse(const char *name, xm_strategy_t *strategy);
+/** The scheduler named "naive", "balance", "dfs", "greedy", "openshop" or "auto"; likewise. */
+XM_API xm_status_t xm_scheduler_parse(const char *name, xm_scheduler_t *scheduler);
+
+/** Plans, simulates, bounds and verifies one batch. */
+XM_API xm_status_t xm_plan_create(const xm_plan_params_t *params, xm_plan_t **plan);
+
+/** Frees the plan. No reshard may use it any more. NULL is accepted. */
+XM_API void xm_plan_destroy(xm_plan_t *plan);
+
+/** Fills in @p info, as far as its struct_size says that there is room. */
+XM_API xm_status_t xm_plan_info(const xm_plan_t *plan, xm_plan_info_t *info);
+
+/**
+ * Simulates @p plan on @p network, which may be another than it was made for, and lists its hops in
+ * the order of the plan. @p hops has room for info.hops entries, or is NULL. @p makespan_ns is when
+ * the last chunk has arrived.
+ */
+XM_API xm_status_t xm_plan_simulate(const xm_plan_t *plan, const xm_network_t *network,
+                                    xm_sharing_t sharing, xm_plan_hop_t *hops,
+                                    int64_t *makespan_ns);
+
+/**
+ * Proves that the plan is right: every destination tile of every tensor is covered, every receiver
+ * gets every element exactly once, and each from a rank that has it by then. The sentence names the
+ * first violation. Independent of the code that makes plans.
+ */
+XM_API xm_status_t xm_plan_verify(const xm_plan_t *plan);
+
+/** Writes the plan as JSON (docs/reshard-plan.md) into a text that the caller frees with free(). */
+XM_API xm_status_t xm_plan_to_json(const xm_plan_t *plan, char **text);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
