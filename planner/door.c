@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "comm/params.h"
 #include "comm/version.h"
 #include "planner/profile.h"
 
@@ -29,9 +30,6 @@ void ap_free(void *text)
 
 xm_status_t ap_door_text_open(ap_door_text_t *door, const char *function, char **text)
 {
-    if (text == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: text is NULL", function);
-    }
     *text = NULL;
     *door = (ap_door_text_t){0};
     door->stream = open_memstream(&door->text, &door->size);
@@ -53,38 +51,59 @@ xm_status_t ap_door_text_close(ap_door_text_t *door, xm_status_t status, char **
 
 xm_status_t ap_profile_load(const char *path, ap_profile_t **profile)
 {
+    if (XM_IS_NULL(path) || XM_IS_NULL(profile)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     return xm_cluster_profile_load(path, profile);
 }
 
 xm_status_t ap_profile_from_text(const char *text, size_t length, const char *source,
                                  ap_profile_t **profile)
 {
+    if (XM_IS_NULL(text) || XM_IS_NULL(source) || XM_IS_NULL(profile)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     return xm_cluster_profile_from_text(text, length, source, profile);
 }
 
 xm_status_t ap_profile_text(const ap_profile_t *profile, char **text)
 {
+    if (XM_IS_NULL(profile) || XM_IS_NULL(text)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     return xm_cluster_profile_to_text(profile, text);
 }
 
 xm_status_t ap_profile_resize(const ap_profile_t *profile, int hosts, int devices_per_host,
                               ap_profile_t **resized)
 {
+    if (XM_IS_NULL(profile) || XM_IS_NULL(resized)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     return xm_cluster_profile_resize(profile, hosts, devices_per_host, resized);
 }
 
 const char *ap_profile_name(const ap_profile_t *profile)
 {
+    if (XM_IS_NULL(profile)) {
+        return NULL;
+    }
     return xm_cluster_profile_name(profile);
 }
 
 int ap_profile_hosts(const ap_profile_t *profile)
 {
+    if (XM_IS_NULL(profile)) {
+        return 0;
+    }
     return xm_cluster_profile_hosts(profile);
 }
 
 int ap_profile_devices_per_host(const ap_profile_t *profile)
 {
+    if (XM_IS_NULL(profile)) {
+        return 0;
+    }
     return xm_cluster_profile_devices_per_host(profile);
 }
 

@@ -1,5 +1,4 @@
-/* Tools of the functions that only the public headers have: they take what callers give, hand it to
- * the inside, and turn what the inside prints into text. */
+/* For functions that only the public headers have: what the inside prints becomes text. */
 #ifndef AP_PLANNER_DOOR_H
 #define AP_PLANNER_DOOR_H
 

@@ -1,8 +1,9 @@
 /* Plans at the public door: searched, in tables, exported, as published planners make them. */
 #include <stddef.h>
-#include <string.h>
 
+#include "comm/params.h"
 #include "planner/door.h"
+#include "planner/door_params.h"
 #include "planner/explain.h"
 #include "planner/export_plan.h"
 #include "planner/layering.h"
@@ -13,27 +14,29 @@
 xm_status_t ap_graph_make_layers(const ap_graph_t *forward, const ap_layering_t *how,
                                  ap_graph_t **layered)
 {
-    return ap_layering_apply(forward, how, layered, NULL);
-}
-
-/* Writes `own` over what the caller's structure has of it. */
-static void fill(void *info, size_t *struct_size, const void *own, size_t own_size)
-{
-    size_t room = *struct_size < own_size ? *struct_size : own_size;
-
-    if (room > sizeof(size_t)) {
-        (void)memcpy((char *)info + sizeof(size_t), (const char *)own + sizeof(size_t),
-                     room - sizeof(size_t));
+    if (XM_IS_NULL(forward) || XM_IS_NULL(how) || XM_IS_NULL(layered)) {
+        return XM_ERR_INVALID_ARGUMENT;
     }
+    ap_layering_t own = AP_LAYERING_INIT;
+    xm_status_t status = XM_PARAMS_COPY(ap_layering_t, &own, how);
+
+    return status == XM_OK ? ap_layering_apply(forward, &own, layered, NULL) : status;
 }
 
 xm_status_t ap_planner_plan(const ap_planner_params_t *params, ap_plan_t **plan,
                             ap_planner_info_t *info)
 {
+    if (XM_IS_NULL(plan)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    ap_door_planner_t asked;
     ap_planner_result_t result = {0};
-    xm_status_t status = ap_planner_run(params, &result);
+    xm_status_t status = ap_door_planner_params(&asked, __func__, params);
 
     if (status == XM_OK) {
+        status = ap_planner_run(&asked.params, &result);
+    }
+    if (status == XM_OK && info != NULL) {
         ap_planner_info_t own = {.objective = result.objective,
                                  .bound = result.bound,
                                  .stopped = result.stopped,
@@ -41,9 +44,9 @@ xm_status_t ap_planner_plan(const ap_planner_params_t *params, ap_plan_t **plan,
                                  .stages_priced = result.stages_priced,
                                  .boundaries_simulated = result.boundaries_simulated};
 
-        if (info != NULL) {
-            fill(info, &info->struct_size, &own, sizeof(own));
-        }
+        status = xm_info_copy(__func__, "ap_planner_info_t", info, &own, sizeof(own));
+    }
+    if (status == XM_OK) {
         *plan = result.plan;
         result.plan = NULL;
     }
@@ -62,26 +65,33 @@ const char *ap_like_name(size_t index)
 xm_status_t ap_like_plan(const char *name, const ap_planner_params_t *params, ap_plan_t **plan,
                          ap_like_info_t *info)
 {
+    if (XM_IS_NULL(name) || XM_IS_NULL(plan)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     const ap_planner_row_t *row = NULL;
+    ap_door_planner_t asked;
     ap_like_result_t result = {0};
-    xm_status_t status = ap_planner_row_find(name, &row);
+    xm_status_t status = ap_door_planner_params(&asked, __func__, params);
 
     if (status == XM_OK) {
-        status = ap_like_run(row, params, &result);
+        status = ap_planner_row_find(name, &row);
+    }
+    if (status == XM_OK) {
+        status = ap_like_run(row, &asked.params, &result);
     }
     if (status == XM_OK && result.plan == NULL) {
         status = xm_error_set(XM_ERR_NO_SOLUTION, "%s: %s", name, result.why);
     }
-    if (status == XM_OK) {
+    if (status == XM_OK && info != NULL) {
         ap_like_info_t own = {.step = result.step,
                               .memory = result.memory,
                               .over_bytes = result.over_bytes,
                               .search_seconds = result.search_seconds,
                               .judged = result.judged};
 
-        if (info != NULL) {
-            fill(info, &info->struct_size, &own, sizeof(own));
-        }
+        status = xm_info_copy(__func__, "ap_like_info_t", info, &own, sizeof(own));
+    }
+    if (status == XM_OK) {
         *plan = result.plan;
         result.plan = NULL;
     }
@@ -91,6 +101,9 @@ xm_status_t ap_like_plan(const char *name, const ap_planner_params_t *params, ap
 
 xm_status_t ap_plan_table(const ap_plan_t *plan, char **text)
 {
+    if (XM_IS_NULL(plan) || XM_IS_NULL(text)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     ap_door_text_t door;
     xm_status_t status = ap_door_text_open(&door, __func__, text);
 
@@ -103,6 +116,9 @@ xm_status_t ap_plan_table(const ap_plan_t *plan, char **text)
 
 xm_status_t ap_explanation_table(const ap_explanation_t *explanation, char **text)
 {
+    if (XM_IS_NULL(explanation) || XM_IS_NULL(text)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     ap_door_text_t door;
     xm_status_t status = ap_door_text_open(&door, __func__, text);
 
@@ -115,6 +131,9 @@ xm_status_t ap_explanation_table(const ap_explanation_t *explanation, char **tex
 
 xm_status_t ap_export_plan_text(const ap_plan_t *plan, ap_export_form_t form, char **text)
 {
+    if (XM_IS_NULL(plan) || XM_IS_NULL(text)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     ap_door_text_t door;
     xm_status_t status = ap_door_text_open(&door, __func__, text);
 

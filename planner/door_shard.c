@@ -1,6 +1,7 @@
 /* Shardings at the public door: problem, plan and solution are one object there. */
 #include <stdlib.h>
 
+#include "comm/params.h"
 #include "planner/door.h"
 #include "planner/export_hlo.h"
 #include "planner/export_jax.h"
@@ -50,13 +51,25 @@ static xm_status_t solve(const ap_sharding_params_t *params, ap_sharding_t *shar
 
 xm_status_t ap_sharding_create(const ap_sharding_params_t *params, ap_sharding_t **sharding)
 {
-    ap_sharding_t *made = calloc(1, sizeof(*made));
-    xm_status_t status;
+    if (XM_IS_NULL(sharding)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    ap_sharding_params_t own = AP_SHARDING_PARAMS_INIT;
+    ap_sharding_t *made;
+    xm_status_t status = XM_PARAMS_COPY(ap_sharding_params_t, &own, params);
 
+    if (status != XM_OK) {
+        return status;
+    }
+    if (xm_is_null(__func__, "params.graph", own.graph) ||
+        xm_is_null(__func__, "params.mesh", own.mesh)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    made = calloc(1, sizeof(*made));
     if (made == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a sharding");
     }
-    status = solve(params, made);
+    status = solve(&own, made);
     if (status == XM_OK) {
         *sharding = made;
     } else {
@@ -67,11 +80,17 @@ xm_status_t ap_sharding_create(const ap_sharding_params_t *params, ap_sharding_t
 
 const ap_shard_result_t *ap_sharding_result(const ap_sharding_t *sharding)
 {
+    if (XM_IS_NULL(sharding)) {
+        return NULL;
+    }
     return ap_shard_plan_result(sharding->plan);
 }
 
 char *ap_sharding_spec(const ap_sharding_t *sharding, int tensor, char *buffer, size_t size)
 {
+    if (XM_IS_NULL(sharding) || XM_IS_NULL(buffer)) {
+        return NULL;
+    }
     return ap_spec_format(sharding->solution->made[tensor],
                           ap_graph_tensor(sharding->solution->graph, tensor)->shape.rank, buffer,
                           size);
@@ -79,6 +98,9 @@ char *ap_sharding_spec(const ap_sharding_t *sharding, int tensor, char *buffer, 
 
 bool ap_sharding_recomputes(const ap_sharding_t *sharding, int op)
 {
+    if (XM_IS_NULL(sharding)) {
+        return false;
+    }
     return ap_shard_plan_recomputes(sharding->plan, op);
 }
 
@@ -110,6 +132,9 @@ static xm_status_t export_to(const ap_sharding_t *sharding, const ap_frontend_no
 xm_status_t ap_export_sharding(const ap_sharding_t *sharding, const ap_frontend_notes_t *notes,
                                ap_export_form_t form, char **text)
 {
+    if (XM_IS_NULL(sharding) || XM_IS_NULL(text)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     ap_door_text_t door;
     xm_status_t status = ap_door_text_open(&door, __func__, text);
 
@@ -122,6 +147,10 @@ xm_status_t ap_export_sharding(const ap_sharding_t *sharding, const ap_frontend_
 xm_status_t ap_export_sharding_hlo(const ap_sharding_t *sharding, const ap_frontend_notes_t *notes,
                                    const char *hlo, size_t size, const char *name, char **text)
 {
+    if (XM_IS_NULL(sharding) || XM_IS_NULL(notes) || XM_IS_NULL(hlo) || XM_IS_NULL(name) ||
+        XM_IS_NULL(text)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     ap_door_text_t door;
     xm_status_t status = ap_door_text_open(&door, __func__, text);
 

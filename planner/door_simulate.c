@@ -1,6 +1,7 @@
 /* Simulated plans at the public door: the schedule and its run are one object there. */
 #include <stdlib.h>
 
+#include "comm/params.h"
 #include "planner/door.h"
 #include "planner/pipeline_timeline.h"
 #include "planner/plan_schedule.h"
@@ -43,14 +44,22 @@ static xm_status_t simulate(const ap_plan_t *plan, const ap_simulation_params_t 
 xm_status_t ap_simulation_create(const ap_plan_t *plan, const ap_simulation_params_t *params,
                                  ap_simulation_t **simulation)
 {
-    const ap_simulation_params_t all_default = AP_SIMULATION_PARAMS_INIT;
-    ap_simulation_t *made = calloc(1, sizeof(*made));
-    xm_status_t status;
+    if (XM_IS_NULL(plan) || XM_IS_NULL(simulation)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    ap_simulation_params_t own = AP_SIMULATION_PARAMS_INIT;
+    ap_simulation_t *made;
+    xm_status_t status =
+        params != NULL ? XM_PARAMS_COPY(ap_simulation_params_t, &own, params) : XM_OK;
 
+    if (status != XM_OK) {
+        return status;
+    }
+    made = calloc(1, sizeof(*made));
     if (made == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a simulation");
     }
-    status = simulate(plan, params != NULL ? params : &all_default, made);
+    status = simulate(plan, &own, made);
     if (status == XM_OK) {
         *simulation = made;
     } else {
@@ -61,11 +70,17 @@ xm_status_t ap_simulation_create(const ap_plan_t *plan, const ap_simulation_para
 
 const ap_simulation_result_t *ap_simulation_result(const ap_simulation_t *simulation)
 {
+    if (XM_IS_NULL(simulation)) {
+        return NULL;
+    }
     return &simulation->result;
 }
 
 xm_status_t ap_simulation_text(const ap_simulation_t *simulation, char **text)
 {
+    if (XM_IS_NULL(simulation) || XM_IS_NULL(text)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     *text = ap_pipeline_text(simulation->schedule, simulation->run);
     return *text != NULL ? XM_OK : xm_error_set(XM_ERR_NO_MEMORY, "no memory for a timeline");
 }
@@ -73,11 +88,17 @@ xm_status_t ap_simulation_text(const ap_simulation_t *simulation, char **text)
 xm_status_t ap_simulation_plot(const ap_simulation_t *simulation, const char *title,
                                const char *path)
 {
+    if (XM_IS_NULL(simulation) || XM_IS_NULL(title) || XM_IS_NULL(path)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     return ap_pipeline_plot(simulation->schedule, simulation->run, title, path);
 }
 
 xm_status_t ap_simulation_trace(const ap_simulation_t *simulation, const char *path)
 {
+    if (XM_IS_NULL(simulation) || XM_IS_NULL(path)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     return ap_pipeline_trace(simulation->schedule, simulation->run, path);
 }
 
