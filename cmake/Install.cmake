@@ -11,18 +11,10 @@ if(TARGET autopar-probe-mpi)
     install(TARGETS crossmesh_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
     install(FILES docs/man/autopar-probe-mpi.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
-# Each room lists its public headers in the property PUBLIC_HEADERS of its object library.
-foreach(room xm_comm xm_resharding)
-    get_target_property(headers ${room} PUBLIC_HEADERS)
-    get_target_property(source_dir ${room} SOURCE_DIR)
-    file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${source_dir})
-    list(TRANSFORM headers PREPEND ${source_dir}/)
-    install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/crossmesh/${folder})
-endforeach()
-install(FILES include/autopar.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(DIRECTORY include/autopar include/crossmesh DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
-install(FILES ${PROJECT_BINARY_DIR}/generated/comm/version.h
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/crossmesh/comm)
+# The public headers, and no others.
+install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
+install(FILES ${PROJECT_BINARY_DIR}/generated/crossmesh/version.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/crossmesh)
 
 install(EXPORT crossmeshTargets NAMESPACE crossmesh:: FILE crossmeshTargets.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/crossmesh)
@@ -37,6 +29,8 @@ function(xm_pkg_config name description requires)
     set(XM_PC_NAME ${name})
     set(XM_PC_DESCRIPTION ${description})
     set(XM_PC_REQUIRES ${requires})
+    file(RELATIVE_PATH XM_PC_UP /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+    string(REGEX REPLACE "/$" "" XM_PC_UP ${XM_PC_UP})
     configure_file(cmake/crossmesh.pc.in ${name}.pc @ONLY)
     install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endfunction()

@@ -43,17 +43,18 @@ function(xm_room target)
     target_link_libraries(${target} PUBLIC xm_dependencies)
 endfunction()
 
+# Rises with each break of the binary interface (docs/abi.md).
+set(XM_SOVERSION 0)
+
 # xm_shared_library(target map): version, symbol map, install name.
 function(xm_shared_library target map)
     target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
-                               $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
                                $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>
-                               $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
-                               $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/crossmesh>)
+                               $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     # They find each other beside them wherever they are (built, installed, in the Python package), and what is not the
     # system's where it was found.
     set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN"
-                          INSTALL_RPATH_USE_LINK_PATH ON VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
+                          INSTALL_RPATH_USE_LINK_PATH ON VERSION ${PROJECT_VERSION} SOVERSION ${XM_SOVERSION}
                           LINK_DEPENDS ${PROJECT_SOURCE_DIR}/${map})
     target_link_options(${target} PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/${map}
                         -Wl,--no-undefined)

@@ -3,10 +3,11 @@
 #include <stdlib.h>
 
 #include "comm/bootstrap_private.h"
+#include "comm/params.h"
 
 typedef struct {
     xm_bootstrap_t base;
-    const xm_oob_t *oob;
+    xm_oob_t oob;
     void *request;
     char *token; /* what a barrier gathers: tables need not support zero bytes */
 } oob_bootstrap_t;
@@ -17,22 +18,22 @@ static xm_status_t oob_post(xm_bootstrap_t *bootstrap, const void *send, void *r
     oob_bootstrap_t *self = (oob_bootstrap_t *)bootstrap;
 
     if (length == 0) {
-        return self->oob->allgather_post(self->oob->context, self->token, self->token + 1, 1,
-                                         &self->request);
+        return self->oob.allgather_post(self->oob.context, self->token, self->token + 1, 1,
+                                        &self->request);
     }
-    return self->oob->allgather_post(self->oob->context, send, receive, length, &self->request);
+    return self->oob.allgather_post(self->oob.context, send, receive, length, &self->request);
 }
 
 static void release(oob_bootstrap_t *self)
 {
-    self->oob->allgather_free(self->request);
+    self->oob.allgather_free(self->request);
     self->request = NULL;
 }
 
 static xm_status_t oob_test(xm_bootstrap_t *bootstrap)
 {
     oob_bootstrap_t *self = (oob_bootstrap_t *)bootstrap;
-    xm_status_t status = self->oob->allgather_test(self->request);
+    xm_status_t status = self->oob.allgather_test(self->request);
 
     if (status == XM_IN_PROGRESS) {
         return status;
@@ -110,15 +111,17 @@ static const xm_bootstrap_ops_t oob_ops = {.post = oob_post,
                                            .condemn = oob_condemn,
                                            .destroy = oob_destroy};
 
-xm_status_t xm_bootstrap_create_oob(const xm_oob_t *oob, xm_bootstrap_t **bootstrap)
+xm_status_t xm_bootstrap_create_oob(const xm_oob_t *given, xm_bootstrap_t **bootstrap)
 {
+    xm_oob_t own = {0}, *oob = &own;
     oob_bootstrap_t *self;
+    xm_status_t status = XM_PARAMS_COPY(xm_oob_t, &own, given);
 
-    if (oob->struct_size < sizeof(*oob) || oob->allgather_post == NULL ||
-        oob->allgather_test == NULL || oob->allgather_free == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "xm_oob_t: struct_size %zu, and three functions are needed",
-                            oob->struct_size);
+    if (status < 0) {
+        return status;
+    }
+    if (oob->allgather_post == NULL || oob->allgather_test == NULL || oob->allgather_free == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "xm_oob_t: its three functions are needed");
     }
     if (oob->size < 1 || oob->size > XM_BOOTSTRAP_MAX_RANKS || oob->rank < 0 ||
         oob->rank >= oob->size) {
@@ -137,7 +140,7 @@ xm_status_t xm_bootstrap_create_oob(const xm_oob_t *oob, xm_bootstrap_t **bootst
     self->base.ops = &oob_ops;
     self->base.rank = oob->rank;
     self->base.size = oob->size;
-    self->oob = oob;
+    self->oob = own;
     *bootstrap = &self->base;
     return XM_OK;
 }

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/params.h"
+
 /* RESIZED_SIZE: room for what a resize adds to the provenance. */
 enum { MAX_DEVICES = 1 << 24, MAX_COLLECTIVES = 4096, MAX_OP_TIMES = 65536, RESIZED_SIZE = 96 };
 
@@ -194,11 +196,6 @@ static xm_status_t check(const xm_cluster_profile_params_t *params)
                    {"nic.bytes_per_s", params->nic_bandwidth}};
     xm_status_t status = XM_OK;
 
-    if (params->struct_size != sizeof(*params)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "cluster profile parameters have %zu bytes instead of %zu",
-                            params->struct_size, sizeof(*params));
-    }
     if (params->name == NULL || params->name[0] == '\0') {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "name is empty; it must say which cluster");
     }
@@ -265,12 +262,17 @@ static xm_roofline_t roofline_of(const xm_cluster_profile_t *profile)
                            .bandwidth = profile->device_memory_bandwidth};
 }
 
-xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *params,
+xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *given,
                                       xm_cluster_profile_t **profile)
 {
-    xm_status_t status = check(params);
+    xm_cluster_profile_params_t own = XM_CLUSTER_PROFILE_PARAMS_INIT;
+    const xm_cluster_profile_params_t *params = &own;
+    xm_status_t status = XM_PARAMS_COPY(xm_cluster_profile_params_t, &own, given);
     xm_cluster_profile_t *made;
 
+    if (status == XM_OK) {
+        status = check(params);
+    }
     if (status < 0) {
         return status;
     }
@@ -370,6 +372,9 @@ xm_cluster_profile_params_t xm_cluster_profile_params_of(const xm_cluster_profil
 xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int hosts,
                                       int devices_per_host, xm_cluster_profile_t **resized)
 {
+    if (XM_IS_NULL(profile) || XM_IS_NULL(resized)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
     size_t size = strlen(profile->provenance) + RESIZED_SIZE;
     char *provenance = NULL;
@@ -492,11 +497,17 @@ const char *xm_cluster_profile_provenance(const xm_cluster_profile_t *profile)
 
 int xm_cluster_profile_hosts(const xm_cluster_profile_t *profile)
 {
+    if (XM_IS_NULL(profile)) {
+        return 0;
+    }
     return profile->hosts;
 }
 
 int xm_cluster_profile_devices_per_host(const xm_cluster_profile_t *profile)
 {
+    if (XM_IS_NULL(profile)) {
+        return 0;
+    }
     return profile->devices_per_host;
 }
 

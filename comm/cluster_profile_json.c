@@ -8,6 +8,7 @@
 
 #include "comm/curve_json.h"
 #include "comm/json_read.h"
+#include "comm/params.h"
 #include "comm/text_file.h"
 
 /* What is written; older files are read too. */
@@ -286,6 +287,9 @@ static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
 xm_status_t xm_cluster_profile_from_text(const char *text, size_t length, const char *source,
                                          xm_cluster_profile_t **profile)
 {
+    if (XM_IS_NULL(text) || XM_IS_NULL(source) || XM_IS_NULL(profile)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     json_error_t error;
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
     xm_status_t status;
@@ -301,6 +305,9 @@ xm_status_t xm_cluster_profile_from_text(const char *text, size_t length, const 
 
 xm_status_t xm_cluster_profile_load(const char *path, xm_cluster_profile_t **profile)
 {
+    if (XM_IS_NULL(path) || XM_IS_NULL(profile)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     char *text = NULL;
     size_t length = 0;
     xm_status_t status = xm_text_load(path, &text, &length);

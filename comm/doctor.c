@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "comm/doctor_private.h"
+#include "comm/params.h"
 
 struct xm_findings {
     xm_finding_t *items;
@@ -198,18 +199,22 @@ bool xm_doctor_mark_list(const char *text, bool *marks, int size)
 
 /* ---- the examination ------------------------------------------------------------------------- */
 
-xm_status_t xm_doctor_examine(const xm_doctor_params_t *params, xm_findings_t **findings)
+xm_status_t xm_doctor_examine(const xm_doctor_params_t *given, xm_findings_t **findings)
 {
-    xm_doctor_t doctor = {.params = params, .facts = params->facts};
-    xm_status_t status;
+    xm_doctor_params_t own = XM_DOCTOR_PARAMS_INIT;
+    const xm_doctor_params_t *params = &own;
+    xm_doctor_t doctor = {.params = params};
+    xm_status_t status = XM_PARAMS_COPY(xm_doctor_params_t, &own, given);
 
-    if (params->struct_size < sizeof(*params) || params->facts == NULL || params->local_ranks < 1 ||
-        params->ranks < params->local_ranks) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "xm_doctor_examine: struct_size %zu, %d of %d ranks, %s facts",
-                            params->struct_size, params->local_ranks, params->ranks,
+    if (status < 0) {
+        return status;
+    }
+    if (params->facts == NULL || params->local_ranks < 1 || params->ranks < params->local_ranks) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "xm_doctor_examine: %d of %d ranks, %s facts",
+                            params->local_ranks, params->ranks,
                             params->facts != NULL ? "with" : "without");
     }
+    doctor.facts = params->facts;
     status = xm_findings_create(&doctor.findings);
     if (status < 0) {
         return status;

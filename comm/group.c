@@ -4,16 +4,23 @@
 #include <stdlib.h>
 
 #include "comm/bootstrap_tcp.h"
+#include "comm/params.h"
 #include "comm/regroup.h"
 #include "comm/worker_private.h"
 
 int xm_group_generation(const xm_worker_t *worker)
 {
+    if (XM_IS_NULL(worker)) {
+        return -1;
+    }
     return worker->generation;
 }
 
 int xm_group_job_rank(const xm_worker_t *worker, int rank)
 {
+    if (XM_IS_NULL(worker) || rank < 0 || rank >= xm_worker_size(worker)) {
+        return -1;
+    }
     return worker->job_rank[rank];
 }
 
@@ -26,6 +33,9 @@ static void keep_verdict(xm_worker_t *worker, xm_status_t status, int failed_ran
 
 xm_status_t xm_group_abort(xm_worker_t *worker, const char *sentence)
 {
+    if (XM_IS_NULL(worker) || XM_IS_NULL(sentence)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     if (worker->verdict == XM_OK) {
         int failed_rank = xm_worker_rank(worker);
         xm_status_t status;
@@ -150,6 +160,9 @@ static xm_status_t form_group(xm_worker_t *worker, double timeout, bool *dead)
 
 xm_status_t xm_group_shrink(xm_worker_t *worker, double timeout)
 {
+    if (XM_IS_NULL(worker)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     int job_size = worker->contacts.of != NULL ? worker->contacts.size : 1;
     bool *dead;
     xm_status_t status;

@@ -8,6 +8,7 @@
 
 #include "comm/bootstrap.h"
 #include "comm/bootstrap_wire.h"
+#include "comm/params.h"
 #include "comm/text.h"
 
 typedef struct {
@@ -131,6 +132,9 @@ static int derived_port(const launcher_t *launcher)
 
 xm_status_t xm_job_env_read(xm_job_env_t *env)
 {
+    if (XM_IS_NULL(env)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     xm_job_env_t result = {.rank = -1, .size = -1, .master_port = -1};
     const launcher_t *launcher = NULL;
     const char *address = getenv("MASTER_ADDR");

@@ -18,6 +18,7 @@
 
 #include "comm/config.h"
 #include "comm/job_secret.h"
+#include "comm/params.h"
 #include "comm/text.h"
 
 #define LISTEN_FD_VARIABLE "CROSSMESH_LISTEN_FD"
@@ -424,9 +425,8 @@ static xm_status_t verdict(const launch_t *launch, int *exit_code)
 
 static xm_status_t check_params(const xm_launch_params_t *params)
 {
-    if (params->struct_size < sizeof(*params) || params->argv == NULL || params->argv[0] == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "launcher: struct_size %zu, or no argv",
-                            params->struct_size);
+    if (params->argv == NULL || params->argv[0] == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "launcher: no argv");
     }
     if (params->ranks < 1 || params->ranks > MAX_RANKS || params->ranks_per_host < 0) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
@@ -441,11 +441,16 @@ static xm_status_t check_params(const xm_launch_params_t *params)
     return XM_OK;
 }
 
-xm_status_t xm_launch(const xm_launch_params_t *params, int *exit_code)
+xm_status_t xm_launch(const xm_launch_params_t *given, int *exit_code)
 {
+    xm_launch_params_t own = XM_LAUNCH_PARAMS_INIT;
+    const xm_launch_params_t *params = &own;
     launch_t launch = {.params = params, .kill_at = 1e300, .first_rank = -1};
-    xm_status_t status = check_params(params);
+    xm_status_t status = XM_PARAMS_COPY(xm_launch_params_t, &own, given);
 
+    if (status == XM_OK) {
+        status = check_params(params);
+    }
     if (status < 0) {
         return status;
     }

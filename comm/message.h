@@ -7,7 +7,7 @@
 
 #include <crossmesh/message.h>
 
-/** The channel of all messages: no executor may have it. */
-enum { XM_MESSAGE_CHANNEL = 254 };
+/** The channel of all messages: no executor of the same worker may have it. */
+enum { XM_MESSAGE_CHANNEL = 0 };
 
 #endif

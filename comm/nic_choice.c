@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "comm/nic_choice_private.h"
+#include "comm/params.h"
 
 /* KEEP: a nearer NIC is a candidate unless another is worth more than so many times as much.
  * ACROSS: what crosses the link between packages is worth one in so many. */
@@ -236,17 +237,20 @@ static xm_status_t check_seats(const xm_nic_choice_params_t *params)
     return XM_OK;
 }
 
-xm_status_t xm_nic_choice_create(const xm_nic_choice_params_t *params, xm_nic_choice_t **created)
+xm_status_t xm_nic_choice_create(const xm_nic_choice_params_t *given, xm_nic_choice_t **created)
 {
+    xm_nic_choice_params_t own = XM_NIC_CHOICE_PARAMS_INIT;
+    const xm_nic_choice_params_t *params = &own;
     xm_nic_choice_t *choice;
     size_t nics, seats, uplinks;
-    xm_status_t status;
+    xm_status_t status = XM_PARAMS_COPY(xm_nic_choice_params_t, &own, given);
 
-    if (params->struct_size < sizeof(*params) || params->topology == NULL ||
-        params->seat_count < 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "NIC choice: struct_size %zu, %d local ranks, or no topology",
-                            params->struct_size, params->seat_count);
+    if (status < 0) {
+        return status;
+    }
+    if (params->topology == NULL || params->seat_count < 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "NIC choice: %d local ranks, or no topology",
+                            params->seat_count);
     }
     status = check_seats(params);
     if (status < 0) {

@@ -17,6 +17,7 @@
 #include "comm/host_identity.h"
 #include "comm/little_endian.h"
 #include "comm/log.h"
+#include "comm/params.h"
 #include "comm/pipe_private.h"
 #include "comm/transport_ucx.h"
 
@@ -349,12 +350,16 @@ xm_status_t xm_pipe_shake_hands(xm_pipe_t *pipe)
     return status;
 }
 
-xm_status_t xm_pipe_connect(const xm_pipe_params_t *params,
+xm_status_t xm_pipe_connect(const xm_pipe_params_t *given,
                             const uint8_t handle[XM_PIPE_HANDLE_SIZE], xm_pipe_t **pipe)
 {
-    xm_pipe_t *self;
-    xm_status_t status = xm_pipe_create(true, params->nics, params->timeout, &self);
+    xm_pipe_params_t params = XM_PIPE_PARAMS_INIT;
+    xm_pipe_t *self = NULL;
+    xm_status_t status = XM_PARAMS_COPY(xm_pipe_params_t, &params, given);
 
+    if (status == XM_OK) {
+        status = xm_pipe_create(true, params.nics, params.timeout, &self);
+    }
     if (status < 0) {
         return status;
     }
@@ -376,19 +381,24 @@ xm_status_t xm_pipe_connect(const xm_pipe_params_t *params,
     return XM_OK;
 }
 
-xm_status_t xm_pipe_listen(const xm_pipe_params_t *params, uint8_t handle[XM_PIPE_HANDLE_SIZE],
+xm_status_t xm_pipe_listen(const xm_pipe_params_t *given, uint8_t handle[XM_PIPE_HANDLE_SIZE],
                            xm_pipe_listener_t **listener)
 {
-    xm_pipe_listener_t *self = calloc(1, sizeof(*self));
+    xm_pipe_params_t params = XM_PIPE_PARAMS_INIT;
+    xm_pipe_listener_t *self;
     xm_addresses_t *addresses;
-    xm_status_t status;
+    xm_status_t status = XM_PARAMS_COPY(xm_pipe_params_t, &params, given);
 
+    if (status < 0) {
+        return status;
+    }
+    self = calloc(1, sizeof(*self));
     if (self == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a listener");
     }
     self->fd = -1;
-    self->timeout = params->timeout > 0 ? params->timeout : xm_config_seconds(XM_CONFIG_TIMEOUT);
-    self->nics = strdup(params->nics != NULL ? params->nics : "");
+    self->timeout = params.timeout > 0 ? params.timeout : xm_config_seconds(XM_CONFIG_TIMEOUT);
+    self->nics = strdup(params.nics != NULL ? params.nics : "");
     addresses = &self->handle.addresses;
     status = xm_bootstrap_listen_free(false, &self->fd, addresses);
     if (status == XM_ERR_UNREACHABLE) { /* this machine has nothing but its loopback interface */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "comm/params.h"
 #include "comm/probe_compute.h"
 #include "comm/probe_link.h"
 #include "comm/probe_private.h"
@@ -521,11 +522,6 @@ static xm_status_t measure(xm_probe_t *probe, xm_cluster_profile_t **profile)
 
 static xm_status_t check_params(const xm_probe_params_t *params)
 {
-    if (params->struct_size != sizeof(*params)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "probe parameters have %zu bytes instead of %zu", params->struct_size,
-                            sizeof(*params));
-    }
     if (params->max_bytes != 0 &&
         (params->max_bytes < MIN_MAX_BYTES || params->max_bytes > UINT64_C(1) << 40)) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
@@ -547,9 +543,12 @@ static xm_status_t check_params(const xm_probe_params_t *params)
 xm_status_t xm_probe_run(xm_worker_t *worker, const xm_probe_params_t *params,
                          xm_cluster_profile_t **profile)
 {
-    xm_probe_t probe = {.worker = worker, .params = *params};
-    xm_status_t status = check_params(params);
+    xm_probe_t probe = {.worker = worker, .params = XM_PROBE_PARAMS_INIT};
+    xm_status_t status = XM_PARAMS_COPY(xm_probe_params_t, &probe.params, params);
 
+    if (status == XM_OK) {
+        status = check_params(&probe.params);
+    }
     if (status < 0) {
         return status;
     }

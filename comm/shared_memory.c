@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "comm/little_endian.h"
+#include "comm/params.h"
 
 enum { NONCE_SIZE = 16, PATH_SIZE = 64 };
 
@@ -156,6 +157,9 @@ xm_status_t xm_shared_memory_create(uint64_t length, xm_shared_memory_t **memory
     xm_shared_memory_t *created;
     xm_status_t status;
 
+    if (XM_IS_NULL(memory)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     if (!is_length(length)) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "a shared memory cannot have %" PRIu64 " bytes", length);
@@ -184,6 +188,9 @@ xm_status_t xm_shared_memory_create(uint64_t length, xm_shared_memory_t **memory
 
 void *xm_shared_memory_address(const xm_shared_memory_t *memory)
 {
+    if (XM_IS_NULL(memory)) {
+        return NULL;
+    }
     return memory->address;
 }
 

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/params.h"
 #include "comm/transport_sim_private.h"
 
 static bool earlier(const xm_sim_message_t *a, const xm_sim_message_t *b)
@@ -366,11 +367,16 @@ static xm_status_t fill_fabric(xm_sim_fabric_t *fabric, const xm_sim_fabric_para
     return status == XM_OK ? fill_resources(fabric, params) : status;
 }
 
-xm_status_t xm_sim_fabric_create(const xm_sim_fabric_params_t *params, xm_sim_fabric_t **fabric)
+xm_status_t xm_sim_fabric_create(const xm_sim_fabric_params_t *given, xm_sim_fabric_t **fabric)
 {
+    xm_sim_fabric_params_t own = XM_SIM_FABRIC_PARAMS_INIT;
+    const xm_sim_fabric_params_t *params = &own;
     xm_sim_fabric_t *created;
-    xm_status_t status;
+    xm_status_t status = XM_PARAMS_COPY(xm_sim_fabric_params_t, &own, given);
 
+    if (status < 0) {
+        return status;
+    }
     if (params->ranks < 1) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a fabric has at least one rank, not %d",
                             params->ranks);

@@ -9,6 +9,7 @@
 
 #include "comm/little_endian.h"
 #include "comm/log.h"
+#include "comm/params.h"
 #include "comm/transport_ucx_mail.h"
 
 static int host_of(const xm_transport_ucx_params_t *params, int rank)
@@ -349,16 +350,20 @@ static xm_status_t read_nics(xm_ucx_transport_t *self, const char *text)
     return status;
 }
 
-xm_status_t xm_transport_ucx_open(int rank, int size, const xm_transport_ucx_params_t *params,
+xm_status_t xm_transport_ucx_open(int rank, int size, const xm_transport_ucx_params_t *given,
                                   xm_transport_t **transport, void **blob, size_t *length)
 {
+    xm_transport_ucx_params_t own = XM_TRANSPORT_UCX_PARAMS_INIT;
+    const xm_transport_ucx_params_t *params = &own;
     xm_ucx_transport_t *self;
     uint8_t *packed = NULL;
-    xm_status_t status = XM_OK;
+    xm_status_t status = XM_PARAMS_COPY(xm_transport_ucx_params_t, &own, given);
 
-    if (params->struct_size < sizeof(*params) || size > XM_UCX_MAX_RANKS) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "UCX transport: struct_size %zu, %d ranks",
-                            params->struct_size, size);
+    if (status < 0) {
+        return status;
+    }
+    if (size > XM_UCX_MAX_RANKS) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "UCX transport: %d ranks", size);
     }
     self = allocate(rank, size, params);
     if (self == NULL) {

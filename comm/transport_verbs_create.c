@@ -9,6 +9,7 @@
 #include <sys/random.h>
 
 #include "comm/log.h"
+#include "comm/params.h"
 #include "comm/transport_verbs_private.h"
 
 /*
@@ -158,16 +159,20 @@ static void log_ports(const xm_verbs_transport_t *self)
 }
 
 xm_status_t xm_transport_verbs_create(xm_bootstrap_t *bootstrap,
-                                      const xm_transport_verbs_params_t *params,
+                                      const xm_transport_verbs_params_t *given,
                                       xm_transport_t **transport)
 {
+    xm_transport_verbs_params_t own = XM_TRANSPORT_VERBS_PARAMS_INIT;
+    const xm_transport_verbs_params_t *params = &own;
     int rank = xm_bootstrap_rank(bootstrap), size = xm_bootstrap_size(bootstrap);
     xm_verbs_transport_t *self;
-    xm_status_t status;
+    xm_status_t status = XM_PARAMS_COPY(xm_transport_verbs_params_t, &own, given);
 
-    if (params->struct_size < sizeof(*params) || size > XM_VERBS_MAX_RANKS) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "verbs transport: struct_size %zu, %d ranks",
-                            params->struct_size, size);
+    if (status < 0) {
+        return status;
+    }
+    if (size > XM_VERBS_MAX_RANKS) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "verbs transport: %d ranks", size);
     }
     self = allocate(rank, size);
     if (self == NULL) {

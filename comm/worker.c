@@ -13,6 +13,7 @@
 #include "comm/bootstrap_private.h"
 #include "comm/config.h"
 #include "comm/log.h"
+#include "comm/params.h"
 #include "comm/transport_ucx.h"
 #include "comm/transport_verbs.h"
 #include "comm/worker_nics.h"
@@ -33,11 +34,17 @@ static const int64_t oob_nap_ns = 1000000;
 
 int xm_worker_rank(const xm_worker_t *worker)
 {
+    if (XM_IS_NULL(worker)) {
+        return -1;
+    }
     return xm_bootstrap_rank(worker->bootstrap);
 }
 
 int xm_worker_size(const xm_worker_t *worker)
 {
+    if (XM_IS_NULL(worker)) {
+        return 0;
+    }
     return xm_bootstrap_size(worker->bootstrap);
 }
 
@@ -48,11 +55,17 @@ int xm_worker_host_count(const xm_worker_t *worker)
 
 int xm_worker_host_of(const xm_worker_t *worker, int rank)
 {
+    if (XM_IS_NULL(worker) || rank < 0 || rank >= xm_bootstrap_size(worker->bootstrap)) {
+        return -1;
+    }
     return worker->seats.host_of[rank];
 }
 
 const char *xm_worker_host_name(const xm_worker_t *worker, int host)
 {
+    if (XM_IS_NULL(worker) || host < 0 || host >= worker->seats.host_count) {
+        return NULL;
+    }
     return worker->seats.host_name[host];
 }
 
@@ -73,16 +86,25 @@ xm_bootstrap_t *xm_worker_bootstrap(xm_worker_t *worker)
 
 double xm_worker_timeout(const xm_worker_t *worker)
 {
+    if (XM_IS_NULL(worker)) {
+        return 0.0;
+    }
     return worker->timeout;
 }
 
 int64_t xm_worker_now(const xm_worker_t *worker)
 {
+    if (XM_IS_NULL(worker)) {
+        return 0;
+    }
     return xm_transport_now(worker->transport);
 }
 
 int64_t xm_worker_deadline(const xm_worker_t *worker)
 {
+    if (XM_IS_NULL(worker)) {
+        return 0;
+    }
     return xm_worker_now(worker) + (int64_t)(worker->timeout * 1e9);
 }
 
@@ -213,6 +235,9 @@ static xm_status_t advance(xm_worker_t *worker, bool *moved)
 
 void xm_worker_wake(xm_worker_t *worker)
 {
+    if (XM_IS_NULL(worker)) {
+        return;
+    }
     /* A full counter means that it is to be woken already. */
     (void)eventfd_write(worker->wake_fd, 1);
 }
@@ -315,11 +340,17 @@ static xm_status_t wait_at_most(xm_worker_t *worker, int64_t deadline, int64_t l
 
 xm_status_t xm_worker_wait(xm_worker_t *worker, int64_t deadline)
 {
+    if (XM_IS_NULL(worker)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     return wait_at_most(worker, deadline, INT64_MAX);
 }
 
 xm_status_t xm_worker_progress(xm_worker_t *worker)
 {
+    if (XM_IS_NULL(worker)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     bool moved;
     int64_t next;
     xm_status_t status = verdict(worker);
@@ -367,6 +398,9 @@ xm_status_t xm_worker_barrier(xm_worker_t *worker)
 
 xm_status_t xm_worker_allgather(xm_worker_t *worker, const void *send, void *receive, size_t length)
 {
+    if (XM_IS_NULL(worker) || XM_IS_NULL(send) || XM_IS_NULL(receive)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     return allgather_until(worker, send, receive, length, worker->timeout);
 }
 
@@ -422,15 +456,11 @@ static xm_status_t open_ucx(xm_worker_t *worker)
 static xm_status_t join(const xm_job_env_t *env, const xm_worker_params_t *params, double timeout,
                         xm_bootstrap_t **bootstrap)
 {
-    if (params->oob == NULL && env != NULL) {
+    if (params->oob == NULL) {
         return xm_bootstrap_create(env, params->listen_fd, timeout, bootstrap);
     }
     if (params->listen_fd >= 0) {
         (void)close(params->listen_fd);
-    }
-    if (params->oob == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "xm_worker_create: neither an environment nor an allgather");
     }
     return params->oob_only ? xm_bootstrap_create_oob(params->oob, bootstrap)
                             : xm_bootstrap_create_star(params->oob, timeout, bootstrap);
@@ -542,19 +572,27 @@ static void introduce(const xm_worker_t *worker)
     }
 }
 
-xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *params,
+xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *given,
                              xm_worker_t **worker)
 {
-    const char *transport =
-        params->transport != NULL ? params->transport : xm_config_string(XM_CONFIG_TRANSPORT);
-    bool verbs = strcmp(transport, "verbs") == 0;
+    xm_worker_params_t own = XM_WORKER_PARAMS_INIT;
+    const xm_worker_params_t *params = &own;
+    const char *transport;
+    bool verbs;
     xm_worker_t *self;
-    xm_status_t status;
+    xm_status_t status = XM_PARAMS_COPY(xm_worker_params_t, &own, given);
 
-    if (params->struct_size < sizeof(*params)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "xm_worker_params_t: struct_size %zu",
-                            params->struct_size);
+    if (status < 0) {
+        return status;
     }
+    if (XM_IS_NULL(worker) || (own.oob == NULL && XM_IS_NULL(env))) {
+        if (own.listen_fd >= 0) {
+            (void)close(own.listen_fd);
+        }
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    transport = own.transport != NULL ? own.transport : xm_config_string(XM_CONFIG_TRANSPORT);
+    verbs = strcmp(transport, "verbs") == 0;
     if (!verbs && strcmp(transport, "ucx") != 0) {
         if (params->listen_fd >= 0) {
             (void)close(params->listen_fd);

@@ -10,23 +10,28 @@
  * functions have in common is in api.h.
  *
  * @code
- *     ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
- *     ap_profile_t *cluster = NULL;
- *     char *text = NULL;
+ *     int main(void)
+ *     {
+ *         ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
+ *         ap_profile_t *cluster = NULL;
+ *         ap_plan_t *plan = NULL;
+ *         char *text = NULL;
+ *         xm_status_t status = ap_profile_load("cluster.json", &cluster);
  *
- *     params.model = "gpt-1.3b";
- *     status = ap_profile_load("cluster.json", &cluster);
- *     if (status == XM_OK) {
- *         params.profile = cluster;
- *         status = ap_planner_plan(&params, &plan, NULL);
- *     }
- *     if (status == XM_OK) {
- *         status = ap_plan_table(plan, &text);
+ *         if (status == XM_OK) {
+ *             params.model = "gpt-1.3b";
+ *             params.profile = cluster;
+ *             status = ap_planner_plan(&params, &plan, NULL);
+ *         }
+ *         if (status == XM_OK) {
+ *             status = ap_plan_table(plan, &text);
+ *         }
+ *         puts(status == XM_OK ? text : ap_last_error());
+ *         ap_free(text);
  *         ap_plan_destroy(plan);
+ *         ap_profile_destroy(cluster);
+ *         return status == XM_OK ? 0 : 1;
  *     }
- *     puts(status == XM_OK ? text : ap_last_error());
- *     ap_free(text);
- *     ap_profile_destroy(cluster);
  * @endcode
  */
 #ifndef AUTOPAR_H

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/params.h"
 #include "comm/text.h"
 
 struct xm_layout {
@@ -35,6 +36,9 @@ xm_status_t xm_partition_parse(const char *name, xm_partition_t *partition)
     int index;
     xm_status_t status;
 
+    if (XM_IS_NULL(name) || XM_IS_NULL(partition)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     if (strcmp(name, partition_names[XM_PARTITION_EXPLICIT]) == 0) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "the explicit partition needs the offsets of its cuts, which its name "
@@ -282,6 +286,10 @@ static xm_status_t build(const xm_mesh_t *mesh, const xm_spec_t *spec, xm_partit
 xm_status_t xm_layout_create(const xm_mesh_t *mesh, const xm_spec_t *spec, xm_partition_t partition,
                              const int64_t *shape, xm_layout_t **layout)
 {
+    if (XM_IS_NULL(mesh) || XM_IS_NULL(spec) || XM_IS_NULL(layout) ||
+        (spec->dims > 0 && XM_IS_NULL(shape))) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     if (partition == XM_PARTITION_EXPLICIT) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the explicit partition needs its cut points: "
                                                      "xm_layout_create_explicit() takes them");
@@ -293,6 +301,10 @@ xm_status_t xm_layout_create_explicit(const xm_mesh_t *mesh, const xm_spec_t *sp
                                       const int64_t *shape, const int64_t *const *cuts,
                                       xm_layout_t **layout)
 {
+    if (XM_IS_NULL(mesh) || XM_IS_NULL(spec) || XM_IS_NULL(layout) ||
+        (spec->dims > 0 && XM_IS_NULL(shape))) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     return build(mesh, spec, XM_PARTITION_EXPLICIT, shape, cuts, layout);
 }
 
@@ -409,11 +421,17 @@ const int64_t *xm_layout_shape(const xm_layout_t *layout)
 
 int xm_layout_parts(const xm_layout_t *layout, int dim)
 {
+    if (XM_IS_NULL(layout) || dim < 0 || dim >= layout->spec.dims) {
+        return 0;
+    }
     return layout->parts[dim];
 }
 
 const int64_t *xm_layout_cuts(const xm_layout_t *layout, int dim)
 {
+    if (XM_IS_NULL(layout) || dim < 0 || dim >= layout->spec.dims) {
+        return NULL;
+    }
     return layout->cuts[dim];
 }
 
@@ -424,6 +442,13 @@ int xm_layout_tiles(const xm_layout_t *layout)
 
 void xm_layout_tile_box(const xm_layout_t *layout, int tile, xm_box_t *box)
 {
+    if (XM_IS_NULL(layout) || XM_IS_NULL(box)) {
+        return;
+    }
+    if (tile < 0 || tile >= layout->tiles) {
+        *box = (xm_box_t){0};
+        return;
+    }
     box->dims = layout->spec.dims;
     for (int d = layout->spec.dims - 1; d >= 0; --d) {
         int part = tile % layout->parts[d];
@@ -436,6 +461,9 @@ void xm_layout_tile_box(const xm_layout_t *layout, int tile, xm_box_t *box)
 
 int xm_layout_tile_of_rank(const xm_layout_t *layout, int rank)
 {
+    if (XM_IS_NULL(layout)) {
+        return -1;
+    }
     int position = xm_mesh_position(layout->mesh, rank);
 
     return position < 0 ? -1 : xm_layout_tile_at(layout, position);
@@ -449,6 +477,9 @@ const int *xm_layout_replicas(const xm_layout_t *layout, int tile, int *count)
 
 uint64_t xm_layout_buffer_bytes(const xm_layout_t *layout, int rank, int64_t element_size)
 {
+    if (XM_IS_NULL(layout)) {
+        return 0;
+    }
     int tile = xm_layout_tile_of_rank(layout, rank);
     xm_box_t box;
 

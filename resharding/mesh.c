@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/params.h"
 #include "comm/text.h"
 
 /* More devices than this in one mesh is taken for a typing error. */
@@ -104,6 +105,9 @@ xm_status_t xm_mesh_create(int axes, const int *sizes, const int *ranks, xm_mesh
     xm_status_t status;
     int size = 0;
 
+    if (XM_IS_NULL(mesh) || (axes > 0 && XM_IS_NULL(sizes))) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     status = check_sizes(axes, sizes, &size);
     if (status < 0) {
         return status;
@@ -272,6 +276,9 @@ xm_status_t xm_mesh_parse(const char *shape, const char *ranks, int first_rank, 
     int *list = NULL;
     xm_status_t status;
 
+    if (XM_IS_NULL(shape) || XM_IS_NULL(mesh)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     status = parse_shape(shape, &axes, sizes);
     if (status == XM_OK) {
         status = check_sizes(axes, sizes, &size);
@@ -301,21 +308,33 @@ free_list:
 
 int xm_mesh_axes(const xm_mesh_t *mesh)
 {
+    if (XM_IS_NULL(mesh)) {
+        return 0;
+    }
     return mesh->axes;
 }
 
 int xm_mesh_axis_size(const xm_mesh_t *mesh, int axis)
 {
+    if (XM_IS_NULL(mesh) || axis < 0 || axis >= mesh->axes) {
+        return 0;
+    }
     return mesh->sizes[axis];
 }
 
 int xm_mesh_size(const xm_mesh_t *mesh)
 {
+    if (XM_IS_NULL(mesh)) {
+        return 0;
+    }
     return mesh->size;
 }
 
 int xm_mesh_rank(const xm_mesh_t *mesh, int position)
 {
+    if (XM_IS_NULL(mesh) || position < 0 || position >= mesh->size) {
+        return -1;
+    }
     return mesh->ranks[position];
 }
 
@@ -326,6 +345,9 @@ const int *xm_mesh_ranks(const xm_mesh_t *mesh)
 
 int xm_mesh_position(const xm_mesh_t *mesh, int rank)
 {
+    if (XM_IS_NULL(mesh)) {
+        return -1;
+    }
     return *find_slot(mesh, rank) - 1;
 }
 

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/params.h"
+
 struct xm_network {
     int ranks;
     int hosts;
@@ -105,12 +107,20 @@ static void fill_rates(xm_network_t *network, const xm_network_params_t *params)
     network->uplink_bandwidth = params->uplink_bandwidth;
 }
 
-xm_status_t xm_network_create(const xm_network_params_t *params, xm_network_t **network)
+xm_status_t xm_network_create(const xm_network_params_t *given, xm_network_t **network)
 {
+    xm_network_params_t own = XM_NETWORK_PARAMS_INIT;
+    const xm_network_params_t *params = &own;
     xm_network_t *created;
-    xm_status_t status;
     int hosts = 0, racks = 1;
+    xm_status_t status = XM_PARAMS_COPY(xm_network_params_t, &own, given);
 
+    if (status < 0) {
+        return status;
+    }
+    if (XM_IS_NULL(network) || xm_is_null(__func__, "params.host_of_rank", params->host_of_rank)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     if (params->ranks < 1) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a network has at least one rank, not %d",
                             params->ranks);
@@ -167,6 +177,9 @@ xm_status_t xm_network_clone(const xm_network_t *network, xm_network_t **clone)
 xm_status_t xm_network_from_profile(const xm_cluster_profile_t *profile, int ranks,
                                     const int *host_of_rank, xm_network_t **network)
 {
+    if (XM_IS_NULL(profile) || XM_IS_NULL(host_of_rank) || XM_IS_NULL(network)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
     int per_rack = xm_cluster_profile_hosts_per_rack(profile);
     /* By host; there are at most as many hosts as ranks. */
@@ -217,16 +230,25 @@ void xm_network_destroy(xm_network_t *network)
 
 int xm_network_ranks(const xm_network_t *network)
 {
+    if (XM_IS_NULL(network)) {
+        return 0;
+    }
     return network->ranks;
 }
 
 int xm_network_hosts(const xm_network_t *network)
 {
+    if (XM_IS_NULL(network)) {
+        return 0;
+    }
     return network->hosts;
 }
 
 int xm_network_host_of(const xm_network_t *network, int rank)
 {
+    if (XM_IS_NULL(network) || rank < 0 || rank >= network->ranks) {
+        return -1;
+    }
     return network->host_of_rank[rank];
 }
 

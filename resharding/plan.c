@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/params.h"
 #include "resharding/plan_private.h"
 
 enum { LARGEST_ELEMENT = 128 /* bits */ };
@@ -236,13 +237,46 @@ static xm_status_t finish(xm_plan_t *plan)
     return status < 0 ? xm_error_prefix(XM_ERR_INTERNAL, "the new plan is wrong") : XM_OK;
 }
 
-xm_status_t xm_plan_create(const xm_plan_params_t *params, xm_plan_t **plan)
+/* What the caller wants, as this library knows it. */
+static xm_status_t take_params(const xm_plan_params_t *given, xm_plan_params_t *params)
 {
+    static const char function[] = "xm_plan_create";
+    xm_status_t status =
+        xm_params_copy(function, "xm_plan_params_t", params, sizeof(*params), given);
+
+    if (status < 0) {
+        return status;
+    }
+    if (xm_is_null(function, "params.network", params->network) ||
+        (params->tensors == NULL && (xm_is_null(function, "params.src", params->src) ||
+                                     xm_is_null(function, "params.dst", params->dst)))) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    for (int i = 0; params->tensors != NULL && i < params->tensor_count; ++i) {
+        if (xm_is_null(function, "the source layout of a tensor", params->tensors[i].src) ||
+            xm_is_null(function, "the destination layout of a tensor", params->tensors[i].dst)) {
+            return XM_ERR_INVALID_ARGUMENT;
+        }
+    }
+    return XM_OK;
+}
+
+xm_status_t xm_plan_create(const xm_plan_params_t *given, xm_plan_t **plan)
+{
+    xm_plan_params_t own = XM_PLAN_PARAMS_INIT;
+    const xm_plan_params_t *params = &own;
     xm_classes_t classes = {0};
     xm_bound_t bound;
-    xm_plan_t *created = calloc(1, sizeof(*created));
-    xm_status_t status;
+    xm_plan_t *created;
+    xm_status_t status = take_params(given, &own);
 
+    if (status < 0) {
+        return status;
+    }
+    if (XM_IS_NULL(plan)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    created = calloc(1, sizeof(*created));
     if (created == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan");
     }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "comm/config.h"
+#include "comm/params.h"
 #include "comm/text.h"
 #include "resharding/schedule_private.h"
 #include "resharding/simulate.h"
@@ -28,9 +29,12 @@ const char *xm_scheduler_name(xm_scheduler_t scheduler)
 xm_status_t xm_scheduler_parse(const char *name, xm_scheduler_t *scheduler)
 {
     int index;
-    xm_status_t status =
-        xm_text_choose("scheduler", name, scheduler_names, XM_SCHEDULER_COUNT, &index);
+    xm_status_t status;
 
+    if (XM_IS_NULL(name) || XM_IS_NULL(scheduler)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    status = xm_text_choose("scheduler", name, scheduler_names, XM_SCHEDULER_COUNT, &index);
     if (status == XM_OK) {
         *scheduler = (xm_scheduler_t)index;
     }

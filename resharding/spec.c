@@ -2,8 +2,13 @@
 
 #include <string.h>
 
+#include "comm/params.h"
+
 xm_status_t xm_spec_parse(const char *text, xm_spec_t *spec)
 {
+    if (XM_IS_NULL(text) || XM_IS_NULL(spec)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     xm_spec_t parsed;
     const char *c = text;
 

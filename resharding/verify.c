@@ -1,6 +1,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "comm/params.h"
+
 #include "resharding/plan_private.h"
 
 static int compare_tiles(const void *a, const void *b)
@@ -324,6 +326,9 @@ static xm_status_t verify_deliveries(const xm_plan_t *plan)
 
 xm_status_t xm_plan_verify(const xm_plan_t *plan)
 {
+    if (XM_IS_NULL(plan)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     int *seen = calloc((size_t)plan->ranks + 1, sizeof(*seen));
     xm_status_t status = XM_OK;
 

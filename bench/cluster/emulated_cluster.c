@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "bench/cluster/cluster_holder.h"
+#include "comm/params.h"
 
 /* Each host's own limit is shorter. */
 enum { READY_MS = 90000, END_MS = 15000 };
@@ -100,18 +101,20 @@ close_pipe:
     return status;
 }
 
-xm_status_t rb_emulated_cluster_create(const rb_emulated_cluster_params_t *params,
+xm_status_t rb_emulated_cluster_create(const rb_emulated_cluster_params_t *given,
                                        rb_emulated_cluster_t **cluster)
 {
+    rb_emulated_cluster_params_t own = RB_EMULATED_CLUSTER_PARAMS_INIT;
+    const rb_emulated_cluster_params_t *params = &own;
     rb_cluster_claim_t claim = {.fd = -1};
     rb_emulated_cluster_t *made;
-    xm_status_t status;
+    xm_status_t status = XM_PARAMS_COPY(rb_emulated_cluster_params_t, &own, given);
 
-    if (params->struct_size < sizeof(*params) || params->shape == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "emulated cluster: struct_size %zu, or no "
-                            "shape",
-                            params->struct_size);
+    if (status < 0) {
+        return status;
+    }
+    if (params->shape == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "emulated cluster: no shape");
     }
     status = rb_cluster_shape_check(params->shape);
     if (status < 0) {

@@ -18,9 +18,17 @@
  * object that is said to be immutable may be used by any number of threads at once, others by one.
  *
  * @code
- *     xm_status_t status = ap_frontend_load("gpt-125m", NULL, &graph, NULL);
- *     if (status != XM_OK) {
- *         fprintf(stderr, "%s: %s\n", ap_status_string(status), ap_last_error());
+ *     int main(void)
+ *     {
+ *         ap_graph_t *graph;
+ *         xm_status_t status = ap_frontend_load("gpt-125m", NULL, &graph, NULL);
+ *
+ *         if (status != XM_OK) {
+ *             fprintf(stderr, "%s: %s\n", ap_status_string(status), ap_last_error());
+ *             return 1;
+ *         }
+ *         ap_graph_destroy(graph);
+ *         return 0;
  *     }
  * @endcode
  */
@@ -32,14 +40,6 @@
 #include <stdint.h>
 
 #include <crossmesh/status.h>
-
-#ifndef XM_API
-#if defined(__GNUC__)
-#define XM_API __attribute__((visibility("default")))
-#else
-#define XM_API
-#endif
-#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -55,8 +55,8 @@ XM_API const char *ap_status_string(xm_status_t status);
 /** The library's version, "0.2.0". */
 XM_API const char *ap_version(void);
 
-/** Frees a text that this library has made; anything else of it has its own destroy function. NULL is
- * accepted. */
+/** Frees a text that this library has made; anything else of it has its own destroy function. NULL
+ * is accepted. */
 XM_API void ap_free(void *text);
 
 #ifdef __cplusplus

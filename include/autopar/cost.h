@@ -16,13 +16,22 @@
  * immutable.
  *
  * @code
- *     int shape[2] = {2, 4};
+ *     // Seconds of an all-reduce of a gigabyte between the hosts of a 2 x 4 mesh; below 0: a
+ * failure. double all_reduce(const ap_profile_t *profile)
+ *     {
+ *         const int shape[2] = {2, 4};
+ *         ap_cost_model_t *model = NULL;
+ *         ap_cost_mesh_t *mesh = NULL;
+ *         double seconds = -1;
  *
- *     status = ap_cost_model_create_profile(profile, &model);
- *     status = ap_cost_mesh_create(model, 2, 4, shape, 2, &mesh);
- *     printf("%g s\n", ap_cost_collective(mesh, AP_ALL_REDUCE, 0, 1e9));
- *     ap_cost_mesh_destroy(mesh);
- *     ap_cost_model_destroy(model);
+ *         if (ap_cost_model_create_profile(profile, &model) == XM_OK &&
+ *             ap_cost_mesh_create(model, 2, 4, shape, 2, &mesh) == XM_OK) {
+ *             seconds = ap_cost_collective(mesh, AP_ALL_REDUCE, 0, 1e9);
+ *         }
+ *         ap_cost_mesh_destroy(mesh);
+ *         ap_cost_model_destroy(model);
+ *         return seconds;
+ *     }
  * @endcode
  */
 #ifndef AUTOPAR_COST_H
@@ -58,8 +67,7 @@ typedef struct ap_alpa_params {
 
 #define AP_ALPA_PARAMS_INIT                                                                        \
     {                                                                                              \
-        .struct_size = sizeof(ap_alpa_params_t), .alpha = {1, 1, 1}, .beta = {1, 0.1, 0.1},        \
-        .replicated_penalty = 2                                                                    \
+        sizeof(ap_alpa_params_t), {1, 1, 1}, {1, 0.1, 0.1}, 2, false                               \
     }
 
 /** @p profile is borrowed and must outlive the model. */

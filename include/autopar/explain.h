@@ -11,13 +11,23 @@
  * Threads: immutable.
  *
  * @code
- *     char *text;
+ *     xm_status_t print_reasons(const ap_plan_t *plan, const ap_profile_t *profile)
+ *     {
+ *         ap_explanation_t *explanation;
+ *         char *text;
+ *         xm_status_t status = ap_explanation_create(plan, profile, 2, &explanation);
  *
- *     status = ap_explanation_create(plan, profile, 2, &explanation);
- *     status = ap_explanation_table(explanation, &text);
- *     fputs(text, stdout);
- *     ap_free(text);
- *     ap_explanation_destroy(explanation);
+ *         if (status != XM_OK) {
+ *             return status;
+ *         }
+ *         status = ap_explanation_table(explanation, &text);
+ *         if (status == XM_OK) {
+ *             fputs(text, stdout);
+ *             ap_free(text);
+ *         }
+ *         ap_explanation_destroy(explanation);
+ *         return status;
+ *     }
  * @endcode
  */
 #ifndef AUTOPAR_EXPLAIN_H

@@ -14,12 +14,16 @@
  * Threads: no shared state.
  *
  * @code
- *     char *text;
+ *     xm_status_t print_placements(const ap_sharding_t *sharding)
+ *     {
+ *         char *text;
+ *         xm_status_t status = ap_export_sharding(sharding, NULL, AP_EXPORT_TORCH, &text);
  *
- *     status = ap_export_sharding(sharding, notes, AP_EXPORT_TORCH, &text);
- *     if (status == XM_OK) {
- *         fputs(text, stdout);
- *         ap_free(text);
+ *         if (status == XM_OK) {
+ *             fputs(text, stdout);
+ *             ap_free(text);
+ *         }
+ *         return status;
  *     }
  * @endcode
  */

@@ -14,15 +14,24 @@
  * immutable.
  *
  * @code
- *     ap_frontend_params_t params = AP_FRONTEND_PARAMS_INIT;
+ *     // The training step of a built-in model; says which operators were not understood.
+ *     xm_status_t load(const char *model, ap_graph_t **graph)
+ *     {
+ *         ap_frontend_params_t params = AP_FRONTEND_PARAMS_INIT;
+ *         ap_frontend_notes_t *notes;
+ *         xm_status_t status;
  *
- *     params.batch = 8;
- *     status = ap_frontend_load("gpt-125m", &params, &graph, &notes);
- *     for (int i = 0; i < ap_frontend_notes_count(notes); i++) {
- *         printf("%s is not understood\n", ap_frontend_notes_get(notes, i, NULL));
+ *         params.batch = 8;
+ *         status = ap_frontend_load(model, &params, graph, &notes);
+ *         if (status != XM_OK) {
+ *             return status;
+ *         }
+ *         for (int i = 0; i < ap_frontend_notes_count(notes); i++) {
+ *             printf("%s has no rule\n", ap_frontend_notes_get(notes, i, NULL));
+ *         }
+ *         ap_frontend_notes_destroy(notes);
+ *         return ap_frontend_train(AP_OPTIMIZER_ADAM, graph);
  *     }
- *     ap_frontend_notes_destroy(notes);
- *     status = ap_frontend_train(AP_OPTIMIZER_ADAM, &graph);
  * @endcode
  */
 #ifndef AUTOPAR_FRONTEND_H
@@ -48,7 +57,7 @@ typedef struct ap_frontend_params {
 
 #define AP_FRONTEND_PARAMS_INIT                                                                    \
     {                                                                                              \
-        .struct_size = sizeof(ap_frontend_params_t)                                                \
+        sizeof(ap_frontend_params_t), 0, 0, 0, 0, NULL, 0                                          \
     }
 
 typedef enum ap_optimizer { AP_OPTIMIZER_SGD, AP_OPTIMIZER_ADAM } ap_optimizer_t;
@@ -92,7 +101,7 @@ typedef struct ap_onnx_params {
 
 #define AP_ONNX_PARAMS_INIT                                                                        \
     {                                                                                              \
-        .struct_size = sizeof(ap_onnx_params_t)                                                    \
+        sizeof(ap_onnx_params_t), NULL, 0                                                          \
     }
 
 /** Reads @p size bytes of an ONNX model. @p params and @p notes may be NULL. Refused with the node:

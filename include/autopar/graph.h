@@ -20,23 +20,34 @@
  * Names may be any text; what is no UTF-8 in them becomes '?'.
  *
  * @code
- *     ap_shape_t data = {2, {1024, 512}}, weights = {2, {512, 512}};
- *     ap_op_params_t op = AP_OP_PARAMS_INIT;
- *     int result;
+ *     // The product of a batch of data with a matrix, as a graph to train.
+ *     xm_status_t build(ap_graph_t *graph)
+ *     {
+ *         const ap_shape_t data = {2, {1024, 512}}, weights = {2, {512, 512}};
+ *         ap_op_params_t op = AP_OP_PARAMS_INIT;
+ *         int *w = &op.operands[1], h;
+ *         xm_status_t status =
+ *             ap_graph_add_tensor(graph, "x", AP_TENSOR_INPUT, &data, AP_DTYPE_F32,
+ * &op.operands[0]);
  *
- *     status = ap_graph_create("mlp", &graph);
- *     ap_graph_add_tensor(graph, "x", AP_TENSOR_INPUT, &data, AP_DTYPE_F32, &op.operands[0]);
- *     ap_graph_add_tensor(graph, "w", AP_TENSOR_PARAMETER, &weights, AP_DTYPE_F32,
- *                         &op.operands[1]);
- *     op.kind = AP_OP_EINSUM;
- *     op.name = "h";
- *     op.rule = "bk,kn->bn";
- *     op.operand_count = 2;
- *     op.result_dtype = AP_DTYPE_F32;
- *     op.flops_per_point = 2;
- *     status = ap_graph_add_op(graph, &op, &result);
- *     status = ap_graph_set_loss(graph, result, true);
- *     status = ap_graph_finish(graph);
+ *         if (status == XM_OK) {
+ *             status = ap_graph_add_tensor(graph, "w", AP_TENSOR_PARAMETER, &weights, AP_DTYPE_F32,
+ * w);
+ *         }
+ *         op.kind = AP_OP_EINSUM;
+ *         op.name = "h";
+ *         op.rule = "bk,kn->bn";
+ *         op.operand_count = 2;
+ *         op.result_dtype = AP_DTYPE_F32;
+ *         op.flops_per_point = 2;
+ *         if (status == XM_OK) {
+ *             status = ap_graph_add_op(graph, &op, &h);
+ *         }
+ *         if (status == XM_OK) {
+ *             status = ap_graph_set_loss(graph, h, true);
+ *         }
+ *         return status == XM_OK ? ap_graph_finish(graph) : status;
+ *     }
  * @endcode
  */
 #ifndef AUTOPAR_GRAPH_H
@@ -137,7 +148,11 @@ typedef struct ap_op_params {
 
 #define AP_OP_PARAMS_INIT                                                                          \
     {                                                                                              \
-        .struct_size = sizeof(ap_op_params_t), .forward = -1                                       \
+        sizeof(ap_op_params_t), AP_OP_EINSUM, AP_PHASE_FORWARD, NULL, NULL, NULL, NULL, NULL,      \
+            NULL, 0, {0, 0, 0, 0}, AP_DTYPE_F16, 0, 0, false, -1, {0, 0, 0},                       \
+        {                                                                                          \
+            0, 0, 0, 0, 0, 0, 0                                                                    \
+        }                                                                                          \
     }
 
 /** An empty graph; ap_graph_destroy() ends it. */
@@ -207,7 +222,7 @@ typedef struct ap_layering {
 
 #define AP_LAYERING_INIT                                                                           \
     {                                                                                              \
-        .struct_size = sizeof(ap_layering_t)                                                       \
+        sizeof(ap_layering_t), 0, NULL, NULL, 0                                                    \
     }
 
 /**

@@ -10,16 +10,16 @@
  * Deterministic, but for `search_seconds`. Threads: no shared state.
  *
  * @code
- *     ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
- *     ap_like_info_t info = AP_LIKE_INFO_INIT;
+ *     void print_all(const ap_planner_params_t *params)
+ *     {
+ *         for (size_t i = 0; ap_like_name(i) != NULL; i++) {
+ *             ap_like_info_t info = AP_LIKE_INFO_INIT;
+ *             ap_plan_t *plan;
  *
- *     params.model = "gpt-1.3b";
- *     params.profile = profile;
- *     for (size_t i = 0; ap_like_name(i) != NULL; i++) {
- *         status = ap_like_plan(ap_like_name(i), &params, &plan, &info);
- *         if (status == XM_OK) {
- *             printf("%s: %g s\n", ap_like_name(i), info.step);
- *             ap_plan_destroy(plan);
+ *             if (ap_like_plan(ap_like_name(i), params, &plan, &info) == XM_OK) {
+ *                 printf("%s: %g s\n", ap_like_name(i), info.step);
+ *                 ap_plan_destroy(plan);
+ *             }
  *         }
  *     }
  * @endcode
@@ -45,7 +45,7 @@ typedef struct ap_like_info {
 
 #define AP_LIKE_INFO_INIT                                                                          \
     {                                                                                              \
-        .struct_size = sizeof(ap_like_info_t)                                                      \
+        sizeof(ap_like_info_t), 0, 0, 0, 0, 0                                                      \
     }
 
 /** Name @p index of the planners, "default" (ours) last; NULL past the end. */

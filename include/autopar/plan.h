@@ -17,14 +17,23 @@
  * immutable.
  *
  * @code
- *     status = ap_plan_load("plan.json", &plan);
- *     for (int i = 0; i < ap_plan_stages(plan); i++) {
- *         const ap_plan_stage_t *stage = ap_plan_stage(plan, i);
+ *     xm_status_t print_stages(const char *path)
+ *     {
+ *         ap_plan_t *plan;
+ *         xm_status_t status = ap_plan_load(path, &plan);
  *
- *         printf("layers %d-%d on %d x %d\n", stage->first_layer, stage->last_layer,
- *                stage->shape[0], stage->shape[1]);
+ *         if (status != XM_OK) {
+ *             return status;
+ *         }
+ *         for (int i = 0; i < ap_plan_stages(plan); i++) {
+ *             const ap_plan_stage_t *stage = ap_plan_stage(plan, i);
+ *
+ *             printf("layers %d-%d on %d x %d\n", stage->first_layer, stage->last_layer,
+ *                    stage->shape[0], stage->shape[1]);
+ *         }
+ *         ap_plan_destroy(plan);
+ *         return XM_OK;
  *     }
- *     ap_plan_destroy(plan);
  * @endcode
  */
 #ifndef AUTOPAR_PLAN_H

@@ -19,14 +19,20 @@
  * borrowed for the call. Threads: no shared state.
  *
  * @code
- *     ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
+ *     xm_status_t plan_model(const ap_profile_t *profile, const char *path)
+ *     {
+ *         ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
+ *         ap_plan_t *plan;
+ *         xm_status_t status;
  *
- *     params.model = "gpt-1.3b";
- *     params.profile = profile;
- *     status = ap_planner_plan(&params, &plan, NULL);
- *     if (status == XM_OK) {
- *         status = ap_plan_save(plan, "plan.json");
- *         ap_plan_destroy(plan);
+ *         params.model = "gpt-1.3b";
+ *         params.profile = profile;
+ *         status = ap_planner_plan(&params, &plan, NULL);
+ *         if (status == XM_OK) {
+ *             status = ap_plan_save(plan, path);
+ *             ap_plan_destroy(plan);
+ *         }
+ *         return status;
  *     }
  * @endcode
  */
@@ -84,9 +90,8 @@ typedef struct ap_space {
 /** Everything that the planner knows. */
 #define AP_SPACE_INIT                                                                              \
     {                                                                                              \
-        .struct_size = sizeof(ap_space_t), .roles = {AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL},    \
-        .parameter_modes = (1U << AP_PARAMETER_MODES) - 1U, .scatter = true, .one_axis = false,    \
-        .pipeline = true, .stage_devices = 0, .recompute = true, .keep = true, .mixed = true       \
+        sizeof(ap_space_t), {AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL},                            \
+            (1U << AP_PARAMETER_MODES) - 1U, true, false, true, 0, true, true, true, false         \
     }
 
 /** A stage that is given, not looked for. This structure never grows. */
@@ -150,7 +155,9 @@ typedef struct ap_planner_params {
 
 #define AP_PLANNER_PARAMS_INIT                                                                     \
     {                                                                                              \
-        .struct_size = sizeof(ap_planner_params_t), .layering = AP_LAYERING_INIT                   \
+        sizeof(ap_planner_params_t), NULL, NULL, AP_LAYERING_INIT, NULL, 0, NULL, 0, 0, NULL, 0,   \
+            0, 0, 0, AP_RECOMPUTE_AUTO, NULL, false, NULL, false, false, false, NULL, 0, 0, 0,     \
+            NULL, NULL                                                                             \
     }
 
 /** How a search went. Filled in as far as the caller's `struct_size` reaches. */
@@ -168,7 +175,7 @@ typedef struct ap_planner_info {
 
 #define AP_PLANNER_INFO_INIT                                                                       \
     {                                                                                              \
-        .struct_size = sizeof(ap_planner_info_t)                                                   \
+        sizeof(ap_planner_info_t), 0, 0, false, 0, 0, 0                                            \
     }
 
 /**

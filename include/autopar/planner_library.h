@@ -11,9 +11,17 @@
  * that thread), while no other thread holds locks that the library may need.
  *
  * @code
- *     status = ap_planner_library_open("./libmine.so", NULL, 0, &library);
- *     status = ap_planner_library_plan(library, &params, &plan); // as for ap_planner_plan()
- *     ap_planner_library_close(library);
+ *     xm_status_t ask(const ap_planner_params_t *params, ap_plan_t **plan)
+ *     {
+ *         ap_planner_library_t *library;
+ *         xm_status_t status = ap_planner_library_open("./libmine.so", NULL, 0, &library);
+ *
+ *         if (status == XM_OK) {
+ *             status = ap_planner_library_plan(library, params, plan);
+ *             ap_planner_library_close(library);
+ *         }
+ *         return status;
+ *     }
  * @endcode
  */
 #ifndef AUTOPAR_PLANNER_LIBRARY_H

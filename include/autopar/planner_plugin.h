@@ -23,15 +23,32 @@
  * this order, from one thread at a time. The library stays loaded until finalize has returned.
  *
  * @code
+ *     static int init(void **context, const autopar_planner_host_v1_t *host)
+ *     {
+ *         *context = NULL;
+ *         return host != NULL && host->log == NULL; // this one wants to say something
+ *     }
+ *
  *     static int plan(void *context, const char *request, size_t length, char **reply)
  *     {
- *         *reply = my_plan_as_json(context, request, length);
+ *         (void)context;
+ *         *reply = (char *)malloc(length + 1); // a planner would put its plan there
+ *         if (*reply != NULL) {
+ *             memcpy(*reply, request, length + 1);
+ *         }
  *         return *reply != NULL ? 0 : 1;
  *     }
  *
- *     static void release(void *context, char *reply) { free(reply); }
- *     static int init(void **context, const autopar_planner_host_v1_t *host) { return 0; }
- *     static void finalize(void *context) {}
+ *     static void release(void *context, char *reply)
+ *     {
+ *         (void)context;
+ *         free(reply);
+ *     }
+ *
+ *     static void finalize(void *context)
+ *     {
+ *         (void)context;
+ *     }
  *
  *     const autopar_planner_v1_t autopar_planner_v1 = {"mine", init, plan, release, finalize};
  * @endcode
@@ -40,6 +57,10 @@
 #define AUTOPAR_PLANNER_PLUGIN_H
 
 #include <stddef.h>
+
+#ifndef XM_API
+#define XM_API __attribute__((visibility("default")))
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -78,10 +99,7 @@ typedef struct autopar_planner_v1 {
 enum { AUTOPAR_PLANNER_NO_SOLUTION = 2 };
 
 /** What a library exports; libautopar.so does. */
-#if defined(__GNUC__)
-__attribute__((visibility("default")))
-#endif
-extern const autopar_planner_v1_t autopar_planner_v1;
+XM_API extern const autopar_planner_v1_t autopar_planner_v1;
 
 #ifdef __cplusplus
 }

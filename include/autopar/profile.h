@@ -7,9 +7,17 @@
  * `hosts` hosts with equally many devices each. Threads: immutable.
  *
  * @code
- *     status = ap_profile_load("cluster.json", &profile);
- *     printf("%d devices\n", ap_profile_hosts(profile) * ap_profile_devices_per_host(profile));
- *     ap_profile_destroy(profile);
+ *     int devices(const char *path)
+ *     {
+ *         ap_profile_t *profile;
+ *         int count = 0;
+ *
+ *         if (ap_profile_load(path, &profile) == XM_OK) {
+ *             count = ap_profile_hosts(profile) * ap_profile_devices_per_host(profile);
+ *             ap_profile_destroy(profile);
+ *         }
+ *         return count;
+ *     }
  * @endcode
  */
 #ifndef AUTOPAR_PROFILE_H

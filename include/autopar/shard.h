@@ -16,16 +16,26 @@
  * Ownership: graph and mesh are borrowed and must outlive the sharding. Threads: immutable.
  *
  * @code
- *     ap_sharding_params_t params = AP_SHARDING_PARAMS_INIT;
- *     char spec[AP_SPEC_TEXT];
+ *     xm_status_t print_sharding(const ap_graph_t *graph, const ap_cost_mesh_t *mesh)
+ *     {
+ *         ap_sharding_params_t params = AP_SHARDING_PARAMS_INIT;
+ *         ap_sharding_t *sharding;
+ *         char spec[AP_SPEC_TEXT];
+ *         xm_status_t status;
  *
- *     params.graph = graph;
- *     params.mesh = mesh;
- *     params.memory_limit = 40e9;
- *     status = ap_sharding_create(&params, &sharding);
- *     printf("%g s a step\n", ap_sharding_result(sharding)->objective);
- *     printf("tensor 0 is %s\n", ap_sharding_spec(sharding, 0, spec, sizeof(spec)));
- *     ap_sharding_destroy(sharding);
+ *         params.graph = graph;
+ *         params.mesh = mesh;
+ *         params.memory_limit = 40e9;
+ *         status = ap_sharding_create(&params, &sharding);
+ *         if (status == XM_OK) {
+ *             printf("%g s a step\n", ap_sharding_result(sharding)->objective);
+ *             for (int i = 0; i < ap_graph_tensors(graph); i++) {
+ *                 printf("%d %s\n", i, ap_sharding_spec(sharding, i, spec, sizeof(spec)));
+ *             }
+ *             ap_sharding_destroy(sharding);
+ *         }
+ *         return status;
+ *     }
  * @endcode
  */
 #ifndef AUTOPAR_SHARD_H
@@ -67,7 +77,8 @@ typedef struct ap_sharding_params {
 
 #define AP_SHARDING_PARAMS_INIT                                                                    \
     {                                                                                              \
-        .struct_size = sizeof(ap_sharding_params_t), .seed = 1                                     \
+        sizeof(ap_sharding_params_t), NULL, NULL, 0, 0, 0, false, false, AP_SHARD_CFN, 0, 0, 1,    \
+            NULL, NULL                                                                             \
     }
 
 typedef struct ap_shard_result {

@@ -14,13 +14,21 @@
  * Integers only: the same input gives the same times on every machine. Threads: immutable.
  *
  * @code
- *     ap_simulation_params_t params = AP_SIMULATION_PARAMS_INIT;
+ *     xm_status_t trace_zero_bubble(const ap_plan_t *plan, const char *path)
+ *     {
+ *         ap_simulation_params_t params = AP_SIMULATION_PARAMS_INIT;
+ *         ap_simulation_t *simulation;
+ *         xm_status_t status;
  *
- *     params.schedule = "zb-h1";
- *     status = ap_simulation_create(plan, &params, &simulation);
- *     printf("%.1f %% idle\n", 100.0 * ap_simulation_result(simulation)->bubble);
- *     status = ap_simulation_trace(simulation, "zb-h1.trace.json");
- *     ap_simulation_destroy(simulation);
+ *         params.schedule = "zb-h1";
+ *         status = ap_simulation_create(plan, &params, &simulation);
+ *         if (status == XM_OK) {
+ *             printf("%.1f %% idle\n", 100.0 * ap_simulation_result(simulation)->bubble);
+ *             status = ap_simulation_trace(simulation, path);
+ *             ap_simulation_destroy(simulation);
+ *         }
+ *         return status;
+ *     }
  * @endcode
  */
 #ifndef AUTOPAR_SIMULATE_H
@@ -50,7 +58,7 @@ typedef struct ap_simulation_params {
 
 #define AP_SIMULATION_PARAMS_INIT                                                                  \
     {                                                                                              \
-        .struct_size = sizeof(ap_simulation_params_t)                                              \
+        sizeof(ap_simulation_params_t), NULL, 0, 0, 0, 0, false, NULL                              \
     }
 
 typedef struct ap_simulation_result {

@@ -12,12 +12,17 @@
  * Threads: no shared state.
  *
  * @code
- *     ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
+ *     bool answers(const ap_plan_t *plan, const ap_profile_t *profile)
+ *     {
+ *         ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
  *
- *     params.model = "gpt-1.3b";
- *     params.profile = profile;
- *     if (ap_plan_verify(&params, plan) != XM_OK) {
- *         fprintf(stderr, "%s\n", ap_last_error());
+ *         params.model = "gpt-1.3b";
+ *         params.profile = profile;
+ *         if (ap_plan_verify(&params, plan) != XM_OK) {
+ *             fprintf(stderr, "%s\n", ap_last_error());
+ *             return false;
+ *         }
+ *         return true;
  *     }
  * @endcode
  */

@@ -58,9 +58,8 @@ static int exchange(const xm_job_env_t *env, int listen_fd, void *arg)
             local_expect_ok(xm_message_receive(worker, peer, (uint64_t)round,
                                                buffers[1][peer][round], length,
                                                &messages[1][peer][round]));
-            local_expect_ok(xm_message_send(worker, peer, (uint64_t)round,
-                                            buffers[0][peer][round], length,
-                                            &messages[0][peer][round]));
+            local_expect_ok(xm_message_send(worker, peer, (uint64_t)round, buffers[0][peer][round],
+                                            length, &messages[0][peer][round]));
         }
     }
     for (int peer = env->size - 1; peer >= 0; --peer) {

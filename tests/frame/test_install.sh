@@ -1,10 +1,10 @@
 #!/bin/sh
-# Installs into a scratch folder and uses the result as a stranger would: by pkg-config, by find_package, each
-# public header alone, the man pages, the commands; and looks at what the libraries export.
+# Installs into a scratch folder, moves that elsewhere, and uses it as a stranger would: by pkg-config, by find_package,
+# from C and from C++, the man pages, the commands; and looks at what lies there.
 set -eu
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-prefix=$scratch/prefix
+prefix=$scratch/moved
 flags=${SANITIZE:+-fsanitize=$SANITIZE}
 
 fail() {
@@ -12,76 +12,83 @@ fail() {
     exit 1
 }
 
-cmake --install "$BUILD_DIR" --prefix "$prefix" >"$scratch/install.log" || fail "installing"
+cmake --install "$BUILD_DIR" --prefix "$scratch/prefix" >"$scratch/install.log" || fail "installing"
+mv "$scratch/prefix" "$prefix"
 lib=$(dirname "$(find "$prefix" -name libcrossmesh.so)")
 
-for library in crossmesh:xm_ autopar:ap_; do
-    name=${library%:*}
-    letters=${library#*:}
-    strange=$(nm -D --defined-only "$lib/lib$name.so" | awk '{ print $3 }' | sed 's/@.*//' |
-        grep -v -e "^$letters" -e "^autopar_planner_v1$" -e "^XM_0.1" -e "^AP_0.2" -e '^_' || true)
-    [ -n "$SANITIZE" ] || [ -z "$strange" ] || fail "lib$name.so exports $strange"
-    nm -D --defined-only "$lib/lib$name.so" | grep -q " $letters" || fail "lib$name.so exports nothing"
+# The public headers and nothing else.
+strange=$(cd "$prefix/include" && find . -type f | grep -v -e '^\./crossmesh\.h$' -e '^\./autopar\.h$' \
+    -e '^\./crossmesh/[a-z_]*\.h$' -e '^\./autopar/[a-z_]*\.h$' || true)
+[ -z "$strange" ] || fail "installed as headers: $strange"
+[ -f "$prefix/include/crossmesh/version.h" ] || fail "no version.h"
+grep -rn --include='*.h' '#include "' "$prefix/include" && fail "a public header includes by quotes"
+
+# The prefix is where the pkg-config files lie, with and without --define-prefix.
+export PKG_CONFIG_PATH="$lib/pkgconfig"
+[ "$(pkg-config --modversion crossmesh)" = "$VERSION" ] || fail "pkg-config has another version"
+for option in "" --define-prefix --dont-define-prefix; do
+    for name in crossmesh autopar; do
+        # shellcheck disable=SC2086 # no option is none
+        pkg-config $option --variable=libdir "$name" >"$scratch/libdir"
+        [ "$(realpath "$(cat "$scratch/libdir")")" = "$(realpath "$lib")" ] ||
+            fail "pkg-config $option: $name in $(cat "$scratch/libdir")"
+    done
 done
 
-# pkg-config writes the prefix it was configured with; --define-variable moves it here.
-export PKG_CONFIG_PATH="$lib/pkgconfig"
-pc() {
-    pkg-config --define-variable=prefix="$prefix" "$@"
-}
-[ "$(pc --modversion crossmesh)" = "$VERSION" ] || fail "pkg-config has another version"
-
-find "$prefix/include/crossmesh" -name '*.h' | while read -r header; do
-    relative=${header#"$prefix/include/crossmesh/"}
-    printf '#include "%s"\nint main(void) { return 0; }\n' "$relative" >"$scratch/header.c"
-    # shellcheck disable=SC2046 # flags are words
-    "$CC" -std=c17 -Wall -Wextra -Werror -fsyntax-only $(pc --cflags autopar) "$scratch/header.c" ||
-        fail "$relative does not compile alone"
-done || exit 1
-
-cat >"$scratch/user.c" <<'EOF'
+cat >"$scratch/user.c" <<'END'
+#include <crossmesh.h>
 #include <stdio.h>
-
-#include <autopar.h>
-#include "resharding/plan.h"
+#include <string.h>
 
 int main(void)
 {
-    xm_mesh_t *mesh;
-    char text[32];
+    xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
+    xm_mesh_t *mesh = NULL;
+    xm_network_t *network = NULL;
+    int rank;
 
-    if (xm_mesh_parse("2x4", NULL, 8, &mesh) != XM_OK) {
+    if (strcmp(xm_version(), XM_VERSION_STRING) != 0 || xm_mesh_parse("2x4", NULL, 8, &mesh) != XM_OK) {
         return 1;
     }
-    printf("%s\n", xm_mesh_format_ranks(mesh, text, sizeof(text)));
+    rank = xm_mesh_rank(mesh, 7);
     xm_mesh_destroy(mesh);
-    ap_plan_destroy(NULL);
+    printf("%d %s\n", rank, xm_network_create(&params, &network) < 0 ? xm_last_error() : "made");
     return 0;
 }
-EOF
-# shellcheck disable=SC2046,SC2086 # flags are words
-"$CC" -std=c17 $flags -o "$scratch/user" "$scratch/user.c" $(pc --cflags --libs autopar) ||
-    fail "linking by pkg-config"
-[ "$(LD_LIBRARY_PATH=$lib "$scratch/user")" = 8-15 ] || fail "the program linked by pkg-config"
+END
+said='15 xm_network_create: params.host_of_rank is NULL'
+
+# use COMPILER STANDARD LANGUAGE: links the program by pkg-config and runs it.
+use() {
+    # shellcheck disable=SC2046,SC2086 # flags are words
+    "$1" -x "$3" -std="$2" -Wall -Wextra -Werror -pedantic $flags -o "$scratch/user" "$scratch/user.c" -x none \
+        $(pkg-config --cflags --libs crossmesh) || fail "linking by pkg-config with $1"
+    [ "$(LD_LIBRARY_PATH=$lib "$scratch/user")" = "$said" ] || fail "the program linked with $1"
+}
+use "$CC" c11 c
+if [ -z "$SANITIZE" ]; then
+    [ -x "$CXX" ] || fail "no g++"
+    use "$CXX" c++17 c++
+fi
 
 mkdir "$scratch/cmake"
-cat >"$scratch/cmake/CMakeLists.txt" <<'EOF'
+cat >"$scratch/cmake/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.25)
 project(user C)
-find_package(crossmesh REQUIRED)
+find_package(crossmesh 0.2 REQUIRED)
 add_executable(user ../user.c)
 target_link_libraries(user PRIVATE crossmesh::autopar crossmesh::crossmesh)
-EOF
+END
 if ! cmake -G Ninja -S "$scratch/cmake" -B "$scratch/cmake/build" -DCMAKE_PREFIX_PATH="$prefix" \
     -DCMAKE_C_COMPILER="$CC" -DCMAKE_C_FLAGS="$flags" >"$scratch/cmake.log" 2>&1 ||
     ! cmake --build "$scratch/cmake/build" >>"$scratch/cmake.log" 2>&1; then
     cat "$scratch/cmake.log"
     fail "find_package(crossmesh)"
 fi
-[ "$("$scratch/cmake/build/user")" = 8-15 ] || fail "the program linked by find_package"
+[ "$("$scratch/cmake/build/user")" = "$said" ] || fail "the program linked by find_package"
 
 for command in autopar reshard-bench; do
     "$prefix/bin/$command" --version | grep -q "$VERSION" || fail "$command --version"
     [ -s "$prefix/share/man/man1/$command.1" ] || fail "no man page of $command"
 done
-echo "installed, linked and run"
+echo "installed, moved, linked and run"

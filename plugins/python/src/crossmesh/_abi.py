@@ -183,7 +183,7 @@ class OpParams(Base):
     ]
 
 
-OpParams.defaults = {"struct_size": ctypes.sizeof(OpParams), "forward": -1}
+OpParams.defaults = {"struct_size": ctypes.sizeof(OpParams), "kind": AP_OP_EINSUM, "phase": AP_PHASE_FORWARD, "result_dtype": AP_DTYPE_F16, "forward": -1}
 
 
 class Layering(Base):
@@ -386,7 +386,7 @@ class ShardingParams(Base):
     ]
 
 
-ShardingParams.defaults = {"struct_size": ctypes.sizeof(ShardingParams), "seed": 1}
+ShardingParams.defaults = {"struct_size": ctypes.sizeof(ShardingParams), "solver": AP_SHARD_CFN, "seed": 1}
 
 
 class ShardResult(Base):
@@ -423,7 +423,7 @@ class Space(Base):
     ]
 
 
-Space.defaults = {"struct_size": ctypes.sizeof(Space), "roles": (AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL,), "parameter_modes": (1 << AP_PARAMETER_MODES) - 1, "scatter": True, "one_axis": False, "pipeline": True, "stage_devices": 0, "recompute": True, "keep": True, "mixed": True}
+Space.defaults = {"struct_size": ctypes.sizeof(Space), "roles": (AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL,), "parameter_modes": (1 << AP_PARAMETER_MODES) - 1, "scatter": True, "pipeline": True, "recompute": True, "keep": True, "mixed": True}
 
 
 class PlannerPin(Base):
@@ -473,7 +473,7 @@ class PlannerParams(Base):
     ]
 
 
-PlannerParams.defaults = {"struct_size": ctypes.sizeof(PlannerParams), "layering": Layering()}
+PlannerParams.defaults = {"struct_size": ctypes.sizeof(PlannerParams), "layering": Layering(), "recompute": AP_RECOMPUTE_AUTO}
 
 
 class PlannerInfo(Base):
@@ -579,7 +579,7 @@ class WorkerParams(Base):
     ]
 
 
-WorkerParams.defaults = {"struct_size": ctypes.sizeof(WorkerParams)}
+WorkerParams.defaults = {"struct_size": ctypes.sizeof(WorkerParams), "listen_fd": -1}
 
 
 class PeerCounts(Base):
@@ -683,7 +683,7 @@ class PlanParams(Base):
     ]
 
 
-PlanParams.defaults = {"struct_size": ctypes.sizeof(PlanParams)}
+PlanParams.defaults = {"struct_size": ctypes.sizeof(PlanParams), "strategy": XM_STRATEGY_BROADCAST, "scheduler": XM_SCHEDULER_BALANCE}
 
 
 class PlanInfo(Base):
@@ -704,7 +704,7 @@ class PlanInfo(Base):
     ]
 
 
-PlanInfo.defaults = {"struct_size": ctypes.sizeof(PlanInfo)}
+PlanInfo.defaults = {"struct_size": ctypes.sizeof(PlanInfo), "strategy": XM_STRATEGY_SEND_RECV, "scheduler": XM_SCHEDULER_NAIVE}
 
 
 class PlanHop(Base):

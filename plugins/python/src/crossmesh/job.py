@@ -29,8 +29,8 @@ __all__ = ["Job"]
 SLICE_NS = 50_000_000
 # The same over a caller's allgather, which cannot announce anything.
 OOB_SLICE_NS = 1_000_000
-# Of reshards; the last one of the library carries messages.
-CHANNELS = 254
+# Of reshards; the first one carries messages.
+CHANNELS = 255
 
 _forks = 0
 
@@ -220,7 +220,7 @@ class Job:
         self._wake_lock, self._posted = threading.Lock(), threading.Condition(threading.Lock())
         self._seated = 0
         self._requests, self._graves = [], []
-        self._channels = (1 << CHANNELS) - 1
+        self._channels = (1 << CHANNELS) - 2
         self._reshards = weakref.WeakSet()
         self._slice = OOB_SLICE_NS if oob_only else SLICE_NS
         self._read_seats()
@@ -346,7 +346,7 @@ class Job:
             free &= theirs
         if free == 0 and not refuse:
             raise InputError(
-                f"none of the {CHANNELS} channels is free on all ranks: close reshards, or shrink() after failures"
+                f"none of the {CHANNELS - 1} channels is free on all ranks: close reshards, or shrink() after failures"
             )
         return (free & -free).bit_length() - 1
 
@@ -413,7 +413,7 @@ class Job:
         with self._seat() as worker:
             self._end_everything()
             lib.xm_group_shrink(worker, timeout or 0.0)
-            self._channels = (1 << CHANNELS) - 1
+            self._channels = (1 << CHANNELS) - 2
             self._read_seats()
 
     @property

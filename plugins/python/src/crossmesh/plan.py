@@ -142,7 +142,7 @@ class Plan:
         text = ctypes.c_void_p()
         lib.xm_plan_to_json(self._handle, text)
         try:
-            return ctypes.string_at(text.value or 0).decode()
+            return ctypes.string_at(text).decode()
         finally:
             free(text)
 
