@@ -10,13 +10,13 @@
  * functions have in common is in api.h.
  *
  * @code
- *     int main(void)
+ *     xm_status_t print_plan(const char *path)
  *     {
  *         ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
  *         ap_profile_t *cluster = NULL;
  *         ap_plan_t *plan = NULL;
  *         char *text = NULL;
- *         xm_status_t status = ap_profile_load("cluster.json", &cluster);
+ *         xm_status_t status = ap_profile_load(path, &cluster);
  *
  *         if (status == XM_OK) {
  *             params.model = "gpt-1.3b";
@@ -30,7 +30,7 @@
  *         ap_free(text);
  *         ap_plan_destroy(plan);
  *         ap_profile_destroy(cluster);
- *         return status == XM_OK ? 0 : 1;
+ *         return status;
  *     }
  * @endcode
  */

@@ -382,7 +382,7 @@ static xm_status_t check_layers(const ap_plan_t *plan, const ap_graph_t *graph)
 xm_status_t ap_explanation_create(const ap_plan_t *plan, const xm_cluster_profile_t *profile,
                                   int operators, ap_explanation_t **result)
 {
-    if (XM_IS_NULL(plan) || XM_IS_NULL(profile) || XM_IS_NULL(result)) {
+    if (XM_IS_NULL(plan) || XM_IS_NULL(profile) || xm_is_null(__func__, "explanation", result)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
     const ap_plan_info_t *info = ap_plan_info(plan);

@@ -18,16 +18,14 @@
  * object that is said to be immutable may be used by any number of threads at once, others by one.
  *
  * @code
- *     int main(void)
+ *     int read_model(const char *model, ap_graph_t **graph)
  *     {
- *         ap_graph_t *graph;
- *         xm_status_t status = ap_frontend_load("gpt-125m", NULL, &graph, NULL);
+ *         xm_status_t status = ap_frontend_load(model, NULL, graph, NULL);
  *
  *         if (status != XM_OK) {
  *             fprintf(stderr, "%s: %s\n", ap_status_string(status), ap_last_error());
  *             return 1;
  *         }
- *         ap_graph_destroy(graph);
  *         return 0;
  *     }
  * @endcode

@@ -16,8 +16,8 @@
  * immutable.
  *
  * @code
- *     // Seconds of an all-reduce of a gigabyte between the hosts of a 2 x 4 mesh; below 0: a
- * failure. double all_reduce(const ap_profile_t *profile)
+ *     // Of a gigabyte between the hosts of a 2 x 4 mesh; below 0: a failure.
+ *     double all_reduce(const ap_profile_t *profile)
  *     {
  *         const int shape[2] = {2, 4};
  *         ap_cost_model_t *model = NULL;

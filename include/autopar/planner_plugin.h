@@ -23,13 +23,13 @@
  * this order, from one thread at a time. The library stays loaded until finalize has returned.
  *
  * @code
- *     static int init(void **context, const autopar_planner_host_v1_t *host)
+ *     int init(void **context, const autopar_planner_host_v1_t *host)
  *     {
  *         *context = NULL;
  *         return host != NULL && host->log == NULL; // this one wants to say something
  *     }
  *
- *     static int plan(void *context, const char *request, size_t length, char **reply)
+ *     int plan(void *context, const char *request, size_t length, char **reply)
  *     {
  *         (void)context;
  *         *reply = (char *)malloc(length + 1); // a planner would put its plan there
@@ -39,13 +39,13 @@
  *         return *reply != NULL ? 0 : 1;
  *     }
  *
- *     static void release(void *context, char *reply)
+ *     void release(void *context, char *reply)
  *     {
  *         (void)context;
  *         free(reply);
  *     }
  *
- *     static void finalize(void *context)
+ *     void finalize(void *context)
  *     {
  *         (void)context;
  *     }
@@ -58,9 +58,8 @@
 
 #include <stddef.h>
 
-#ifndef XM_API
+/* As in the other headers. */
 #define XM_API __attribute__((visibility("default")))
-#endif
 
 #ifdef __cplusplus
 extern "C" {
