@@ -153,15 +153,16 @@ static xm_status_t run_once(seat_t *seat, int index, int number, run_t *run)
     }
     cpu = cpu_now();
     variant->start_ns = xm_transport_now(xm_worker_transport(seat->worker));
-    status = xm_reshard_run(seat->worker, variant->executor, xm_worker_deadline(seat->worker));
+    status = xm_executor_run(seat->worker, variant->executor, xm_worker_deadline(seat->worker));
     if (status < 0) {
         return status;
     }
     own[SAMPLE_NS] = xm_transport_now(xm_worker_transport(seat->worker)) - variant->start_ns;
     own[SAMPLE_CPU_NS] = cpu_now() - cpu;
     if (seat->options->verify) {
-        status = rb_share_status(seat->worker, xm_reshard_verify(seat->worker, variant->executor,
-                                                                 xm_worker_deadline(seat->worker)));
+        status =
+            rb_share_status(seat->worker, xm_executor_verify(seat->worker, variant->executor,
+                                                             xm_worker_deadline(seat->worker)));
         if (status < 0) {
             return status;
         }

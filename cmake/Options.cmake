@@ -35,7 +35,7 @@ if(XM_COVERAGE)
     add_link_options(--coverage)
 endif()
 
-set(XM_INCLUDE_DIRS ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/generated)
+set(XM_INCLUDE_DIRS ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
 
 # xm_room(target): an object library for one folder of the house.
 function(xm_room target)

@@ -191,6 +191,7 @@ xm_status_t xm_group_shrink(xm_worker_t *worker, double timeout)
         xm_heartbeat_mute(worker->heartbeat);
     }
     xm_transport_fence(worker->transport);
+    xm_worker_dismiss_guests(worker);
     status = form_group(worker, timeout > 0.0 ? timeout : worker->timeout, dead);
     free(dead);
     if (status == XM_OK) {

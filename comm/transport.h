@@ -99,6 +99,9 @@ struct xm_transport {
     /** Channels (tag >> 40) that something failed on: messages of it may still come, so nobody else
      *  may use their tags on this transport any more. A group's next transport has all of them. */
     uint64_t spent_channels[4];
+    /** Channels that reshards have (crossmesh/reshard.h); who uses others by number keeps clear of
+     * them. */
+    uint64_t taken_channels[4];
     /** Ranks of one host are processes of one machine, which may map each other's memory
      *  (shared_memory.h); false for a simulated fabric. Equal on all ranks. */
     bool real_hosts;

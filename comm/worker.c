@@ -215,6 +215,7 @@ static void write_metrics(xm_worker_t *worker, int64_t now)
 static xm_status_t advance(xm_worker_t *worker, bool *moved)
 {
     *moved = xm_transport_progress(worker->transport) > 0;
+    *moved = xm_worker_advance_guests(worker) || *moved;
     if (worker->transport->failed_peer >= 0) {
         return judge_lost_peer(worker);
     }
@@ -365,35 +366,47 @@ xm_status_t xm_worker_progress(xm_worker_t *worker)
     return status < 0 ? status : look_around(worker, &next);
 }
 
-static xm_status_t allgather_until(xm_worker_t *worker, const void *send, void *receive,
-                                   size_t length, double timeout)
+xm_status_t xm_worker_allgather_wait(xm_worker_t *worker, int64_t start, int64_t until)
 {
-    int64_t start = xm_worker_now(worker), deadline = start + (int64_t)(timeout * 1e9);
+    int64_t deadline = start + (int64_t)(worker->timeout * 1e9);
     int64_t longest_sleep = xm_bootstrap_fd(worker->bootstrap) < 0 ? oob_nap_ns : INT64_MAX;
-    xm_status_t status = verdict(worker), waited = XM_OK;
+    xm_status_t status, waited = XM_OK;
+    bool late = false;
 
-    if (status == XM_OK) {
-        status = xm_bootstrap_allgather_post(worker->bootstrap, send, receive, length);
-    }
-    if (status < 0) {
-        return status;
-    }
     while ((status = xm_bootstrap_allgather_test(worker->bootstrap)) == XM_IN_PROGRESS) {
         if (waited < 0) {
             status = xm_bootstrap_allgather_abandon(worker->bootstrap,
                                                     (double)(xm_worker_now(worker) - start) * 1e-9);
             break;
         }
-        waited = wait_at_most(worker, deadline, longest_sleep);
+        if (late) {
+            return XM_IN_PROGRESS;
+        }
+        waited = wait_at_most(worker, until < deadline ? until : deadline, longest_sleep);
+        late = xm_worker_now(worker) >= until;
+        if (waited == XM_ERR_TIMEOUT && xm_worker_now(worker) < deadline) {
+            waited = XM_OK;
+        }
     }
     /* A failed wait explains more than the allgather that was given up because of it, unless it
      * only says that time is up: the allgather can tell who was missing. */
     return waited < 0 && waited != XM_ERR_TIMEOUT && status < 0 ? verdict(worker) : status;
 }
 
+static xm_status_t allgather(xm_worker_t *worker, const void *send, void *receive, size_t length)
+{
+    int64_t start = xm_worker_now(worker);
+    xm_status_t status = verdict(worker);
+
+    if (status == XM_OK) {
+        status = xm_bootstrap_allgather_post(worker->bootstrap, send, receive, length);
+    }
+    return status < 0 ? status : xm_worker_allgather_wait(worker, start, INT64_MAX);
+}
+
 xm_status_t xm_worker_barrier(xm_worker_t *worker)
 {
-    return allgather_until(worker, NULL, NULL, 0, worker->timeout);
+    return allgather(worker, NULL, NULL, 0);
 }
 
 xm_status_t xm_worker_allgather(xm_worker_t *worker, const void *send, void *receive, size_t length)
@@ -401,7 +414,7 @@ xm_status_t xm_worker_allgather(xm_worker_t *worker, const void *send, void *rec
     if (XM_IS_NULL(worker) || XM_IS_NULL(send) || XM_IS_NULL(receive)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    return allgather_until(worker, send, receive, length, worker->timeout);
+    return allgather(worker, send, receive, length);
 }
 
 xm_status_t xm_worker_fail_together(xm_worker_t *worker, xm_status_t status)
@@ -660,6 +673,7 @@ void xm_worker_destroy(xm_worker_t *worker, const char *reason)
          * failure of somebody who will report it himself. */
         (void)xm_worker_barrier(worker);
     }
+    xm_worker_dismiss_guests(worker);
     xm_worker_leave(worker);
     if (worker->metrics != NULL) {
         xm_metrics_write(worker->metrics);

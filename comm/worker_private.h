@@ -11,6 +11,7 @@
 #include "comm/metrics.h"
 #include "comm/vigil.h"
 #include "comm/worker.h"
+#include "comm/worker_guest.h"
 #include "comm/worker_seats.h"
 
 struct xm_worker {
@@ -36,6 +37,7 @@ struct xm_worker {
     xm_vigil_t *vigil;         /* NULL: no heartbeat, or nothing to doubt */
     xm_counters_t *counters;   /* by rank of the job */
     xm_metrics_t *metrics;     /* NULL: no file is wanted */
+    xm_worker_guest_t *guests; /* list: whose work goes on in every wait */
 };
 
 /* Exchanges seats and opens the transport over the worker's bootstrap, and begins to watch the

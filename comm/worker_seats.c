@@ -241,6 +241,7 @@ void xm_worker_seats_free(xm_worker_seats_t *seats)
     free(seats->machine_of);
     free(seats->host_name);
     free(seats->topology_xml);
+    free(seats->nic_rates);
     free(seats->cards);
     free(seats->topologies);
 }

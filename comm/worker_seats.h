@@ -14,6 +14,7 @@ typedef struct xm_worker_seats {
     int host_count;
     const char **host_name;    /**< by host */
     const char **topology_xml; /**< by host */
+    double *nic_rates;         /**< by host (worker_rate.h); NULL: nobody has asked yet */
     void *cards;               /**< what the ranks sent; the names point into it */
     void *topologies;          /**< the same for the XML texts */
 } xm_worker_seats_t;

@@ -9,13 +9,16 @@
  *  1. Join the job (job.h, worker.h): a worker is this process's rank.
  *  2. Say where the data are and where they should be: a mesh (mesh.h) is an array of ranks, a
  *     layout (layout.h) says how one tensor is split over it.
- *  3. Describe the network (network.h): hosts, rates, latencies; by hand or from a measured cluster
- *     profile (profile.h).
+ *  3. Describe the network (network.h): hosts, rates, latencies; by hand, from a measured cluster
+ *     profile (profile.h), or from what the worker knows of its hosts.
  *  4. Plan (plan.h): one tensor or a batch of hundreds, a strategy and a scheduler. The plan knows
  *     its lower bound and its simulated time, and has been verified when you get it.
  *  5. Reshard (reshard.h): made once for the buffers of this rank, run as often as their contents
  *     change. When a rank dies: group.h. Small messages besides: message.h. Buffers that ranks of
  *     one host can share: shared_memory.h. What has been moved: counters.h.
+ *
+ * A reshard takes the third and the fourth step itself when it is given no plan: reshard.h has the
+ * shortest way.
  *
  * @code
  *     // Ranks 0 … 7 hold a matrix of floats in rows; ranks 8 … 15 want it in columns.
@@ -67,6 +70,7 @@
 #include <crossmesh/network.h>
 #include <crossmesh/plan.h>
 #include <crossmesh/profile.h>
+#include <crossmesh/reshard.h>
 #include <crossmesh/shared_memory.h>
 #include <crossmesh/status.h>
 #include <crossmesh/version.h>

@@ -1,4 +1,4 @@
-#include "resharding/execute.h"
+#include "resharding/agree.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
  * tensor, and the plan's digest. Their hashes are compared first; only when they differ do the
  * strings travel.
  */
-enum { VERSION = 2, HEAD_SIZE = 17, FIELD_COUNT = 13, FIELD_SIZE = 4096 };
+enum { VERSION = 2, HEAD_SIZE = 1 + XM_AGREE_HASH_SIZE, FIELD_COUNT = 13, FIELD_SIZE = 4096 };
 
 static const char *const field_names[FIELD_COUNT] = {"name",
                                                      "element size",
@@ -73,8 +73,8 @@ static void put_tensor(FILE *text, const xm_plan_t *plan, int tensor, char *fiel
     put_layout(text, xm_plan_tensor_dst(plan, tensor), field);
 }
 
-static xm_status_t describe(const xm_plan_t *plan, const char *dtype, char **strings,
-                            size_t *length)
+xm_status_t xm_agree_describe(const xm_plan_t *plan, const char *dtype, char **strings,
+                              size_t *length)
 {
     char *field = malloc(FIELD_SIZE);
     FILE *text = open_memstream(strings, length);
@@ -196,8 +196,7 @@ other_version:
     return xm_error_set(XM_ERR_MISMATCH, "rank %d runs another version of crossmesh", rank);
 }
 
-/* Collective: rank 0 and the first rank that differs tell everybody their descriptions. */
-static xm_status_t exchange(xm_worker_t *worker, int odd, const char *strings, size_t length)
+xm_status_t xm_agree_explain(xm_worker_t *worker, int odd, const char *strings, size_t length)
 {
     int rank = xm_worker_rank(worker);
     char *gathered = NULL;
@@ -225,11 +224,18 @@ static xm_status_t exchange(xm_worker_t *worker, int odd, const char *strings, s
     return status;
 }
 
+void xm_agree_hash(const char *strings, size_t length, unsigned char hash[XM_AGREE_HASH_SIZE])
+{
+    XXH128_canonical_t canonical;
+
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits(strings, length));
+    memcpy(hash, canonical.digest, XM_AGREE_HASH_SIZE);
+}
+
 xm_status_t xm_reshard_agree(xm_worker_t *worker, const xm_plan_t *plan, const char *dtype)
 {
     int size = xm_worker_size(worker);
     unsigned char head[HEAD_SIZE] = {VERSION}, *heads = malloc((size_t)size * HEAD_SIZE);
-    XXH128_canonical_t hash;
     char *strings;
     size_t length;
     xm_status_t status;
@@ -237,12 +243,11 @@ xm_status_t xm_reshard_agree(xm_worker_t *worker, const xm_plan_t *plan, const c
     if (heads == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to compare plans");
     }
-    status = describe(plan, dtype, &strings, &length);
+    status = xm_agree_describe(plan, dtype, &strings, &length);
     if (status < 0) {
         goto free_heads;
     }
-    XXH128_canonicalFromHash(&hash, XXH3_128bits(strings, length));
-    memcpy(head + 1, hash.digest, sizeof(hash.digest));
+    xm_agree_hash(strings, length, head + 1);
     status = xm_worker_allgather(worker, head, heads, HEAD_SIZE);
     for (int r = 1; status == XM_OK && r < size; ++r) {
         const unsigned char *other = heads + (size_t)r * HEAD_SIZE;
@@ -250,7 +255,7 @@ xm_status_t xm_reshard_agree(xm_worker_t *worker, const xm_plan_t *plan, const c
         if (other[0] != heads[0]) {
             status = xm_error_set(XM_ERR_MISMATCH, "rank %d runs another version of crossmesh", r);
         } else if (memcmp(other, heads, HEAD_SIZE) != 0) {
-            status = exchange(worker, r, strings, length);
+            status = xm_agree_explain(worker, r, strings, length);
         }
     }
     free(strings);

@@ -478,7 +478,7 @@ static const char *describe_wait(const xm_checksum_t *checksum, char *text, size
     return text;
 }
 
-xm_status_t xm_reshard_verify(xm_worker_t *worker, xm_executor_t *executor, int64_t deadline)
+xm_status_t xm_executor_verify(xm_worker_t *worker, xm_executor_t *executor, int64_t deadline)
 {
     int64_t start = xm_worker_now(worker);
     char sentence[1024], waits[128];

@@ -12,9 +12,10 @@
  * receiver. A pass reads both tiles once.
  *
  * @code
- *     status = xm_reshard_run(worker, executor, deadline);
+ *     status = xm_executor_run(worker, executor, deadline);
  *     if (status == XM_OK) {
- *         status = xm_reshard_verify(worker, executor, deadline);   // XM_ERR_CORRUPT names the box
+ *         status = xm_executor_verify(worker, executor, deadline);   // XM_ERR_CORRUPT names the
+ * box
  *     }
  * @endcode
  *
@@ -31,8 +32,8 @@ typedef struct xm_checksum xm_checksum_t;
  * Verifies the last run. XM_ERR_CORRUPT: the sentence names the first tensor and box that differ on
  * this rank, the holder and the receiver; ranks where nothing differs return XM_OK.
  */
-XM_API xm_status_t xm_reshard_verify(xm_worker_t *worker, xm_executor_t *executor,
-                                     int64_t deadline);
+XM_API xm_status_t xm_executor_verify(xm_worker_t *worker, xm_executor_t *executor,
+                                      int64_t deadline);
 
 /** The same in pieces, for callers that make progress themselves. The executor must stay as it is
  *  until the object is destroyed. */

@@ -469,7 +469,8 @@ static xm_status_t post(xm_executor_t *executor, bool follows, void *stream)
     if (executor->runs_left == 0) {
         return xm_error_set(XM_ERR_UNSUPPORTED,
                             "channel %d: %d runs ago one has failed, whose messages may still come "
-                            "and now meet this run's; make another executor on another channel",
+                            "and now meet this run's; destroy this reshard on all ranks and make "
+                            "another",
                             executor->channel, UINT8_MAX);
     }
     status = xm_executor_post_device(executor, follows, stream);

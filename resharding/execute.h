@@ -12,8 +12,8 @@
  * @code
  *     xm_reshard_agree(worker, plan, "int32");           // once: all ranks have the same plan
  *     xm_executor_create(&params, &executor);
- *     xm_reshard_run(worker, executor, xm_worker_deadline(worker));
- *     xm_reshard_verify(worker, executor, xm_worker_deadline(worker));  // checksum.h, if wanted
+ *     xm_executor_run(worker, executor, xm_worker_deadline(worker));
+ *     xm_executor_verify(worker, executor, xm_worker_deadline(worker));  // checksum.h, if wanted
  * @endcode
  *
  * Buffers: for every tensor, `src` holds this rank's source tile and `dst` receives its destination
@@ -61,20 +61,14 @@
 #ifndef XM_RESHARDING_EXECUTE_H
 #define XM_RESHARDING_EXECUTE_H
 
+#include <crossmesh/reshard.h>
+
 #include "comm/transport.h"
 #include "comm/worker.h"
 #include "resharding/plan.h"
 #include "resharding/simulate.h"
 
 typedef struct xm_executor xm_executor_t;
-
-/** Where one tensor of the batch lies on this rank. */
-typedef struct xm_tensor_buffers {
-    const void *src;    /**< may be NULL when this rank holds nothing of the source */
-    uint64_t src_bytes; /**< at least xm_layout_buffer_bytes() */
-    void *dst;          /**< may be NULL when this rank holds nothing of the destination */
-    uint64_t dst_bytes;
-} xm_tensor_buffers_t;
 
 typedef struct xm_executor_params {
     size_t struct_size;
@@ -166,7 +160,7 @@ XM_API void xm_executor_span(const xm_executor_t *executor, int64_t hop, xm_span
 /**
  * Describes what a run in flight waits for, one call of @p line for each: peer, tensor, transfer
  * and hop, chunk, since when, bytes moved, and what carries them; at most about two dozen. @p
- * worker knows the names of hosts; NULL: none. XM_WATCHDOG has xm_reshard_run() log this.
+ * worker knows the names of hosts; NULL: none. XM_WATCHDOG has xm_executor_run() log this.
  */
 XM_API void xm_executor_describe(const xm_executor_t *executor, const xm_worker_t *worker,
                                  void (*line)(void *arg, const char *text), void *arg);
@@ -193,16 +187,16 @@ XM_API void xm_executor_destroy(xm_executor_t *executor);
 XM_API xm_status_t xm_reshard_agree(xm_worker_t *worker, const xm_plan_t *plan, const char *dtype);
 
 /** Posts and waits until the run has ended or the deadline (xm_worker_now()'s clock) passes. */
-XM_API xm_status_t xm_reshard_run(xm_worker_t *worker, xm_executor_t *executor, int64_t deadline);
+XM_API xm_status_t xm_executor_run(xm_worker_t *worker, xm_executor_t *executor, int64_t deadline);
 
 /**
  * Goes on with a run that was posted: its result when it has ended, or XM_IN_PROGRESS when @p until
  * has passed first; then the run goes on with the next call. A run that has not ended at @p
- * deadline is given up with XM_ERR_TIMEOUT, as xm_reshard_run() does, which is a post and this
+ * deadline is given up with XM_ERR_TIMEOUT, as xm_executor_run() does, which is a post and this
  * without an `until`. A time in the past makes @p until a test that does not wait. For callers that
  * have to look after other things as well: several runs at once, signals, other threads.
  */
-XM_API xm_status_t xm_reshard_wait(xm_worker_t *worker, xm_executor_t *executor, int64_t until,
-                                   int64_t deadline);
+XM_API xm_status_t xm_executor_wait(xm_worker_t *worker, xm_executor_t *executor, int64_t until,
+                                    int64_t deadline);
 
 #endif

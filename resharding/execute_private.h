@@ -239,8 +239,14 @@ struct xm_executor {
     bool running;
     xm_status_t result;
     char reason[1024]; /* the sentence of a result that is an error */
-    watch_t watch;     /* of the run that xm_reshard_wait() waits for */
+    watch_t watch;     /* of the run that xm_executor_wait() waits for */
 };
+
+/* Gives an executor that has not run yet another channel than it was created on. */
+static inline void xm_executor_take_channel(xm_executor_t *executor, int channel)
+{
+    executor->channel = channel;
+}
 
 static inline bool lane_sends(const lane_t *lane)
 {

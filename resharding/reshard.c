@@ -147,8 +147,8 @@ static xm_status_t give_up(xm_worker_t *worker, xm_executor_t *executor, xm_stat
     return xm_error_set(waited, "%s", sentence);
 }
 
-xm_status_t xm_reshard_wait(xm_worker_t *worker, xm_executor_t *executor, int64_t until,
-                            int64_t deadline)
+xm_status_t xm_executor_wait(xm_worker_t *worker, xm_executor_t *executor, int64_t until,
+                             int64_t deadline)
 {
     int64_t limit = (int64_t)(xm_config_seconds(XM_CONFIG_WATCHDOG) * 1e9);
     int64_t stop = until < deadline ? until : deadline;
@@ -170,6 +170,10 @@ xm_status_t xm_reshard_wait(xm_worker_t *worker, xm_executor_t *executor, int64_
         }
         return give_up(worker, executor, waited);
     }
+    if (status < 0) {
+        /* Somebody else may have seen the end before: a guest of the worker. */
+        (void)xm_error_set(status, "%s", executor->reason);
+    }
     if (status == XM_ERR_CANCELED) {
         /* By the caller, or because the group failed before the run began: that has a reason. */
         return worker_verdict(worker, status);
@@ -177,9 +181,9 @@ xm_status_t xm_reshard_wait(xm_worker_t *worker, xm_executor_t *executor, int64_
     return status < 0 ? xm_reshard_name_culprit(worker, status) : status;
 }
 
-xm_status_t xm_reshard_run(xm_worker_t *worker, xm_executor_t *executor, int64_t deadline)
+xm_status_t xm_executor_run(xm_worker_t *worker, xm_executor_t *executor, int64_t deadline)
 {
     xm_status_t status = xm_executor_post(executor);
 
-    return status < 0 ? status : xm_reshard_wait(worker, executor, INT64_MAX, deadline);
+    return status < 0 ? status : xm_executor_wait(worker, executor, INT64_MAX, deadline);
 }

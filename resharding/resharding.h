@@ -48,7 +48,7 @@
  *     xm_reshard_agree(worker, plan, "float32");
  *     xm_executor_create(&run, &executor);
  *     for (step = 0; step < steps; ++step) {
- *         xm_reshard_run(worker, executor, xm_worker_deadline(worker));
+ *         xm_executor_run(worker, executor, xm_worker_deadline(worker));
  *     }
  * @endcode
  *

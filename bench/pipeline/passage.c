@@ -167,8 +167,8 @@ static xm_status_t advance_posted(rb_passage_t *passage)
         }
         if (status < 0) {
             /* This finds out who is to blame. */
-            return xm_reshard_wait(passage->worker, slot->executor, INT64_MAX,
-                                   xm_worker_deadline(passage->worker));
+            return xm_executor_wait(passage->worker, slot->executor, INT64_MAX,
+                                    xm_worker_deadline(passage->worker));
         }
         slot->ended = true;
         if (!passage->sends) {

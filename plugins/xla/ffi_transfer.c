@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/status.h"
 #include "plugins/xla/ffi_abi.h"
 
 enum { SENTENCE = 512 };
@@ -148,7 +149,7 @@ static bool start(xm_xla_seat_t *seat, part_t *part, run_t *run)
     }
     run->deadline = seconds > 0 ? xm_worker_now(seat->worker) + (int64_t)(seconds * 1e9)
                                 : xm_worker_deadline(seat->worker);
-    status = xm_executor_post(part->is.executor);
+    status = xm_reshard_post(part->is.reshard, run->deadline);
     if (status < 0) {
         finish(part, status);
         return false;
@@ -169,32 +170,14 @@ static bool step(xm_xla_seat_t *seat, part_t *part, bool *waiting, int64_t *dead
     if (!part->running && !start(seat, part, run)) {
         return true;
     }
-    status = xm_executor_advance(part->is.executor);
-    if (status != XM_IN_PROGRESS || xm_worker_now(seat->worker) >= run->deadline) {
-        status = xm_reshard_wait(seat->worker, part->is.executor, 0, run->deadline);
-        if (status != XM_IN_PROGRESS) {
-            finish(part, status);
-            return true;
-        }
+    status = xm_reshard_test(part->is.reshard);
+    if (status != XM_IN_PROGRESS) {
+        finish(part, status);
+        return true;
     }
     *waiting = true;
     *deadline = run->deadline < *deadline ? run->deadline : *deadline;
-    return !xm_executor_may_sleep(part->is.executor);
-}
-
-/* A wait that failed: whoever it concerns ends with the reason. */
-static void look_at_all(xm_xla_seat_t *seat)
-{
-    for (part_t *part = seat->parts; part != NULL; part = part->next) {
-        if (part->running) {
-            run_t *run = first_of(part);
-            xm_status_t status = xm_reshard_wait(seat->worker, part->is.executor, 0, run->deadline);
-
-            if (status != XM_IN_PROGRESS) {
-                finish(part, status);
-            }
-        }
-    }
+    return false;
 }
 
 /* With the lock: everything that can be done, and one sleep. False: there is nothing to do. */
@@ -202,19 +185,14 @@ static bool go_on(xm_xla_seat_t *seat)
 {
     int64_t until = xm_worker_now(seat->worker) + longest_sleep_ns;
     bool busy = false, waiting = false;
-    xm_status_t status;
 
     for (part_t *part = seat->parts; part != NULL; part = part->next) {
         busy = step(seat, part, &waiting, &until) || busy;
     }
-    if (!waiting) {
-        return busy;
+    if (waiting && !busy) {
+        (void)xm_worker_wait(seat->worker, until); /* what fails there, the next steps find */
     }
-    status = busy ? xm_worker_progress(seat->worker) : xm_worker_wait(seat->worker, until);
-    if (status < 0 && status != XM_ERR_TIMEOUT) {
-        look_at_all(seat);
-    }
-    return true;
+    return waiting || busy;
 }
 
 static void ring(xm_xla_seat_t *seat, int wanted, bool closing)

@@ -12,7 +12,7 @@
  *     xm_xla_set_functions(create, available, error);     // where jaxlib's header has them
  *     xm_xla_seat_open(worker, &seat);
  *     xm_xla_lock(seat);                                  // the worker is the caller's ...
- *     … create the executor with staging buffers …
+ *     … create the reshard with staging buffers …
  *     xm_xla_add(seat, &transfer);
  *     xm_xla_unlock(seat);                                // … until here
  *     … programs with xm_xla_transfer run …
@@ -30,10 +30,8 @@
 #ifndef XM_PLUGINS_XLA_FFI_TRANSFER_H
 #define XM_PLUGINS_XLA_FFI_TRANSFER_H
 
+#include <crossmesh/reshard.h>
 #include <stdbool.h>
-
-#include "comm/worker.h"
-#include "resharding/execute.h"
 
 typedef struct xm_xla_seat xm_xla_seat_t;
 
@@ -44,7 +42,7 @@ typedef struct xm_xla_part {
     int64_t id;       /**< of the transfer: equal on all ranks, never used twice in a process */
     int32_t position; /**< of the device in its program's mesh */
     bool sends;       /**< else it receives */
-    xm_executor_t *executor;
+    xm_reshard_t *reshard;
     void *buffer;
     uint64_t bytes;
     double timeout; /**< seconds a run may take; 0: the worker's */
@@ -63,7 +61,7 @@ XM_API xm_status_t xm_xla_seat_open(xm_worker_t *worker, xm_xla_seat_t **seat);
 XM_API void xm_xla_lock(xm_xla_seat_t *seat);
 XM_API void xm_xla_unlock(xm_xla_seat_t *seat);
 
-/** With the lock. Executor and buffer are borrowed until xm_xla_remove(). */
+/** With the lock. Reshard and buffer are borrowed until xm_xla_remove(). */
 XM_API xm_status_t xm_xla_add(xm_xla_seat_t *seat, const xm_xla_part_t *part);
 
 /** With the lock. Runs that have not ended fail with @p reason. Unknown numbers are accepted. */

@@ -228,7 +228,7 @@ static xm_status_t reshard_until(xm_worker_t *worker, const xm_job_env_t *env, f
         memset(reshard->dst, UNTOUCHED, dst_bytes(reshard));
         status = round == fault->round && env->rank == fault->victim
                      ? suffer(worker, env, fault, reshard->executor)
-                     : xm_reshard_run(worker, reshard->executor, xm_worker_deadline(worker));
+                     : xm_executor_run(worker, reshard->executor, xm_worker_deadline(worker));
         if (status == XM_OK) {
             check(env->rank, reshard, true);
         }
@@ -264,7 +264,7 @@ static void go_on(xm_worker_t *worker, const xm_job_env_t *env, const fault_t *f
     local_expect(xm_worker_size(worker) == RANKS - lost, "%d ranks", xm_worker_size(worker));
     prepare(worker, 1000000, reshard);
     for (int round = 0; round < 3; ++round) {
-        local_expect_ok(xm_reshard_run(worker, reshard->executor, xm_worker_deadline(worker)));
+        local_expect_ok(xm_executor_run(worker, reshard->executor, xm_worker_deadline(worker)));
         check(xm_worker_rank(worker), reshard, true);
         memset(reshard->dst, UNTOUCHED, dst_bytes(reshard));
     }

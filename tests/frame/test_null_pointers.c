@@ -295,6 +295,15 @@ END_TEST
 
 START_TEST(the_rest)
 {
+    xm_network_t *made;
+    xm_layout_t *parsed;
+
+    FAILS("shape", xm_layout_parse(NULL, "2", NULL, "S0", XM_PARTITION_EVEN, &parsed));
+    FAILS("mesh", xm_layout_parse("8", NULL, NULL, "S0", XM_PARTITION_EVEN, &parsed));
+    FAILS("spec", xm_layout_parse("8", "2", NULL, NULL, XM_PARTITION_EVEN, &parsed));
+    FAILS("layout", xm_layout_parse("8", "2", NULL, "S0", XM_PARTITION_EVEN, NULL));
+    FAILS("worker", xm_network_from_worker(NULL, &made));
+    FAILS("network", xm_network_from_worker(worker, NULL));
     FAILS("memory", xm_shared_memory_create(1, NULL));
     GIVES(NULL, "memory", xm_shared_memory_address(NULL));
     xm_shared_memory_destroy(NULL);

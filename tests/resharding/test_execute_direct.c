@@ -198,11 +198,11 @@ static int run_scene(const xm_job_env_t *env, int listen_fd, void *arg)
                  "%s: rank %d has no hop that may be direct", r.scene->name, r.rank);
     for (uint64_t round = 0; round < ROUNDS; ++round) {
         fill(&r, round);
-        local_expect_ok(xm_reshard_run(r.worker, r.executor, xm_worker_deadline(r.worker)));
+        local_expect_ok(xm_executor_run(r.worker, r.executor, xm_worker_deadline(r.worker)));
         check(&r, round);
         check_pacts(&r);
     }
-    local_expect_ok(xm_reshard_verify(r.worker, r.executor, xm_worker_deadline(r.worker)));
+    local_expect_ok(xm_executor_verify(r.worker, r.executor, xm_worker_deadline(r.worker)));
     leave(&r);
     return 0;
 }
@@ -364,7 +364,7 @@ static int take_back(const xm_job_env_t *env, int listen_fd, void *arg)
     }
     local_expect_ok(xm_worker_barrier(r.worker));
     fill(&r, 2);
-    local_expect_ok(xm_reshard_run(r.worker, r.executor, xm_worker_deadline(r.worker)));
+    local_expect_ok(xm_executor_run(r.worker, r.executor, xm_worker_deadline(r.worker)));
     check(&r, 2);
     check_pacts(&r);
     leave(&r);
@@ -406,7 +406,7 @@ static int die_in_the_middle(const xm_job_env_t *env, int listen_fd, void *arg)
         local_expect(incoming->arrived < incoming->end, "all has come at once");
         (void)kill(getpid(), SIGKILL);
     }
-    status = xm_reshard_run(r.worker, r.executor, xm_worker_deadline(r.worker));
+    status = xm_executor_run(r.worker, r.executor, xm_worker_deadline(r.worker));
     local_expect(status == XM_ERR_PEER_DIED && strstr(xm_last_error(), "rank 1") != NULL,
                  "rank %d: %s (%s)", r.rank, xm_status_string(status), xm_last_error());
     before = malloc(r.bytes[1] + 1);
@@ -448,9 +448,9 @@ static int stand_still(const xm_job_env_t *env, int listen_fd, void *arg)
     local_expect_ok(xm_worker_barrier(r.worker));
     if (r.rank == 0) {
         local_expect_fails(
-            xm_reshard_run(r.worker, r.executor,
-                           xm_worker_now(r.worker) +
-                               (affair->agrees ? INT64_C(3000000000) : INT64_C(500000000))),
+            xm_executor_run(r.worker, r.executor,
+                            xm_worker_now(r.worker) +
+                                (affair->agrees ? INT64_C(3000000000) : INT64_C(500000000))),
             XM_ERR_TIMEOUT,
             affair->agrees ? "rank 0 waits for rank 1 to copy transfer 0 (tensor 0) after"
                            : "rank 0 waits for rank 1 to agree on how chunks to it go after");

@@ -142,10 +142,10 @@ static void spoil(xm_worker_t *worker, rank_t *r, uint64_t seed)
 
     if (spoilt) {
         ((char *)r->buffers[0].dst)[seed % r->buffers[0].dst_bytes] ^= 4;
-        local_expect_fails(xm_reshard_verify(worker, r->executor, deadline), XM_ERR_CORRUPT,
+        local_expect_fails(xm_executor_verify(worker, r->executor, deadline), XM_ERR_CORRUPT,
                            "tensor 0, box [");
     } else {
-        local_expect_ok(xm_reshard_verify(worker, r->executor, deadline));
+        local_expect_ok(xm_executor_verify(worker, r->executor, deadline));
     }
 }
 
@@ -161,11 +161,11 @@ static int run_cases(const xm_job_env_t *env, int listen_fd, void *arg)
         local_expect_ok(xm_reshard_agree(worker, r.plan, "test"));
         for (uint64_t round = 0; round < 2; ++round) {
             fill(&r, env->rank, seed * 2 + round);
-            local_expect_ok(xm_reshard_run(worker, r.executor, xm_worker_deadline(worker)));
+            local_expect_ok(xm_executor_run(worker, r.executor, xm_worker_deadline(worker)));
             check(&r, env->rank, seed * 2 + round);
         }
         if (seed % 4 == 0) {
-            local_expect_ok(xm_reshard_verify(worker, r.executor, xm_worker_deadline(worker)));
+            local_expect_ok(xm_executor_verify(worker, r.executor, xm_worker_deadline(worker)));
             spoil(worker, &r, seed);
         }
         /* A fast rank may be a case ahead; its channel is the same, so all wait for the slowest. */
@@ -354,7 +354,7 @@ static int absent_sender(const xm_job_env_t *env, int listen_fd, void *arg)
             (void)kill(getpid(), SIGKILL);
         }
     } else {
-        status = xm_reshard_run(worker, executor, deadline);
+        status = xm_executor_run(worker, executor, deadline);
         if (env->rank >= 4 && kill_it) {
             local_expect(status == XM_ERR_PEER_DIED && strstr(xm_last_error(), "rank 2") != NULL,
                          "rank %d: %s (%s)", env->rank, xm_status_string(status), xm_last_error());
@@ -418,8 +418,8 @@ static int wait_in_slices(const xm_job_env_t *env, int listen_fd, void *arg)
         int64_t now = xm_worker_now(worker);
 
         /* Every other time it only looks. */
-        status = xm_reshard_wait(worker, executor, now + slices % 2 * INT64_C(20000000),
-                                 xm_worker_deadline(worker));
+        status = xm_executor_wait(worker, executor, now + slices % 2 * INT64_C(20000000),
+                                  xm_worker_deadline(worker));
         if (++slices == 3 && env->rank >= 4) {
             (void)atomic_fetch_add(back, 1);
         }
@@ -458,13 +458,13 @@ static int absent_verifier(const xm_job_env_t *env, int listen_fd, void *arg)
     params.src = calloc(1, params.src_bytes + 1);
     params.dst = calloc(1, params.dst_bytes + 1);
     local_expect_ok(xm_executor_create(&params, &executor));
-    local_expect_ok(xm_reshard_run(worker, executor, xm_worker_deadline(worker)));
+    local_expect_ok(xm_executor_run(worker, executor, xm_worker_deadline(worker)));
     if (env->rank >= 4) {
         local_expect_fails(
-            xm_reshard_verify(worker, executor, xm_worker_now(worker) + INT64_C(3000000000)),
+            xm_executor_verify(worker, executor, xm_worker_now(worker) + INT64_C(3000000000)),
             XM_ERR_TIMEOUT, "waits for the hashes from rank 2");
     } else if (env->rank != 2) {
-        local_expect_ok(xm_reshard_verify(worker, executor, xm_worker_deadline(worker)));
+        local_expect_ok(xm_executor_verify(worker, executor, xm_worker_deadline(worker)));
     }
     local_expect_ok(xm_worker_barrier(worker));
     xm_executor_destroy(executor);

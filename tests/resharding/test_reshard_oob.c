@@ -71,7 +71,7 @@ static void reshard(xm_worker_t *worker, int rank)
     pattern_fill(xm_plan_src(plan), rank, ELEMENT, 7, (void *)(uintptr_t)params.src);
     local_expect_ok(xm_reshard_agree(worker, plan, "int32"));
     local_expect_ok(xm_executor_create(&params, &executor));
-    local_expect_ok(xm_reshard_run(worker, executor, xm_worker_deadline(worker)));
+    local_expect_ok(xm_executor_run(worker, executor, xm_worker_deadline(worker)));
     local_expect(pattern_wrong(xm_plan_dst(plan), rank, ELEMENT, 7, params.dst) == 0,
                  "rank %d has wrong bytes", rank);
     local_expect_ok(xm_worker_barrier(worker));

@@ -129,7 +129,7 @@ static int reshard_on(const xm_job_env_t *env, int listen_fd, void *arg)
             (void)xm_executor_advance(reshard.executor);
             (void)raise(disaster->stop ? SIGSTOP : SIGKILL);
         }
-        status = xm_reshard_run(worker, reshard.executor, xm_worker_deadline(worker));
+        status = xm_executor_run(worker, reshard.executor, xm_worker_deadline(worker));
         if (status == XM_OK) {
             check(worker, 7, &reshard);
             memset(reshard.dst, 0xff, (size_t)(reshard.columns * ROWS) * sizeof(int32_t));
@@ -145,7 +145,7 @@ static int reshard_on(const xm_job_env_t *env, int listen_fd, void *arg)
                  xm_worker_size(worker));
     prepare(worker, 1000000, &reshard);
     for (int round = 0; round < 10; ++round) {
-        local_expect_ok(xm_reshard_run(worker, reshard.executor, xm_worker_deadline(worker)));
+        local_expect_ok(xm_executor_run(worker, reshard.executor, xm_worker_deadline(worker)));
         check(worker, 1000000, &reshard);
         memset(reshard.dst, 0xff, (size_t)(reshard.columns * ROWS) * sizeof(int32_t));
     }
@@ -203,7 +203,7 @@ static int run_too_late(const xm_job_env_t *env, int listen_fd, void *arg)
     while (status == XM_OK) {
         status = xm_worker_wait(worker, xm_worker_deadline(worker));
     }
-    local_expect_fails(xm_reshard_run(worker, reshard.executor, xm_worker_deadline(worker)),
+    local_expect_fails(xm_executor_run(worker, reshard.executor, xm_worker_deadline(worker)),
                        XM_ERR_CANCELED, "gave up: the disk is full");
     release(&reshard);
     xm_worker_destroy(worker, xm_last_error());

@@ -145,7 +145,7 @@ static int run_late(const xm_job_env_t *env, int listen_fd, void *arg)
         if (env->rank == 0) {
             let_them_wait(arg, before);
         }
-        local_expect_ok(xm_reshard_run(worker, executor, xm_worker_deadline(worker)));
+        local_expect_ok(xm_executor_run(worker, executor, xm_worker_deadline(worker)));
         for (int32_t i = 0; i < COLUMNS && env->rank != 0; ++i) {
             local_expect(dst[i] == 3 * i + 1, "element %d is %d", i, dst[i]);
         }
@@ -213,7 +213,7 @@ static int fail_and_retry(const xm_job_env_t *env, int listen_fd, void *arg)
             local_expect_ok(xm_group_abort(worker, "no reason"));
         } else {
             (void)atomic_fetch_add(running, 1);
-            local_expect_fails(xm_reshard_run(worker, executor, xm_worker_deadline(worker)),
+            local_expect_fails(xm_executor_run(worker, executor, xm_worker_deadline(worker)),
                                XM_ERR_CANCELED, "gave up: no reason");
         }
         xm_executor_destroy(executor);
@@ -228,7 +228,7 @@ static int fail_and_retry(const xm_job_env_t *env, int listen_fd, void *arg)
         src[i] = 3 * i + 1;
     }
     local_expect_ok(xm_executor_create(&params, &executor));
-    local_expect_ok(xm_reshard_run(worker, executor, xm_worker_deadline(worker)));
+    local_expect_ok(xm_executor_run(worker, executor, xm_worker_deadline(worker)));
     for (int32_t i = 0; i < COLUMNS && env->rank != 0; ++i) {
         local_expect(dst[i] == 3 * i + 1, "element %d is %d", i, dst[i]);
     }

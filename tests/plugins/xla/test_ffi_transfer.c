@@ -8,7 +8,6 @@
 
 #include "local_job.h"
 #include "plugins/xla/ffi_abi.h"
-#include "resharding/plan.h"
 #include "xm_test.h"
 
 enum { DEADLINE_S = 60, WORDS = 3000, RUNS = 20, TRANSFERS = 2 };
@@ -165,8 +164,7 @@ static xla_error_t *end_of(call_t *call)
 /* ---- Two ranks ----------------------------------------------------------------------------- */
 
 typedef struct side {
-    xm_plan_t *plan;
-    xm_executor_t *executor;
+    xm_reshard_t *reshard;
     int32_t buffer[WORDS];
 } side_t;
 
@@ -189,13 +187,14 @@ static xm_layout_t *on_rank(int rank)
 static void prepare(xm_worker_t *worker, xm_xla_seat_t *seat, int64_t id, int from, double timeout,
                     side_t *side)
 {
-    const int hosts[2] = {0, 0};
-    xm_network_params_t network_params = XM_NETWORK_PARAMS_INIT;
-    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
-    xm_plan_params_t plan_params = XM_PLAN_PARAMS_INIT;
+    xm_reshard_params_t params = XM_RESHARD_PARAMS_INIT;
     xm_layout_t *src = on_rank(from), *dst = on_rank(1 - from);
     bool sends = xm_worker_rank(worker) == from;
-    xm_network_t *network;
+    xm_tensor_t tensor = {.src = src, .dst = dst, .element_bits = 32};
+    xm_tensor_buffers_t buffers = {.src = sends ? side->buffer : NULL,
+                                   .src_bytes = sizeof(side->buffer),
+                                   .dst = sends ? NULL : side->buffer,
+                                   .dst_bytes = sizeof(side->buffer)};
     xm_xla_part_t part = {.struct_size = sizeof(part),
                           .id = id,
                           .position = 7,
@@ -204,39 +203,24 @@ static void prepare(xm_worker_t *worker, xm_xla_seat_t *seat, int64_t id, int fr
                           .bytes = sizeof(side->buffer),
                           .timeout = timeout};
 
-    network_params.ranks = 2;
-    network_params.host_of_rank = hosts;
-    network_params.nic_bandwidth = network_params.host_bandwidth = 1e9;
-    local_expect_ok(xm_network_create(&network_params, &network));
-    plan_params.src = src;
-    plan_params.dst = dst;
-    plan_params.element_size = sizeof(int32_t);
-    plan_params.network = network;
-    local_expect_ok(xm_plan_create(&plan_params, &side->plan));
-    params.plan = side->plan;
-    params.transport = xm_worker_transport(worker);
-    params.channel = (int)id;
-    params.src = sends ? side->buffer : NULL;
-    params.dst = sends ? NULL : side->buffer;
-    params.src_bytes = params.dst_bytes = sizeof(side->buffer);
+    params.tensors = &tensor;
+    params.buffers = &buffers;
     xm_xla_lock(seat);
-    local_expect_ok(xm_executor_create(&params, &side->executor));
-    part.executor = side->executor;
+    local_expect_ok(xm_reshard_create(worker, &params, &side->reshard));
+    part.reshard = side->reshard;
     local_expect_ok(xm_xla_add(seat, &part));
     local_expect_fails(xm_xla_add(seat, &part), XM_ERR_INVALID_ARGUMENT, "position 7 already");
     xm_xla_unlock(seat);
     xm_layout_destroy(src);
     xm_layout_destroy(dst);
-    xm_network_destroy(network);
 }
 
 static void release(xm_xla_seat_t *seat, int64_t id, side_t *side)
 {
     xm_xla_lock(seat);
     xm_xla_remove(seat, id, "it was closed");
-    xm_executor_destroy(side->executor);
+    xm_reshard_destroy(side->reshard);
     xm_xla_unlock(seat);
-    xm_plan_destroy(side->plan);
 }
 
 static int32_t word(int transfer, int run, int i)

@@ -138,17 +138,6 @@ XM_SCHEDULER_COUNT = 6
 XM_SHARING_EXCLUSIVE = 0
 XM_SHARING_FAIR = 1
 XM_PLAN_DIGEST_SIZE = 33
-XM_COUNTERS_MAX_NICS = 32
-XM_ALL_GATHER = 0
-XM_ALL_REDUCE = 1
-XM_REDUCE_SCATTER = 2
-XM_ALL_TO_ALL = 3
-XM_COLLECTIVE_COUNT = 4
-XM_LINK_SELF = 0
-XM_LINK_INTRA_HOST = 1
-XM_LINK_INTER_HOST = 2
-XM_LINK_CLASS_COUNT = 3
-XM_SPEC_TEXT = 109
 
 
 class Shape(Base):
@@ -729,34 +718,33 @@ class TensorBuffers(Base):
     ]
 
 
-EXECUTOR_PARAMS_TENSOR_DONE = CFUNCTYPE(None, c_void_p, c_int)
+RESHARD_PARAMS_TENSOR_DONE = CFUNCTYPE(None, c_void_p, c_int)
 
 
-class ExecutorParams(Base):
-    c_name = "xm_executor_params_t"
+class ReshardParams(Base):
+    c_name = "xm_reshard_params_t"
     _fields_ = [
         ("struct_size", c_size_t),
-        ("plan", c_void_p),
-        ("transport", c_void_p),
+        ("tensors", POINTER(Tensor)),
+        ("tensor_count", c_int),
         ("buffers", POINTER(TensorBuffers)),
-        ("src", c_void_p),
-        ("src_bytes", c_uint64),
-        ("dst", c_void_p),
-        ("dst_bytes", c_uint64),
-        ("window", c_int),
-        ("channel", c_int),
+        ("dtype", c_char_p),
+        ("strategy", c_int),
+        ("scheduler", c_int),
+        ("network", c_void_p),
+        ("plan", c_void_p),
         ("memory_limit", c_uint64),
+        ("window", c_int),
         ("turns", c_bool),
         ("turn_ahead", c_uint64),
         ("device_peers", c_bool),
-        ("ordered", c_bool),
-        ("no_copy", c_bool),
-        ("tensor_done", EXECUTOR_PARAMS_TENSOR_DONE),
+        ("tensor_done", RESHARD_PARAMS_TENSOR_DONE),
         ("arg", c_void_p),
+        ("refusal", c_char_p),
     ]
 
 
-ExecutorParams.defaults = {"struct_size": ctypes.sizeof(ExecutorParams)}
+ReshardParams.defaults = {"struct_size": ctypes.sizeof(ReshardParams), "tensor_count": 1, "strategy": XM_STRATEGY_AUTO, "scheduler": XM_SCHEDULER_AUTO}
 
 
 class XlaPart(Base):
@@ -766,7 +754,7 @@ class XlaPart(Base):
         ("id", c_int64),
         ("position", c_int32),
         ("sends", c_bool),
-        ("executor", c_void_p),
+        ("reshard", c_void_p),
         ("buffer", c_void_p),
         ("bytes", c_uint64),
         ("timeout", c_double),
@@ -776,8 +764,8 @@ class XlaPart(Base):
 XlaPart.defaults = {"struct_size": ctypes.sizeof(XlaPart)}
 
 
-STRUCTURES: tuple[type[Base], ...] = (Shape, OpParams, Layering, AlpaParams, PlanOp, PlanLayers, PlanStage, PlanSide, LinkLoad, PlanBoundary, PlanReading, ApPlanInfo, FrontendParams, OnnxParams, ShardingParams, ShardResult, Space, PlannerPin, PlannerParams, PlannerInfo, LikeInfo, SimulationParams, SimulationResult, Oob, JobEnv, WorkerParams, PeerCounts, NicCounts, RankCounts, Box, Spec, NetworkParams, Tensor, PlanParams, PlanInfo, PlanHop, TensorBuffers, ExecutorParams, XlaPart)
-HEADERS = ("autopar/api.h", "autopar/cost.h", "autopar/explain.h", "autopar/export.h", "autopar/frontend.h", "autopar/graph.h", "autopar/like.h", "autopar/plan.h", "autopar/planner.h", "autopar/planner_library.h", "autopar/planner_plugin.h", "autopar/profile.h", "autopar/shard.h", "autopar/simulate.h", "autopar/verify.h", "crossmesh/api.h", "crossmesh/counters.h", "crossmesh/group.h", "crossmesh/job.h", "crossmesh/layout.h", "crossmesh/mesh.h", "crossmesh/message.h", "crossmesh/network.h", "crossmesh/plan.h", "crossmesh/profile.h", "crossmesh/shared_memory.h", "crossmesh/status.h", "crossmesh/worker.h", "comm/worker.h", "resharding/checksum.h", "resharding/execute.h", "plugins/xla/ffi_transfer.h")
+STRUCTURES: tuple[type[Base], ...] = (Shape, OpParams, Layering, AlpaParams, PlanOp, PlanLayers, PlanStage, PlanSide, LinkLoad, PlanBoundary, PlanReading, ApPlanInfo, FrontendParams, OnnxParams, ShardingParams, ShardResult, Space, PlannerPin, PlannerParams, PlannerInfo, LikeInfo, SimulationParams, SimulationResult, Oob, JobEnv, WorkerParams, PeerCounts, NicCounts, RankCounts, Box, Spec, NetworkParams, Tensor, PlanParams, PlanInfo, PlanHop, TensorBuffers, ReshardParams, XlaPart)
+HEADERS = ("autopar/api.h", "autopar/cost.h", "autopar/explain.h", "autopar/export.h", "autopar/frontend.h", "autopar/graph.h", "autopar/like.h", "autopar/plan.h", "autopar/planner.h", "autopar/planner_library.h", "autopar/planner_plugin.h", "autopar/profile.h", "autopar/shard.h", "autopar/simulate.h", "autopar/verify.h", "crossmesh/api.h", "crossmesh/counters.h", "crossmesh/group.h", "crossmesh/job.h", "crossmesh/layout.h", "crossmesh/mesh.h", "crossmesh/message.h", "crossmesh/network.h", "crossmesh/plan.h", "crossmesh/profile.h", "crossmesh/reshard.h", "crossmesh/shared_memory.h", "crossmesh/status.h", "crossmesh/worker.h", "plugins/xla/ffi_transfer.h")
 
 # Of each function: whether it returns a status, its result, its arguments.
 CROSSMESH: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
@@ -850,21 +838,24 @@ CROSSMESH: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "xm_plan_simulate": (True, c_int, (c_void_p, c_void_p, c_int, POINTER(PlanHop), POINTER(c_int64))),
     "xm_plan_verify": (True, c_int, (c_void_p,)),
     "xm_plan_to_json": (True, c_int, (c_void_p, POINTER(c_void_p))),
+    "xm_reshard_create": (True, c_int, (c_void_p, POINTER(ReshardParams), POINTER(c_void_p))),
+    "xm_reshard_begin": (True, c_int, (c_void_p, POINTER(ReshardParams), POINTER(c_void_p))),
+    "xm_reshard_post": (True, c_int, (c_void_p, c_int64)),
+    "xm_reshard_post_after": (True, c_int, (c_void_p, c_void_p, c_int64)),
+    "xm_reshard_test": (True, c_int, (c_void_p,)),
+    "xm_reshard_wait": (True, c_int, (c_void_p, c_int64)),
+    "xm_reshard_run": (True, c_int, (c_void_p, c_int64)),
+    "xm_reshard_cancel": (False, None, (c_void_p,)),
+    "xm_reshard_verify": (True, c_int, (c_void_p, c_int64)),
+    "xm_reshard_plan": (False, c_void_p, (c_void_p,)),
+    "xm_reshard_staging_bytes": (False, c_uint64, (c_void_p,)),
+    "xm_reshard_device_path": (False, c_char_p, (c_void_p,)),
+    "xm_reshard_destroy": (False, None, (c_void_p,)),
+    "xm_layout_parse": (True, c_int, (c_char_p, c_char_p, c_char_p, c_char_p, c_int, POINTER(c_void_p))),
+    "xm_network_from_worker": (True, c_int, (c_void_p, POINTER(c_void_p))),
     "xm_shared_memory_create": (True, c_int, (c_uint64, POINTER(c_void_p))),
     "xm_shared_memory_address": (False, c_void_p, (c_void_p,)),
     "xm_shared_memory_destroy": (False, None, (c_void_p,)),
-    "xm_worker_transport": (False, c_void_p, (c_void_p,)),
-    "xm_executor_create": (True, c_int, (POINTER(ExecutorParams), POINTER(c_void_p))),
-    "xm_executor_post": (True, c_int, (c_void_p,)),
-    "xm_executor_post_after": (True, c_int, (c_void_p, c_void_p)),
-    "xm_executor_advance": (True, c_int, (c_void_p,)),
-    "xm_executor_may_sleep": (False, c_bool, (c_void_p,)),
-    "xm_executor_staging_bytes": (False, c_uint64, (c_void_p,)),
-    "xm_executor_device_path": (False, c_char_p, (c_void_p,)),
-    "xm_executor_destroy": (False, None, (c_void_p,)),
-    "xm_reshard_agree": (True, c_int, (c_void_p, c_void_p, c_char_p)),
-    "xm_reshard_wait": (True, c_int, (c_void_p, c_void_p, c_int64, c_int64)),
-    "xm_reshard_verify": (True, c_int, (c_void_p, c_void_p, c_int64)),
 }
 
 # Of each function: whether it returns a status, its result, its arguments.

@@ -10,13 +10,13 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._native import IN_PROGRESS, lib, raw
 from ._oob import CallerAllgather, OutOfBand, Table
 from ._signals import hear, shielded
-from .errors import AbortedError, CrossmeshError, ForkError, InputError, from_status
+from .errors import CrossmeshError, ForkError, InputError, from_status
 from .network import Network
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ __all__ = ["Job"]
 SLICE_NS = 50_000_000
 # The same over a caller's allgather, which cannot announce anything.
 OOB_SLICE_NS = 1_000_000
-# Of reshards; the first one carries messages.
-CHANNELS = 255
 
 _forks = 0
 
@@ -80,15 +78,6 @@ class _Errand:
         return self._result
 
 
-class Grave(NamedTuple):
-    """An executor to be destroyed."""
-
-    executor: int
-    channel: int
-    spent: list[bool]  # [True] after a failure: messages may still come on the channel
-    kept: tuple[Any, ...]  # what it uses
-
-
 class Job:
     """This process's seat in a job of `size` ranks. Made by `from_env()`, `from_allgather()`, `from_oob()`, `local()`.
 
@@ -114,8 +103,7 @@ class Job:
     _seated: int  # the thread that has the worker
     _requests: list[Request]  # that have not ended
     _posted: threading.Condition  # there are some
-    _graves: list[Grave]
-    _channels: int  # free ones, as bits
+    _graves: list[tuple[int, Any]]  # reshards that nobody has any more, and what they use
     _reshards: weakref.WeakSet[Reshard]
     _slice: int
     _thread: threading.Thread | None
@@ -220,7 +208,6 @@ class Job:
         self._wake_lock, self._posted = threading.Lock(), threading.Condition(threading.Lock())
         self._seated = 0
         self._requests, self._graves = [], []
-        self._channels = (1 << CHANNELS) - 2
         self._reshards = weakref.WeakSet()
         self._slice = OOB_SLICE_NS if oob_only else SLICE_NS
         self._read_seats()
@@ -274,12 +261,10 @@ class Job:
                 self._seat_lock.release()
 
     def _bury(self) -> None:
-        """Destroys executors that nobody has any more; the collector may not, as it may come at any time."""
+        """Destroys reshards that nobody has any more; the collector may not, as it may come at any time."""
         while self._graves:
-            grave = self._graves.pop()
-            raw.xm_executor_destroy(grave.executor)
-            if not grave.spent[0]:
-                self._channels |= 1 << grave.channel
+            reshard, _kept = self._graves.pop()
+            raw.xm_reshard_destroy(reshard)
 
     def _now(self) -> int:
         now: int = raw.xm_worker_now(self._worker)
@@ -334,26 +319,30 @@ class Job:
             raise from_status(waited, sentence)
         return status
 
-    def _agree_on_channel(self, refuse: bool = False) -> int:
-        """A message channel that is free on all ranks, or why there is none. A rank that cannot take part refuses, so
-        that the others do not wait for it. Collective."""
-        length = (CHANNELS + 7) // 8
-        free = own = 0 if refuse else (1 << CHANNELS) - 1 & self._channels
-        for rank, other in enumerate(self._allgather_fixed(own.to_bytes(length, "little"), length)):
-            theirs = int.from_bytes(other, "little")
-            if theirs == 0 and rank != self.rank:
-                raise AbortedError(f"rank {rank} cannot prepare its part of the reshard; it says why")
-            free &= theirs
-        if free == 0 and not refuse:
-            raise InputError(
-                f"none of the {CHANNELS - 1} channels is free on all ranks: close reshards, or shrink() after failures"
-            )
-        return (free & -free).bit_length() - 1
+    def _make_reshard(self, **options: Any) -> int:
+        """The reshard of these parameters; all ranks make it, or none. Collective."""
+        params = _native.ReshardParams(struct_size=ctypes.sizeof(_native.ReshardParams), **options)
+        reshard = ctypes.c_void_p()
+        with self._seat() as worker:
+            lib.xm_reshard_begin(worker, params, reshard)
+            try:
+                while (status := raw.xm_reshard_wait(reshard, self._now() + self._slice)) == IN_PROGRESS:
+                    hear()
+                    self._advance(set())
+                if status < 0:
+                    raise from_status(status, _native.last_error())
+            except BaseException as reason:
+                if isinstance(reason, (KeyboardInterrupt, SystemExit)):
+                    self._abort(f"interrupted ({type(reason).__name__})")
+                raw.xm_reshard_destroy(reshard)
+                raise
+        assert reshard.value is not None
+        return reshard.value
 
-    def _refuse(self) -> None:
-        """Instead of the Reshard that the other ranks are making."""
-        with contextlib.suppress(AbortedError):
-            self._agree_on_channel(refuse=True)
+    def _refuse(self, error: CrossmeshError) -> None:
+        """Instead of the Reshard that the other ranks are making, and that ends there with this error."""
+        with contextlib.suppress(InputError):
+            self._make_reshard(refusal=str(error).encode())
 
     # Requests --------------------------------------------------------------------------------------
 
@@ -413,7 +402,6 @@ class Job:
         with self._seat() as worker:
             self._end_everything()
             lib.xm_group_shrink(worker, timeout or 0.0)
-            self._channels = (1 << CHANNELS) - 2
             self._read_seats()
 
     @property
@@ -432,10 +420,14 @@ class Job:
     # ------------------------------------------------------------------------------------------------
 
     def network(self, profile: str | None = None, **rates: Any) -> Network:
-        """The job's hosts as a network to plan for; rates from a measured profile, or as Network() takes them."""
+        """The job's hosts as a network to plan for; rates from a measured profile, or as Network() takes them, or those
+        of the hosts' NICs as far as they tell."""
         if profile is not None:
             return Network.from_profile(profile, self.host_of_rank)
-        return Network(self.host_of_rank, **rates)
+        if rates:
+            return Network(self.host_of_rank, **rates)
+        with self._seat() as worker:
+            return Network._from_worker(worker)
 
     def reshard(self, plan: Plan, src: Any = None, dst: Any = None, **options: Any) -> Reshard:
         """`Reshard(self, plan, src, dst, ...)`. Collective."""

@@ -68,6 +68,15 @@ class Network:
         network._adopt(handle)
         return network
 
+    @classmethod
+    def _from_worker(cls, worker: int) -> Network:
+        """As a job's worker knows it."""
+        handle = ctypes.c_void_p()
+        lib.xm_network_from_worker(worker, handle)
+        network = cls.__new__(cls)
+        network._adopt(handle)
+        return network
+
     def _adopt(self, handle: ctypes.c_void_p) -> None:
         self._handle = handle.value
         weakref.finalize(self, lib.xm_network_destroy, self._handle).atexit = False

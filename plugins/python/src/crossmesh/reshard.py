@@ -13,7 +13,7 @@ from . import _native
 from ._native import IN_PROGRESS, lib, raw
 from .buffers import Buffer
 from .errors import AbortedError, CrossmeshError, InputError, from_status
-from .job import Grave, Job
+from .job import Job
 from .plan import Plan
 
 __all__ = ["Request", "Reshard"]
@@ -22,10 +22,9 @@ __all__ = ["Request", "Reshard"]
 class Request:
     """A run that was posted. The buffers belong to it until it is done."""
 
-    def __init__(self, job: Job, reshard: Reshard | None, deadline: int) -> None:
-        self._reshard = reshard
-        self._executor = None if reshard is None else reshard._executor
-        self._job, self._deadline = job, deadline
+    def __init__(self, job: Job, reshard: Reshard | None) -> None:
+        self._job, self._reshard = job, reshard
+        self._handle = None if reshard is None else reshard._handle
         # Free when the run has ended. No Event: those do not stand Ctrl-C in a wait.
         self._ended = threading.Lock()
         self._ended.acquire()
@@ -73,24 +72,19 @@ class Request:
         return True
 
     def _step(self, until: int | None = None) -> bool:
-        """Goes on, until some time if that is given. True: go on without sleeping. Needs the job's seat."""
+        """Goes on, until some time if that is given. True: do not sleep now. Needs the job's seat."""
         if self.done:
             return False
-        job = self._job
         if until is None:
-            status = raw.xm_executor_advance(self._executor)
-            if status == IN_PROGRESS and job._now() < self._deadline:
-                return not raw.xm_executor_may_sleep(self._executor)
-        status = raw.xm_reshard_wait(job._worker, self._executor, until or 0, self._deadline)
+            status = raw.xm_reshard_test(self._handle)
+        else:
+            status = raw.xm_reshard_wait(self._handle, until)
         if status == IN_PROGRESS:
-            return not raw.xm_executor_may_sleep(self._executor)
+            return False
         self._finish(from_status(status, _native.last_error()) if status < 0 else None)
         return True
 
     def _finish(self, error: CrossmeshError | None) -> None:
-        reshard = self._reshard
-        if error is not None and reshard is not None:
-            reshard._spent[0] = True
         self._error, self._reshard = error, None
         if self in self._job._requests:
             self._job._requests.remove(self)
@@ -136,66 +130,38 @@ class Reshard:
         device_peers: bool = False,
     ) -> None:
         self._job, self.plan = job, plan
-        self._executor: int | None = None
+        self._handle: int | None = None
         count = len(plan.tensors)
         try:
-            if plan.ranks > job.size:
-                raise InputError(f"the plan names rank {plan.ranks - 1} of {job.size} ranks")
             sources, targets = _buffers("source", src, count), _buffers("destination", dst, count)
             for tensor, target in enumerate(targets):
                 if target is not None and target.readonly:
                     raise InputError(f"the destination of tensor {tensor} is read-only")
-        except CrossmeshError:
-            job._refuse()
+        except CrossmeshError as error:
+            job._refuse(error)
             raise
         if dtype is None:
             dtype = ",".join(str(tensor.bits) for tensor in plan.tensors) + " bits"
-        with job._seat() as worker:
-            channel = job._agree_on_channel()
-            lib.xm_reshard_agree(worker, plan._handle, dtype.encode())
-            table = (_native.TensorBuffers * count)()
-            for entry, source, target in zip(table, sources, targets):
-                if source is not None:
-                    entry.src, entry.src_bytes = source.address or None, source.nbytes
-                if target is not None:
-                    entry.dst, entry.dst_bytes = target.address or None, target.nbytes
-            params = _native.ExecutorParams(
-                struct_size=ctypes.sizeof(_native.ExecutorParams),
+        table = (_native.TensorBuffers * count)()
+        for entry, source, target in zip(table, sources, targets):
+            if source is not None:
+                entry.src, entry.src_bytes = source.address or None, source.nbytes
+            if target is not None:
+                entry.dst, entry.dst_bytes = target.address or None, target.nbytes
+        with job._seat():
+            self._handle = job._make_reshard(
                 plan=plan._handle,
-                transport=raw.xm_worker_transport(worker),
                 buffers=table,
+                dtype=dtype.encode(),
                 window=window,
-                channel=channel,
                 memory_limit=memory_limit,
                 turns=turns,
                 turn_ahead=turn_ahead,
                 device_peers=device_peers,
             )
-            executor = ctypes.c_void_p()
-            status = raw.xm_executor_create(params, executor)
-            failure = _native.last_error() if status < 0 else ""
-            # A rank without an executor would leave the others waiting, so all hear of it.
-            try:
-                verdicts = job._allgather_fixed(status.to_bytes(4, "little", signed=True), 4)
-            except BaseException:
-                raw.xm_executor_destroy(executor)
-                raise
-            failed = [r for r, v in enumerate(verdicts) if int.from_bytes(v, "little") != 0]
-            if failed and status >= 0:
-                raw.xm_executor_destroy(executor)
-                first = int.from_bytes(verdicts[failed[0]], "little", signed=True)
-                raise from_status(first, f"rank {failed[0]} could not prepare its part of the reshard")
-            if status < 0:
-                raise from_status(status, failure)
-            job._channels &= ~(1 << channel)
-            assert executor.value is not None
-            self._executor = executor.value
             self._buffers = sources, targets
             self._request: Request | None = None
-            self._spent = [False]
-            self._finalizer = weakref.finalize(
-                self, _bequeath, job, self._executor, channel, self._spent, (plan, self._buffers)
-            )
+            self._finalizer = weakref.finalize(self, _bequeath, job, self._handle, (plan, self._buffers))
             self._finalizer.atexit = False
             job._reshards.add(self)
 
@@ -216,16 +182,16 @@ class Reshard:
     def _post(self, timeout: float | None, stream: int | None) -> Request:
         job = self._job
         with job._seat():
-            if self._executor is None:
+            if self._handle is None:
                 raise InputError("the reshard is closed")
             if self._request is not None and not self._request.done:
                 raise InputError("the former run of this reshard has not ended")
+            deadline = 0 if timeout is None else job._now() + int(timeout * 1e9)
             if stream is None:
-                lib.xm_executor_post(self._executor)
+                lib.xm_reshard_post(self._handle, deadline)
             else:
-                lib.xm_executor_post_after(self._executor, stream or None)
-            seconds = job.timeout if timeout is None else timeout
-            self._request = request = Request(job, self, job._now() + int(seconds * 1e9))
+                lib.xm_reshard_post_after(self._handle, stream or None, deadline)
+            self._request = request = Request(job, self)
             job._requests.append(request)
             with job._posted:
                 job._posted.notify_all()
@@ -250,32 +216,31 @@ class Reshard:
         """After a run that went well on all ranks: proves by checksums that destinations hold what sources hold.
         CorruptDataError names tensor and box. All ranks call it."""
         job = self._job
-        with job._seat() as worker:
-            if self._executor is None:
+        with job._seat():
+            if self._handle is None:
                 raise InputError("the reshard is closed")
-            deadline = job._now() + int(job.timeout * 1e9)
-            lib.xm_reshard_verify(worker, self._executor, deadline)
+            lib.xm_reshard_verify(self._handle, 0)
 
     @property
     def staging_bytes(self) -> int:
         """Memory of this rank for packing, beside the buffers."""
         with self._job._seat():
-            if self._executor is None:
+            if self._handle is None:
                 return 0
-            return int(raw.xm_executor_staging_bytes(self._executor))
+            return int(raw.xm_reshard_staging_bytes(self._handle))
 
     @property
     def device_path(self) -> str:
         """How tiles on a CUDA device reach the network; empty where there are none."""
         with self._job._seat():
-            if self._executor is None:
+            if self._handle is None:
                 return ""
-            return str(raw.xm_executor_device_path(self._executor).decode())
+            return str(raw.xm_reshard_device_path(self._handle).decode())
 
     def close(self) -> None:
         """Frees the reshard. A run in flight is given up, here and on the other ranks."""
         job = self._job
-        if self._executor is None or job.closed or not self._finalizer.alive:
+        if self._handle is None or job.closed or not self._finalizer.alive:
             return
         with job._seat():
             if self._request is not None and not self._request.done:
@@ -284,7 +249,7 @@ class Reshard:
                     self._request._finish(AbortedError("the reshard was closed while it ran"))
             self._finalizer()
             job._bury()
-            self._executor = None
+            self._handle = None
 
     def __enter__(self) -> Reshard:
         return self
@@ -296,6 +261,6 @@ class Reshard:
         return f"<Reshard of {self.plan!r}>"
 
 
-def _bequeath(job: Job, executor: int, channel: int, spent: list[bool], kept: tuple[Any, ...]) -> None:
-    """The collector may call this at any time, so the executor is only put aside. Buffers stay until it is gone."""
-    job._graves.append(Grave(executor, channel, spent, kept))
+def _bequeath(job: Job, reshard: int, kept: tuple[Any, ...]) -> None:
+    """The collector may call this at any time, so the reshard is only put aside. Buffers stay until it is gone."""
+    job._graves.append((reshard, kept))

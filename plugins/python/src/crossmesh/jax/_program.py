@@ -134,7 +134,7 @@ class Transfer:
                 id=self._id,
                 position=list(side.mesh.devices.flat).index(device),
                 sends=sends,
-                executor=reshard._executor,
+                reshard=reshard._handle,
                 buffer=_xla.address(buffer),
                 bytes=buffer.nbytes,
                 timeout=self._timeout,

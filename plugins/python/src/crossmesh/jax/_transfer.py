@@ -93,8 +93,8 @@ def _move(job: Job, device: Any, plan: Plan, leaves: list[Leaf], timeout: float 
         shards = [_shard(leaf, device) if job.rank in leaf.src.ranks else None for leaf in leaves]
         tiles = [spec.dst.tile_shape(job.rank) for spec in plan.tensors]
         rooms = [None if tile is None else _room(leaf, tile, device) for leaf, tile in zip(leaves, tiles)]
-    except CrossmeshError:
-        job._refuse()
+    except CrossmeshError as error:
+        job._refuse(error)
         raise
     lent = [None if room is None else _lend(room) for room in rooms]
     names = ",".join(str(leaf.dtype) for leaf in leaves)

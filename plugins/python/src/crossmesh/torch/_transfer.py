@@ -107,8 +107,8 @@ class Batch:
                 src.append(self._source(name, sources.get(name), spec))
                 dst.append(self._target(name, targets.get(name), spec))
             self.plan = Plan(specs, job.network(profile), strategy=strategy, scheduler=scheduler)
-        except CrossmeshError:
-            job._refuse()
+        except CrossmeshError as error:
+            job._refuse(error)
             raise
         self._reshard = Reshard(job, self.plan, src, dst, dtype=",".join(dtypes))
 

@@ -40,8 +40,8 @@ class Flow(Request):
     """A script under way, among the requests of its job."""
 
     def __init__(self, job: Job, script: Script, deadline: int) -> None:
-        super().__init__(job, None, deadline)
-        self._script, self._messages = script, list[int]()
+        super().__init__(job, None)
+        self._script, self._messages, self._deadline = script, list[int](), deadline
 
     def _step(self, until: int | None = None) -> bool:
         if self.done:
