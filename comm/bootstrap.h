@@ -33,8 +33,8 @@
 typedef struct xm_bootstrap xm_bootstrap_t;
 
 /** Joins the job in the way that @p env says. @p listen_fd as below; with one, PMIx is not used. */
-XM_API xm_status_t xm_bootstrap_create(const xm_job_env_t *env, int listen_fd, double timeout,
-                                       xm_bootstrap_t **bootstrap);
+xm_status_t xm_bootstrap_create(const xm_job_env_t *env, int listen_fd, double timeout,
+                                xm_bootstrap_t **bootstrap);
 
 /**
  * Connects to rank 0 at env->master_addr:env->master_port (rank 0 listens there, see XM_BIND),
@@ -44,61 +44,60 @@ XM_API xm_status_t xm_bootstrap_create(const xm_job_env_t *env, int listen_fd, d
  * be stolen); -1 otherwise. Fails with the ranks that are missing, a duplicate rank, or a differing
  * world size.
  */
-XM_API xm_status_t xm_bootstrap_create_tcp(const xm_job_env_t *env, int listen_fd, double timeout,
-                                           xm_bootstrap_t **bootstrap);
+xm_status_t xm_bootstrap_create_tcp(const xm_job_env_t *env, int listen_fd, double timeout,
+                                    xm_bootstrap_t **bootstrap);
 
 /**
  * A star whose ranks learn through @p oob where rank 0 listens and a random secret of the job; the
  * table is not used after the return. Two allgathers; all ranks on one machine meet at its loopback
  * interface.
  */
-XM_API xm_status_t xm_bootstrap_create_star(const xm_oob_t *oob, double timeout,
-                                            xm_bootstrap_t **bootstrap);
+xm_status_t xm_bootstrap_create_star(const xm_oob_t *oob, double timeout,
+                                     xm_bootstrap_t **bootstrap);
 
 /** Wraps a caller's table (which must outlive the object). No fault channel then. */
-XM_API xm_status_t xm_bootstrap_create_oob(const xm_oob_t *oob, xm_bootstrap_t **bootstrap);
+xm_status_t xm_bootstrap_create_oob(const xm_oob_t *oob, xm_bootstrap_t **bootstrap);
 
-XM_API int xm_bootstrap_rank(const xm_bootstrap_t *bootstrap);
-XM_API int xm_bootstrap_size(const xm_bootstrap_t *bootstrap);
+int xm_bootstrap_rank(const xm_bootstrap_t *bootstrap);
+int xm_bootstrap_size(const xm_bootstrap_t *bootstrap);
 
 /** Blocking allgather with a deadline in seconds. A dead rank ends it with XM_ERR_PEER_DIED at
  * once. */
-XM_API xm_status_t xm_bootstrap_allgather(xm_bootstrap_t *bootstrap, const void *send,
-                                          void *receive, size_t length, double timeout);
+xm_status_t xm_bootstrap_allgather(xm_bootstrap_t *bootstrap, const void *send, void *receive,
+                                   size_t length, double timeout);
 
 /**
  * The same in pieces, for callers that make progress elsewhere meanwhile: post, then test until it
  * gives something else than XM_IN_PROGRESS. One at a time; @p send and @p receive stay untouched
  * until the end. Between tests wait on xm_bootstrap_fd(); when it is -1, test again soon.
  */
-XM_API xm_status_t xm_bootstrap_allgather_post(xm_bootstrap_t *bootstrap, const void *send,
-                                               void *receive, size_t length);
-XM_API xm_status_t xm_bootstrap_allgather_test(xm_bootstrap_t *bootstrap);
+xm_status_t xm_bootstrap_allgather_post(xm_bootstrap_t *bootstrap, const void *send, void *receive,
+                                        size_t length);
+xm_status_t xm_bootstrap_allgather_test(xm_bootstrap_t *bootstrap);
 
 /**
  * Gives up the posted allgather after @p waited seconds: the buffers are the caller's again, the
  * bootstrap is unusable from now on, and the result is XM_ERR_TIMEOUT with a sentence that names
  * the ranks that have not called it where this rank can know (rank 0 does, and tells the others).
  */
-XM_API xm_status_t xm_bootstrap_allgather_abandon(xm_bootstrap_t *bootstrap, double waited);
+xm_status_t xm_bootstrap_allgather_abandon(xm_bootstrap_t *bootstrap, double waited);
 
 /**
  * Allgather of blobs of differing lengths. On success @p receive holds the blobs one after the
  * other and offsets[r] … offsets[r + 1] is rank r's (offsets has size + 1 entries). Both are freed
  * with free().
  */
-XM_API xm_status_t xm_bootstrap_allgatherv(xm_bootstrap_t *bootstrap, const void *send,
-                                           size_t length, void **receive, size_t **offsets,
-                                           double timeout);
+xm_status_t xm_bootstrap_allgatherv(xm_bootstrap_t *bootstrap, const void *send, size_t length,
+                                    void **receive, size_t **offsets, double timeout);
 
 /** Returns when every rank has called it, or with the failure. */
-XM_API xm_status_t xm_bootstrap_barrier(xm_bootstrap_t *bootstrap, double timeout);
+xm_status_t xm_bootstrap_barrier(xm_bootstrap_t *bootstrap, double timeout);
 
 /**
  * Tells all ranks that this one gives up, with a sentence they will quote. Best effort, does not
  * wait; their xm_bootstrap_poll() then reports this rank as failed.
  */
-XM_API void xm_bootstrap_abort(xm_bootstrap_t *bootstrap, const char *sentence);
+void xm_bootstrap_abort(xm_bootstrap_t *bootstrap, const char *sentence);
 
 /**
  * Reads the fault channel without waiting. XM_OK while all ranks are alive; otherwise
@@ -106,15 +105,15 @@ XM_API void xm_bootstrap_abort(xm_bootstrap_t *bootstrap, const char *sentence);
  * is also stored in
  * @p failed_rank (may be NULL). The verdict is sticky.
  */
-XM_API xm_status_t xm_bootstrap_poll(xm_bootstrap_t *bootstrap, int *failed_rank);
+xm_status_t xm_bootstrap_poll(xm_bootstrap_t *bootstrap, int *failed_rank);
 
 /**
  * Descriptor that becomes readable when xm_bootstrap_poll() has something to read (an epoll
  * instance), or -1 when there is no fault channel.
  */
-XM_API int xm_bootstrap_fd(const xm_bootstrap_t *bootstrap);
+int xm_bootstrap_fd(const xm_bootstrap_t *bootstrap);
 
 /** Says goodbye and closes. NULL is accepted. */
-XM_API void xm_bootstrap_destroy(xm_bootstrap_t *bootstrap);
+void xm_bootstrap_destroy(xm_bootstrap_t *bootstrap);
 
 #endif

@@ -33,7 +33,7 @@ typedef enum xm_link_class {
 } xm_link_class_t;
 
 /** "self", "intra_host", "inter_host". */
-XM_API const char *xm_link_class_name(xm_link_class_t link);
+const char *xm_link_class_name(xm_link_class_t link);
 
 /** What one device can do. */
 typedef struct xm_cluster_device {
@@ -82,102 +82,97 @@ typedef struct xm_cluster_profile_params {
         .struct_size = sizeof(xm_cluster_profile_params_t)                                         \
     }
 
-XM_API xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *params,
-                                             xm_cluster_profile_t **profile);
+xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *params,
+                                      xm_cluster_profile_t **profile);
 
 /** Writes the JSON file (to a temporary name, then renamed). */
-XM_API xm_status_t xm_cluster_profile_save(const xm_cluster_profile_t *profile, const char *path);
+xm_status_t xm_cluster_profile_save(const xm_cluster_profile_t *profile, const char *path);
 
 /**
  * The profile as JSON text, to be freed with free(). Numbers are kept to 12 significant digits, so
  * a profile that was written and read again is equal.
  */
-XM_API xm_status_t xm_cluster_profile_to_text(const xm_cluster_profile_t *profile, char **text);
+xm_status_t xm_cluster_profile_to_text(const xm_cluster_profile_t *profile, char **text);
 
 /**
  * The same cluster with host @p order[i] as its host i, for every host. XM_ERR_INVALID_ARGUMENT:
  * @p order does not name each host once, or it tears a rack apart: racks are runs of hosts by
  * number, so only whole racks of one size, and hosts inside a rack, can change places.
  */
-XM_API xm_status_t xm_cluster_profile_reorder(const xm_cluster_profile_t *profile, const int *order,
-                                              xm_cluster_profile_t **reordered);
+xm_status_t xm_cluster_profile_reorder(const xm_cluster_profile_t *profile, const int *order,
+                                       xm_cluster_profile_t **reordered);
 
-XM_API const char *xm_cluster_profile_name(const xm_cluster_profile_t *profile);
-XM_API const char *xm_cluster_profile_provenance(const xm_cluster_profile_t *profile);
-XM_API double xm_cluster_profile_device_flops(const xm_cluster_profile_t *profile);
-XM_API double xm_cluster_profile_device_memory_bytes(const xm_cluster_profile_t *profile);
-XM_API double xm_cluster_profile_device_memory_bandwidth(const xm_cluster_profile_t *profile);
+const char *xm_cluster_profile_name(const xm_cluster_profile_t *profile);
+const char *xm_cluster_profile_provenance(const xm_cluster_profile_t *profile);
+double xm_cluster_profile_device_flops(const xm_cluster_profile_t *profile);
+double xm_cluster_profile_device_memory_bytes(const xm_cluster_profile_t *profile);
+double xm_cluster_profile_device_memory_bandwidth(const xm_cluster_profile_t *profile);
 /** The devices of one host. Hosts beyond the profile's repeat its hosts in order. */
-XM_API xm_cluster_device_t xm_cluster_profile_host_device(const xm_cluster_profile_t *profile,
-                                                          int host);
+xm_cluster_device_t xm_cluster_profile_host_device(const xm_cluster_profile_t *profile, int host);
 /** True when hosts have devices of different kinds. */
-XM_API bool xm_cluster_profile_devices_differ(const xm_cluster_profile_t *profile);
+bool xm_cluster_profile_devices_differ(const xm_cluster_profile_t *profile);
 /** Payload bytes/s of one host's NICs, per direction. */
-XM_API double xm_cluster_profile_nic_bandwidth(const xm_cluster_profile_t *profile);
+double xm_cluster_profile_nic_bandwidth(const xm_cluster_profile_t *profile);
 
 /** The same of one host. Hosts beyond the profile's repeat its hosts in order. */
-XM_API double xm_cluster_profile_host_nic_bandwidth(const xm_cluster_profile_t *profile, int host);
+double xm_cluster_profile_host_nic_bandwidth(const xm_cluster_profile_t *profile, int host);
 /** True when hosts have NICs of different rates. */
-XM_API bool xm_cluster_profile_hosts_differ(const xm_cluster_profile_t *profile);
+bool xm_cluster_profile_hosts_differ(const xm_cluster_profile_t *profile);
 /** Hosts that share an uplink (0: no limit), and bytes/s of the uplink, per direction. */
-XM_API int xm_cluster_profile_hosts_per_rack(const xm_cluster_profile_t *profile);
-XM_API double xm_cluster_profile_uplink_bandwidth(const xm_cluster_profile_t *profile);
+int xm_cluster_profile_hosts_per_rack(const xm_cluster_profile_t *profile);
+double xm_cluster_profile_uplink_bandwidth(const xm_cluster_profile_t *profile);
 
 /** The widest spread of the NIC rates (curve.h); 0: unknown. */
-XM_API double xm_cluster_profile_nic_spread(const xm_cluster_profile_t *profile);
+double xm_cluster_profile_nic_spread(const xm_cluster_profile_t *profile);
 /** Bytes/s of each direction of a host's NICs while both are busy; 0: unknown. */
-XM_API double xm_cluster_profile_nic_both_ways(const xm_cluster_profile_t *profile);
+double xm_cluster_profile_nic_both_ways(const xm_cluster_profile_t *profile);
 /** Bytes/s that the devices of one host move among themselves, all sending; 0: unknown. */
-XM_API double xm_cluster_profile_host_fabric(const xm_cluster_profile_t *profile);
+double xm_cluster_profile_host_fabric(const xm_cluster_profile_t *profile);
 
 /** Points of a curve (owned by the profile) and their number. */
-XM_API const xm_curve_point_t *xm_cluster_profile_curve(const xm_cluster_profile_t *profile,
-                                                        xm_link_class_t link, size_t *points);
+const xm_curve_point_t *xm_cluster_profile_curve(const xm_cluster_profile_t *profile,
+                                                 xm_link_class_t link, size_t *points);
 
 /** Spread of each point of a curve (curve.h), or NULL when they are unknown. */
-XM_API const double *xm_cluster_profile_spread(const xm_cluster_profile_t *profile,
-                                               xm_link_class_t link);
+const double *xm_cluster_profile_spread(const xm_cluster_profile_t *profile, xm_link_class_t link);
 
 /** Number of measured collectives, and one of them (owned by the profile). */
-XM_API size_t xm_cluster_profile_collectives(const xm_cluster_profile_t *profile);
-XM_API const xm_collective_curve_t *xm_cluster_profile_collective(
-    const xm_cluster_profile_t *profile, size_t index);
+size_t xm_cluster_profile_collectives(const xm_cluster_profile_t *profile);
+const xm_collective_curve_t *xm_cluster_profile_collective(const xm_cluster_profile_t *profile,
+                                                           size_t index);
 
 /** The measured curve of a collective on groups of @p devices on each of @p hosts hosts, @p groups
  * of them to a host (collective_curve.h); NULL when there is none. */
-XM_API const xm_collective_curve_t *xm_cluster_profile_find_collective(
-    const xm_cluster_profile_t *profile, xm_collective_t kind, int hosts, int devices, int groups);
+const xm_collective_curve_t *xm_cluster_profile_find_collective(const xm_cluster_profile_t *profile,
+                                                                xm_collective_t kind, int hosts,
+                                                                int devices, int groups);
 
 /** A copy of @p profile that has @p added curves too; each replaces the one of the same collective
  * and axis. @p note is added to the provenance. */
-XM_API xm_status_t xm_cluster_profile_add_collectives(const xm_cluster_profile_t *profile,
-                                                      const xm_collective_curve_t *added,
-                                                      size_t count, const char *note,
-                                                      xm_cluster_profile_t **extended);
+xm_status_t xm_cluster_profile_add_collectives(const xm_cluster_profile_t *profile,
+                                               const xm_collective_curve_t *added, size_t count,
+                                               const char *note, xm_cluster_profile_t **extended);
 
 /** Seconds of an operator of a kind on one device: measured (op_times.h), or its roofline. */
-XM_API double xm_cluster_profile_op_seconds(const xm_cluster_profile_t *profile, const char *op,
-                                            double flops, double bytes);
+double xm_cluster_profile_op_seconds(const xm_cluster_profile_t *profile, const char *op,
+                                     double flops, double bytes);
 /** The measured operators, by kind and roofline (owned by the profile), and their number. */
-XM_API const xm_op_time_t *xm_cluster_profile_op_times(const xm_cluster_profile_t *profile,
-                                                       size_t *count);
+const xm_op_time_t *xm_cluster_profile_op_times(const xm_cluster_profile_t *profile, size_t *count);
 
 /** Part of the time of gradients' collectives that hides behind the backward pass; 0: none. */
-XM_API double xm_cluster_profile_gradient_overlap(const xm_cluster_profile_t *profile);
+double xm_cluster_profile_gradient_overlap(const xm_cluster_profile_t *profile);
 /** A copy of @p profile with another such part. */
-XM_API xm_status_t xm_cluster_profile_set_gradient_overlap(const xm_cluster_profile_t *profile,
-                                                           double overlap,
-                                                           xm_cluster_profile_t **changed);
+xm_status_t xm_cluster_profile_set_gradient_overlap(const xm_cluster_profile_t *profile,
+                                                    double overlap, xm_cluster_profile_t **changed);
 
 /** Seconds a one-way message takes (xm_curve_seconds()). */
-XM_API double xm_cluster_profile_seconds(const xm_cluster_profile_t *profile, xm_link_class_t link,
-                                         double bytes);
+double xm_cluster_profile_seconds(const xm_cluster_profile_t *profile, xm_link_class_t link,
+                                  double bytes);
 
 /** Time of the smallest message of a class. */
-XM_API double xm_cluster_profile_latency(const xm_cluster_profile_t *profile, xm_link_class_t link);
+double xm_cluster_profile_latency(const xm_cluster_profile_t *profile, xm_link_class_t link);
 
 /** Highest bytes/s among the points of a class. */
-XM_API double xm_cluster_profile_bandwidth(const xm_cluster_profile_t *profile,
-                                           xm_link_class_t link);
+double xm_cluster_profile_bandwidth(const xm_cluster_profile_t *profile, xm_link_class_t link);
 
 #endif

@@ -29,16 +29,16 @@ typedef struct xm_collective_hint {
 
 /** Reads @p text; @p source names it. What is in *curves is freed with
  * xm_collective_curves_free(). */
-XM_API xm_status_t xm_collective_import(const char *text, size_t length, const char *source,
-                                        const xm_collective_hint_t *hint,
-                                        xm_collective_curve_t **curves, size_t *count);
+xm_status_t xm_collective_import(const char *text, size_t length, const char *source,
+                                 const xm_collective_hint_t *hint, xm_collective_curve_t **curves,
+                                 size_t *count);
 
 /** Writes our own document. */
-XM_API xm_status_t xm_collective_export(const xm_collective_curve_t *curves, size_t count,
-                                        const char *path);
+xm_status_t xm_collective_export(const xm_collective_curve_t *curves, size_t count,
+                                 const char *path);
 
 /** The same as xm_collective_import() from a file. */
-XM_API xm_status_t xm_collective_import_file(const char *path, const xm_collective_hint_t *hint,
-                                             xm_collective_curve_t **curves, size_t *count);
+xm_status_t xm_collective_import_file(const char *path, const xm_collective_hint_t *hint,
+                                      xm_collective_curve_t **curves, size_t *count);
 
 #endif

@@ -101,36 +101,36 @@ typedef struct xm_config_row {
 } xm_config_row_t;
 
 /** Row @p id of the table. */
-XM_API const xm_config_row_t *xm_config_row(xm_config_id_t id);
+const xm_config_row_t *xm_config_row(xm_config_id_t id);
 
 /** Checks every XM_ variable of the environment. Fails with the name, the value and what was
  * expected. */
-XM_API xm_status_t xm_config_check(void);
+xm_status_t xm_config_check(void);
 
 /** Value of a row as text: the environment's, else the default. Never NULL. */
-XM_API const char *xm_config_string(xm_config_id_t id);
+const char *xm_config_string(xm_config_id_t id);
 
 /** Value of a SECONDS or PERIOD row. A malformed value gives the default (xm_config_check() reports
  * it). */
-XM_API double xm_config_seconds(xm_config_id_t id);
+double xm_config_seconds(xm_config_id_t id);
 
 /** Value of a BYTES row. A malformed value gives the default. */
-XM_API uint64_t xm_config_bytes(xm_config_id_t id);
+uint64_t xm_config_bytes(xm_config_id_t id);
 
 /** Value of a COUNT row, 1 to 64. A malformed value gives the default. */
-XM_API int xm_config_count(xm_config_id_t id);
+int xm_config_count(xm_config_id_t id);
 
 /** Whether the environment has a value for a row. */
-XM_API bool xm_config_is_set(xm_config_id_t id);
+bool xm_config_is_set(xm_config_id_t id);
 
 /** Index of the value of a CHOICE row among its choices. A malformed value gives the default's. */
-XM_API int xm_config_choice(xm_config_id_t id);
+int xm_config_choice(xm_config_id_t id);
 
 /**
  * All uniform rows as one text "XM_A=1 XM_B=2", so that ranks can compare them at start. Writes at
  * most
  * @p size bytes including the terminator and returns @p buffer.
  */
-XM_API char *xm_config_fingerprint(char *buffer, size_t size);
+char *xm_config_fingerprint(char *buffer, size_t size);
 
 #endif

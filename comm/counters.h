@@ -21,44 +21,44 @@ typedef struct xm_counters xm_counters_t;
 typedef struct xm_transport xm_transport_t;
 
 /** "send", "receive". */
-XM_API const char *xm_direction_name(xm_direction_t direction);
+const char *xm_direction_name(xm_direction_t direction);
 /** "ok", "canceled", "peer_died", "corrupt", "failed". */
-XM_API const char *xm_outcome_name(xm_outcome_t outcome);
+const char *xm_outcome_name(xm_outcome_t outcome);
 
 /** Operations with the peer that have been posted and have not ended. */
-XM_API uint64_t xm_peer_counts_in_flight(const xm_peer_counts_t *counts, xm_direction_t direction);
+uint64_t xm_peer_counts_in_flight(const xm_peer_counts_t *counts, xm_direction_t direction);
 
 /** Most NICs that are told apart; what comes after them is counted as the last. */
 enum { XM_COUNTERS_MAX_NICS = 32 };
 
 /** Counters of a rank with @p peers peers, itself included. A worker makes its own; for users of a
  * transport without one. */
-XM_API xm_status_t xm_counters_create(int peers, xm_counters_t **counters);
+xm_status_t xm_counters_create(int peers, xm_counters_t **counters);
 
-XM_API int xm_counters_peers(const xm_counters_t *counters);
+int xm_counters_peers(const xm_counters_t *counters);
 /** Reads the counts of peer @p peer, 0 … peers - 1. */
-XM_API void xm_counters_peer(const xm_counters_t *counters, int peer, xm_peer_counts_t *counts);
+void xm_counters_peer(const xm_counters_t *counters, int peer, xm_peer_counts_t *counts);
 
 /** NICs that have been opened so far. */
-XM_API int xm_counters_nics(const xm_counters_t *counters);
+int xm_counters_nics(const xm_counters_t *counters);
 /** Reads the counts of NIC @p nic, 0 … nics - 1. */
-XM_API void xm_counters_nic(const xm_counters_t *counters, int nic, xm_nic_counts_t *counts);
+void xm_counters_nic(const xm_counters_t *counters, int nic, xm_nic_counts_t *counts);
 
-XM_API void xm_counters_rank(const xm_counters_t *counters, xm_rank_counts_t *counts);
+void xm_counters_rank(const xm_counters_t *counters, xm_rank_counts_t *counts);
 
 /** NULL is accepted. */
-XM_API void xm_counters_destroy(xm_counters_t *counters);
+void xm_counters_destroy(xm_counters_t *counters);
 
 /** Counts a posting call that gave @p status; xm_transport_send() and xm_transport_receive() do. */
-XM_API void xm_counters_on_post(const xm_transport_t *transport, int peer, xm_direction_t direction,
-                                uint64_t tag, size_t length, xm_status_t status);
+void xm_counters_on_post(const xm_transport_t *transport, int peer, xm_direction_t direction,
+                         uint64_t tag, size_t length, xm_status_t status);
 
 /** Counts the end of an operation in flight; xm_transport_end() does. */
-XM_API void xm_counters_on_end(const xm_transport_t *transport, int peer, xm_direction_t direction,
-                               uint64_t tag, size_t length, xm_status_t status);
+void xm_counters_on_end(const xm_transport_t *transport, int peer, xm_direction_t direction,
+                        uint64_t tag, size_t length, xm_status_t status);
 
 /** Counts a chunk that was copied straight out of the memory of @p peer. Nothing where the
  * transport has no counters. */
-XM_API void xm_counters_on_copy(const xm_transport_t *transport, int peer, size_t bytes);
+void xm_counters_on_copy(const xm_transport_t *transport, int peer, size_t bytes);
 
 #endif

@@ -24,14 +24,14 @@ typedef struct xm_curve_point {
 
 /** Refuses a curve that is not as said above; the sentence starts with @p name. @p spread may be
  * NULL. Times are compared as a file holds them, with 12 significant digits. */
-XM_API xm_status_t xm_curve_check(const char *name, const xm_curve_point_t *points,
-                                  const double *spread, size_t count);
+xm_status_t xm_curve_check(const char *name, const xm_curve_point_t *points, const double *spread,
+                           size_t count);
 
 /** Seconds at @p bytes: linear interpolation between points, the first point's time below the
  * first, the last segment's slope above the last. */
-XM_API double xm_curve_seconds(const xm_curve_point_t *points, size_t count, double bytes);
+double xm_curve_seconds(const xm_curve_point_t *points, size_t count, double bytes);
 
 /** @p value as a file holds it: 12 significant digits. */
-XM_API double xm_curve_rounded(double value);
+double xm_curve_rounded(double value);
 
 #endif

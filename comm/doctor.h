@@ -36,7 +36,7 @@ typedef enum xm_verdict {
 } xm_verdict_t;
 
 /** "ok", "not here", "warn", "fail". */
-XM_API const char *xm_verdict_name(xm_verdict_t verdict);
+const char *xm_verdict_name(xm_verdict_t verdict);
 
 enum { XM_FINDING_SUBJECT = 48, XM_FINDING_TEXT = 256 };
 
@@ -72,7 +72,7 @@ typedef struct xm_doctor_facts {
 } xm_doctor_facts_t;
 
 /** Asks this machine. Takes a few hundredths of a second, for UCX and RDMA devices are opened. */
-XM_API void xm_doctor_facts_read(xm_doctor_facts_t *facts);
+void xm_doctor_facts_read(xm_doctor_facts_t *facts);
 
 typedef struct xm_doctor_params {
     size_t struct_size;
@@ -92,12 +92,12 @@ typedef struct xm_doctor_params {
     }
 
 /** Examines the machine. Fails only for want of memory: what cannot be read is a finding. */
-XM_API xm_status_t xm_doctor_examine(const xm_doctor_params_t *params, xm_findings_t **findings);
+xm_status_t xm_doctor_examine(const xm_doctor_params_t *params, xm_findings_t **findings);
 
-XM_API int xm_findings_count(const xm_findings_t *findings);
-XM_API const xm_finding_t *xm_findings_get(const xm_findings_t *findings, int index);
+int xm_findings_count(const xm_findings_t *findings);
+const xm_finding_t *xm_findings_get(const xm_findings_t *findings, int index);
 
 /** NULL is accepted. */
-XM_API void xm_findings_destroy(xm_findings_t *findings);
+void xm_findings_destroy(xm_findings_t *findings);
 
 #endif

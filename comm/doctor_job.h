@@ -31,20 +31,20 @@ typedef struct xm_checkup_row {
  * equal on all ranks, or this rank's own; the numbers of ranks are found out here. Every rank gets
  * all rows.
  */
-XM_API xm_status_t xm_checkup_create(xm_bootstrap_t *bootstrap, double timeout,
-                                     const xm_doctor_params_t *params, xm_checkup_t **checkup);
+xm_status_t xm_checkup_create(xm_bootstrap_t *bootstrap, double timeout,
+                              const xm_doctor_params_t *params, xm_checkup_t **checkup);
 
-XM_API int xm_checkup_ranks(const xm_checkup_t *checkup);
+int xm_checkup_ranks(const xm_checkup_t *checkup);
 /** Name of the host that a rank is on, e.g. "node7". */
-XM_API const char *xm_checkup_host(const xm_checkup_t *checkup, int rank);
+const char *xm_checkup_host(const xm_checkup_t *checkup, int rank);
 
-XM_API int xm_checkup_rows(const xm_checkup_t *checkup);
-XM_API const xm_checkup_row_t *xm_checkup_row(const xm_checkup_t *checkup, int row);
+int xm_checkup_rows(const xm_checkup_t *checkup);
+const xm_checkup_row_t *xm_checkup_row(const xm_checkup_t *checkup, int row);
 
 /** Rows with a verdict. */
-XM_API int xm_checkup_count(const xm_checkup_t *checkup, xm_verdict_t verdict);
+int xm_checkup_count(const xm_checkup_t *checkup, xm_verdict_t verdict);
 
 /** NULL is accepted. */
-XM_API void xm_checkup_destroy(xm_checkup_t *checkup);
+void xm_checkup_destroy(xm_checkup_t *checkup);
 
 #endif

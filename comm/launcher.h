@@ -54,9 +54,9 @@ typedef struct xm_launch_params {
  * rank that failed and how; *exit_code is that rank's exit status (128 + signal number for a
  * signal) and is what the parent should exit with.
  */
-XM_API xm_status_t xm_launch(const xm_launch_params_t *params, int *exit_code);
+xm_status_t xm_launch(const xm_launch_params_t *params, int *exit_code);
 
 /** In a launched rank: the inherited listening socket of rank 0 (closes on exec), else -1. */
-XM_API int xm_launch_listen_fd(void);
+int xm_launch_listen_fd(void);
 
 #endif

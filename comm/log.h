@@ -29,19 +29,19 @@ typedef enum xm_log_level {
 
 /** Writes one line when @p level is enabled for the subject of @p file. Use the macros below, which
  * fill in file and line. */
-XM_API void xm_log_write(xm_log_level_t level, const char *file, int line, const char *format, ...)
+void xm_log_write(xm_log_level_t level, const char *file, int line, const char *format, ...)
     XM_PRINTF(4, 5);
 
 /** Whether lines of a level are written in this source file; for what is costly to put together. */
 #define xm_log_enabled(level) xm_log_writes((level), __FILE__)
-XM_API bool xm_log_writes(xm_log_level_t level, const char *file);
+bool xm_log_writes(xm_log_level_t level, const char *file);
 
 /**
  * Tells the rank that lines of this process name, and that %r in XM_LOG_FILE stands for; until then
  * it is what the launcher's environment says. A worker does. Where several ranks live in one
  * process the last one tells.
  */
-XM_API void xm_log_set_rank(int rank);
+void xm_log_set_rank(int rank);
 
 #define xm_log_error(...) xm_log_write(XM_LOG_ERROR, __FILE__, __LINE__, __VA_ARGS__)
 #define xm_log_warn(...)  xm_log_write(XM_LOG_WARN, __FILE__, __LINE__, __VA_ARGS__)

@@ -116,19 +116,18 @@ struct xm_memory_mark {
 
 /** What @p count addresses name. Host memory, unless this process has loaded CUDA's driver and the
  *  driver knows the address as that of a device; never initialises CUDA. */
-XM_API void xm_memory_recognise(const void *const *addresses, size_t count,
-                                xm_memory_place_t *places);
+void xm_memory_recognise(const void *const *addresses, size_t count, xm_memory_place_t *places);
 
-XM_API xm_status_t xm_memory_host_create(xm_memory_space_t **space);
+xm_status_t xm_memory_host_create(xm_memory_space_t **space);
 
 /** Number of CUDA devices; XM_ERR_UNSUPPORTED where CUDA cannot be used. */
-XM_API xm_status_t xm_memory_cuda_count(int *count);
+xm_status_t xm_memory_cuda_count(int *count);
 
 /** The memory of a device, in its primary context (that of the CUDA run time). */
-XM_API xm_status_t xm_memory_cuda_create(int device, xm_memory_space_t **space);
+xm_status_t xm_memory_cuda_create(int device, xm_memory_space_t **space);
 
 /** The space that a recognised CUDA address belongs to. Its context must outlive the space. */
-XM_API xm_status_t xm_memory_cuda_of(const xm_memory_place_t *place, xm_memory_space_t **space);
+xm_status_t xm_memory_cuda_of(const xm_memory_place_t *place, xm_memory_space_t **space);
 
 /** Device memory. */
 static inline xm_status_t xm_memory_allocate(xm_memory_space_t *space, size_t bytes, void **address)

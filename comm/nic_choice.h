@@ -44,7 +44,7 @@ typedef enum xm_fabric {
 } xm_fabric_t;
 
 /** "InfiniBand", "RDMA", "IP". */
-XM_API const char *xm_fabric_name(xm_fabric_t fabric);
+const char *xm_fabric_name(xm_fabric_t fabric);
 
 /** Where a local rank's data is. */
 typedef struct xm_nic_seat {
@@ -102,43 +102,42 @@ typedef struct xm_nic_way {
 
 /** Fails when the parameters name a GPU or NUMA node that the topology does not have, or `unwanted`
  * a device. A host without a suitable NIC is no failure. */
-XM_API xm_status_t xm_nic_choice_create(const xm_nic_choice_params_t *params,
-                                        xm_nic_choice_t **choice);
+xm_status_t xm_nic_choice_create(const xm_nic_choice_params_t *params, xm_nic_choice_t **choice);
 
 /** Number of suitable NICs. */
-XM_API int xm_nic_choice_suitable(const xm_nic_choice_t *choice);
+int xm_nic_choice_suitable(const xm_nic_choice_t *choice);
 
 /** The kind of network of the suitable NICs; meaningless without any. */
-XM_API xm_fabric_t xm_nic_choice_fabric(const xm_nic_choice_t *choice);
+xm_fabric_t xm_nic_choice_fabric(const xm_nic_choice_t *choice);
 
 /** What was decided of NIC @p nic of the topology. */
-XM_API const xm_nic_verdict_t *xm_nic_choice_nic(const xm_nic_choice_t *choice, int nic);
+const xm_nic_verdict_t *xm_nic_choice_nic(const xm_nic_choice_t *choice, int nic);
 
 /** Bytes/s of all suitable NICs together, 0 when that of one is not known. */
-XM_API double xm_nic_choice_rate(const xm_nic_choice_t *choice);
+double xm_nic_choice_rate(const xm_nic_choice_t *choice);
 
 /** NICs of local rank @p seat (0 … seat_count - 1), its first one first; returns how many. Valid as
  * long as the choice. */
-XM_API int xm_nic_choice_seat(const xm_nic_choice_t *choice, int seat, const xm_nic_way_t **ways);
+int xm_nic_choice_seat(const xm_nic_choice_t *choice, int seat, const xm_nic_way_t **ways);
 
 /** All NICs that are near to a device, in PCI order, whoever uses them. @p ways has room for as
  * many as the topology has NICs. Returns how many. */
-XM_API int xm_nic_choice_near(const xm_nic_choice_t *choice, const xm_nic_seat_t *seat,
-                              xm_nic_way_t *ways);
+int xm_nic_choice_near(const xm_nic_choice_t *choice, const xm_nic_seat_t *seat,
+                       xm_nic_way_t *ways);
 
 /**
  * The rails between two ranks of different hosts: the i-th NIC of one with the i-th of the other,
  * as far as both have one; none between different kinds of network. Returns how many and fills in
  * the NICs of both (at most XM_NIC_CHOICE_MAX). Exchanging the two ranks exchanges the two arrays.
  */
-XM_API int xm_nic_choice_pair(const xm_nic_choice_t *a, int seat_a, const xm_nic_choice_t *b,
-                              int seat_b, int *nics_a, int *nics_b);
+int xm_nic_choice_pair(const xm_nic_choice_t *a, int seat_a, const xm_nic_choice_t *b, int seat_b,
+                       int *nics_a, int *nics_b);
 
 /** Prints who uses which NIC, which are not used and why, and the PCI links that NICs share, as
  * docs/topology.md describes: seats first, and unless they are ranks what ranks in the memory of
  * each NUMA node would use. */
-XM_API xm_status_t xm_nic_choice_print(const xm_nic_choice_t *choice, FILE *stream);
+xm_status_t xm_nic_choice_print(const xm_nic_choice_t *choice, FILE *stream);
 
-XM_API void xm_nic_choice_destroy(xm_nic_choice_t *choice);
+void xm_nic_choice_destroy(xm_nic_choice_t *choice);
 
 #endif

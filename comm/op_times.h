@@ -30,11 +30,11 @@ typedef struct xm_roofline {
 } xm_roofline_t;
 
 /** The longer of computing and moving. */
-XM_API double xm_roofline_seconds(xm_roofline_t roofline, double flops, double bytes);
+double xm_roofline_seconds(xm_roofline_t roofline, double flops, double bytes);
 
 /** Refuses an entry without a name, with negative or infinite numbers, that does nothing or takes
  * no time. The sentence starts with @p name. */
-XM_API xm_status_t xm_op_time_check(const char *name, const xm_op_time_t *entry);
+xm_status_t xm_op_time_check(const char *name, const xm_op_time_t *entry);
 
 /** A copy with texts of its own, by operator and roofline, rounded as a file holds them; freed with
  * xm_op_times_free(). */

@@ -76,77 +76,75 @@ typedef struct xm_pipe_params {
 
 /** Listens at XM_BIND if that is set, else at all addresses of this machine. Any number of pipes
  * may be accepted. */
-XM_API xm_status_t xm_pipe_listen(const xm_pipe_params_t *params,
-                                  uint8_t handle[XM_PIPE_HANDLE_SIZE],
-                                  xm_pipe_listener_t **listener);
+xm_status_t xm_pipe_listen(const xm_pipe_params_t *params, uint8_t handle[XM_PIPE_HANDLE_SIZE],
+                           xm_pipe_listener_t **listener);
 
 /** XM_IN_PROGRESS: nobody has come yet. A peer that fails on its way is logged and forgotten. */
-XM_API xm_status_t xm_pipe_accept(xm_pipe_listener_t *listener, xm_pipe_t **pipe);
+xm_status_t xm_pipe_accept(xm_pipe_listener_t *listener, xm_pipe_t **pipe);
 
 /** Stops listening; pipes that were accepted stay. NULL is accepted. */
-XM_API void xm_pipe_listener_destroy(xm_pipe_listener_t *listener);
+void xm_pipe_listener_destroy(xm_pipe_listener_t *listener);
 
 /** Starts to connect. Fails at once for what is no handle. */
-XM_API xm_status_t xm_pipe_connect(const xm_pipe_params_t *params,
-                                   const uint8_t handle[XM_PIPE_HANDLE_SIZE], xm_pipe_t **pipe);
+xm_status_t xm_pipe_connect(const xm_pipe_params_t *params,
+                            const uint8_t handle[XM_PIPE_HANDLE_SIZE], xm_pipe_t **pipe);
 
 /** Goes on connecting: XM_IN_PROGRESS until the pipe can be used (XM_OK) or never will. */
-XM_API xm_status_t xm_pipe_advance(xm_pipe_t *pipe);
+xm_status_t xm_pipe_advance(xm_pipe_t *pipe);
 
 /** Prepares memory for messages that name the handle, see xm_transport_memory_register(). */
-XM_API xm_status_t xm_pipe_register(xm_pipe_t *pipe, void *address, size_t length,
-                                    xm_memory_t **memory);
-XM_API void xm_pipe_deregister(xm_pipe_t *pipe, xm_memory_t *memory);
+xm_status_t xm_pipe_register(xm_pipe_t *pipe, void *address, size_t length, xm_memory_t **memory);
+void xm_pipe_deregister(xm_pipe_t *pipe, xm_memory_t *memory);
 
 /** Starts to send. XM_OK: @p request is to be tested until it has ended. XM_IN_PROGRESS: there is
  * no room now, try again. */
-XM_API xm_status_t xm_pipe_send(xm_pipe_t *pipe, const void *buffer, size_t length, int tag,
-                                xm_memory_t *memory, xm_pipe_request_t **request);
+xm_status_t xm_pipe_send(xm_pipe_t *pipe, const void *buffer, size_t length, int tag,
+                         xm_memory_t *memory, xm_pipe_request_t **request);
 
 /** Starts to receive @p count messages (1 to ::XM_PIPE_GROUP_MAX) into as many slots; likewise.
  * @p memories may be NULL, and so may each of them. */
-XM_API xm_status_t xm_pipe_receive(xm_pipe_t *pipe, int count, void *const *buffers,
-                                   const size_t *sizes, const int *tags,
-                                   xm_memory_t *const *memories, xm_pipe_request_t **request);
+xm_status_t xm_pipe_receive(xm_pipe_t *pipe, int count, void *const *buffers, const size_t *sizes,
+                            const int *tags, xm_memory_t *const *memories,
+                            xm_pipe_request_t **request);
 
 /**
  * Makes progress. XM_OK: the request has ended well, its messages had @p lengths (may be NULL, else
  * one for each slot), and is gone. XM_IN_PROGRESS: not yet. A failure: it has ended so, and is
  * gone.
  */
-XM_API xm_status_t xm_pipe_test(xm_pipe_request_t *request, size_t *lengths);
+xm_status_t xm_pipe_test(xm_pipe_request_t *request, size_t *lengths);
 
 /** The caller's own value at a request, NULL at first. */
-XM_API void xm_pipe_request_set_user(xm_pipe_request_t *request, void *user);
-XM_API void *xm_pipe_request_user(const xm_pipe_request_t *request);
+void xm_pipe_request_set_user(xm_pipe_request_t *request, void *user);
+void *xm_pipe_request_user(const xm_pipe_request_t *request);
 
 /** Slots of a request; 1 for a send. */
-XM_API int xm_pipe_request_count(const xm_pipe_request_t *request);
+int xm_pipe_request_count(const xm_pipe_request_t *request);
 
 /** The pipe of a request. */
-XM_API xm_pipe_t *xm_pipe_request_pipe(const xm_pipe_request_t *request);
+xm_pipe_t *xm_pipe_request_pipe(const xm_pipe_request_t *request);
 
 /** Number of messages that were sent or received before this one: of a send, or of the first slot
  * of a receive. */
-XM_API uint64_t xm_pipe_request_number(const xm_pipe_request_t *request);
+uint64_t xm_pipe_request_number(const xm_pipe_request_t *request);
 
 /** How many of @p length bytes of message @p number go over each NIC, as long as all of them work.
  * Returns the number of NICs, 0 where both ends are on one machine; @p shares has room for 8. */
-XM_API int xm_pipe_shares(xm_pipe_t *pipe, uint64_t number, size_t length, size_t *shares);
+int xm_pipe_shares(xm_pipe_t *pipe, uint64_t number, size_t length, size_t *shares);
 
 /** What carries the messages, for people: "tcp/eth0 + tcp/eth1", and who is at the other end:
  * "node7 pid 4711". Returns @p buffer. */
-XM_API char *xm_pipe_path(xm_pipe_t *pipe, char *buffer, size_t size);
-XM_API char *xm_pipe_peer(const xm_pipe_t *pipe, char *buffer, size_t size);
+char *xm_pipe_path(xm_pipe_t *pipe, char *buffer, size_t size);
+char *xm_pipe_peer(const xm_pipe_t *pipe, char *buffer, size_t size);
 
 /** What the pipe has carried, by NIC (counters.h). Valid as long as the pipe. */
-XM_API const xm_counters_t *xm_pipe_counters(const xm_pipe_t *pipe);
+const xm_counters_t *xm_pipe_counters(const xm_pipe_t *pipe);
 
 /**
  * Closes, in whatever state: requests in flight are gone, their memory is not touched any more, and
  * the other end learns it. What was sent and has ended well is delivered first, if the other end
  * takes it within 2 seconds. NULL is accepted.
  */
-XM_API void xm_pipe_destroy(xm_pipe_t *pipe);
+void xm_pipe_destroy(xm_pipe_t *pipe);
 
 #endif

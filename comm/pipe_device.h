@@ -27,13 +27,12 @@ typedef struct xm_pipe_device {
 } xm_pipe_device_t;
 
 /** Lists up to @p max devices, at least one. @p sysfs: "/sys" on a live machine. */
-XM_API xm_status_t xm_pipe_devices_list(const char *sysfs, xm_pipe_device_t *devices, int max,
-                                        int *count);
+xm_status_t xm_pipe_devices_list(const char *sysfs, xm_pipe_device_t *devices, int max, int *count);
 
 /**
  * The PCI function in a canonical path of /sys, as a path of its own: what hangs below it is cut
  * off, so that "…/0000:3b:00.0/virtio1" becomes "…/0000:3b:00.0". False when there is none.
  */
-XM_API bool xm_pipe_device_pci_path(char *path);
+bool xm_pipe_device_pci_path(char *path);
 
 #endif

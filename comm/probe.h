@@ -58,7 +58,7 @@ typedef struct xm_probe_params {
         .struct_size = sizeof(xm_probe_params_t)                                                   \
     }
 
-XM_API xm_status_t xm_probe_run(xm_worker_t *worker, const xm_probe_params_t *params,
-                                xm_cluster_profile_t **profile);
+xm_status_t xm_probe_run(xm_worker_t *worker, const xm_probe_params_t *params,
+                         xm_cluster_profile_t **profile);
 
 #endif

@@ -27,17 +27,16 @@ typedef struct xm_profile_change {
 } xm_profile_change_t;
 
 /** Compares what both have. Fails when the profiles are of clusters of different sizes. */
-XM_API xm_status_t xm_profile_compare_create(const xm_cluster_profile_t *before,
-                                             const xm_cluster_profile_t *after,
-                                             xm_profile_compare_t **compare);
+xm_status_t xm_profile_compare_create(const xm_cluster_profile_t *before,
+                                      const xm_cluster_profile_t *after,
+                                      xm_profile_compare_t **compare);
 
-XM_API size_t xm_profile_compare_rows(const xm_profile_compare_t *compare);
-XM_API const xm_profile_change_t *xm_profile_compare_row(const xm_profile_compare_t *compare,
-                                                         size_t row);
+size_t xm_profile_compare_rows(const xm_profile_compare_t *compare);
+const xm_profile_change_t *xm_profile_compare_row(const xm_profile_compare_t *compare, size_t row);
 
 /** Number of significant changes of more than @p threshold (0.1 is 10 %) in either direction. */
-XM_API size_t xm_profile_compare_beyond(const xm_profile_compare_t *compare, double threshold);
+size_t xm_profile_compare_beyond(const xm_profile_compare_t *compare, double threshold);
 
-XM_API void xm_profile_compare_destroy(xm_profile_compare_t *compare);
+void xm_profile_compare_destroy(xm_profile_compare_t *compare);
 
 #endif

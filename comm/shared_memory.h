@@ -35,15 +35,15 @@
 enum { XM_SHARED_MEMORY_KEY_SIZE = 48 };
 
 /** The key for other processes. */
-XM_API void xm_shared_memory_key(const xm_shared_memory_t *memory,
-                                 unsigned char key[XM_SHARED_MEMORY_KEY_SIZE]);
+void xm_shared_memory_key(const xm_shared_memory_t *memory,
+                          unsigned char key[XM_SHARED_MEMORY_KEY_SIZE]);
 
 /**
  * True when [address, address + length) lies in one shared memory of this process; then with its
  * key, and the offset of the address in it.
  */
-XM_API bool xm_shared_memory_find(const void *address, uint64_t length,
-                                  unsigned char key[XM_SHARED_MEMORY_KEY_SIZE], uint64_t *offset);
+bool xm_shared_memory_find(const void *address, uint64_t length,
+                           unsigned char key[XM_SHARED_MEMORY_KEY_SIZE], uint64_t *offset);
 
 /** Another process's shared memory, mapped here to be read. */
 typedef struct xm_shared_view {
@@ -56,10 +56,10 @@ typedef struct xm_shared_view {
  * or may not be looked at; XM_ERR_MISMATCH: something else has the owner's numbers now, or the file
  * could shrink; XM_ERR_CORRUPT: the bytes are no key. The owner itself may attach as well.
  */
-XM_API xm_status_t xm_shared_memory_attach(const unsigned char key[XM_SHARED_MEMORY_KEY_SIZE],
-                                           xm_shared_view_t *view);
+xm_status_t xm_shared_memory_attach(const unsigned char key[XM_SHARED_MEMORY_KEY_SIZE],
+                                    xm_shared_view_t *view);
 
 /** Unmaps a view and zeroes it. A zeroed view is accepted. */
-XM_API void xm_shared_memory_detach(xm_shared_view_t *view);
+void xm_shared_memory_detach(xm_shared_view_t *view);
 
 #endif

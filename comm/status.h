@@ -19,6 +19,6 @@ XM_API xm_status_t xm_error_set(xm_status_t status, const char *format, ...) XM_
 
 /** Puts "format: " in front of the current sentence (to add context on the way up); returns @p
  * status. */
-XM_API xm_status_t xm_error_prefix(xm_status_t status, const char *format, ...) XM_PRINTF(2, 3);
+xm_status_t xm_error_prefix(xm_status_t status, const char *format, ...) XM_PRINTF(2, 3);
 
 #endif

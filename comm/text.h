@@ -19,49 +19,49 @@
  * transpositions (Damerau, optimal string alignment), or NULL when none is near enough to be a
  * plausible typo (more than a third of the word's length, at least 2). The first of equals wins.
  */
-XM_API const char *xm_text_nearest(const char *word, const char *const *names, size_t count);
+const char *xm_text_nearest(const char *word, const char *const *names, size_t count);
 
 /**
  * Index of @p name among @p names. Fails with "unknown <what> '<name>'; did you mean …?", or with
  * the list of known names when none is near.
  */
-XM_API xm_status_t xm_text_choose(const char *what, const char *name, const char *const *names,
-                                  size_t count, int *index);
+xm_status_t xm_text_choose(const char *what, const char *name, const char *const *names,
+                           size_t count, int *index);
 
 /** Parses a decimal integer in [minimum, maximum]. @p what names the value in the failure sentence.
  */
-XM_API xm_status_t xm_text_parse_int(const char *what, const char *text, int64_t minimum,
-                                     int64_t maximum, int64_t *value);
+xm_status_t xm_text_parse_int(const char *what, const char *text, int64_t minimum, int64_t maximum,
+                              int64_t *value);
 
 /** Parses a finite decimal number in [minimum, maximum]. */
-XM_API xm_status_t xm_text_parse_double(const char *what, const char *text, double minimum,
-                                        double maximum, double *value);
+xm_status_t xm_text_parse_double(const char *what, const char *text, double minimum, double maximum,
+                                 double *value);
 
 /** Parses a byte count: digits with an optional suffix B, kB, MB, GB (10^n) or KiB, MiB, GiB, TiB
  * (2^n). */
-XM_API xm_status_t xm_text_parse_bytes(const char *what, const char *text, uint64_t *bytes);
+xm_status_t xm_text_parse_bytes(const char *what, const char *text, uint64_t *bytes);
 
 /**
  * Writes @p bytes as e.g. "512 B", "1.50 MiB", "2.00 GiB" into @p buffer (at least 32 bytes) and
  * returns the buffer.
  */
-XM_API char *xm_text_format_bytes(uint64_t bytes, char *buffer, size_t size);
+char *xm_text_format_bytes(uint64_t bytes, char *buffer, size_t size);
 
 /** Writes @p seconds as e.g. "1.234 s", "12.3 ms", "4.5 us" into @p buffer and returns the buffer.
  */
-XM_API char *xm_text_format_seconds(double seconds, char *buffer, size_t size);
+char *xm_text_format_seconds(double seconds, char *buffer, size_t size);
 
 /** Bytes of the UTF-8 character that @p text begins with, 1 to 4; 0 at its end, and where there is
  * none. */
-XM_API size_t xm_text_character(const char *text);
+size_t xm_text_character(const char *text);
 
 /**
  * Copies as many whole characters of @p text as fit into @p size bytes, and returns @p buffer.
  * Bytes that are no UTF-8 become '?'; a character that ends unfinished with the text is left out.
  */
-XM_API char *xm_text_copy(const char *text, char *buffer, size_t size);
+char *xm_text_copy(const char *text, char *buffer, size_t size);
 
 /** The same for a line on a terminal: control characters become \n, \t, \x1b and so on. */
-XM_API char *xm_text_printable(const char *text, char *buffer, size_t size);
+char *xm_text_printable(const char *text, char *buffer, size_t size);
 
 #endif

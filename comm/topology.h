@@ -88,7 +88,7 @@ typedef enum xm_topology_path {
 } xm_topology_path_t;
 
 /** "device", "switch", "host bridge", "numa", "package", "machine". */
-XM_API const char *xm_topology_path_name(xm_topology_path_t path);
+const char *xm_topology_path_name(xm_topology_path_t path);
 
 /**
  * The topology of the XML file @p path; when that is NULL, of the file that XM_TOPOLOGY names; when
@@ -96,63 +96,61 @@ XM_API const char *xm_topology_path_name(xm_topology_path_t path);
  * not understand XM_ERR_PARSE: the live machine never stands in for it. @p flags:
  * XM_TOPOLOGY_VIRTUAL_NICS or 0.
  */
-XM_API xm_status_t xm_topology_create(const char *path, unsigned flags, xm_topology_t **topology);
+xm_status_t xm_topology_create(const char *path, unsigned flags, xm_topology_t **topology);
 
 /** The same from XML text (NUL-terminated) such as xm_topology_export_xml() gives. */
-XM_API xm_status_t xm_topology_create_from_text(const char *xml, unsigned flags,
-                                                xm_topology_t **topology);
+xm_status_t xm_topology_create_from_text(const char *xml, unsigned flags, xm_topology_t **topology);
 
 /**
  * The topology as hwloc XML. Link speeds that were read from the live machine's /sys are part of
  * it. The text is freed with free().
  */
-XM_API xm_status_t xm_topology_export_xml(const xm_topology_t *topology, char **text);
+xm_status_t xm_topology_export_xml(const xm_topology_t *topology, char **text);
 
-XM_API int xm_topology_packages(const xm_topology_t *topology);
+int xm_topology_packages(const xm_topology_t *topology);
 /** Number of cores; 0 when the description leaves them out. */
-XM_API int xm_topology_cores(const xm_topology_t *topology);
+int xm_topology_cores(const xm_topology_t *topology);
 /** Number of hardware threads. */
-XM_API int xm_topology_pus(const xm_topology_t *topology);
+int xm_topology_pus(const xm_topology_t *topology);
 
-XM_API int xm_topology_node_count(const xm_topology_t *topology);
+int xm_topology_node_count(const xm_topology_t *topology);
 /** NUMA node @p index, 0 … count - 1 in the order of their OS index. */
-XM_API const xm_topology_node_t *xm_topology_node(const xm_topology_t *topology, int index);
+const xm_topology_node_t *xm_topology_node(const xm_topology_t *topology, int index);
 
-XM_API int xm_topology_device_count(const xm_topology_t *topology, xm_device_kind_t kind);
+int xm_topology_device_count(const xm_topology_t *topology, xm_device_kind_t kind);
 /** Device @p index of a kind, 0 … count - 1. */
-XM_API const xm_topology_device_t *xm_topology_device(const xm_topology_t *topology,
-                                                      xm_device_kind_t kind, int index);
+const xm_topology_device_t *xm_topology_device(const xm_topology_t *topology, xm_device_kind_t kind,
+                                               int index);
 
 /** What lies between NIC @p nic and GPU @p gpu (indices of xm_topology_device()). */
-XM_API xm_topology_path_t xm_topology_path(const xm_topology_t *topology, int nic, int gpu);
+xm_topology_path_t xm_topology_path(const xm_topology_t *topology, int nic, int gpu);
 
 /**
  * What lies between any two devices. @p depth, unless NULL, tells how deep in the tree the place is
  * where their ways meet: of two devices behind switches the one with the greater depth is nearer.
  */
-XM_API xm_topology_path_t xm_topology_path_between(const xm_topology_t *topology,
-                                                   xm_device_kind_t kind_a, int a,
-                                                   xm_device_kind_t kind_b, int b, int *depth);
+xm_topology_path_t xm_topology_path_between(const xm_topology_t *topology, xm_device_kind_t kind_a,
+                                            int a, xm_device_kind_t kind_b, int b, int *depth);
 
 /** What lies between a device and the memory of the NUMA node of OS index @p node, -1: of any. */
-XM_API xm_topology_path_t xm_topology_path_to_node(const xm_topology_t *topology,
-                                                   xm_device_kind_t kind, int index, int node);
+xm_topology_path_t xm_topology_path_to_node(const xm_topology_t *topology, xm_device_kind_t kind,
+                                            int index, int node);
 
 /** The NUMA node that all hardware threads of this process belong to, by OS index; -1: several, or
  * the topology is of another machine. */
-XM_API int xm_topology_own_node(const xm_topology_t *topology);
+int xm_topology_own_node(const xm_topology_t *topology);
 
 /** Uplinks of known speed that hold a NIC or GPU; one that holds another comes before it. */
-XM_API int xm_topology_uplink_count(const xm_topology_t *topology);
-XM_API const xm_topology_uplink_t *xm_topology_uplink(const xm_topology_t *topology, int uplink);
+int xm_topology_uplink_count(const xm_topology_t *topology);
+const xm_topology_uplink_t *xm_topology_uplink(const xm_topology_t *topology, int uplink);
 /** Whether a device's way to the rest of the machine leads over an uplink. */
-XM_API bool xm_topology_uplink_holds(const xm_topology_t *topology, int uplink,
-                                     xm_device_kind_t kind, int index);
+bool xm_topology_uplink_holds(const xm_topology_t *topology, int uplink, xm_device_kind_t kind,
+                              int index);
 
 /** Prints the table that docs/topology.md shows: counts, NUMA nodes, NICs, GPUs with their nearest
  * NICs. */
-XM_API void xm_topology_print(const xm_topology_t *topology, FILE *stream);
+void xm_topology_print(const xm_topology_t *topology, FILE *stream);
 
-XM_API void xm_topology_destroy(xm_topology_t *topology);
+void xm_topology_destroy(xm_topology_t *topology);
 
 #endif

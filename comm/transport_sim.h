@@ -64,8 +64,7 @@ typedef struct xm_sim_fabric_params {
         .struct_size = sizeof(xm_sim_fabric_params_t)                                              \
     }
 
-XM_API xm_status_t xm_sim_fabric_create(const xm_sim_fabric_params_t *params,
-                                        xm_sim_fabric_t **fabric);
+xm_status_t xm_sim_fabric_create(const xm_sim_fabric_params_t *params, xm_sim_fabric_t **fabric);
 
 /** One message of an order. */
 typedef struct xm_sim_slot {
@@ -83,37 +82,36 @@ typedef struct xm_sim_slot {
  * cancelled. Refused (XM_ERR_INVALID_ARGUMENT) while messages wait in the previous order. The slots
  * are copied.
  */
-XM_API xm_status_t xm_sim_fabric_set_order(xm_sim_fabric_t *fabric, const xm_sim_slot_t *slots,
-                                           size_t count);
+xm_status_t xm_sim_fabric_set_order(xm_sim_fabric_t *fabric, const xm_sim_slot_t *slots,
+                                    size_t count);
 
 /** The transport of a rank; one at a time per rank. Destroy it before the fabric. */
-XM_API xm_status_t xm_transport_sim_create(xm_sim_fabric_t *fabric, int rank,
-                                           xm_transport_t **transport);
+xm_status_t xm_transport_sim_create(xm_sim_fabric_t *fabric, int rank, xm_transport_t **transport);
 
 /** Counts the transport's operations from now on in @p counters, which must outlive it; NULL:
  * nowhere. */
-XM_API void xm_transport_sim_count(xm_transport_t *transport, xm_counters_t *counters);
+void xm_transport_sim_count(xm_transport_t *transport, xm_counters_t *counters);
 
 /**
  * Advances the clock to the next event and makes its operations ready to be reported by progress.
  * False when nothing is in flight: whoever still waits (for its other half, or for its turn in the
  * order) will wait for ever.
  */
-XM_API bool xm_sim_fabric_step(xm_sim_fabric_t *fabric);
+bool xm_sim_fabric_step(xm_sim_fabric_t *fabric);
 
 /** Virtual time, ns. */
-XM_API int64_t xm_sim_fabric_now(const xm_sim_fabric_t *fabric);
+int64_t xm_sim_fabric_now(const xm_sim_fabric_t *fabric);
 
 /** Kills a rank: its operations vanish, its peers' operations with it end with XM_ERR_PEER_DIED. */
-XM_API void xm_sim_fabric_kill(xm_sim_fabric_t *fabric, int rank);
+void xm_sim_fabric_kill(xm_sim_fabric_t *fabric, int rank);
 
 /**
  * Takes the link between two hosts down, or up again. While it is down, messages between them stand
  * still, those on the wire included; when it is up again they start anew. Nobody is told, as on a
  * real network: operations with the other host just do not end.
  */
-XM_API xm_status_t xm_sim_fabric_cut(xm_sim_fabric_t *fabric, int host, int other, bool down);
+xm_status_t xm_sim_fabric_cut(xm_sim_fabric_t *fabric, int host, int other, bool down);
 
-XM_API void xm_sim_fabric_destroy(xm_sim_fabric_t *fabric);
+void xm_sim_fabric_destroy(xm_sim_fabric_t *fabric);
 
 #endif

@@ -79,9 +79,9 @@ typedef struct xm_transport_ucx_params {
  * Opens the rails and exchanges addresses. Collective: every rank of the bootstrap calls it. The
  * bootstrap is not used afterwards. Connections are made at the first message.
  */
-XM_API xm_status_t xm_transport_ucx_create(xm_bootstrap_t *bootstrap,
-                                           const xm_transport_ucx_params_t *params,
-                                           xm_transport_t **transport);
+xm_status_t xm_transport_ucx_create(xm_bootstrap_t *bootstrap,
+                                    const xm_transport_ucx_params_t *params,
+                                    xm_transport_t **transport);
 
 /**
  * The same in two steps, for ranks that exchange addresses in their own way: opens the rails, and
@@ -110,7 +110,6 @@ int xm_transport_ucx_shares(const xm_transport_t *transport, int peer, uint64_t 
  * tcp/lo", as far as UCX has chosen yet; " + " stands between rails. Connects if there is no
  * connection. For reports and tests.
  */
-XM_API xm_status_t xm_transport_ucx_lanes(xm_transport_t *transport, int peer, char *buffer,
-                                          size_t size);
+xm_status_t xm_transport_ucx_lanes(xm_transport_t *transport, int peer, char *buffer, size_t size);
 
 #endif

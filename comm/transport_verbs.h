@@ -59,15 +59,15 @@ typedef struct xm_transport_verbs_params {
  * Opens the ports and connects to every rank. Collective: every rank of the bootstrap calls it. The
  * bootstrap is not used afterwards.
  */
-XM_API xm_status_t xm_transport_verbs_create(xm_bootstrap_t *bootstrap,
-                                             const xm_transport_verbs_params_t *params,
-                                             xm_transport_t **transport);
+xm_status_t xm_transport_verbs_create(xm_bootstrap_t *bootstrap,
+                                      const xm_transport_verbs_params_t *params,
+                                      xm_transport_t **transport);
 
 /**
  * Which ports carry messages to @p peer, e.g. "mlx5_0:1 > mlx5_2:1"; " + " stands between
  * rails. For reports and tests.
  */
-XM_API xm_status_t xm_transport_verbs_lanes(xm_transport_t *transport, int peer, char *buffer,
-                                            size_t size);
+xm_status_t xm_transport_verbs_lanes(xm_transport_t *transport, int peer, char *buffer,
+                                     size_t size);
 
 #endif

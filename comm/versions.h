@@ -24,10 +24,10 @@ typedef struct xm_versions {
 } xm_versions_t;
 
 /** Reads them; those of drivers below @p root ("" is this machine). */
-XM_API void xm_versions_read(const char *root, xm_versions_t *versions);
+void xm_versions_read(const char *root, xm_versions_t *versions);
 
 /** "UCX 1.13.1, libibverbs 1.14.44.0, hwloc 2.9.0, Linux 6.1.0-18-amd64": what crossmesh stands
  * on. Returns @p buffer. */
-XM_API char *xm_versions_format(const xm_versions_t *versions, char *buffer, size_t size);
+char *xm_versions_format(const xm_versions_t *versions, char *buffer, size_t size);
 
 #endif

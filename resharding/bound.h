@@ -58,15 +58,14 @@ typedef struct xm_bound {
 } xm_bound_t;
 
 /** Adds the devices' condition to a bound of the hosts. */
-XM_API void xm_bound_set_device(xm_bound_t *bound, int64_t device_ns);
+void xm_bound_set_device(xm_bound_t *bound, int64_t device_ns);
 /** Adds the condition on all copies together. */
-XM_API void xm_bound_set_relay(xm_bound_t *bound, int64_t relay_ns);
+void xm_bound_set_relay(xm_bound_t *bound, int64_t relay_ns);
 
 /** Computes the bound for the given tasks (of @p src and @p dst) with elements of @p element_size
  * bytes, without device_ns. */
-XM_API xm_status_t xm_bound_compute(const xm_layout_t *src, const xm_layout_t *dst,
-                                    const xm_unit_task_t *tasks, int64_t count,
-                                    int64_t element_size, const xm_network_t *network,
-                                    xm_bound_t *bound);
+xm_status_t xm_bound_compute(const xm_layout_t *src, const xm_layout_t *dst,
+                             const xm_unit_task_t *tasks, int64_t count, int64_t element_size,
+                             const xm_network_t *network, xm_bound_t *bound);
 
 #endif

@@ -16,7 +16,7 @@
 #include "resharding/spec.h"
 
 /** "even", "chunk", "balanced", "explicit". */
-XM_API const char *xm_partition_name(xm_partition_t partition);
+const char *xm_partition_name(xm_partition_t partition);
 
 /**
  * The layout of the same tensor with the innermost dimension counted in bytes of @p per_byte packed
@@ -24,37 +24,36 @@ XM_API const char *xm_partition_name(xm_partition_t partition);
  * points are divided by @p per_byte, all else stays. Fails, naming dimension and number, when the
  * extent or a cut point is not a multiple of @p per_byte, and for a scalar.
  */
-XM_API xm_status_t xm_layout_pack_innermost(const xm_layout_t *layout, int per_byte,
-                                            xm_layout_t **packed);
+xm_status_t xm_layout_pack_innermost(const xm_layout_t *layout, int per_byte, xm_layout_t **packed);
 
 /**
  * One more handle on the same layout, to be destroyed like the first. O(1), nothing is copied; any
  * thread may clone and destroy while others use the layout.
  */
-XM_API xm_status_t xm_layout_clone(const xm_layout_t *layout, xm_layout_t **clone);
+xm_status_t xm_layout_clone(const xm_layout_t *layout, xm_layout_t **clone);
 
-XM_API const xm_mesh_t *xm_layout_mesh(const xm_layout_t *layout);
-XM_API const xm_spec_t *xm_layout_spec(const xm_layout_t *layout);
-XM_API xm_partition_t xm_layout_partition(const xm_layout_t *layout);
-XM_API int xm_layout_dims(const xm_layout_t *layout);
-XM_API const int64_t *xm_layout_shape(const xm_layout_t *layout);
+const xm_mesh_t *xm_layout_mesh(const xm_layout_t *layout);
+const xm_spec_t *xm_layout_spec(const xm_layout_t *layout);
+xm_partition_t xm_layout_partition(const xm_layout_t *layout);
+int xm_layout_dims(const xm_layout_t *layout);
+const int64_t *xm_layout_shape(const xm_layout_t *layout);
 
 /** Number of tiles; tiles are numbered row-major over the dimensions' parts. */
-XM_API int xm_layout_tiles(const xm_layout_t *layout);
+int xm_layout_tiles(const xm_layout_t *layout);
 /** Tile held at a mesh position. */
-XM_API int xm_layout_tile_at(const xm_layout_t *layout, int position);
+int xm_layout_tile_at(const xm_layout_t *layout, int position);
 /** Ranks holding a tile, in mesh order, and their number (the same for every tile). */
-XM_API const int *xm_layout_replicas(const xm_layout_t *layout, int tile, int *count);
+const int *xm_layout_replicas(const xm_layout_t *layout, int tile, int *count);
 
 /**
  * The partition's name and, when it is explicit, the cut points of the split dimensions: "explicit
  * (dimension 0 at 0,32,40,48)"; cut at @p size. Returns @p buffer.
  */
-XM_API char *xm_layout_format_partition(const xm_layout_t *layout, char *buffer, size_t size);
+char *xm_layout_format_partition(const xm_layout_t *layout, char *buffer, size_t size);
 
 /** "1024x1024x512" into @p buffer; "scalar" for no dimensions. Returns @p buffer. */
-XM_API char *xm_shape_format(int dims, const int64_t *shape, char *buffer, size_t size);
+char *xm_shape_format(int dims, const int64_t *shape, char *buffer, size_t size);
 /** Parses "1024x1024x512" into at most XM_MAX_DIMS extents (each ≥ 0). */
-XM_API xm_status_t xm_shape_parse(const char *text, int *dims, int64_t *shape);
+xm_status_t xm_shape_parse(const char *text, int *dims, int64_t *shape);
 
 #endif

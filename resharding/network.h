@@ -12,28 +12,28 @@
 #include "comm/status.h"
 
 /** One more handle on the same network, to be destroyed like the first. */
-XM_API xm_status_t xm_network_clone(const xm_network_t *network, xm_network_t **clone);
+xm_status_t xm_network_clone(const xm_network_t *network, xm_network_t **clone);
 
 /** Bytes/s that leave or enter a host. */
-XM_API double xm_network_egress(const xm_network_t *network, int host);
-XM_API double xm_network_ingress(const xm_network_t *network, int host);
+double xm_network_egress(const xm_network_t *network, int host);
+double xm_network_ingress(const xm_network_t *network, int host);
 /** Slowest NIC direction of all hosts, bytes/s. */
-XM_API double xm_network_nic_bandwidth(const xm_network_t *network);
+double xm_network_nic_bandwidth(const xm_network_t *network);
 /** True when all hosts have the same rate in both directions. */
-XM_API bool xm_network_uniform(const xm_network_t *network);
-XM_API double xm_network_host_bandwidth(const xm_network_t *network);
-XM_API double xm_network_nic_latency(const xm_network_t *network);
-XM_API double xm_network_host_latency(const xm_network_t *network);
-XM_API int xm_network_racks(const xm_network_t *network);
-XM_API int xm_network_rack_of(const xm_network_t *network, int host);
+bool xm_network_uniform(const xm_network_t *network);
+double xm_network_host_bandwidth(const xm_network_t *network);
+double xm_network_nic_latency(const xm_network_t *network);
+double xm_network_host_latency(const xm_network_t *network);
+int xm_network_racks(const xm_network_t *network);
+int xm_network_rack_of(const xm_network_t *network, int host);
 /** Bytes/s of a rack's uplink, per direction; 0: never the limit. */
-XM_API double xm_network_uplink_bandwidth(const xm_network_t *network);
+double xm_network_uplink_bandwidth(const xm_network_t *network);
 
 /** Nanoseconds that @p bytes occupy a host's egress, its ingress, an uplink, a device's port (no
  * latency). */
-XM_API int64_t xm_network_egress_ns(const xm_network_t *network, int host, uint64_t bytes);
-XM_API int64_t xm_network_ingress_ns(const xm_network_t *network, int host, uint64_t bytes);
-XM_API int64_t xm_network_uplink_ns(const xm_network_t *network, uint64_t bytes);
-XM_API int64_t xm_network_port_ns(const xm_network_t *network, uint64_t bytes);
+int64_t xm_network_egress_ns(const xm_network_t *network, int host, uint64_t bytes);
+int64_t xm_network_ingress_ns(const xm_network_t *network, int host, uint64_t bytes);
+int64_t xm_network_uplink_ns(const xm_network_t *network, uint64_t bytes);
+int64_t xm_network_port_ns(const xm_network_t *network, uint64_t bytes);
 
 #endif

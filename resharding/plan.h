@@ -39,8 +39,8 @@
 #include "resharding/network.h"
 #include "resharding/unit_task.h"
 
-XM_API const char *xm_strategy_name(xm_strategy_t strategy);
-XM_API const char *xm_scheduler_name(xm_scheduler_t scheduler);
+const char *xm_strategy_name(xm_strategy_t strategy);
+const char *xm_scheduler_name(xm_scheduler_t scheduler);
 
 typedef struct xm_route {
     int count;
@@ -59,46 +59,46 @@ typedef struct xm_transfer {
 } xm_transfer_t;
 
 /** Tensors of the batch. */
-XM_API int xm_plan_tensors(const xm_plan_t *plan);
-XM_API const char *xm_plan_tensor_name(const xm_plan_t *plan, int tensor);
+int xm_plan_tensors(const xm_plan_t *plan);
+const char *xm_plan_tensor_name(const xm_plan_t *plan, int tensor);
 /**
  * Layouts of a tensor. Elements of fewer than 8 bits are counted by the byte here and everywhere in
  * the plan: the innermost dimension is that much shorter and an element has one byte.
  */
-XM_API const xm_layout_t *xm_plan_tensor_src(const xm_plan_t *plan, int tensor);
-XM_API const xm_layout_t *xm_plan_tensor_dst(const xm_plan_t *plan, int tensor);
+const xm_layout_t *xm_plan_tensor_src(const xm_plan_t *plan, int tensor);
+const xm_layout_t *xm_plan_tensor_dst(const xm_plan_t *plan, int tensor);
 /** Bytes of an element of a tensor. */
-XM_API int64_t xm_plan_tensor_element_size(const xm_plan_t *plan, int tensor);
+int64_t xm_plan_tensor_element_size(const xm_plan_t *plan, int tensor);
 /** The same of tensor 0. */
-XM_API const xm_layout_t *xm_plan_src(const xm_plan_t *plan);
-XM_API const xm_layout_t *xm_plan_dst(const xm_plan_t *plan);
-XM_API int64_t xm_plan_element_size(const xm_plan_t *plan);
+const xm_layout_t *xm_plan_src(const xm_plan_t *plan);
+const xm_layout_t *xm_plan_dst(const xm_plan_t *plan);
+int64_t xm_plan_element_size(const xm_plan_t *plan);
 
-XM_API xm_strategy_t xm_plan_strategy(const xm_plan_t *plan);
+xm_strategy_t xm_plan_strategy(const xm_plan_t *plan);
 /** The scheduler asked for, and the one whose schedule this is (they differ under `auto`, and where
  * one falls back). */
-XM_API xm_scheduler_t xm_plan_scheduler(const xm_plan_t *plan);
-XM_API xm_scheduler_t xm_plan_chosen_scheduler(const xm_plan_t *plan);
+xm_scheduler_t xm_plan_scheduler(const xm_plan_t *plan);
+xm_scheduler_t xm_plan_chosen_scheduler(const xm_plan_t *plan);
 
 /** Unit tasks and their number; transfers and theirs; a route. Owned by the plan. */
-XM_API const xm_unit_task_t *xm_plan_tasks(const xm_plan_t *plan, int64_t *count);
-XM_API const xm_transfer_t *xm_plan_transfers(const xm_plan_t *plan, int64_t *count);
-XM_API int xm_plan_routes(const xm_plan_t *plan);
-XM_API const xm_route_t *xm_plan_route(const xm_plan_t *plan, int route);
+const xm_unit_task_t *xm_plan_tasks(const xm_plan_t *plan, int64_t *count);
+const xm_transfer_t *xm_plan_transfers(const xm_plan_t *plan, int64_t *count);
+int xm_plan_routes(const xm_plan_t *plan);
+const xm_route_t *xm_plan_route(const xm_plan_t *plan, int route);
 /** Box of a task, global indices. */
-XM_API void xm_plan_task_box(const xm_plan_t *plan, int64_t task, xm_box_t *box);
+void xm_plan_task_box(const xm_plan_t *plan, int64_t task, xm_box_t *box);
 /** Elements per chunk of a task's transfers. */
-XM_API int64_t xm_plan_chunk_elements(const xm_plan_t *plan, int64_t task);
+int64_t xm_plan_chunk_elements(const xm_plan_t *plan, int64_t task);
 /** Chunks of a transfer. */
-XM_API int64_t xm_plan_chunks(const xm_plan_t *plan, int64_t transfer);
+int64_t xm_plan_chunks(const xm_plan_t *plan, int64_t transfer);
 /** Bytes of the range of a transfer: what each of its hops carries. */
-XM_API uint64_t xm_plan_transfer_bytes(const xm_plan_t *plan, int64_t transfer);
+uint64_t xm_plan_transfer_bytes(const xm_plan_t *plan, int64_t transfer);
 /** The network that the schedule was made for. */
-XM_API const xm_network_t *xm_plan_network(const xm_plan_t *plan);
+const xm_network_t *xm_plan_network(const xm_plan_t *plan);
 /** Host of a rank, as planned. */
-XM_API int xm_plan_host_of(const xm_plan_t *plan, int rank);
+int xm_plan_host_of(const xm_plan_t *plan, int rank);
 /** Largest rank of all meshes, plus one. */
-XM_API int xm_plan_ranks(const xm_plan_t *plan);
+int xm_plan_ranks(const xm_plan_t *plan);
 
 /** Rank that feeds hop @p i of a transfer with route @p route. */
 static inline int xm_hop_sender(const xm_transfer_t *transfer, const xm_route_t *route, int i)
@@ -113,18 +113,18 @@ static inline bool xm_transfer_is_copy(const xm_transfer_t *transfer, const xm_r
 }
 
 /** Bytes of all tensors. */
-XM_API uint64_t xm_plan_bytes(const xm_plan_t *plan);
+uint64_t xm_plan_bytes(const xm_plan_t *plan);
 /** Bytes that cross from one host to another. */
-XM_API uint64_t xm_plan_net_bytes(const xm_plan_t *plan);
+uint64_t xm_plan_net_bytes(const xm_plan_t *plan);
 /** Lower bound of any plan's time on the network, ns (bound.h). */
-XM_API int64_t xm_plan_bound_ns(const xm_plan_t *plan);
+int64_t xm_plan_bound_ns(const xm_plan_t *plan);
 /** Simulated makespan of this plan on the network, ns (simulate.h). */
-XM_API int64_t xm_plan_makespan_ns(const xm_plan_t *plan);
+int64_t xm_plan_makespan_ns(const xm_plan_t *plan);
 /** Hash of everything that decides which bytes move where: 32 hexadecimal digits. Owned by the
  * plan. */
-XM_API const char *xm_plan_digest(const xm_plan_t *plan);
+const char *xm_plan_digest(const xm_plan_t *plan);
 
 /** Writes the plan as JSON (docs/reshard-plan.md). */
-XM_API xm_status_t xm_plan_write_json(const xm_plan_t *plan, FILE *file);
+xm_status_t xm_plan_write_json(const xm_plan_t *plan, FILE *file);
 
 #endif

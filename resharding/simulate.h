@@ -29,14 +29,14 @@ typedef struct xm_span {
 
 /** Number of hops of the whole plan, and the number of a transfer's first; hop i of it is that plus
  * i. */
-XM_API int64_t xm_plan_hops(const xm_plan_t *plan);
-XM_API int64_t xm_plan_first_hop(const xm_plan_t *plan, int64_t transfer);
+int64_t xm_plan_hops(const xm_plan_t *plan);
+int64_t xm_plan_first_hop(const xm_plan_t *plan, int64_t transfer);
 
 /**
  * Simulates @p plan on @p network. @p spans (may be NULL) has room for every hop; copies inside a
  * rank take no time. @p makespan_ns is when the last chunk has arrived.
  */
-XM_API xm_status_t xm_simulate(const xm_plan_t *plan, const xm_network_t *network,
-                               xm_sharing_t sharing, xm_span_t *spans, int64_t *makespan_ns);
+xm_status_t xm_simulate(const xm_plan_t *plan, const xm_network_t *network, xm_sharing_t sharing,
+                        xm_span_t *spans, int64_t *makespan_ns);
 
 #endif

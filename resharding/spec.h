@@ -15,12 +15,12 @@
 enum { XM_SPEC_TEXT = XM_MAX_DIMS * (XM_MAX_AXES + 1) + 1 };
 
 /** Fails when an axis does not exist on @p mesh or is used twice, naming dimension and axis. */
-XM_API xm_status_t xm_spec_check(const xm_spec_t *spec, const xm_mesh_t *mesh);
+xm_status_t xm_spec_check(const xm_spec_t *spec, const xm_mesh_t *mesh);
 
 /** Number of parts dimension @p dim is cut into on @p mesh. */
-XM_API int xm_spec_parts(const xm_spec_t *spec, const xm_mesh_t *mesh, int dim);
+int xm_spec_parts(const xm_spec_t *spec, const xm_mesh_t *mesh, int dim);
 
 /** Writes the text form into @p buffer (XM_SPEC_TEXT bytes) and returns it. */
-XM_API char *xm_spec_format(const xm_spec_t *spec, char *buffer);
+char *xm_spec_format(const xm_spec_t *spec, char *buffer);
 
 #endif

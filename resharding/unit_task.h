@@ -26,15 +26,15 @@ typedef struct xm_unit_task {
 } xm_unit_task_t;
 
 /** The box of a task of these two layouts: global indices. */
-XM_API void xm_unit_task_box(const xm_layout_t *src, const xm_layout_t *dst,
-                             const xm_unit_task_t *task, xm_box_t *box);
+void xm_unit_task_box(const xm_layout_t *src, const xm_layout_t *dst, const xm_unit_task_t *task,
+                      xm_box_t *box);
 
 /**
  * Lists the unit tasks of one tensor's resharding, with index @p tensor, into a malloc'ed array the
  * caller frees (NULL when the tensor is empty). Fails when the two layouts' tensors differ in
  * shape, naming the dimension and both extents.
  */
-XM_API xm_status_t xm_unit_tasks_create(const xm_layout_t *src, const xm_layout_t *dst, int tensor,
-                                        xm_unit_task_t **tasks, int64_t *count);
+xm_status_t xm_unit_tasks_create(const xm_layout_t *src, const xm_layout_t *dst, int tensor,
+                                 xm_unit_task_t **tasks, int64_t *count);
 
 #endif

@@ -137,6 +137,7 @@ XM_API xm_status_t xm_worker_allgather(xm_worker_t *worker, const void *send, vo
  * The same in pieces, for callers that look after other things meanwhile. After the post, call
  * xm_worker_wait() and test, in turns, until the test gives something else than XM_IN_PROGRESS. One
  * at a time; @p send and @p receive stay untouched by the caller until the end.
+ * With params.oob_only nothing announces the end, so wait for a millisecond at a time then.
  */
 XM_API xm_status_t xm_worker_allgather_post(xm_worker_t *worker, const void *send, void *receive,
                                             size_t length);

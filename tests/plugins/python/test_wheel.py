@@ -50,7 +50,7 @@ class Wheel(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             result, wheel = build(folder, os.environ["CROSSMESH_LIBRARY"])
             self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertRegex(os.path.basename(wheel), r"^crossmesh-0\.1\.0-py3-none-linux_\w+\.whl$")
+            self.assertRegex(os.path.basename(wheel), r"^crossmesh-0\.2\.0-py3-none-linux_\w+\.whl$")
             site = os.path.join(folder, "site")
             command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", site, wheel]
             subprocess.run(command, check=True, env={**os.environ, **OFFLINE})
