@@ -57,7 +57,7 @@ static inline size_t ap_cfn_strategies(const ap_cfn_t *cfn, size_t node)
  * nodes and have one cell per combination, nothing is negative. The sentence names the node or
  * edge, from 0.
  */
-XM_API xm_status_t ap_cfn_check(const ap_cfn_t *cfn);
+xm_status_t ap_cfn_check(const ap_cfn_t *cfn);
 
 /** Which part of a problem a check refuses. */
 typedef enum ap_cfn_part {
@@ -73,7 +73,7 @@ typedef struct ap_cfn_fault {
 } ap_cfn_fault_t;
 
 /** The same; tells where when it refuses. */
-XM_API xm_status_t ap_cfn_check_at(const ap_cfn_t *cfn, ap_cfn_fault_t *fault);
+xm_status_t ap_cfn_check_at(const ap_cfn_t *cfn, ap_cfn_fault_t *fault);
 
 typedef struct ap_cfn_value {
     ap_cfn_total_t cost;
@@ -83,12 +83,12 @@ typedef struct ap_cfn_value {
 } ap_cfn_value_t;
 
 /** What @p choice (a strategy per node) costs and uses; exact. */
-XM_API xm_status_t ap_cfn_evaluate(const ap_cfn_t *cfn, const int *choice, ap_cfn_value_t *value);
+xm_status_t ap_cfn_evaluate(const ap_cfn_t *cfn, const int *choice, ap_cfn_value_t *value);
 
 /** Writes the decimal digits of @p total into @p buffer (AP_CFN_TOTAL_TEXT bytes), returned. */
-XM_API char *ap_cfn_format(ap_cfn_total_t total, char *buffer);
+char *ap_cfn_format(ap_cfn_total_t total, char *buffer);
 
 /** Frees the arrays and the object. NULL is accepted. */
-XM_API void ap_cfn_destroy(ap_cfn_t *cfn);
+void ap_cfn_destroy(ap_cfn_t *cfn);
 
 #endif

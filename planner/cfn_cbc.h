@@ -15,14 +15,14 @@
 #include "planner/cfn_solve.h"
 
 /** Whether there is a program cbc. */
-XM_API bool ap_cfn_cbc_is_there(void);
+bool ap_cfn_cbc_is_there(void);
 
 /**
  * As ap_cfn_solve(), in at most about @p seconds (0 = 60). A result that is not `optimal` is the
  * best that was found in time; its bound is the smallest sum that CBC proved, or 0.
  * XM_ERR_UNSUPPORTED: there is no cbc.
  */
-XM_API xm_status_t ap_cfn_cbc_solve(const ap_cfn_t *cfn, double seconds, int *choice,
-                                    ap_cfn_result_t *result);
+xm_status_t ap_cfn_cbc_solve(const ap_cfn_t *cfn, double seconds, int *choice,
+                             ap_cfn_result_t *result);
 
 #endif

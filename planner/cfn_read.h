@@ -17,9 +17,9 @@
 /** Reads @p path. XM_ERR_PARSE with line and column for what is not the format, XM_ERR_NOT_FOUND
  *  or XM_ERR_IO for a file that cannot be read, XM_ERR_TIMEOUT when it takes longer than
  *  @p seconds (0: as long as it takes). The result is checked (ap_cfn_check()). */
-XM_API xm_status_t ap_cfn_read(const char *path, double seconds, ap_cfn_t **cfn);
+xm_status_t ap_cfn_read(const char *path, double seconds, ap_cfn_t **cfn);
 
 /** The same from text in memory. */
-XM_API xm_status_t ap_cfn_read_text(const char *text, size_t length, ap_cfn_t **cfn);
+xm_status_t ap_cfn_read_text(const char *text, size_t length, ap_cfn_t **cfn);
 
 #endif

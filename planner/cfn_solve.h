@@ -56,7 +56,7 @@ typedef struct ap_cfn_result {
  * Writes one strategy per node into @p choice. XM_ERR_NO_SOLUTION when there is none of finite cost
  * within the limit; XM_ERR_TIMEOUT when none was found in time.
  */
-XM_API xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, int *choice,
-                                ap_cfn_result_t *result);
+xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, int *choice,
+                         ap_cfn_result_t *result);
 
 #endif

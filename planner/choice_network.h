@@ -43,22 +43,21 @@ typedef struct ap_choice_network {
 } ap_choice_network_t;
 
 /** Copies the lists, not the tables. Refused: an empty domain, an edge to itself or to nowhere. */
-XM_API xm_status_t ap_choice_network_create(const ap_choice_variable_t *variables,
-                                            int variable_count, const ap_choice_edge_t *edges,
-                                            int edge_count, ap_choice_network_t **network);
+xm_status_t ap_choice_network_create(const ap_choice_variable_t *variables, int variable_count,
+                                     const ap_choice_edge_t *edges, int edge_count,
+                                     ap_choice_network_t **network);
 
-XM_API double ap_choice_network_seconds(const ap_choice_network_t *network, const int *assignment);
-XM_API double ap_choice_network_bytes(const ap_choice_network_t *network, const int *assignment);
+double ap_choice_network_seconds(const ap_choice_network_t *network, const int *assignment);
+double ap_choice_network_bytes(const ap_choice_network_t *network, const int *assignment);
 
 /** Seconds of an edge between the values of an assignment. */
-XM_API double ap_choice_edge_seconds(const ap_choice_network_t *network, int edge,
-                                     const int *assignment);
+double ap_choice_edge_seconds(const ap_choice_network_t *network, int edge, const int *assignment);
 
 /** Seconds of one variable's value with all its edges, the other variables as assigned. */
-XM_API double ap_choice_local_seconds(const ap_choice_network_t *network, int variable, int value,
-                                      const int *assignment);
+double ap_choice_local_seconds(const ap_choice_network_t *network, int variable, int value,
+                               const int *assignment);
 
 /** NULL is accepted. */
-XM_API void ap_choice_network_destroy(ap_choice_network_t *network);
+void ap_choice_network_destroy(ap_choice_network_t *network);
 
 #endif

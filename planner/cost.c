@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/params.h"
 #include "comm/text.h"
 #include "planner/cost_private.h"
 
@@ -35,6 +36,9 @@ static xm_status_t create(const xm_cluster_profile_t *profile, const ap_alpa_par
 xm_status_t ap_cost_model_create_profile(const xm_cluster_profile_t *profile,
                                          ap_cost_model_t **model)
 {
+    if (XM_IS_NULL(profile) || XM_IS_NULL(model)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     const xm_cluster_device_t device = {
         .flops = xm_cluster_profile_device_flops(profile),
         .memory_bytes = xm_cluster_profile_device_memory_bytes(profile),
@@ -56,6 +60,17 @@ xm_status_t ap_cost_model_create_device(const xm_cluster_profile_t *profile,
 
 xm_status_t ap_cost_model_create_alpa(const ap_alpa_params_t *params, ap_cost_model_t **model)
 {
+    if (XM_IS_NULL(model)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    ap_alpa_params_t own = AP_ALPA_PARAMS_INIT;
+    xm_status_t taken = XM_PARAMS_COPY(ap_alpa_params_t, &own, params);
+
+    if (taken != XM_OK) {
+        return taken;
+    }
+    params = &own;
+
     for (int a = 0; a < AP_MAX_MESH_RANK; ++a) {
         if (!(params->alpha[a] >= 0) || !(params->beta[a] >= 0)) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT,
@@ -234,6 +249,9 @@ static xm_status_t check_mesh(const ap_cost_model_t *model, int hosts, int devic
 xm_status_t ap_cost_mesh_create(const ap_cost_model_t *model, int hosts, int devices,
                                 const int *shape, int rank, ap_cost_mesh_t **mesh)
 {
+    if (XM_IS_NULL(model) || XM_IS_NULL(shape) || XM_IS_NULL(mesh)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     ap_cost_mesh_t *made;
     xm_status_t status = check_mesh(model, hosts, devices, shape, rank);
     int stride = 1;
@@ -351,6 +369,9 @@ const xm_collective_curve_t *ap_cost_measured(const ap_cost_mesh_t *mesh, ap_col
 double ap_cost_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
                           double bytes)
 {
+    if (XM_IS_NULL(mesh)) {
+        return 0;
+    }
     const xm_collective_curve_t *measured = ap_cost_measured(mesh, kind, axis);
 
     if (mesh->axis[axis].size == 1) {
@@ -375,6 +396,9 @@ double ap_cost_compute(const ap_cost_mesh_t *mesh, double flops, double bytes)
 
 double ap_cost_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, double flops, double bytes)
 {
+    if (XM_IS_NULL(mesh)) {
+        return 0;
+    }
     const xm_cluster_profile_t *profile = mesh->model->profile;
     double measured, roofline, here = ap_cost_compute(mesh, flops, bytes);
 
@@ -403,6 +427,9 @@ double ap_cost_replicated(const ap_cost_mesh_t *mesh)
 char *ap_cost_explain_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
                                  double bytes, char *buffer, size_t size)
 {
+    if (XM_IS_NULL(mesh) || XM_IS_NULL(buffer)) {
+        return NULL;
+    }
     const ap_alpa_params_t *alpa = &mesh->model->alpa;
 
     if (mesh->model->profile != NULL) {

@@ -25,6 +25,10 @@
 #ifndef AP_PLANNER_COST_H
 #define AP_PLANNER_COST_H
 
+#include "planner/profile.h"
+
+#include <autopar/cost.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -34,92 +38,39 @@
 #include "planner/sharding_rule.h"
 #include "planner/spec.h"
 
-typedef struct ap_cost_model ap_cost_model_t;
-typedef struct ap_cost_mesh ap_cost_mesh_t;
-
 /** A cost no plan may contain (Alpa uses the same number). */
 #define AP_COST_INFINITE 1e13
 
-typedef enum ap_collective_kind {
-    AP_ALL_GATHER,
-    AP_ALL_REDUCE,
-    AP_REDUCE_SCATTER,
-    AP_ALL_TO_ALL,
-    AP_PERMUTE,
-    AP_COLLECTIVE_COUNT
-} ap_collective_kind_t;
-
 /** "all-gather", "all-reduce", "reduce-scatter", "all-to-all", "permute". */
-XM_API const char *ap_collective_name(ap_collective_kind_t kind);
-
-/** Alpa's constants. */
-typedef struct ap_alpa_params {
-    size_t struct_size;
-    double alpha[AP_MAX_MESH_RANK]; /**< per mesh axis */
-    double beta[AP_MAX_MESH_RANK];
-    double replicated_penalty; /**< of a replicated parameter or input */
-    bool force_data_parallel;  /**< no all-gather, no all-to-all, parameters replicated */
-} ap_alpa_params_t;
-
-#define AP_ALPA_PARAMS_INIT                                                                        \
-    {                                                                                              \
-        .struct_size = sizeof(ap_alpa_params_t), .alpha = {1, 1, 1}, .beta = {1, 0.1, 0.1},        \
-        .replicated_penalty = 2                                                                    \
-    }
-
-/** @p profile is borrowed and must outlive the model. */
-XM_API xm_status_t ap_cost_model_create_profile(const xm_cluster_profile_t *profile,
-                                                ap_cost_model_t **model);
+const char *ap_collective_name(ap_collective_kind_t kind);
 
 /** The same with devices that are not the profile's typical ones. */
-XM_API xm_status_t ap_cost_model_create_device(const xm_cluster_profile_t *profile,
-                                               const xm_cluster_device_t *device,
-                                               ap_cost_model_t **model);
-XM_API xm_status_t ap_cost_model_create_alpa(const ap_alpa_params_t *params,
-                                             ap_cost_model_t **model);
+xm_status_t ap_cost_model_create_device(const xm_cluster_profile_t *profile,
+                                        const xm_cluster_device_t *device, ap_cost_model_t **model);
 /** The profile, or NULL for the alpa model. */
-XM_API const xm_cluster_profile_t *ap_cost_model_profile(const ap_cost_model_t *model);
-XM_API bool ap_cost_model_is_alpa(const ap_cost_model_t *model);
-XM_API bool ap_cost_model_forces_data_parallel(const ap_cost_model_t *model);
-XM_API void ap_cost_model_destroy(ap_cost_model_t *model);
+const xm_cluster_profile_t *ap_cost_model_profile(const ap_cost_model_t *model);
+bool ap_cost_model_is_alpa(const ap_cost_model_t *model);
+bool ap_cost_model_forces_data_parallel(const ap_cost_model_t *model);
 
-/**
- * Binds @p model to a logical mesh of @p rank axes on a submesh of @p hosts x @p devices; the
- * product of @p shape must be hosts·devices. Logical devices are numbered row-major, the submesh's
- * host by host. The profile model refuses a submesh larger than its cluster.
- */
-XM_API xm_status_t ap_cost_mesh_create(const ap_cost_model_t *model, int hosts, int devices,
-                                       const int *shape, int rank, ap_cost_mesh_t **mesh);
-XM_API int ap_cost_mesh_rank(const ap_cost_mesh_t *mesh);
+int ap_cost_mesh_rank(const ap_cost_mesh_t *mesh);
 /** Devices along one axis. */
-XM_API int ap_cost_mesh_size(const ap_cost_mesh_t *mesh, int axis);
+int ap_cost_mesh_size(const ap_cost_mesh_t *mesh, int axis);
 /** Product of the sizes of a set of axes. */
-XM_API int ap_cost_mesh_devices(const ap_cost_mesh_t *mesh, unsigned axes);
-/**
- * Lets dimensions be cut that do not divide: every device has ceil(extent / devices) of them, the
- * last ones padded, and what is padded costs compute, memory and bytes like the rest. Call it
- * before the mesh is used.
- */
-XM_API void ap_cost_mesh_allow_uneven(ap_cost_mesh_t *mesh);
+int ap_cost_mesh_devices(const ap_cost_mesh_t *mesh, unsigned axes);
 /**
  * Whether a dimension of @p extent may be cut over a set of axes. Uneven: it has at least as many
  * elements as there are devices, and the parts of each further axis divide those of the axes
  * before, so that cutting once more stays local.
  */
-XM_API bool ap_cost_mesh_cuts(const ap_cost_mesh_t *mesh, int64_t extent, unsigned axes);
+bool ap_cost_mesh_cuts(const ap_cost_mesh_t *mesh, int64_t extent, unsigned axes);
 /** Elements of a dimension on one device, padding included. */
-XM_API int64_t ap_cost_mesh_share(const ap_cost_mesh_t *mesh, int64_t extent, unsigned axes);
+int64_t ap_cost_mesh_share(const ap_cost_mesh_t *mesh, int64_t extent, unsigned axes);
 /** Bytes on one device of a tensor of @p bytes, padding included. */
-XM_API double ap_cost_mesh_local_bytes(const ap_cost_mesh_t *mesh, const ap_shape_t *shape,
-                                       double bytes, ap_spec_t spec);
+double ap_cost_mesh_local_bytes(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, double bytes,
+                                ap_spec_t spec);
 /** Set of the axes with more than one device. */
-XM_API unsigned ap_cost_mesh_axes(const ap_cost_mesh_t *mesh);
-XM_API const ap_cost_model_t *ap_cost_mesh_model(const ap_cost_mesh_t *mesh);
-XM_API void ap_cost_mesh_destroy(ap_cost_mesh_t *mesh);
-
-/** Cost of a collective over one axis; 0 on an axis of one device. */
-XM_API double ap_cost_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
-                                 double bytes);
+unsigned ap_cost_mesh_axes(const ap_cost_mesh_t *mesh);
+const ap_cost_model_t *ap_cost_mesh_model(const ap_cost_mesh_t *mesh);
 
 /**
  * The same over a set of axes. An all-reduce over several is the cheapest of: one axis after the
@@ -127,23 +78,19 @@ XM_API double ap_cost_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_
  * all-gather. All-gathers and reduce-scatters take the axes in the cheapest order. The alpa model
  * takes one axis after the other.
  */
-XM_API double ap_cost_collective_over(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,
-                                      unsigned axes, double bytes);
+double ap_cost_collective_over(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, unsigned axes,
+                               double bytes);
 
 /** Cost of one device's share of an operator, by the device's peak rates: FLOPs, and bytes read
  * plus written. */
-XM_API double ap_cost_compute(const ap_cost_mesh_t *mesh, double flops, double bytes);
-
-/** The same from what the profile has measured of operators of that kind (comm/op_times.h), where
- * it has; else ap_cost_compute(). */
-XM_API double ap_cost_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, double flops, double bytes);
+double ap_cost_compute(const ap_cost_mesh_t *mesh, double flops, double bytes);
 
 /** Part of the time of a gradient's collective that counts: what does not hide behind the backward
  * pass. 1 for the alpa model. */
-XM_API double ap_cost_gradient_share(const ap_cost_mesh_t *mesh);
+double ap_cost_gradient_share(const ap_cost_mesh_t *mesh);
 
 /** Penalty of a parameter or input that no axis cuts (alpa model only, else 0). */
-XM_API double ap_cost_replicated(const ap_cost_mesh_t *mesh);
+double ap_cost_replicated(const ap_cost_mesh_t *mesh);
 
 /** A step of a resharding: a collective over one axis, or (bytes 0) a local slice. */
 typedef struct ap_reshard_step {
@@ -162,24 +109,16 @@ enum { AP_MAX_RESHARD_STEPS = 2 * AP_MAX_MESH_RANK + 2 };
  * dimension on the way does not divide. @p steps (AP_MAX_RESHARD_STEPS entries) and @p step_count
  * may be NULL.
  */
-XM_API double ap_cost_reshard(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, double bytes,
-                              ap_spec_t from, ap_spec_t to, ap_reshard_step_t *steps,
-                              int *step_count);
+double ap_cost_reshard(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, double bytes,
+                       ap_spec_t from, ap_spec_t to, ap_reshard_step_t *steps, int *step_count);
 
 /** The costs from one spec to @p count others, at little more than the price of one. */
-XM_API void ap_cost_reshard_many(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, double bytes,
-                                 ap_spec_t from, const ap_spec_t *to, int count, double *costs);
-
-/**
- * One sentence on where the cost of a collective comes from: ring steps, link class, measured point
- * or interpolation, shared NIC. The profile tells the provenance of all of them. Returns @p buffer.
- */
-XM_API char *ap_cost_explain_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,
-                                        int axis, double bytes, char *buffer, size_t size);
+void ap_cost_reshard_many(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, double bytes,
+                          ap_spec_t from, const ap_spec_t *to, int count, double *costs);
 
 /** One sentence on a compute cost: which of FLOPs and memory bandwidth bounds it, and what was
  * measured of such operators. */
-XM_API char *ap_cost_explain_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, double flops,
-                                double bytes, char *buffer, size_t size);
+char *ap_cost_explain_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, double flops, double bytes,
+                         char *buffer, size_t size);
 
 #endif

@@ -1,10 +1,14 @@
 /* Sets of mesh axes: how they cut a tensor, and collectives over several of them. */
 #include <math.h>
 
+#include "comm/params.h"
 #include "planner/cost_private.h"
 
 void ap_cost_mesh_allow_uneven(ap_cost_mesh_t *mesh)
 {
+    if (XM_IS_NULL(mesh)) {
+        return;
+    }
     mesh->uneven = true;
 }
 

@@ -40,24 +40,23 @@ typedef struct ap_cross_mesh_cost {
 } ap_cross_mesh_cost_t;
 
 /** @p profile is borrowed and must outlive the object. */
-XM_API xm_status_t ap_cross_mesh_create(const xm_cluster_profile_t *profile,
-                                        ap_cross_mesh_t **cross_mesh);
+xm_status_t ap_cross_mesh_create(const xm_cluster_profile_t *profile, ap_cross_mesh_t **cross_mesh);
 
 /**
  * Costs of a tensor of @p shape with elements of @p element_size bytes. The devices of the two
  * sides must not overlap, and every cut dimension must divide.
  */
-XM_API xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
-                                      int element_size, const ap_cross_mesh_side_t *src,
-                                      const ap_cross_mesh_side_t *dst, ap_cross_mesh_cost_t *cost);
+xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
+                               int element_size, const ap_cross_mesh_side_t *src,
+                               const ap_cross_mesh_side_t *dst, ap_cross_mesh_cost_t *cost);
 
 /**
  * What forward and backward take together at least: quick to have, for it plans nothing. The sum
  * itself where the costs are known.
  */
-XM_API xm_status_t ap_cross_mesh_least(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
-                                       int element_size, const ap_cross_mesh_side_t *src,
-                                       const ap_cross_mesh_side_t *dst, double *seconds);
+xm_status_t ap_cross_mesh_least(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
+                                int element_size, const ap_cross_mesh_side_t *src,
+                                const ap_cross_mesh_side_t *dst, double *seconds);
 
 /**
  * What the same resharding, and that of its gradient, occupy of hosts' NICs and racks' uplinks: an
@@ -65,23 +64,23 @@ XM_API xm_status_t ap_cross_mesh_least(ap_cross_mesh_t *cross_mesh, const ap_sha
  * those that it does not touch. Hosts are those of the devices, rack r has those from r times the
  * profile's hosts per rack on.
  */
-XM_API xm_status_t ap_cross_mesh_loads(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
-                                       int element_size, const ap_cross_mesh_side_t *src,
-                                       const ap_cross_mesh_side_t *dst, ap_link_load_t **loads,
-                                       int *count);
+xm_status_t ap_cross_mesh_loads(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
+                                int element_size, const ap_cross_mesh_side_t *src,
+                                const ap_cross_mesh_side_t *dst, ap_link_load_t **loads,
+                                int *count);
 
 /** Costs are equal for later stages that begin on devices of one place, a number from 0 up to the
  * device's: all that matters of where they begin. */
-XM_API int ap_cross_mesh_place(const ap_cross_mesh_t *cross_mesh, int first_device);
+int ap_cross_mesh_place(const ap_cross_mesh_t *cross_mesh, int first_device);
 
 /** Number of reshardings simulated so far. */
-XM_API size_t ap_cross_mesh_simulated(const ap_cross_mesh_t *cross_mesh);
+size_t ap_cross_mesh_simulated(const ap_cross_mesh_t *cross_mesh);
 
 /** Names of the strategy and the scheduler that costs are for. */
-XM_API const char *ap_cross_mesh_strategy(void);
-XM_API const char *ap_cross_mesh_scheduler(void);
+const char *ap_cross_mesh_strategy(void);
+const char *ap_cross_mesh_scheduler(void);
 
 /** NULL is accepted. */
-XM_API void ap_cross_mesh_destroy(ap_cross_mesh_t *cross_mesh);
+void ap_cross_mesh_destroy(ap_cross_mesh_t *cross_mesh);
 
 #endif

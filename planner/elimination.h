@@ -26,29 +26,27 @@ typedef struct ap_elimination ap_elimination_t;
 enum { AP_ELIMINATION_SCOPE = 12 /**< variables in one table */ };
 
 /** @p domain[v] values (1 … 65535) of each of @p variables variables. */
-XM_API xm_status_t ap_elimination_create(int variables, const int *domain,
-                                         ap_elimination_t **elimination);
+xm_status_t ap_elimination_create(int variables, const int *domain, ap_elimination_t **elimination);
 
 /** Adds a table over @p count distinct variables, row-major, first variable slowest. Copied. */
-XM_API xm_status_t ap_elimination_add(ap_elimination_t *elimination, const int *variables,
-                                      int count, const double *values);
+xm_status_t ap_elimination_add(ap_elimination_t *elimination, const int *variables, int count,
+                               const double *values);
 
 /**
  * Eliminates all variables but those with keep[v] (NULL: keeps none). XM_ERR_UNSUPPORTED when a
  * table would exceed @p max_cells or AP_ELIMINATION_SCOPE variables; the object is then spent.
  */
-XM_API xm_status_t ap_elimination_run(ap_elimination_t *elimination, const bool *keep,
-                                      size_t max_cells);
+xm_status_t ap_elimination_run(ap_elimination_t *elimination, const bool *keep, size_t max_cells);
 
 /** After a run: the minimum given values for the kept variables (others are ignored). */
-XM_API double ap_elimination_minimum(const ap_elimination_t *elimination, const int *assignment);
+double ap_elimination_minimum(const ap_elimination_t *elimination, const int *assignment);
 
 /** After a run: completes @p assignment, whose kept variables are set, to one that attains it. */
-XM_API void ap_elimination_trace(const ap_elimination_t *elimination, int *assignment);
+void ap_elimination_trace(const ap_elimination_t *elimination, int *assignment);
 
 /** Cells of the largest table a run made. */
-XM_API size_t ap_elimination_width(const ap_elimination_t *elimination);
+size_t ap_elimination_width(const ap_elimination_t *elimination);
 
-XM_API void ap_elimination_destroy(ap_elimination_t *elimination);
+void ap_elimination_destroy(ap_elimination_t *elimination);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/params.h"
 #include "comm/text.h"
 #include "planner/explain_private.h"
 #include "planner/plan_order.h"
@@ -381,6 +382,9 @@ static xm_status_t check_layers(const ap_plan_t *plan, const ap_graph_t *graph)
 xm_status_t ap_explanation_create(const ap_plan_t *plan, const xm_cluster_profile_t *profile,
                                   int operators, ap_explanation_t **result)
 {
+    if (XM_IS_NULL(plan) || XM_IS_NULL(profile) || xm_is_null(__func__, "explanation", result)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     const ap_plan_info_t *info = ap_plan_info(plan);
     ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
     ap_planner_case_options_t options = {0};
@@ -487,6 +491,9 @@ void ap_explanation_print(const ap_explanation_t *explanation, FILE *stream)
 
 char *ap_explanation_text(const ap_explanation_t *explanation)
 {
+    if (XM_IS_NULL(explanation)) {
+        return NULL;
+    }
     json_t *list = json_array();
     json_t *document;
     char *text;

@@ -23,13 +23,11 @@
  * Writes the annotated copy of @p text to @p stream. @p notes are those of ap_hlo_from_text() for
  * the very same text, from which the solution's graph comes.
  */
-XM_API xm_status_t ap_export_hlo(const ap_shard_solution_t *solution,
-                                 const ap_frontend_notes_t *notes, const char *text, size_t size,
-                                 const char *name, FILE *stream);
+xm_status_t ap_export_hlo(const ap_shard_solution_t *solution, const ap_frontend_notes_t *notes,
+                          const char *text, size_t size, const char *name, FILE *stream);
 
 /** As ap_export_hlo(), from the file @p path. */
-XM_API xm_status_t ap_export_hlo_file(const ap_shard_solution_t *solution,
-                                      const ap_frontend_notes_t *notes, const char *path,
-                                      FILE *stream);
+xm_status_t ap_export_hlo_file(const ap_shard_solution_t *solution,
+                               const ap_frontend_notes_t *notes, const char *path, FILE *stream);
 
 #endif

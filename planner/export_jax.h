@@ -24,7 +24,7 @@
 
 /** Writes the module. @p notes may be NULL, or those of a model that is no HLO: then there are
  * specs by name, and no `lower`. */
-XM_API xm_status_t ap_export_jax(const ap_shard_solution_t *solution,
-                                 const ap_frontend_notes_t *notes, FILE *stream);
+xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_frontend_notes_t *notes,
+                          FILE *stream);
 
 #endif

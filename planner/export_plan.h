@@ -9,12 +9,14 @@
 #ifndef AP_PLANNER_EXPORT_PLAN_H
 #define AP_PLANNER_EXPORT_PLAN_H
 
+#include "planner/profile.h"
+
+#include <autopar/export.h>
+
 #include <stdio.h>
 
 #include "planner/plan.h"
 
-typedef enum ap_export_form { AP_EXPORT_JAX, AP_EXPORT_HLO, AP_EXPORT_TORCH } ap_export_form_t;
-
-XM_API xm_status_t ap_export_plan(const ap_plan_t *plan, ap_export_form_t form, FILE *stream);
+xm_status_t ap_export_plan(const ap_plan_t *plan, ap_export_form_t form, FILE *stream);
 
 #endif

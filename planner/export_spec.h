@@ -19,33 +19,33 @@ typedef struct ap_export_mesh {
 enum { AP_HLO_SHARDING_TEXT = 256 };
 
 /** The mesh that costs are bound to. */
-XM_API ap_export_mesh_t ap_export_mesh_of(const ap_cost_mesh_t *mesh);
+ap_export_mesh_t ap_export_mesh_of(const ap_cost_mesh_t *mesh);
 
 /** Names of the mesh axes: "x", "y", "z". */
-XM_API const char *ap_export_axis_name(int axis);
+const char *ap_export_axis_name(int axis);
 
 /** Writes `{"x": 2, "y": 4}`. */
-XM_API void ap_export_put_mesh(FILE *stream, const ap_export_mesh_t *mesh);
+void ap_export_put_mesh(FILE *stream, const ap_export_mesh_t *mesh);
 
 /** Writes a PartitionSpec: `P("x", None, ("y", "z"))`; axes of one device are left out. */
-XM_API void ap_export_put_partition_spec(FILE *stream, const ap_export_mesh_t *mesh, ap_spec_t spec,
-                                         int rank);
+void ap_export_put_partition_spec(FILE *stream, const ap_export_mesh_t *mesh, ap_spec_t spec,
+                                  int rank);
 
 /** Writes a Python string: UTF-8 as it is, control characters escaped. */
-XM_API void ap_export_put_string(FILE *stream, const char *text);
+void ap_export_put_string(FILE *stream, const char *text);
 
 /**
  * XLA's V2 text: "{replicated}", "{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}". Needs
  * AP_HLO_SHARDING_TEXT bytes; returns @p buffer.
  */
-XM_API char *ap_export_hlo_sharding(const ap_export_mesh_t *mesh, ap_spec_t spec, int rank,
-                                    char *buffer, size_t size);
+char *ap_export_hlo_sharding(const ap_export_mesh_t *mesh, ap_spec_t spec, int rank, char *buffer,
+                             size_t size);
 
 /** DTensor placements, one per mesh axis; axes in @p partial hold sums that are not complete. */
-XM_API json_t *ap_export_placements(const ap_export_mesh_t *mesh, ap_spec_t spec, int rank,
-                                    unsigned partial);
+json_t *ap_export_placements(const ap_export_mesh_t *mesh, ap_spec_t spec, int rank,
+                             unsigned partial);
 
 /** `{"shape": [2, 4], "mesh_dim_names": ["x", "y"]}` */
-XM_API json_t *ap_export_mesh_json(const ap_export_mesh_t *mesh);
+json_t *ap_export_mesh_json(const ap_export_mesh_t *mesh);
 
 #endif

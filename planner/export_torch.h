@@ -24,6 +24,6 @@
 
 #include "planner/shard_solution.h"
 
-XM_API xm_status_t ap_export_torch(const ap_shard_solution_t *solution, FILE *stream);
+xm_status_t ap_export_torch(const ap_shard_solution_t *solution, FILE *stream);
 
 #endif

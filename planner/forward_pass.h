@@ -26,6 +26,6 @@
  * not lead to the loss is left out. XM_ERR_UNSUPPORTED, in a sentence: a graph that trains nothing,
  * or whose forward pass cannot be told.
  */
-XM_API xm_status_t ap_forward_pass(const ap_graph_t *graph, ap_graph_t **forward);
+xm_status_t ap_forward_pass(const ap_graph_t *graph, ap_graph_t **forward);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "comm/params.h"
 #include "planner/frontend_hlo.h"
 #include "planner/frontend_json.h"
 #include "planner/frontend_onnx.h"
@@ -107,6 +108,17 @@ static xm_status_t load_file(const char *path, const ap_frontend_params_t *param
 xm_status_t ap_frontend_load(const char *model, const ap_frontend_params_t *params,
                              ap_graph_t **graph, ap_frontend_notes_t **notes)
 {
+    if (XM_IS_NULL(model) || XM_IS_NULL(graph)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    ap_frontend_params_t own = AP_FRONTEND_PARAMS_INIT;
+    xm_status_t taken = params != NULL ? XM_PARAMS_COPY(ap_frontend_params_t, &own, params) : XM_OK;
+
+    if (taken != XM_OK) {
+        return taken;
+    }
+    params = &own;
+
     ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
     ap_graph_t *made;
     xm_status_t status;

@@ -14,20 +14,12 @@
 #ifndef AP_PLANNER_FRONTEND_HLO_H
 #define AP_PLANNER_FRONTEND_HLO_H
 
+#include <autopar/frontend.h>
+
 #include "planner/frontend_notes.h"
 #include "planner/graph.h"
 
-/**
- * Reads @p size bytes; @p name is the file in sentences. The graph is finished, of one layer, and
- * holds what the text holds: usually a whole training step. @p notes may be NULL. Refused in one
- * sentence with line and column: text that does not parse, shapes that do not go together, names of
- * nothing, recursion, a module that computes nothing.
- */
-XM_API xm_status_t ap_hlo_from_text(const char *text, size_t size, const char *name,
-                                    ap_graph_t **graph, ap_frontend_notes_t **notes);
-
 /** As ap_hlo_from_text(); the file is mapped, not loaded, so literals in it cost no memory. */
-XM_API xm_status_t ap_hlo_from_file(const char *path, ap_graph_t **graph,
-                                    ap_frontend_notes_t **notes);
+xm_status_t ap_hlo_from_file(const char *path, ap_graph_t **graph, ap_frontend_notes_t **notes);
 
 #endif

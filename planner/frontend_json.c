@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "comm/params.h"
 #include "comm/text.h"
 #include "planner/json_private.h"
 
@@ -542,6 +543,9 @@ static xm_status_t build(json_reader_t *r, const json_t *document)
 
 xm_status_t ap_json_from_text(const char *text, size_t size, const char *name, ap_graph_t **graph)
 {
+    if (XM_IS_NULL(text) || XM_IS_NULL(name) || XM_IS_NULL(graph)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     json_error_t error;
     json_t *document = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
     json_reader_t r = {.tensors = json_object(), .ops = json_object()};

@@ -17,24 +17,15 @@
 #ifndef AP_PLANNER_FRONTEND_JSON_H
 #define AP_PLANNER_FRONTEND_JSON_H
 
+#include <autopar/frontend.h>
+
 #include "planner/graph.h"
 
 enum { AP_GRAPH_JSON_VERSION = 1 };
 
-/**
- * Reads @p size bytes; @p name is the file in sentences. The graph is finished. Refused in one
- * sentence with line and column: text that is not JSON, unknown or missing keys, a tensor that is
- * not defined before its use, shapes that do not go together, numbers out of range.
- */
-XM_API xm_status_t ap_json_from_text(const char *text, size_t size, const char *name,
-                                     ap_graph_t **graph);
-
-XM_API xm_status_t ap_json_from_file(const char *path, ap_graph_t **graph);
-
-/** The graph as text, freed with free(); NULL without memory. */
-XM_API char *ap_json_text(const ap_graph_t *graph);
+xm_status_t ap_json_from_file(const char *path, ap_graph_t **graph);
 
 /** Writes the text beside @p path and renames it: a reader sees all of it, or the old file. */
-XM_API xm_status_t ap_json_save(const ap_graph_t *graph, const char *path);
+xm_status_t ap_json_save(const ap_graph_t *graph, const char *path);
 
 #endif

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/params.h"
 #include "comm/text.h"
 
 enum { NOTE_TEXT = 80 };
@@ -63,11 +64,17 @@ xm_status_t ap_frontend_notes_add(ap_frontend_notes_t *notes, const char *name)
 
 int ap_frontend_notes_count(const ap_frontend_notes_t *notes)
 {
+    if (XM_IS_NULL(notes)) {
+        return 0;
+    }
     return notes->count;
 }
 
 const char *ap_frontend_notes_get(const ap_frontend_notes_t *notes, int index, int *count)
 {
+    if (XM_IS_NULL(notes)) {
+        return NULL;
+    }
     *count = notes->list[index].count;
     return notes->list[index].name;
 }

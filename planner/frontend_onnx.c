@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "comm/params.h"
 #include "comm/text.h"
 #include "planner/onnx_build.h"
 #include "planner/onnx_wire.h"
@@ -234,11 +235,20 @@ xm_status_t ap_onnx_from_bytes(const void *bytes, size_t size, const char *name,
                                const ap_onnx_params_t *params, ap_graph_t **graph,
                                ap_frontend_notes_t **notes)
 {
+    if (XM_IS_NULL(bytes) || XM_IS_NULL(name) || XM_IS_NULL(graph)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    ap_onnx_params_t own = AP_ONNX_PARAMS_INIT;
     ap_frontend_notes_t *unknown = NULL;
     Onnx__ModelProto *model = NULL;
     uint8_t *shrunk = NULL;
     size_t length;
-    xm_status_t status = check_dims(params);
+    xm_status_t status = params != NULL ? XM_PARAMS_COPY(ap_onnx_params_t, &own, params) : XM_OK;
+
+    params = params != NULL ? &own : NULL;
+    if (status == XM_OK) {
+        status = check_dims(params);
+    }
 
     if (status == XM_OK) {
         status = onnx_wire_shrink(bytes, size, name, &shrunk, &length);

@@ -14,32 +14,13 @@
 #ifndef AP_PLANNER_FRONTEND_ONNX_H
 #define AP_PLANNER_FRONTEND_ONNX_H
 
+#include <autopar/frontend.h>
+
 #include "planner/frontend_notes.h"
 #include "planner/graph.h"
 
-typedef struct ap_onnx_params {
-    size_t struct_size;
-    const char *const *dims; /**< "batch=8": sizes of symbolic dimensions */
-    size_t dim_count;
-} ap_onnx_params_t;
-
-#define AP_ONNX_PARAMS_INIT                                                                        \
-    {                                                                                              \
-        .struct_size = sizeof(ap_onnx_params_t)                                                    \
-    }
-
-/**
- * Reads @p size bytes; @p name is the file in sentences. The graph is finished, a forward pass of
- * one layer with its loss named. @p params and @p notes may be NULL. Refused in one sentence that
- * names the node: bytes that are no ONNX model, nodes out of order or in a circle, shapes that do
- * not go together, dimensions without a size, a model that computes nothing.
- */
-XM_API xm_status_t ap_onnx_from_bytes(const void *bytes, size_t size, const char *name,
-                                      const ap_onnx_params_t *params, ap_graph_t **graph,
-                                      ap_frontend_notes_t **notes);
-
 /** As ap_onnx_from_bytes(); the file is mapped. */
-XM_API xm_status_t ap_onnx_from_file(const char *path, const ap_onnx_params_t *params,
-                                     ap_graph_t **graph, ap_frontend_notes_t **notes);
+xm_status_t ap_onnx_from_file(const char *path, const ap_onnx_params_t *params, ap_graph_t **graph,
+                              ap_frontend_notes_t **notes);
 
 #endif

@@ -25,6 +25,8 @@
 #ifndef AP_PLANNER_FRONTEND_ZOO_H
 #define AP_PLANNER_FRONTEND_ZOO_H
 
+#include <autopar/frontend.h>
+
 #include "planner/graph.h"
 
 typedef struct ap_zoo_params {
@@ -41,11 +43,7 @@ typedef struct ap_zoo_params {
         .struct_size = sizeof(ap_zoo_params_t)                                                     \
     }
 
-/** Name @p index of the models above, NULL past the end. `mlpN` is not listed. */
-XM_API const char *ap_zoo_name(size_t index);
-
 /** XM_ERR_NOT_FOUND with the nearest name when there is no such model. */
-XM_API xm_status_t ap_zoo_create(const char *name, const ap_zoo_params_t *params,
-                                 ap_graph_t **graph);
+xm_status_t ap_zoo_create(const char *name, const ap_zoo_params_t *params, ap_graph_t **graph);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/params.h"
 #include "comm/text.h"
 
 const char *ap_dtype_name(ap_dtype_t dtype)
@@ -42,6 +43,9 @@ static char *copy_name(const char *name)
 
 xm_status_t ap_graph_create(const char *name, ap_graph_t **graph)
 {
+    if (XM_IS_NULL(name) || XM_IS_NULL(graph)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     ap_graph_t *made = calloc(1, sizeof(*made));
 
     if (made == NULL || (made->name = copy_name(name)) == NULL) {
@@ -135,6 +139,9 @@ xm_status_t ap_graph_reserve_op(ap_graph_t *graph)
 xm_status_t ap_graph_add_tensor(ap_graph_t *graph, const char *name, ap_tensor_kind_t kind,
                                 const ap_shape_t *shape, ap_dtype_t dtype, int *tensor)
 {
+    if (XM_IS_NULL(graph) || XM_IS_NULL(name) || XM_IS_NULL(shape) || XM_IS_NULL(tensor)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     ap_tensor_t made = {.shape = *shape,
                         .dtype = dtype,
                         .kind = kind,
@@ -234,6 +241,17 @@ static xm_status_t set_touched(const ap_op_params_t *params, ap_op_t *op)
 
 xm_status_t ap_graph_add_op(ap_graph_t *graph, const ap_op_params_t *params, int *results)
 {
+    if (XM_IS_NULL(graph) || XM_IS_NULL(results)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    ap_op_params_t own = AP_OP_PARAMS_INIT;
+    xm_status_t taken = XM_PARAMS_COPY(ap_op_params_t, &own, params);
+
+    if (taken != XM_OK) {
+        return taken;
+    }
+    params = &own;
+
     ap_op_t op = {.kind = params->kind,
                   .phase = params->phase,
                   .layer = graph->layer,
@@ -288,6 +306,9 @@ xm_status_t ap_graph_add_op(ap_graph_t *graph, const ap_op_params_t *params, int
 
 xm_status_t ap_graph_set_layer(ap_graph_t *graph, int layer)
 {
+    if (XM_IS_NULL(graph)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     xm_status_t status = check_open(graph);
 
     if (status != XM_OK) {
@@ -329,6 +350,9 @@ static xm_status_t check_pair(const ap_graph_t *graph, int a, int b)
 
 xm_status_t ap_graph_set_alias(ap_graph_t *graph, int tensor, int old)
 {
+    if (XM_IS_NULL(graph)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     xm_status_t status = check_pair(graph, tensor, old);
 
     if (status == XM_OK) {
@@ -340,6 +364,9 @@ xm_status_t ap_graph_set_alias(ap_graph_t *graph, int tensor, int old)
 
 xm_status_t ap_graph_set_gradient(ap_graph_t *graph, int tensor, int of)
 {
+    if (XM_IS_NULL(graph)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     xm_status_t status = check_pair(graph, tensor, of);
 
     if (status == XM_OK) {
@@ -350,6 +377,9 @@ xm_status_t ap_graph_set_gradient(ap_graph_t *graph, int tensor, int of)
 
 xm_status_t ap_graph_set_loss(ap_graph_t *graph, int tensor, bool is_gradient)
 {
+    if (XM_IS_NULL(graph)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     xm_status_t status = check_open(graph);
 
     if (status == XM_OK) {
@@ -369,16 +399,25 @@ xm_status_t ap_graph_set_loss(ap_graph_t *graph, int tensor, bool is_gradient)
 
 const char *ap_graph_name(const ap_graph_t *graph)
 {
+    if (XM_IS_NULL(graph)) {
+        return NULL;
+    }
     return graph->name;
 }
 
 int ap_graph_tensors(const ap_graph_t *graph)
 {
+    if (XM_IS_NULL(graph)) {
+        return 0;
+    }
     return graph->tensor_count;
 }
 
 int ap_graph_ops(const ap_graph_t *graph)
 {
+    if (XM_IS_NULL(graph)) {
+        return 0;
+    }
     return graph->op_count;
 }
 

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "comm/params.h"
+
 /* Forward layers start at 0 and ascend without a gap. */
 static xm_status_t check_layers(ap_graph_t *graph)
 {
@@ -79,6 +81,9 @@ static xm_status_t find_boundaries(ap_graph_t *graph)
 
 xm_status_t ap_graph_finish(ap_graph_t *graph)
 {
+    if (XM_IS_NULL(graph)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     xm_status_t status;
 
     if (graph->finished) {
@@ -100,6 +105,9 @@ xm_status_t ap_graph_finish(ap_graph_t *graph)
 
 int ap_graph_layers(const ap_graph_t *graph)
 {
+    if (XM_IS_NULL(graph)) {
+        return 0;
+    }
     return graph->layers;
 }
 
@@ -120,6 +128,9 @@ double ap_graph_layer_flops(const ap_graph_t *graph, int layer)
 
 double ap_graph_parameters(const ap_graph_t *graph)
 {
+    if (XM_IS_NULL(graph)) {
+        return 0;
+    }
     double parameters = 0;
 
     for (int t = 0; t < graph->tensor_count; ++t) {

@@ -33,18 +33,18 @@ typedef struct ap_ideal_link {
  * Enumerates the down-sets of @p nodes nodes. XM_ERR_INVALID_ARGUMENT: the edges have a cycle;
  * XM_ERR_NO_SOLUTION: there are more than @p most.
  */
-XM_API xm_status_t ap_ideals_create(int nodes, const ap_precedence_t *edges, int edge_count,
-                                    int most, ap_ideals_t **ideals);
+xm_status_t ap_ideals_create(int nodes, const ap_precedence_t *edges, int edge_count, int most,
+                             ap_ideals_t **ideals);
 
-XM_API int ap_ideals_count(const ap_ideals_t *ideals);
+int ap_ideals_count(const ap_ideals_t *ideals);
 
 /** Whether down-set @p ideal holds @p node. */
-XM_API bool ap_ideals_has(const ap_ideals_t *ideals, int ideal, int node);
+bool ap_ideals_has(const ap_ideals_t *ideals, int ideal, int node);
 
 /** Links of @p ideal to those with one node less, and their number. */
-XM_API const ap_ideal_link_t *ap_ideals_below(const ap_ideals_t *ideals, int ideal, int *count);
+const ap_ideal_link_t *ap_ideals_below(const ap_ideals_t *ideals, int ideal, int *count);
 
 /** NULL is accepted. */
-XM_API void ap_ideals_destroy(ap_ideals_t *ideals);
+void ap_ideals_destroy(ap_ideals_t *ideals);
 
 #endif

@@ -18,7 +18,7 @@
  * and column, or the node or edge: an unknown id, a node with two different transfer costs, a
  * negative time, an edge from a backward to a forward node.
  */
-XM_API xm_status_t ap_import_dnn_partitioning(const char *name, const char *text, size_t length,
-                                              ap_placement_problem_t *problem);
+xm_status_t ap_import_dnn_partitioning(const char *name, const char *text, size_t length,
+                                       ap_placement_problem_t *problem);
 
 #endif

@@ -19,7 +19,7 @@
  * and column, or the node, degree and variant: an unknown id, a doubled edge, a synchronisation for
  * an edge that is not there or none for one that is, a negative number.
  */
-XM_API xm_status_t ap_import_piper(const char *name, const char *text, size_t length,
-                                   ap_piper_problem_t *problem);
+xm_status_t ap_import_piper(const char *name, const char *text, size_t length,
+                            ap_piper_problem_t *problem);
 
 #endif

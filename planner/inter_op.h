@@ -140,26 +140,25 @@ typedef struct ap_inter_op_result {
  * With @p all every m and n; otherwise those that are powers of two or divide M or N, which are
  * Alpa's for powers of two. Writes at most @p capacity of them and returns how many there are.
  */
-XM_API int ap_inter_op_submeshes(int hosts, int devices_per_host, bool all, ap_submesh_t *shapes,
-                                 int capacity);
+int ap_inter_op_submeshes(int hosts, int devices_per_host, bool all, ap_submesh_t *shapes,
+                          int capacity);
 
 /**
  * Solves the problem. XM_ERR_NO_SOLUTION: the sentence says whether memory, the stage limits, or
  * the table itself leaves nothing. XM_ERR_TIMEOUT: `stop` ended it before there was a plan. The
  * result is released with ap_inter_op_result_clear().
  */
-XM_API xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem,
-                                     ap_inter_op_result_t *result);
+xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem, ap_inter_op_result_t *result);
 
 /**
  * Which stages a plan with T below @p threshold can have: useful[(first * layers + last) *
  * submesh_count + submesh] of a problem whose costs need be no more than lower bounds. Stage
  * limits, memory and boundaries are not looked at.
  */
-XM_API xm_status_t ap_inter_op_useful(const ap_inter_op_problem_t *problem, double threshold,
-                                      bool *useful);
+xm_status_t ap_inter_op_useful(const ap_inter_op_problem_t *problem, double threshold,
+                               bool *useful);
 
 /** Frees what the result owns. NULL and an all-zero result are accepted. */
-XM_API void ap_inter_op_result_clear(ap_inter_op_result_t *result);
+void ap_inter_op_result_clear(ap_inter_op_result_t *result);
 
 #endif

@@ -76,13 +76,13 @@ typedef struct ap_intra_op_result {
  * Writes one strategy per node into @p choice. XM_ERR_NO_SOLUTION when every choice is forbidden or
  * none fits the limit (the sentence gives the smallest memory found).
  */
-XM_API xm_status_t ap_intra_op_solve(const ap_intra_op_problem_t *problem,
-                                     const ap_intra_op_options_t *options, int *choice,
-                                     ap_intra_op_result_t *result);
+xm_status_t ap_intra_op_solve(const ap_intra_op_problem_t *problem,
+                              const ap_intra_op_options_t *options, int *choice,
+                              ap_intra_op_result_t *result);
 
 /** Cost of a choice. */
-XM_API double ap_intra_op_cost(const ap_intra_op_problem_t *problem, const int *choice);
+double ap_intra_op_cost(const ap_intra_op_problem_t *problem, const int *choice);
 /** Memory of a choice. */
-XM_API double ap_intra_op_memory(const ap_intra_op_problem_t *problem, const int *choice);
+double ap_intra_op_memory(const ap_intra_op_problem_t *problem, const int *choice);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/params.h"
 #include "comm/text.h"
 #include "planner/frontend_json.h"
 
@@ -272,6 +273,9 @@ static json_t *document_json(json_writer_t *w, const names_t *names)
 
 char *ap_json_text(const ap_graph_t *graph)
 {
+    if (XM_IS_NULL(graph)) {
+        return NULL;
+    }
     json_writer_t w = {.graph = graph, .taken = json_object()};
     names_t names = {.tensor = calloc((size_t)ap_graph_tensors(graph) + 1, sizeof(char *))};
     json_t *document = NULL;

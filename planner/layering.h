@@ -26,25 +26,9 @@
 #ifndef AP_PLANNER_LAYERING_H
 #define AP_PLANNER_LAYERING_H
 
+#include <autopar/graph.h>
+
 #include "planner/graph.h"
-
-enum { AP_LAYERING_AUTOMATIC = -1 };
-
-typedef struct ap_layering {
-    size_t struct_size;
-    int layers; /**< wanted; AP_LAYERING_AUTOMATIC, or 0: the same unless a file has its own */
-    /** POSIX extended regular expression, or NULL: a layer begins with the first operator whose
-     *  label (or name) matches with a new text in the first group (or as a whole). */
-    const char *pattern;
-    /** Names or labels of operators that layers begin with; NULL: none are given. */
-    const char *const *marks;
-    size_t mark_count;
-} ap_layering_t;
-
-#define AP_LAYERING_INIT                                                                           \
-    {                                                                                              \
-        .struct_size = sizeof(ap_layering_t)                                                       \
-    }
 
 /** What came out. */
 typedef struct ap_layering_info {
@@ -62,8 +46,8 @@ typedef struct ap_layering_info {
  * or a mark stands where not one tensor passes; XM_ERR_INVALID_ARGUMENT: a pattern that is none, a
  * mark of no operator.
  */
-XM_API xm_status_t ap_layering_apply(const ap_graph_t *forward, const ap_layering_t *how,
-                                     ap_graph_t **layered, ap_layering_info_t *info);
+xm_status_t ap_layering_apply(const ap_graph_t *forward, const ap_layering_t *how,
+                              ap_graph_t **layered, ap_layering_info_t *info);
 
 /**
  * Checks a graph of one pass or of a whole training step: every operator is in one of the layers,
@@ -71,12 +55,12 @@ XM_API xm_status_t ap_layering_apply(const ap_graph_t *forward, const ap_layerin
  * the layer of their forward operator, updates to that of their parameter. The sentence names the
  * first that is not so.
  */
-XM_API xm_status_t ap_layering_check(const ap_graph_t *graph);
+xm_status_t ap_layering_check(const ap_graph_t *graph);
 
 /** Describes a graph that has layers; `places` is not known then, and 0. */
-XM_API void ap_layering_describe(const ap_graph_t *graph, ap_layering_info_t *info);
+void ap_layering_describe(const ap_graph_t *graph, ap_layering_info_t *info);
 
 /** Layers that differ from each other, by ap_graph_layer_hash(). */
-XM_API int ap_layering_distinct(const ap_graph_t *graph);
+int ap_layering_distinct(const ap_graph_t *graph);
 
 #endif

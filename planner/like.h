@@ -24,6 +24,10 @@
 #ifndef AP_PLANNER_LIKE_H
 #define AP_PLANNER_LIKE_H
 
+#include "planner/profile.h"
+
+#include <autopar/like.h>
+
 #include "planner/planner.h"
 #include "planner/planner_row.h"
 
@@ -53,17 +57,10 @@ typedef struct ap_like_result {
  * Runs a row. Of @p params `space`, `free_boundaries`, `steady` and `schedule` are the row's;
  * numbers of stages and recomputation are those that both allow.
  */
-XM_API xm_status_t ap_like_run(const ap_planner_row_t *row, const ap_planner_params_t *params,
-                               ap_like_result_t *result);
-
-/**
- * Where a plan differs from another, in a few words: "2 stages, not 4; 16 micro-batches, not 64",
- * or the first operator that is cut otherwise. Returns @p buffer; "" when nothing differs.
- */
-XM_API char *ap_like_difference(const ap_plan_t *plan, const ap_plan_t *other, char *buffer,
-                                size_t size);
+xm_status_t ap_like_run(const ap_planner_row_t *row, const ap_planner_params_t *params,
+                        ap_like_result_t *result);
 
 /** Frees what it owns. NULL and all-zero are accepted. */
-XM_API void ap_like_result_clear(ap_like_result_t *result);
+void ap_like_result_clear(ap_like_result_t *result);
 
 #endif

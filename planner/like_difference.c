@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/params.h"
 #include "planner/like.h"
 
 enum { MOST_WORDS = 3, RECOMPUTE_TEXT = 64 };
@@ -90,6 +91,9 @@ static bool orders_differ(const ap_plan_info_t *a, const ap_plan_info_t *b)
 
 char *ap_like_difference(const ap_plan_t *plan, const ap_plan_t *other, char *buffer, size_t size)
 {
+    if (XM_IS_NULL(plan) || XM_IS_NULL(other) || XM_IS_NULL(buffer)) {
+        return NULL;
+    }
     const ap_plan_info_t *a = ap_plan_info(plan), *b = ap_plan_info(other);
     int stages = ap_plan_stages(plan);
     words_t words = {.text = buffer, .size = size};

@@ -24,20 +24,19 @@ typedef struct ap_memory_curve {
 } ap_memory_curve_t;
 
 /** "inputs and parameters", "results of operators", "copies and partial sums". */
-XM_API xm_status_t ap_memory_curve_create(const ap_shard_solution_t *solution,
-                                          const ap_shard_report_t *report,
-                                          ap_memory_curve_t **curve);
+xm_status_t ap_memory_curve_create(const ap_shard_solution_t *solution,
+                                   const ap_shard_report_t *report, ap_memory_curve_t **curve);
 
 /** Bytes of the parts up to @p parts at one point; all of them with curve->parts. */
-XM_API double ap_memory_curve_sum(const ap_memory_curve_t *curve, int point, int parts);
+double ap_memory_curve_sum(const ap_memory_curve_t *curve, int point, int parts);
 
 /** The point with the most bytes. */
-XM_API int ap_memory_curve_peak(const ap_memory_curve_t *curve);
+int ap_memory_curve_peak(const ap_memory_curve_t *curve);
 
 /** Draws the curve as SVG. @p title is the model, @p graph names the operators. */
-XM_API xm_status_t ap_memory_curve_plot(const ap_memory_curve_t *curve, const ap_graph_t *graph,
-                                        const char *title, const char *path);
+xm_status_t ap_memory_curve_plot(const ap_memory_curve_t *curve, const ap_graph_t *graph,
+                                 const char *title, const char *path);
 
-XM_API void ap_memory_curve_destroy(ap_memory_curve_t *curve);
+void ap_memory_curve_destroy(ap_memory_curve_t *curve);
 
 #endif

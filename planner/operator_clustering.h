@@ -68,10 +68,10 @@ typedef struct ap_operator_clusters {
  * Clusters. XM_ERR_NO_SOLUTION when no such layers exist: more layers than places, or a part that
  * cannot be cut exceeds its share; the sentence has the numbers.
  */
-XM_API xm_status_t ap_operator_clustering_solve(const ap_operator_clustering_t *problem,
-                                                ap_operator_clusters_t *result);
+xm_status_t ap_operator_clustering_solve(const ap_operator_clustering_t *problem,
+                                         ap_operator_clusters_t *result);
 
 /** NULL and an all-zero result are accepted. */
-XM_API void ap_operator_clusters_clear(ap_operator_clusters_t *result);
+void ap_operator_clusters_clear(ap_operator_clusters_t *result);
 
 #endif

@@ -23,6 +23,6 @@
  * limit. XM_ERR_CORRUPT or, for a limit, XM_ERR_NO_SOLUTION: the sentence names device, entry and
  * pass.
  */
-XM_API xm_status_t ap_schedule_check(const ap_schedule_t *schedule, const int64_t *limits);
+xm_status_t ap_schedule_check(const ap_schedule_t *schedule, const int64_t *limits);
 
 #endif

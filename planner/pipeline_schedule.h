@@ -121,40 +121,40 @@ typedef struct ap_schedule_params {
     }
 
 /** "gpipe", "1f1b", … as in the table above. */
-XM_API const char *ap_schedule_name(ap_schedule_kind_t kind);
+const char *ap_schedule_name(ap_schedule_kind_t kind);
 
 /** The kind of this name; an unknown name is an error that gives the nearest. */
-XM_API xm_status_t ap_schedule_find(const char *name, ap_schedule_kind_t *kind);
+xm_status_t ap_schedule_find(const char *name, ap_schedule_kind_t *kind);
 
 /** "forward", "backward", "weight", … */
-XM_API const char *ap_pass_name(ap_pass_t pass);
+const char *ap_pass_name(ap_pass_t pass);
 
 /**
  * Makes a schedule. XM_ERR_INVALID_ARGUMENT says which number the schedule cannot have: chimera
  * needs an even number of devices, interleaved micro-batches in multiples of the devices,
  * pipedream-2bw as many micro-batches as devices.
  */
-XM_API xm_status_t ap_schedule_create(const ap_schedule_params_t *params, ap_schedule_t **schedule);
+xm_status_t ap_schedule_create(const ap_schedule_params_t *params, ap_schedule_t **schedule);
 
 /** Whether a schedule of this kind keeps the results of synchronous training. */
-XM_API bool ap_schedule_is_synchronous(ap_schedule_kind_t kind);
+bool ap_schedule_is_synchronous(ap_schedule_kind_t kind);
 
 /**
  * Micro-batches whose activations a device holds at once where @p before devices stand before it
  * and @p after behind it, those that wait for the weight half of their backward pass included.
  * Kinds with one stage to a device and whole micro-batches only; as in the lists.
  */
-XM_API int64_t ap_schedule_in_flight(ap_schedule_kind_t kind, int before, int after,
-                                     int64_t micro_batches);
+int64_t ap_schedule_in_flight(ap_schedule_kind_t kind, int before, int after,
+                              int64_t micro_batches);
 
 /**
  * What filling and draining the pipeline costs, as a share of the stages' times: p equal stages of
  * t seconds take m t + share (p - 1) t. @p weight is the weight half's share of a stage's time: a
  * third, or a quarter where the forward pass runs twice.
  */
-XM_API double ap_schedule_fill_share(ap_schedule_kind_t kind, double weight);
+double ap_schedule_fill_share(ap_schedule_kind_t kind, double weight);
 
 /** NULL is accepted. */
-XM_API void ap_schedule_destroy(ap_schedule_t *schedule);
+void ap_schedule_destroy(ap_schedule_t *schedule);
 
 #endif

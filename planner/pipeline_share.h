@@ -46,19 +46,19 @@ typedef void (*ap_pipeline_moved_t)(void *arg, int channel, int64_t end);
 
 /** For channels 0 … @p channels - 1. Of several uses of one link by one channel the shares add up.
  * XM_ERR_INVALID_ARGUMENT: a channel, link or share that cannot be. */
-XM_API xm_status_t ap_pipeline_share_create(int channels, const ap_pipeline_use_t *uses,
-                                            int use_count, ap_pipeline_share_t **share);
+xm_status_t ap_pipeline_share_create(int channels, const ap_pipeline_use_t *uses, int use_count,
+                                     ap_pipeline_share_t **share);
 
 /** A message that alone takes @p time leaves in a channel, which has none on the way. @p moved is
  * called for it, and for every other whose end moves. */
-XM_API void ap_pipeline_share_begin(ap_pipeline_share_t *share, int channel, int64_t now,
-                                    int64_t time, ap_pipeline_moved_t moved, void *arg);
+void ap_pipeline_share_begin(ap_pipeline_share_t *share, int channel, int64_t now, int64_t time,
+                             ap_pipeline_moved_t moved, void *arg);
 
 /** The channel's message ends. @p moved is called for the others whose end moves. */
-XM_API void ap_pipeline_share_end(ap_pipeline_share_t *share, int channel, int64_t now,
-                                  ap_pipeline_moved_t moved, void *arg);
+void ap_pipeline_share_end(ap_pipeline_share_t *share, int channel, int64_t now,
+                           ap_pipeline_moved_t moved, void *arg);
 
 /** NULL is accepted. */
-XM_API void ap_pipeline_share_destroy(ap_pipeline_share_t *share);
+void ap_pipeline_share_destroy(ap_pipeline_share_t *share);
 
 #endif

@@ -77,16 +77,16 @@ typedef struct ap_pipeline_run {
 } ap_pipeline_run_t;
 
 /** The channel from a device to the next or the one before, round the ring of @p devices. */
-XM_API int ap_pipeline_channel(int devices, int from, int to);
+int ap_pipeline_channel(int devices, int from, int to);
 
 /**
  * Simulates. A schedule that cannot run to its end (see pipeline_check.h) is an error, and so are
  * times below 0 or too large for the sum.
  */
-XM_API xm_status_t ap_pipeline_simulate(const ap_schedule_t *schedule,
-                                        const ap_pipeline_times_t *times, ap_pipeline_run_t **run);
+xm_status_t ap_pipeline_simulate(const ap_schedule_t *schedule, const ap_pipeline_times_t *times,
+                                 ap_pipeline_run_t **run);
 
 /** NULL is accepted. */
-XM_API void ap_pipeline_run_destroy(ap_pipeline_run_t *run);
+void ap_pipeline_run_destroy(ap_pipeline_run_t *run);
 
 #endif

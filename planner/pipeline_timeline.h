@@ -16,15 +16,15 @@
  * thousands of passes is drawn from its start for as long as they can be told apart. @p title
  * stands on top.
  */
-XM_API xm_status_t ap_pipeline_plot(const ap_schedule_t *schedule, const ap_pipeline_run_t *run,
-                                    const char *title, const char *path);
+xm_status_t ap_pipeline_plot(const ap_schedule_t *schedule, const ap_pipeline_run_t *run,
+                             const char *title, const char *path);
 
 /** Writes a Chrome trace: process 0 has the devices' passes, process 1 their channels. */
-XM_API xm_status_t ap_pipeline_trace(const ap_schedule_t *schedule, const ap_pipeline_run_t *run,
-                                     const char *path);
+xm_status_t ap_pipeline_trace(const ap_schedule_t *schedule, const ap_pipeline_run_t *run,
+                              const char *path);
 
 /** The lists with their times as a JSON document that the caller frees with free(); NULL when
  * memory is short. Its keys are in docs/pipeline-schedules.md. */
-XM_API char *ap_pipeline_text(const ap_schedule_t *schedule, const ap_pipeline_run_t *run);
+char *ap_pipeline_text(const ap_schedule_t *schedule, const ap_pipeline_run_t *run);
 
 #endif

@@ -89,10 +89,10 @@ typedef struct ap_piper_plan {
  * The fastest plan. A graph with too many down-sets is cut along one order of its layers, and
  * `exact` is false. XM_ERR_NO_SOLUTION: nothing fits the memory.
  */
-XM_API xm_status_t ap_piper_solve(const ap_piper_problem_t *problem, ap_piper_plan_t *plan);
+xm_status_t ap_piper_solve(const ap_piper_problem_t *problem, ap_piper_plan_t *plan);
 
 /** Frees what it owns. NULL and all-zero are accepted. */
-XM_API void ap_piper_plan_clear(ap_piper_plan_t *plan);
-XM_API void ap_piper_problem_clear(ap_piper_problem_t *problem);
+void ap_piper_plan_clear(ap_piper_plan_t *plan);
+void ap_piper_problem_clear(ap_piper_problem_t *problem);
 
 #endif

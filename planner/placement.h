@@ -60,26 +60,24 @@ typedef struct ap_placement {
  * parts between them, is cut along one order of its operators, and `exact` is false.
  * XM_ERR_NO_SOLUTION: nothing fits the memory.
  */
-XM_API xm_status_t ap_placement_solve(const ap_placement_problem_t *problem,
-                                      ap_placement_t *placement);
+xm_status_t ap_placement_solve(const ap_placement_problem_t *problem, ap_placement_t *placement);
 
 /**
  * Improves @p start (from ap_placement_solve()) without asking for contiguity, by moves and swaps
  * of groups from many starts; @p seed chooses them.
  */
-XM_API xm_status_t ap_placement_search(const ap_placement_problem_t *problem,
-                                       const ap_placement_t *start, uint64_t seed,
-                                       ap_placement_t *placement);
+xm_status_t ap_placement_search(const ap_placement_problem_t *problem, const ap_placement_t *start,
+                                uint64_t seed, ap_placement_t *placement);
 
 /**
  * The loads of a placement, from the definition. XM_ERR_CORRUPT: a colour is torn apart, a node is
  * where it cannot run, or an accelerator's memory is exceeded.
  */
-XM_API xm_status_t ap_placement_loads(const ap_placement_problem_t *problem, const int *device_of,
-                                      double *loads);
+xm_status_t ap_placement_loads(const ap_placement_problem_t *problem, const int *device_of,
+                               double *loads);
 
 /** Frees what it owns. NULL and all-zero are accepted. */
-XM_API void ap_placement_clear(ap_placement_t *placement);
-XM_API void ap_placement_problem_clear(ap_placement_problem_t *problem);
+void ap_placement_clear(ap_placement_t *placement);
+void ap_placement_problem_clear(ap_placement_problem_t *problem);
 
 #endif

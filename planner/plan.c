@@ -8,6 +8,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "comm/params.h"
 #include "planner/plan_private.h"
 
 static xm_status_t check_times(const char *place, const double *seconds, int count)
@@ -391,6 +392,9 @@ xm_status_t ap_plan_create(const ap_plan_params_t *params, ap_plan_t **plan)
 
 xm_status_t ap_plan_parse(const char *name, const char *text, size_t length, ap_plan_t **plan)
 {
+    if (XM_IS_NULL(name) || XM_IS_NULL(text) || XM_IS_NULL(plan)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     json_error_t error;
     json_t *document = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
     xm_status_t status;
@@ -405,6 +409,9 @@ xm_status_t ap_plan_parse(const char *name, const char *text, size_t length, ap_
 
 xm_status_t ap_plan_load(const char *path, ap_plan_t **plan)
 {
+    if (XM_IS_NULL(path) || XM_IS_NULL(plan)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     FILE *file = fopen(path, "rb");
     char *text = NULL;
     size_t length = 0;
@@ -439,11 +446,17 @@ close_file:
 
 char *ap_plan_text(const ap_plan_t *plan)
 {
+    if (XM_IS_NULL(plan)) {
+        return NULL;
+    }
     return json_dumps(plan->document, JSON_INDENT(1));
 }
 
 xm_status_t ap_plan_save(const ap_plan_t *plan, const char *path)
 {
+    if (XM_IS_NULL(plan) || XM_IS_NULL(path)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     size_t size = strlen(path) + 16;
     char *temporary = malloc(size), *text = ap_plan_text(plan);
     xm_status_t status = XM_OK;
@@ -475,26 +488,41 @@ free_text:
 
 const ap_plan_info_t *ap_plan_info(const ap_plan_t *plan)
 {
+    if (XM_IS_NULL(plan)) {
+        return NULL;
+    }
     return &plan->info;
 }
 
 int ap_plan_stages(const ap_plan_t *plan)
 {
+    if (XM_IS_NULL(plan)) {
+        return 0;
+    }
     return plan->stage_count;
 }
 
 const ap_plan_stage_t *ap_plan_stage(const ap_plan_t *plan, int index)
 {
+    if (XM_IS_NULL(plan)) {
+        return NULL;
+    }
     return &plan->stages[index];
 }
 
 int ap_plan_boundaries(const ap_plan_t *plan)
 {
+    if (XM_IS_NULL(plan)) {
+        return 0;
+    }
     return plan->boundary_count;
 }
 
 const ap_plan_boundary_t *ap_plan_boundary(const ap_plan_t *plan, int index)
 {
+    if (XM_IS_NULL(plan)) {
+        return NULL;
+    }
     return &plan->boundaries[index];
 }
 
@@ -508,6 +536,9 @@ double ap_plan_stage_seconds(const ap_plan_t *plan, int index)
 
 double ap_plan_stage_memory(const ap_plan_stage_t *stage)
 {
+    if (XM_IS_NULL(stage)) {
+        return 0;
+    }
     return stage->state_bytes + (double)stage->in_flight * stage->activation_bytes +
            stage->work_bytes;
 }
@@ -546,6 +577,9 @@ const char *ap_plan_recompute_text(const ap_plan_t *plan, char *text, size_t siz
 
 const char *ap_plan_digest(const ap_plan_t *plan)
 {
+    if (XM_IS_NULL(plan)) {
+        return NULL;
+    }
     return plan->digest;
 }
 

@@ -40,11 +40,11 @@ typedef struct ap_plan_simulation {
  * virtual stages, what passes from the last device to the first is priced like the largest
  * boundary, or with a profile as the resharding from the last mesh to the first.
  */
-XM_API xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *simulation,
-                                    ap_schedule_t **schedule, ap_pipeline_run_t **run);
+xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *simulation,
+                             ap_schedule_t **schedule, ap_pipeline_run_t **run);
 
 /** ap_plan_can_have() with a sentence: XM_ERR_UNSUPPORTED. */
-XM_API xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind);
+xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind);
 
 /**
  * The same plan under another schedule: its step time from the simulation, its micro-batches in
@@ -53,8 +53,7 @@ XM_API xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind);
  * stages. pipedream-2bw's second version of the parameters is
  * charged as half of the state.
  */
-XM_API xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind,
-                                      ap_plan_t **result);
+xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, ap_plan_t **result);
 
 /** What ap_plan_judge() holds a plan against. */
 typedef struct ap_plan_judgement {
@@ -74,14 +73,14 @@ typedef struct ap_plan_judgement {
  * The same plan under a schedule, simulated, whether or not its memory fits: ap_plan_stage_memory()
  * tells. XM_ERR_NO_SOLUTION as of ap_plan_reschedule() only for too few micro-batches.
  */
-XM_API xm_status_t ap_plan_judge(const ap_plan_t *plan, const ap_plan_judgement_t *judgement,
-                                 ap_plan_t **result);
+xm_status_t ap_plan_judge(const ap_plan_t *plan, const ap_plan_judgement_t *judgement,
+                          ap_plan_t **result);
 
 /**
  * The plan under the schedule with the shortest simulated step among the synchronous ones that a
  * plan can have and whose memory fits; of equal ones the first in the order of the kinds, 1f1b
  * before all. XM_ERR_NO_SOLUTION: none fits.
  */
-XM_API xm_status_t ap_plan_reschedule_best(const ap_plan_t *plan, ap_plan_t **result);
+xm_status_t ap_plan_reschedule_best(const ap_plan_t *plan, ap_plan_t **result);
 
 #endif

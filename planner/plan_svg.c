@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/params.h"
 #include "comm/text.h"
 #include "planner/plan_print.h"
 #include "planner/plan_schedule.h"
@@ -346,6 +347,9 @@ static xm_status_t draw_timeline(const figure_t *figure)
 
 xm_status_t ap_plan_plot(const ap_plan_t *plan, const char *path)
 {
+    if (XM_IS_NULL(plan) || XM_IS_NULL(path)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     figure_t figure = {.plan = plan};
     xm_status_t status;
 

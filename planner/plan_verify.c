@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/params.h"
+#include "planner/door_params.h"
 #include "planner/plan_order.h"
 #include "planner/plan_schedule.h"
 #include "planner/planner_case.h"
@@ -592,9 +594,18 @@ static xm_status_t verify_view(const ap_planner_params_t *asked, const ap_plan_v
 
 xm_status_t ap_plan_verify(const ap_planner_params_t *params, const ap_plan_t *plan)
 {
-    ap_plan_view_t view = {.plan = plan, .profile = params->profile};
-    xm_status_t status = XM_OK;
+    if (XM_IS_NULL(plan)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    ap_door_planner_t own;
+    ap_plan_view_t view = {.plan = plan};
+    xm_status_t status = ap_door_planner_params(&own, __func__, params);
 
+    if (status != XM_OK) {
+        return status;
+    }
+    params = &own.params;
+    view.profile = params->profile;
     if (params->profile != NULL) { /* the planner's setup says that one is needed */
         status = check_size(ap_plan_info(plan), params->profile);
         if (status == XM_OK) {

@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #include "comm/clock.h"
+#include "comm/params.h"
+#include "planner/door_params.h"
 #include "planner/plan_verify.h"
 #include "planner/planner_channel.h"
 #include "planner/planner_request.h"
@@ -190,6 +192,9 @@ static xm_status_t await_start(ap_planner_library_t *library)
 xm_status_t ap_planner_library_open(const char *path, const autopar_planner_host_v1_t *host,
                                     double patience, ap_planner_library_t **library)
 {
+    if (XM_IS_NULL(path) || XM_IS_NULL(library)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     ap_planner_library_t *made = calloc(1, sizeof(*made));
     const char *file = strrchr(path, '/');
     xm_status_t status;
@@ -219,6 +224,9 @@ xm_status_t ap_planner_library_open(const char *path, const autopar_planner_host
 
 const char *ap_planner_library_name(const ap_planner_library_t *library)
 {
+    if (XM_IS_NULL(library)) {
+        return NULL;
+    }
     return library->name;
 }
 
@@ -274,19 +282,27 @@ static xm_status_t ask(ap_planner_library_t *library, double seconds, const char
 xm_status_t ap_planner_library_plan(ap_planner_library_t *library,
                                     const ap_planner_params_t *params, ap_plan_t **plan)
 {
-    double seconds = params->time_limit > 0.0 ? params->time_limit : PLAN_SECONDS;
+    if (XM_IS_NULL(library) || XM_IS_NULL(plan)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    ap_door_planner_t own;
     ap_message_t message;
     char *request, *text;
-    xm_status_t status;
+    xm_status_t status = ap_door_planner_params(&own, __func__, params);
 
+    if (status != XM_OK) {
+        return status;
+    }
     if (library->process == 0) {
         return xm_error_set(XM_ERR_INTERNAL, "planner %s: it is no longer running", library->name);
     }
+    params = &own.params;
     status = ap_planner_request_text(params, &request);
     if (status != XM_OK) {
         return status;
     }
-    status = ask(library, seconds, request, &message, &text);
+    status = ask(library, params->time_limit > 0.0 ? params->time_limit : PLAN_SECONDS, request,
+                 &message, &text);
     free(request);
     if (status != XM_OK) {
         return status;

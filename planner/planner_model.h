@@ -23,18 +23,17 @@ typedef struct ap_planner_model {
 } ap_planner_model_t;
 
 /** Reads a file; @p dims as in ap_frontend_params_t. */
-XM_API xm_status_t ap_planner_model_read(const char *path, const char *const *dims,
-                                         size_t dim_count, const ap_layering_t *how,
-                                         ap_planner_model_t *model);
+xm_status_t ap_planner_model_read(const char *path, const char *const *dims, size_t dim_count,
+                                  const ap_layering_t *how, ap_planner_model_t *model);
 
 /** Samples of the micro-batch that a forward graph holds: the first dimension that most of its
  * inputs have; 1 without inputs. */
-XM_API int64_t ap_planner_model_samples(const ap_graph_t *forward);
+int64_t ap_planner_model_samples(const ap_graph_t *forward);
 
 /** Whether anything is said about layers. */
-XM_API bool ap_planner_model_is_told(const ap_layering_t *how);
+bool ap_planner_model_is_told(const ap_layering_t *how);
 
 /** NULL and an all-zero model are accepted. */
-XM_API void ap_planner_model_clear(ap_planner_model_t *model);
+void ap_planner_model_clear(ap_planner_model_t *model);
 
 #endif

@@ -55,12 +55,12 @@ typedef struct ap_planner_row {
 } ap_planner_row_t;
 
 /** The table, `default` (ours) last. */
-XM_API const ap_planner_row_t *ap_planner_rows(int *count);
+const ap_planner_row_t *ap_planner_rows(int *count);
 
 /** The row of this name; an unknown name is an error that gives the nearest. */
-XM_API xm_status_t ap_planner_row_find(const char *name, const ap_planner_row_t **row);
+xm_status_t ap_planner_row_find(const char *name, const ap_planner_row_t **row);
 
 /** "stage slicing", "grid", … */
-XM_API const char *ap_search_kind_name(ap_search_kind_t kind);
+const char *ap_search_kind_name(ap_search_kind_t kind);
 
 #endif

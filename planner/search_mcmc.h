@@ -31,7 +31,7 @@ typedef struct ap_mcmc_params {
     }
 
 /** @p assignment holds the start, then the best found. */
-XM_API xm_status_t ap_search_mcmc(const ap_choice_network_t *network,
-                                  const ap_mcmc_params_t *params, int *assignment);
+xm_status_t ap_search_mcmc(const ap_choice_network_t *network, const ap_mcmc_params_t *params,
+                           int *assignment);
 
 #endif

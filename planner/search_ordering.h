@@ -11,6 +11,6 @@
 
 #include "planner/choice_network.h"
 
-XM_API xm_status_t ap_search_ordering(const ap_choice_network_t *network, int *assignment);
+xm_status_t ap_search_ordering(const ap_choice_network_t *network, int *assignment);
 
 #endif

@@ -17,7 +17,7 @@
 #include "planner/choice_network.h"
 
 /** The first @p levels of ap_choice_variable_t's `part` are decided in order. */
-XM_API xm_status_t ap_search_recursive(const ap_choice_network_t *network, int levels, bool greedy,
-                                       int *assignment);
+xm_status_t ap_search_recursive(const ap_choice_network_t *network, int levels, bool greedy,
+                                int *assignment);
 
 #endif

@@ -14,7 +14,6 @@
 #include "planner/choice_network.h"
 
 /** @p left (may be NULL): variables that could not be eliminated. */
-XM_API xm_status_t ap_search_reduction(const ap_choice_network_t *network, int *assignment,
-                                       int *left);
+xm_status_t ap_search_reduction(const ap_choice_network_t *network, int *assignment, int *left);
 
 #endif

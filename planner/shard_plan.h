@@ -24,19 +24,16 @@
 #ifndef AP_PLANNER_SHARD_PLAN_H
 #define AP_PLANNER_SHARD_PLAN_H
 
+#include "planner/profile.h"
+
+#include <autopar/shard.h>
+
 #include <stdint.h>
 
 #include "planner/shard_problem.h"
 
-typedef enum ap_shard_solver {
-    AP_SHARD_CFN, /**< the solver of cost function networks, cfn_solve.h */
-    AP_SHARD_CBC, /**< the program cbc, cfn_cbc.h */
-    AP_SHARD_DP,  /**< elimination, intra_op.h; knows no memory limit */
-    AP_SHARD_SOLVERS
-} ap_shard_solver_t;
-
 /** "cfn", "cbc", "dp". */
-XM_API const char *ap_shard_solver_name(ap_shard_solver_t solver);
+const char *ap_shard_solver_name(ap_shard_solver_t solver);
 
 typedef struct ap_shard_options {
     size_t struct_size;
@@ -69,28 +66,14 @@ typedef enum ap_shard_part {
 } ap_shard_part_t;
 
 /** "parameters", "optimizer state", … */
-XM_API const char *ap_shard_part_name(ap_shard_part_t part);
+const char *ap_shard_part_name(ap_shard_part_t part);
 
 /** Bytes of one device while an operator runs. */
 typedef struct ap_shard_memory {
     double part[AP_SHARD_PARTS];
 } ap_shard_memory_t;
 
-XM_API double ap_shard_memory_sum(const ap_shard_memory_t *memory);
-
-typedef struct ap_shard_result {
-    ap_shard_solver_t solver;
-    double objective; /**< in the unit of the cost model */
-    double bound;     /**< no plan within the limit is below */
-    bool optimal;     /**< proved, up to a millionth */
-    bool repeatable;  /**< any run returns this plan; false where the time ended it */
-    double peak;      /**< bytes */
-    int peak_op;      /**< the operator that runs then */
-    int variables;    /**< choices to make: nodes that are not alike */
-    int alike;        /**< nodes that do as an earlier one does */
-    int recomputed;   /**< operators that run a second time */
-    double seconds;   /**< of the solver */
-} ap_shard_result_t;
+double ap_shard_memory_sum(const ap_shard_memory_t *memory);
 
 typedef struct ap_shard_plan ap_shard_plan_t;
 
@@ -98,27 +81,27 @@ typedef struct ap_shard_plan ap_shard_plan_t;
  * XM_ERR_NO_SOLUTION when nothing fits the limit, XM_ERR_TIMEOUT when nothing was found in time,
  * XM_ERR_UNSUPPORTED when the solver cannot do what the options want.
  */
-XM_API xm_status_t ap_shard_solve(const ap_shard_problem_t *problem,
-                                  const ap_shard_options_t *options, ap_shard_plan_t **plan);
+xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
+                           ap_shard_plan_t **plan);
 
-XM_API const ap_shard_result_t *ap_shard_plan_result(const ap_shard_plan_t *plan);
+const ap_shard_result_t *ap_shard_plan_result(const ap_shard_plan_t *plan);
 
 /** A strategy per node of the problem. */
-XM_API const int *ap_shard_plan_strategies(const ap_shard_plan_t *plan);
+const int *ap_shard_plan_strategies(const ap_shard_plan_t *plan);
 
 /** Whether an operator runs a second time, in the backward pass. */
-XM_API bool ap_shard_plan_recomputes(const ap_shard_plan_t *plan, int op);
+bool ap_shard_plan_recomputes(const ap_shard_plan_t *plan, int op);
 
 /** Memory while operator @p op runs. */
-XM_API const ap_shard_memory_t *ap_shard_plan_memory(const ap_shard_plan_t *plan, int op);
+const ap_shard_memory_t *ap_shard_plan_memory(const ap_shard_plan_t *plan, int op);
 
 /**
  * How a parameter of the model is kept: 0 all of it wherever it is used; 1 its optimizer state is
  * sharded further than the parameter; 2 its gradient too; 3 the parameter itself is gathered before
  * it is used. (The stages of ZeRO.) -1: not a parameter, or not updated.
  */
-XM_API int ap_shard_plan_zero_stage(const ap_shard_plan_t *plan, int tensor);
+int ap_shard_plan_zero_stage(const ap_shard_plan_t *plan, int tensor);
 
-XM_API void ap_shard_plan_destroy(ap_shard_plan_t *plan);
+void ap_shard_plan_destroy(ap_shard_plan_t *plan);
 
 #endif

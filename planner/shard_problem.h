@@ -40,37 +40,35 @@ typedef struct ap_shard_params {
         .struct_size = sizeof(ap_shard_params_t)                                                   \
     }
 
-XM_API xm_status_t ap_shard_problem_create(const ap_shard_params_t *params,
-                                           ap_shard_problem_t **problem);
+xm_status_t ap_shard_problem_create(const ap_shard_params_t *params, ap_shard_problem_t **problem);
 
 /** Operators, inputs and parameters; the strategies of each are numbered from 0. */
-XM_API int ap_shard_problem_nodes(const ap_shard_problem_t *problem);
+int ap_shard_problem_nodes(const ap_shard_problem_t *problem);
 
 /** The problem to hand to ap_intra_op_solve(); owned by @p problem. */
-XM_API const ap_intra_op_problem_t *ap_shard_problem_get(const ap_shard_problem_t *problem);
+const ap_intra_op_problem_t *ap_shard_problem_get(const ap_shard_problem_t *problem);
 
 /** Node of an operator, or of an input or parameter; -1 when it is neither. */
-XM_API int ap_shard_problem_op_node(const ap_shard_problem_t *problem, int op);
-XM_API int ap_shard_problem_tensor_node(const ap_shard_problem_t *problem, int tensor);
+int ap_shard_problem_op_node(const ap_shard_problem_t *problem, int op);
+int ap_shard_problem_tensor_node(const ap_shard_problem_t *problem, int tensor);
 /** Operator of a node, -1 for an input or parameter. */
-XM_API int ap_shard_problem_node_op(const ap_shard_problem_t *problem, int node);
+int ap_shard_problem_node_op(const ap_shard_problem_t *problem, int node);
 
 /** What a node is, e.g. "h1", and a strategy of it, e.g. "S0R,RR->S0R {b:0}". */
-XM_API const char *ap_shard_problem_node_name(const ap_shard_problem_t *problem, int node);
-XM_API char *ap_shard_problem_strategy(const ap_shard_problem_t *problem, int node, int strategy,
-                                       char *buffer, size_t size);
+const char *ap_shard_problem_node_name(const ap_shard_problem_t *problem, int node);
+char *ap_shard_problem_strategy(const ap_shard_problem_t *problem, int node, int strategy,
+                                char *buffer, size_t size);
 
 /** What the problem was made of. */
-XM_API const ap_shard_params_t *ap_shard_problem_params(const ap_shard_problem_t *problem);
+const ap_shard_params_t *ap_shard_problem_params(const ap_shard_problem_t *problem);
 
 /** The strategy of an operator under a choice. */
-XM_API const ap_strategy_t *ap_shard_problem_op_strategy(const ap_shard_problem_t *problem,
-                                                         const int *choice, int op);
+const ap_strategy_t *ap_shard_problem_op_strategy(const ap_shard_problem_t *problem,
+                                                  const int *choice, int op);
 
 /** Spec that a tensor is made in by a choice of strategies. */
-XM_API ap_spec_t ap_shard_problem_spec(const ap_shard_problem_t *problem, const int *choice,
-                                       int tensor);
+ap_spec_t ap_shard_problem_spec(const ap_shard_problem_t *problem, const int *choice, int tensor);
 
-XM_API void ap_shard_problem_destroy(ap_shard_problem_t *problem);
+void ap_shard_problem_destroy(ap_shard_problem_t *problem);
 
 #endif

@@ -46,9 +46,8 @@ typedef struct ap_shard_report {
     double compute; /**< cost of all operators without their collectives */
 } ap_shard_report_t;
 
-XM_API xm_status_t ap_shard_report_create(const ap_shard_solution_t *solution,
-                                          ap_shard_report_t **report);
+xm_status_t ap_shard_report_create(const ap_shard_solution_t *solution, ap_shard_report_t **report);
 
-XM_API void ap_shard_report_destroy(ap_shard_report_t *report);
+void ap_shard_report_destroy(ap_shard_report_t *report);
 
 #endif

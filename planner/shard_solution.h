@@ -26,8 +26,8 @@ typedef struct ap_shard_solution {
 } ap_shard_solution_t;
 
 /** The solution that a choice of strategies stands for. */
-XM_API xm_status_t ap_shard_solution_create(const ap_shard_problem_t *problem, const int *choice,
-                                            ap_shard_solution_t **solution);
+xm_status_t ap_shard_solution_create(const ap_shard_problem_t *problem, const int *choice,
+                                     ap_shard_solution_t **solution);
 
 /** Spec in which an operator uses its operand. */
 static inline ap_spec_t ap_shard_solution_used(const ap_shard_solution_t *solution, int op,
@@ -37,16 +37,16 @@ static inline ap_spec_t ap_shard_solution_used(const ap_shard_solution_t *soluti
 }
 
 /** Spec in which a tensor ends: that of the one whose storage it takes over, or as it is made. */
-XM_API ap_spec_t ap_shard_solution_kept(const ap_shard_solution_t *solution, int tensor);
+ap_spec_t ap_shard_solution_kept(const ap_shard_solution_t *solution, int tensor);
 
 /** Times in one step that an operator runs, were it in no loop: once per micro-batch, an update
  * once. */
-XM_API double ap_shard_solution_times(const ap_shard_solution_t *solution, int op);
+double ap_shard_solution_times(const ap_shard_solution_t *solution, int op);
 
 /** How often in one step a tensor is resharded for an operator: in a loop in each run, unless it
  * comes from outside of the loop. */
-XM_API double ap_shard_solution_runs(const ap_shard_solution_t *solution, int tensor, int op);
+double ap_shard_solution_runs(const ap_shard_solution_t *solution, int tensor, int op);
 
-XM_API void ap_shard_solution_destroy(ap_shard_solution_t *solution);
+void ap_shard_solution_destroy(ap_shard_solution_t *solution);
 
 #endif

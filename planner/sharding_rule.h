@@ -21,6 +21,8 @@
 #ifndef AP_PLANNER_SHARDING_RULE_H
 #define AP_PLANNER_SHARDING_RULE_H
 
+#include <autopar/graph.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -29,9 +31,6 @@
 #include "planner/spec.h"
 
 enum {
-    AP_MAX_OPERANDS = 4,
-    AP_MAX_RESULTS = 3,
-    AP_MAX_TERMS = AP_MAX_OPERANDS + AP_MAX_RESULTS,
     AP_MAX_FACTORS = 8,
     AP_MAX_DIM_FACTORS = 3, /**< factors in one dimension */
     AP_RULE_TEXT = 96       /**< bytes that the text of any rule fits in */
@@ -45,7 +44,7 @@ typedef enum ap_factor_kind {
 } ap_factor_kind_t;
 
 /** "pass-through", "reduction", "need-replication", "permutation". */
-XM_API const char *ap_factor_kind_name(ap_factor_kind_t kind);
+const char *ap_factor_kind_name(ap_factor_kind_t kind);
 
 typedef struct ap_factor {
     char letter;
@@ -68,12 +67,6 @@ typedef struct ap_sharding_rule {
     ap_rule_dim_t dim[AP_MAX_TERMS][AP_MAX_RANK];
 } ap_sharding_rule_t;
 
-/** A dimension list: what the rule is applied to. */
-typedef struct ap_shape {
-    int rank;
-    int64_t dims[AP_MAX_RANK];
-} ap_shape_t;
-
 /**
  * Reads @p text and takes the factor sizes from the operands' shapes; factors that no operand
  * dimension of their own tells come from @p sizes, e.g. "n=32,d=64" (may be NULL). Letters in
@@ -81,28 +74,26 @@ typedef struct ap_shape {
  * be NULL). Refused with the operand and dimension in the sentence: text that does not parse, too
  * many terms or factors, ranks or sizes that disagree, a factor without a size.
  */
-XM_API xm_status_t ap_sharding_rule_create(const char *text, const char *replicated,
-                                           const char *permuted, const char *sizes,
-                                           const ap_shape_t *operands, int operand_count,
-                                           ap_sharding_rule_t *rule);
+xm_status_t ap_sharding_rule_create(const char *text, const char *replicated, const char *permuted,
+                                    const char *sizes, const ap_shape_t *operands,
+                                    int operand_count, ap_sharding_rule_t *rule);
 
 /** Index of the factor called @p letter, or -1. */
-XM_API int ap_sharding_rule_factor(const ap_sharding_rule_t *rule, char letter);
+int ap_sharding_rule_factor(const ap_sharding_rule_t *rule, char letter);
 
 /** Shape of a term (operands first). */
-XM_API ap_shape_t ap_sharding_rule_shape(const ap_sharding_rule_t *rule, int term);
+ap_shape_t ap_sharding_rule_shape(const ap_sharding_rule_t *rule, int term);
 
 /** True when @p term carries @p factor in one of its dimensions. */
-XM_API bool ap_sharding_rule_carries(const ap_sharding_rule_t *rule, int term, int factor);
+bool ap_sharding_rule_carries(const ap_sharding_rule_t *rule, int term, int factor);
 
 /** Product of all factor sizes: the points of the operator's iteration space. */
-XM_API double ap_sharding_rule_points(const ap_sharding_rule_t *rule);
+double ap_sharding_rule_points(const ap_sharding_rule_t *rule);
 
 /**
  * Letters of a term as they stand in the text, e.g. "bsh" or "bs(nd)"; for deriving the rule of a
  * backward operator. @p buffer of AP_RULE_TEXT bytes; returned.
  */
-XM_API char *ap_sharding_rule_term(const ap_sharding_rule_t *rule, int term, char *buffer,
-                                   size_t size);
+char *ap_sharding_rule_term(const ap_sharding_rule_t *rule, int term, char *buffer, size_t size);
 
 #endif

@@ -11,13 +11,7 @@
 
 ap_space_t ap_space_all(void)
 {
-    return (ap_space_t){.roles = {AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL},
-                        .parameter_modes = (1U << AP_PARAMETER_MODES) - 1U,
-                        .scatter = true,
-                        .pipeline = true,
-                        .recompute = true,
-                        .keep = true,
-                        .mixed = true};
+    return (ap_space_t)AP_SPACE_INIT;
 }
 
 /* A part allows no more than the whole in any respect; options that demand something (one axis, cut

@@ -22,66 +22,40 @@
 #ifndef AP_PLANNER_SPACE_H
 #define AP_PLANNER_SPACE_H
 
+#include "planner/profile.h"
+
+#include <autopar/planner.h>
+
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "planner/graph.h"
 #include "planner/strategy.h"
 
-enum {
-    AP_ROLE_DATA = 1U << 0,
-    AP_ROLE_SEQUENCE = 1U << 1,
-    AP_ROLE_TENSOR = 1U << 2,
-    AP_ROLES_ALL = AP_ROLE_DATA | AP_ROLE_SEQUENCE | AP_ROLE_TENSOR
-};
-
 /** The role of each factor of an operator's rule. */
 typedef struct ap_factor_roles {
     uint8_t role[AP_MAX_FACTORS];
 } ap_factor_roles_t;
 
-/** How the state of a parameter lives on the axes that its spec leaves free. */
-typedef enum ap_parameter_mode {
-    AP_PARAMETER_REPLICATED,    /**< gradients all-reduced */
-    AP_PARAMETER_STATE_SHARDED, /**< optimizer state sharded: reduce-scatter, then all-gather
-                                   (ZeRO-1) */
-    AP_PARAMETER_SHARDED,       /**< weight too, gathered in every pass (ZeRO-3) */
-    AP_PARAMETER_MODES
-} ap_parameter_mode_t;
-
-typedef struct ap_space {
-    unsigned roles[AP_MAX_MESH_RANK]; /**< per mesh axis */
-    unsigned parameter_modes;         /**< set of 1 << ap_parameter_mode_t */
-    bool scatter;                     /**< partial results may be reduce-scattered */
-    bool one_axis;                    /**< logical meshes are 1 x n only */
-    bool pipeline;                    /**< more than one stage */
-    int stage_devices;                /**< most devices of one stage; 0: any number */
-    bool recompute, keep;             /**< layers may run again, may keep their activations */
-    bool mixed;                       /**< each stage as it likes; otherwise all alike */
-    /** Products of matrices cut a factor over every axis, of a role that the axis has, where any
-     * does: what asks for tensor parallelism shall get it, also where repeating is cheaper. */
-    bool cut_products;
-} ap_space_t;
-
 /** Everything that the planner knows: what a NULL pointer to a space means as well. */
-XM_API ap_space_t ap_space_all(void);
+ap_space_t ap_space_all(void);
 
 /** Whether every plan of @p part is a plan of @p whole. */
-XM_API bool ap_space_contains(const ap_space_t *whole, const ap_space_t *part);
+bool ap_space_contains(const ap_space_t *whole, const ap_space_t *part);
 
 /** Per operator of a graph: the roles of its factors. The caller frees the array. */
-XM_API xm_status_t ap_space_roles(const ap_graph_t *graph, ap_factor_roles_t **roles);
+xm_status_t ap_space_roles(const ap_graph_t *graph, ap_factor_roles_t **roles);
 
 /** The role of a mesh axis in a strategy: AP_ROLE_DATA, … or 0. */
-XM_API unsigned ap_space_role(const ap_sharding_rule_t *rule, const ap_factor_roles_t *roles,
-                              const ap_strategy_t *strategy, int axis);
+unsigned ap_space_role(const ap_sharding_rule_t *rule, const ap_factor_roles_t *roles,
+                       const ap_strategy_t *strategy, int axis);
 
 /**
  * Removes from the list of an operator's strategies those outside the space, keeping the order.
  * False when none would be left; the list is then as it was.
  */
-XM_API bool ap_space_filter(const ap_space_t *space, const ap_sharding_rule_t *rule,
-                            const ap_factor_roles_t *roles, const ap_cost_mesh_t *mesh,
-                            ap_strategy_list_t *list);
+bool ap_space_filter(const ap_space_t *space, const ap_sharding_rule_t *rule,
+                     const ap_factor_roles_t *roles, const ap_cost_mesh_t *mesh,
+                     ap_strategy_list_t *list);
 
 #endif

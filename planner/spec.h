@@ -11,16 +11,12 @@
 #ifndef AP_PLANNER_SPEC_H
 #define AP_PLANNER_SPEC_H
 
+#include <autopar/graph.h>
+
 #include <stddef.h>
 #include <stdint.h>
 
 #include "comm/status.h"
-
-enum {
-    AP_MAX_RANK = 8,      /**< dimensions of a tensor */
-    AP_MAX_MESH_RANK = 3, /**< axes of a logical mesh */
-    AP_SPEC_TEXT = 48     /**< bytes that the text of any spec fits in */
-};
 
 typedef uint64_t ap_spec_t;
 
@@ -28,23 +24,23 @@ typedef uint64_t ap_spec_t;
 #define AP_SPEC_REPLICATED ((ap_spec_t)0)
 
 /** Set of axes that dimension @p dim is cut over, bit a = axis a. */
-XM_API unsigned ap_spec_axes(ap_spec_t spec, int dim);
+unsigned ap_spec_axes(ap_spec_t spec, int dim);
 
 /** @p spec with dimension @p dim cut over the set @p axes (replacing what it was cut over). */
-XM_API ap_spec_t ap_spec_with(ap_spec_t spec, int dim, unsigned axes);
+ap_spec_t ap_spec_with(ap_spec_t spec, int dim, unsigned axes);
 
 /** Union of the axes of all dimensions. */
-XM_API unsigned ap_spec_used_axes(ap_spec_t spec);
+unsigned ap_spec_used_axes(ap_spec_t spec);
 
 /** Writes e.g. "S01RR" into @p buffer (AP_SPEC_TEXT bytes) and returns the buffer; "" for rank 0.
  */
-XM_API char *ap_spec_format(ap_spec_t spec, int rank, char *buffer, size_t size);
+char *ap_spec_format(ap_spec_t spec, int rank, char *buffer, size_t size);
 
 /**
  * Reads "S01RR" of a tensor of @p rank dimensions on a mesh of @p mesh_rank axes. Refused with the
  * dimension in the sentence: other letters, too few or many tokens, an axis outside the mesh, an
  * axis twice, axes not ascending.
  */
-XM_API xm_status_t ap_spec_parse(const char *text, int rank, int mesh_rank, ap_spec_t *spec);
+xm_status_t ap_spec_parse(const char *text, int rank, int mesh_rank, ap_spec_t *spec);
 
 #endif

@@ -33,6 +33,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include <autopar/planner.h>
+
 #include "comm/status.h"
 #include "planner/cost.h"
 #include "planner/graph.h"
@@ -41,21 +43,6 @@
 
 typedef struct ap_stage_context ap_stage_context_t;
 typedef struct ap_stage_solution ap_stage_solution_t;
-
-/** Whether layers keep their activations or run their forward pass again. */
-typedef enum ap_recompute {
-    AP_RECOMPUTE_AUTO, /**< each stage as it makes the step shortest */
-    AP_RECOMPUTE_OFF,
-    AP_RECOMPUTE_ON,
-    AP_RECOMPUTE_UNIFORM /**< all stages or none, whichever predicts the shorter step */
-} ap_recompute_t;
-
-/** A stage that is given, not looked for. */
-typedef struct ap_planner_pin {
-    int first_layer, last_layer;
-    int hosts, devices; /**< submesh */
-    int shape[2];       /**< its logical shape; n x 1 is 1 x n; 0 x 0 is any */
-} ap_planner_pin_t;
 
 /** The model and its cost model are borrowed and must outlive the context. */
 typedef struct ap_stage_context_params {
@@ -108,26 +95,26 @@ typedef struct ap_stage_cost {
 } ap_stage_cost_t;
 
 /** The objective that was minimised: forward + backward + (sync + update) / B. */
-XM_API double ap_stage_objective(const ap_stage_cost_t *cost, int micro_batches);
+double ap_stage_objective(const ap_stage_cost_t *cost, int micro_batches);
 
 /** mem_stage + in_flight·mem_act + mem_work: what is held against the memory limit. */
-XM_API double ap_stage_memory(const ap_stage_cost_t *cost, int in_flight);
+double ap_stage_memory(const ap_stage_cost_t *cost, int in_flight);
 
-XM_API xm_status_t ap_stage_context_create(const ap_stage_context_params_t *params,
-                                           ap_stage_context_t **context);
+xm_status_t ap_stage_context_create(const ap_stage_context_params_t *params,
+                                    ap_stage_context_t **context);
 
 /**
  * Costs of the best plan of a stage. XM_ERR_NO_SOLUTION when no plan fits the memory limit (the
  * sentence says what the smallest one needs), XM_ERR_INVALID_ARGUMENT for a layer outside the
  * model, a shape that is not the submesh, or a submesh larger than the cluster.
  */
-XM_API xm_status_t ap_stage_evaluate(ap_stage_context_t *context, const ap_stage_query_t *query,
-                                     ap_stage_cost_t *cost);
+xm_status_t ap_stage_evaluate(ap_stage_context_t *context, const ap_stage_query_t *query,
+                              ap_stage_cost_t *cost);
 
 /** The same, with what was chosen for each operator. The solution outlives the context, not the
  * graph. */
-XM_API xm_status_t ap_stage_solve(ap_stage_context_t *context, const ap_stage_query_t *query,
-                                  ap_stage_solution_t **solution);
+xm_status_t ap_stage_solve(ap_stage_context_t *context, const ap_stage_query_t *query,
+                           ap_stage_solution_t **solution);
 
 /** What one forward operator of the stage (and its backward and update operators) does. */
 typedef struct ap_stage_choice {
@@ -146,16 +133,15 @@ typedef struct ap_stage_choice {
     double runner_up_extra; /**< how much more seconds of objective it would cost */
 } ap_stage_choice_t;
 
-XM_API const ap_stage_cost_t *ap_stage_solution_cost(const ap_stage_solution_t *solution);
-XM_API int ap_stage_solution_choices(const ap_stage_solution_t *solution);
+const ap_stage_cost_t *ap_stage_solution_cost(const ap_stage_solution_t *solution);
+int ap_stage_solution_choices(const ap_stage_solution_t *solution);
 /** Choice @p index in the order of the graph's operators; owned by the solution. */
-XM_API const ap_stage_choice_t *ap_stage_solution_choice(const ap_stage_solution_t *solution,
-                                                         int index);
-XM_API void ap_stage_solution_destroy(ap_stage_solution_t *solution);
+const ap_stage_choice_t *ap_stage_solution_choice(const ap_stage_solution_t *solution, int index);
+void ap_stage_solution_destroy(ap_stage_solution_t *solution);
 
 /** Number of layer tables solved so far (each a distinct layer x submesh x shape x price). */
-XM_API size_t ap_stage_context_tables(const ap_stage_context_t *context);
+size_t ap_stage_context_tables(const ap_stage_context_t *context);
 
-XM_API void ap_stage_context_destroy(ap_stage_context_t *context);
+void ap_stage_context_destroy(ap_stage_context_t *context);
 
 #endif

@@ -70,30 +70,29 @@ typedef struct ap_strategy_list {
  * False when it does not divide, cuts a need-replication factor or a minor factor of a compound
  * dimension, or uses an axis twice in a term.
  */
-XM_API bool ap_strategy_assign(const ap_strategy_site_t *site, const unsigned *axes,
-                               ap_strategy_t *strategy);
+bool ap_strategy_assign(const ap_strategy_site_t *site, const unsigned *axes,
+                        ap_strategy_t *strategy);
 
 /**
  * Every strategy of an operator, in a fixed order: by assignment of the last axis slowest, factors
  * in rule order, "none" last. Free with ap_strategy_list_free().
  */
-XM_API xm_status_t ap_strategy_enumerate(const ap_strategy_site_t *site,
-                                         const ap_strategy_options_t *options,
-                                         ap_strategy_list_t *list);
+xm_status_t ap_strategy_enumerate(const ap_strategy_site_t *site,
+                                  const ap_strategy_options_t *options, ap_strategy_list_t *list);
 
 /** Local bytes of a term under a spec. */
-XM_API double ap_strategy_local_bytes(const ap_strategy_site_t *site, int term, ap_spec_t spec);
+double ap_strategy_local_bytes(const ap_strategy_site_t *site, int term, ap_spec_t spec);
 
 /**
  * Bytes that one device reads and writes under a spec per term: all of its share of each, of a
  * table that is looked up only the rows (see ap_op_params_t).
  */
-XM_API double ap_strategy_moved_bytes(const ap_strategy_site_t *site, const ap_spec_t *spec);
+double ap_strategy_moved_bytes(const ap_strategy_site_t *site, const ap_spec_t *spec);
 
 /** "S0RR,RS1->S0RS1 {b:0,f:1}": the specs and the assignment. Returns @p buffer. */
-XM_API char *ap_strategy_format(const ap_sharding_rule_t *rule, const ap_strategy_t *strategy,
-                                char *buffer, size_t size);
+char *ap_strategy_format(const ap_sharding_rule_t *rule, const ap_strategy_t *strategy,
+                         char *buffer, size_t size);
 
-XM_API void ap_strategy_list_free(ap_strategy_list_t *list);
+void ap_strategy_list_free(ap_strategy_list_t *list);
 
 #endif

@@ -1,5 +1,7 @@
 #include "planner/training.h"
 
+#include "comm/params.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -514,6 +516,9 @@ xm_status_t ap_frontend_train(ap_optimizer_t optimizer, ap_graph_t **graph)
     ap_graph_t *training;
     xm_status_t status;
 
+    if (XM_IS_NULL(graph)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
     if (ap_frontend_untrainable(*graph) != NULL) {
         return XM_OK;
     }

@@ -26,30 +26,28 @@
 #ifndef AP_PLANNER_TRAINING_H
 #define AP_PLANNER_TRAINING_H
 
-#include "planner/graph.h"
+#include <autopar/frontend.h>
 
-typedef enum ap_optimizer { AP_OPTIMIZER_SGD, AP_OPTIMIZER_ADAM } ap_optimizer_t;
+
+#include "planner/graph.h"
 
 /**
  * Makes the training step of a finished forward graph that names a loss. Tensor and operator ids of
  * the forward graph stay what they are. Refused: no loss, a gradient that cannot be derived.
  */
-XM_API xm_status_t ap_training_expand(const ap_graph_t *forward, ap_optimizer_t optimizer,
-                                      ap_graph_t **training);
+xm_status_t ap_training_expand(const ap_graph_t *forward, ap_optimizer_t optimizer,
+                               ap_graph_t **training);
 
 /**
  * Bytes per parameter element that live as long as the model besides the weight and its gradient:
  * none for SGD; two moments in 32 bits for Adam, and a 32-bit master copy when the weight has 16.
  */
-XM_API double ap_training_state_bytes(ap_optimizer_t optimizer, ap_dtype_t dtype);
+double ap_training_state_bytes(ap_optimizer_t optimizer, ap_dtype_t dtype);
 
 /** Bytes per element that the update reads and writes: the state twice, gradient, weight twice. */
-XM_API double ap_training_update_bytes(ap_optimizer_t optimizer, ap_dtype_t dtype);
+double ap_training_update_bytes(ap_optimizer_t optimizer, ap_dtype_t dtype);
 
 /** Why no training step is derived from a graph, in words that follow its name; NULL: one is. */
-XM_API const char *ap_frontend_untrainable(const ap_graph_t *graph);
-
-/** Replaces a forward graph that names a loss by its training step; others stay as they are. */
-XM_API xm_status_t ap_frontend_train(ap_optimizer_t optimizer, ap_graph_t **graph);
+const char *ap_frontend_untrainable(const ap_graph_t *graph);
 
 #endif

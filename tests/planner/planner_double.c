@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "planner/planner_plugin.h"
+#include <autopar/planner_plugin.h>
 
 typedef struct planner {
     const autopar_planner_host_v1_t *host;

@@ -1,42 +1,29 @@
-"""The package's prototypes, structures and numbers are those of the headers: the compiler compares them."""
+"""The package's view of the C interface is what the headers say: it is made of them again, and the compiler compares
+sizes and numbers."""
 
 import ctypes
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 
-from crossmesh import _native, _planner, _stage_planner, nccl
+from crossmesh import _abi, _native, _planner, nccl
 
 try:
     from crossmesh.jax import _xla
 except ImportError:
     _xla = None
 
-ENUMERATORS = {
-    "XM_OK": _native.OK,
-    "XM_IN_PROGRESS": _native.IN_PROGRESS,
-    "XM_ERR_IO": _native.ERR_IO,
-    "XM_ERR_PEER_DIED": -60,
-    "XM_ERR_TIMEOUT": _native.ERR_TIMEOUT,
-    "XM_ERR_CANCELED": _native.ERR_CANCELED,
-    "XM_ERR_CORRUPT": -81,
-    "XM_MAX_DIMS": _native.MAX_DIMS,
-    "XM_PLAN_DIGEST_SIZE": 33,
-    "XM_MAX_AXES": _native.MAX_AXES,
-    "XM_SHARING_EXCLUSIVE": 0,
-    "XM_SHARING_FAIR": 1,
-}
-PLANNER_ENUMERATORS = {"AP_SHARD_CFN": 0, "AP_MAX_MESH_RANK": _planner.MAX_MESH_RANK}
+NUMBERS = {n: v for n, v in vars(_abi).items() if n.startswith(("XM_", "AP_")) and isinstance(v, int)}
+SCRIPT = os.path.join(os.environ["SOURCE_DIR"], "scripts", "generate-python-abi")
 
 
-def source(prototypes=_native.PROTOTYPES, enumerators=ENUMERATORS, structures=_native.STRUCTURES,
-           headers=_native.HEADERS):  # fmt: skip
+def source(numbers, structures, headers):
     lines = ["#include <stddef.h>", "#include <stdio.h>"]
     lines += [f'#include "{header}"' for header in headers]
-    lines.append(prototypes)
-    lines += [f'_Static_assert({n} == {v}, "{n}");' for n, v in enumerators.items()]
+    lines += [f'_Static_assert((int){n} == {v}, "{n}");' for n, v in numbers.items()]
     for kind in structures:
         size = ctypes.sizeof(kind)
         lines.append(f'_Static_assert(sizeof({kind.c_name}) == {size}, "{kind.c_name}");')
@@ -60,49 +47,46 @@ def compile_it(text):
 
 class Abi(unittest.TestCase):
     def test_the_compiler_agrees(self):
-        result = compile_it(source())
+        result = compile_it(source(NUMBERS, _abi.STRUCTURES, _abi.HEADERS))
         self.assertEqual(result.returncode, 0, result.stderr)
-
-    def test_the_planner_s_too(self):
-        text = source(_planner.PROTOTYPES, PLANNER_ENUMERATORS, _planner.STRUCTURES, _planner.HEADERS)
-        result = compile_it(text)
-        self.assertEqual(result.returncode, 0, result.stderr)
-
-    def test_that_of_stages_too(self):
-        module = _stage_planner
-        result = compile_it(source(module.PROTOTYPES, module.ENUMERATORS, module.STRUCTURES, module.HEADERS))
-        self.assertEqual(result.returncode, 0, result.stderr)
-
-    @unittest.skipIf(_xla is None, "there is no jax")
-    def test_that_of_the_custom_call_too(self):
-        result = compile_it(source(_xla.PROTOTYPES, {}, _xla.STRUCTURES, _xla.HEADERS))
-        self.assertEqual(result.returncode, 0, result.stderr)
-        for name in _native.by_name(_xla.PROTOTYPES):
-            self.assertTrue(callable(getattr(_xla.lib, name)), name)
 
     def test_nccl_s_too(self):
         numbers = {"NCCL_HANDLE_SIZE": nccl.HANDLE_SIZE, "NCCL_LOG_WARN": nccl.WARN, "NCCL_MEMBERS_MAX": nccl.MEMBERS}
-        result = compile_it(source("", numbers, nccl.STRUCTURES, nccl.HEADERS))
+        result = compile_it(source(numbers, nccl.STRUCTURES, nccl.HEADERS))
         self.assertEqual(result.returncode, 0, result.stderr)
 
     def test_a_difference_would_be_found(self):
-        wrong = _native.PROTOTYPES.replace("int xm_mesh_axes", "double xm_mesh_axes")
-        self.assertIn("xm_mesh_axes", compile_it(source(prototypes=wrong)).stderr)
-        self.assertIn("XM_MAX_DIMS", compile_it(source(enumerators={"XM_MAX_DIMS": 1})).stderr)
+        self.assertIn("XM_MAX_DIMS", compile_it(source({"XM_MAX_DIMS": 1}, (), _abi.HEADERS)).stderr)
 
         class Short(ctypes.Structure):
-            c_name = "xm_plan_hop_t"
-            _fields_ = [("transfer", ctypes.c_int32), ("sender", ctypes.c_void_p), ("receiver", ctypes.c_int)]
+            c_name = "ap_planner_pin_t"
+            _fields_ = [("first_layer", ctypes.c_int64), ("last_layer", ctypes.c_int), ("shape", ctypes.c_int * 2)]
 
-        self.assertIn("xm_plan_hop_t.transfer", compile_it(source(structures=(Short,))).stderr)
+        self.assertIn("ap_planner_pin_t.first_layer", compile_it(source({}, (Short,), _abi.HEADERS)).stderr)
+
+    @unittest.skipIf(shutil.which("clang") is None, "there is no clang")
+    def test_it_is_what_the_headers_make(self):
+        made = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        with open(os.path.join(os.environ["SOURCE_DIR"], "plugins/python/src/crossmesh/_abi.py")) as file:
+            self.assertEqual(file.read(), made.stdout, "run scripts/generate-python-abi")
+
+    def test_members_begin_as_the_headers_initialise_them(self):
+        alpa, space = _abi.AlpaParams(replicated_penalty=3), _abi.Space()
+        self.assertEqual((alpa.struct_size, alpa.replicated_penalty), (ctypes.sizeof(_abi.AlpaParams), 3))
+        self.assertEqual((list(alpa.alpha), list(alpa.beta)), ([1, 1, 1], [1, 0.1, 0.1]))
+        self.assertEqual((list(space.roles), space.recompute, space.one_axis), ([_abi.AP_ROLES_ALL] * 3, True, False))
+        self.assertEqual(_abi.PlannerParams().layering.struct_size, ctypes.sizeof(_abi.Layering))
 
     def test_every_function_can_be_loaded(self):
-        for name in _native._LINES:
-            self.assertTrue(callable(getattr(_native.raw, name)), name)
-        for name in _native.by_name(_planner.PROTOTYPES):
-            self.assertTrue(callable(getattr(_planner.lib, name)), name)
-        for name in _native.by_name(_stage_planner.PROTOTYPES):
-            self.assertTrue(callable(getattr(_stage_planner.lib, name)), name)
+        libraries = [(_native.raw, _abi.CROSSMESH), (_planner.lib, _abi.AUTOPAR)]
+        for library, table in libraries + ([(_xla.lib, _abi.XLA)] if _xla is not None else []):
+            for name in table:
+                self.assertTrue(callable(getattr(library, name)), name)
+
+    def test_each_library_has_its_own_last_error(self):
+        with self.assertRaisesRegex(_native.from_status(-3, "").__class__, "no-such-model"):
+            _planner.lib.ap_frontend_load(b"no-such-model", None, ctypes.c_void_p(), None)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ with crossmesh.Job.local() as job:
     copy = bytearray(64)
     crossmesh.Reshard(job, plan, bytes(range(64)), copy).run()
     assert bytes(copy) == bytes(range(64))
-assert callable(_planner.lib.ap_shard_solve)
+assert callable(_planner.lib.ap_sharding_create)
 os.environ["NCCL_NET_PLUGIN"] = nccl.path()
 assert nccl.path().startswith(os.path.dirname(os.path.realpath(crossmesh.__file__))), nccl.path()
 assert nccl.Plugin(nccl.path()).name == "crossmesh"

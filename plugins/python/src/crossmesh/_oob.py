@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import _native
+from . import _abi, _native
 from .errors import InputError
 
 __all__ = ["CallerAllgather", "OutOfBand"]
@@ -54,9 +54,9 @@ class Table:
             struct_size=ctypes.sizeof(_native.Oob),
             rank=source.rank,
             size=source.size,
-            allgather_post=_native.ALLGATHER_POST(self._post),
-            allgather_test=_native.ALLGATHER_TEST(self._test),
-            allgather_free=_native.ALLGATHER_FREE(self._free),
+            allgather_post=_abi.OOB_ALLGATHER_POST(self._post),
+            allgather_test=_abi.OOB_ALLGATHER_TEST(self._test),
+            allgather_free=_abi.OOB_ALLGATHER_FREE(self._free),
         )
 
     def raise_pending(self) -> None:

@@ -1,7 +1,4 @@
-"""libautopar.so: pipelines of sharded stages for an operator graph.
-
-The prototypes and structures below are C's own; a test has the compiler compare them with the headers.
-"""
+"""libautopar.so: pipelines of sharded stages for an operator graph."""
 
 from __future__ import annotations
 
@@ -10,150 +7,17 @@ import ctypes
 import json
 import os
 from collections.abc import Mapping, Sequence
-from ctypes import POINTER, Structure, c_bool, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint, c_void_p
+from ctypes import c_int, c_int64, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
-from . import _native, _planner
+from . import _abi
+from ._abi import Layering, PlannerParams, Space
+from ._abi import PlannerPin as Pin
+from ._planner import lib, text_of
 from .errors import InputError, InternalError
 
-ROLE_DATA, ROLE_SEQUENCE, ROLE_TENSOR = 1, 2, 4
-ROLES_ALL = ROLE_DATA | ROLE_SEQUENCE | ROLE_TENSOR
-PARAMETER_REPLICATED = 0
-RECOMPUTE_OFF = 1
-
-
-class Layering(Structure):
-    c_name = "ap_layering_t"
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("layers", c_int),
-        ("pattern", c_char_p),
-        ("marks", POINTER(c_char_p)),
-        ("mark_count", c_size_t),
-    ]
-
-
-class LayeringInfo(Structure):
-    c_name = "ap_layering_info_t"
-    _fields_ = [
-        ("layers", c_int),
-        ("distinct", c_int),
-        ("places", c_int),
-        ("largest_bytes", c_double),
-        ("sum_bytes", c_double),
-        ("imbalance", c_double),
-    ]
-
-
-class Pin(Structure):
-    c_name = "ap_planner_pin_t"
-    _fields_ = [
-        ("first_layer", c_int),
-        ("last_layer", c_int),
-        ("hosts", c_int),
-        ("devices", c_int),
-        ("shape", c_int * 2),
-    ]
-
-
-class Space(Structure):
-    c_name = "ap_space_t"
-    _fields_ = [
-        ("roles", c_uint * _planner.MAX_MESH_RANK),
-        ("parameter_modes", c_uint),
-        ("scatter", c_bool),
-        ("one_axis", c_bool),
-        ("pipeline", c_bool),
-        ("stage_devices", c_int),
-        ("recompute", c_bool),
-        ("keep", c_bool),
-        ("mixed", c_bool),
-        ("cut_products", c_bool),
-    ]
-
-
-class PlannerParams(Structure):
-    c_name = "ap_planner_params_t"
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("model", c_char_p),
-        ("graph", c_void_p),
-        ("layering", Layering),
-        ("dims", POINTER(c_char_p)),
-        ("dim_count", c_size_t),
-        ("profile", c_void_p),
-        ("layers", c_int),
-        ("global_batch", c_int64),
-        ("micro_batches", POINTER(c_int64)),
-        ("micro_batch_count", c_size_t),
-        ("min_stages", c_int),
-        ("max_stages", c_int),
-        ("memory_limit", c_double),
-        ("recompute", c_int),
-        ("schedule", c_char_p),
-        ("all_submeshes", c_bool),
-        ("space", POINTER(Space)),
-        ("keep_host_order", c_bool),
-        ("free_boundaries", c_bool),
-        ("steady", c_bool),
-        ("pins", POINTER(Pin)),
-        ("pin_count", c_int),
-        ("time_limit", c_double),
-        ("margin", c_double),
-        ("progress", c_void_p),
-        ("progress_arg", c_void_p),
-    ]
-
-
-class PlannerModel(Structure):
-    c_name = "ap_planner_model_t"
-    _fields_ = [
-        ("graph", c_void_p),
-        ("file_ops", c_int),
-        ("forward_ops", c_int),
-        ("own_layers", c_bool),
-        ("layering", LayeringInfo),
-    ]
-
-
-class PlannerResult(Structure):
-    c_name = "ap_planner_result_t"
-    _fields_ = [
-        ("plan", c_void_p),
-        ("trials", c_void_p),
-        ("trial_count", c_int),
-        ("objective", c_double),
-        ("bound", c_double),
-        ("stopped", c_bool),
-        ("host_orders", c_int),
-        ("stages_priced", c_int64),
-        ("boundaries_simulated", c_int64),
-        ("read", PlannerModel),
-    ]
-
-
-STRUCTURES = (Layering, LayeringInfo, Pin, Space, PlannerParams, PlannerModel, PlannerResult)
-HEADERS = ("planner/frontend_json.h", "planner/planner.h")
-ENUMERATORS = {
-    "AP_ROLE_DATA": ROLE_DATA,
-    "AP_ROLE_SEQUENCE": ROLE_SEQUENCE,
-    "AP_ROLE_TENSOR": ROLE_TENSOR,
-    "AP_PARAMETER_REPLICATED": PARAMETER_REPLICATED,
-    "AP_RECOMPUTE_OFF": RECOMPUTE_OFF,
-}
-PROTOTYPES = """
-xm_status_t ap_json_from_text(const char *text, size_t size, const char *name, ap_graph_t **graph);
-char *ap_json_text(const ap_graph_t *graph);
-void ap_graph_destroy(ap_graph_t *graph);
-xm_status_t ap_layering_apply(const ap_graph_t *forward, const ap_layering_t *how, ap_graph_t **layered, ap_layering_info_t *info);
-xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_t *result);
-void ap_planner_result_clear(ap_planner_result_t *result);
-char *ap_plan_text(const ap_plan_t *plan);
-"""  # noqa: E501
-
-_native.know_structures(STRUCTURES)
-lib = _native.Functions(True, _native.by_name(PROTOTYPES), _planner._load)
+DATA, TENSOR = _abi.AP_ROLE_DATA, _abi.AP_ROLE_TENSOR
 
 Cluster = str | os.PathLike[str] | Mapping[str, Any]
 
@@ -175,20 +39,6 @@ class Options:
     time_limit: float = 0.0
 
 
-def _document(function: str, handle: c_void_p) -> Any:
-    """JSON that C has written into memory of its own."""
-    call = ctypes.CFUNCTYPE(c_void_p, c_void_p)((function, _planner._load()))
-    address = call(handle)
-    if not address:
-        raise MemoryError(f"{function}() had no memory")
-    try:
-        return json.loads(ctypes.string_at(address))
-    finally:
-        free = ctypes.CDLL(None).free
-        free.argtypes, free.restype = [c_void_p], None
-        free(address)
-
-
 class _Planning:
     """The handles of one search."""
 
@@ -201,34 +51,34 @@ class _Planning:
     def _made(self, destroy: str, call: Any, *arguments: Any) -> c_void_p:
         handle = c_void_p()
         call(*arguments, handle)
-        self._stack.callback(getattr(_native.lib if destroy.startswith("xm_") else lib, destroy), handle)
+        self._stack.callback(getattr(lib, destroy), handle)
         return handle
 
     def read_cluster(self, cluster: Cluster) -> None:
-        asked, free = self._options, "xm_cluster_profile_destroy"
+        asked, free = self._options, "ap_profile_destroy"
         if isinstance(cluster, Mapping):
             text = json.dumps(dict(cluster)).encode()
-            self.profile = self._made(free, _native.lib.xm_cluster_profile_from_text, text, len(text), b"cluster")
+            self.profile = self._made(free, lib.ap_profile_from_text, text, len(text), b"cluster")
         else:
-            self.profile = self._made(free, _native.lib.xm_cluster_profile_load, os.fsencode(cluster))
-        self.hosts = asked.hosts or _native.lib.xm_cluster_profile_hosts(self.profile)
-        self.devices_per_host = asked.devices_per_host or _native.lib.xm_cluster_profile_devices_per_host(self.profile)
+            self.profile = self._made(free, lib.ap_profile_load, os.fsencode(cluster))
+        self.hosts = asked.hosts or lib.ap_profile_hosts(self.profile)
+        self.devices_per_host = asked.devices_per_host or lib.ap_profile_devices_per_host(self.profile)
         if asked.hosts or asked.devices_per_host:
             self.profile = self._made(
-                free, _native.lib.xm_cluster_profile_resize, self.profile, self.hosts, self.devices_per_host
+                free, lib.ap_profile_resize, self.profile, self.hosts, self.devices_per_host
             )
 
     def read_graph(self, document: Mapping[str, Any]) -> Any:
         """The graph in layers, which is what comes back."""
         text, self.name = json.dumps(document).encode(), str(document["name"]).encode()
         forward = self._made("ap_graph_destroy", lib.ap_json_from_text, text, len(text), b"the model")
-        how = Layering(struct_size=ctypes.sizeof(Layering))
+        how = Layering()
         if isinstance(self._options.layers, str):
             how.pattern = self._options.layers.encode()
         else:
             how.layers = self._options.layers or 0
-        self.graph = self._made("ap_graph_destroy", lambda *a: lib.ap_layering_apply(*a, None), forward, how)
-        return _document("ap_json_text", self.graph)
+        self.graph = self._made("ap_graph_destroy", lib.ap_graph_make_layers, forward, how)
+        return json.loads(text_of(lib.ap_json_text(self.graph)))
 
     def stage_mesh(self) -> tuple[int, int] | None:
         """The mesh of every stage, where it is given."""
@@ -248,14 +98,12 @@ class _Planning:
         )
 
     def search(self, pins: Sequence[Pin] = (), space: Space | None = None, stages: int | None = None) -> Any:
-        asked, result = self._options, PlannerResult()
+        asked, plan = self._options, c_void_p()
         counts = (c_int64 * 1)(asked.micro_batches)
         kept = (Pin * max(1, len(pins)))(*pins)
         params = PlannerParams(
-            struct_size=ctypes.sizeof(PlannerParams),
             model=self.name,
             graph=self.graph,
-            layering=Layering(struct_size=ctypes.sizeof(Layering)),
             profile=self.profile,
             global_batch=asked.global_batch,
             micro_batches=counts,
@@ -263,29 +111,28 @@ class _Planning:
             min_stages=stages or 0,
             max_stages=stages or 0,
             memory_limit=asked.memory_limit or 0.0,
-            recompute=RECOMPUTE_OFF,
+            recompute=_abi.AP_RECOMPUTE_OFF,
             schedule=asked.schedule.encode(),
             space=ctypes.pointer(space if space is not None else _space()),
             pins=kept if pins else None,
             pin_count=len(pins),
             time_limit=asked.time_limit,
         )
-        lib.ap_planner_run(params, result)
+        lib.ap_planner_plan(params, plan, None)
         try:
-            return _document("ap_plan_text", c_void_p(result.plan))
+            return json.loads(text_of(lib.ap_plan_text(plan)))
         finally:
-            lib.ap_planner_result_clear(result)
+            lib.ap_plan_destroy(plan)
 
 
 def _space(roles: tuple[int, int] | None = None, stage_devices: int = 0) -> Space:
     """Parameters lie as their operators want them, and are kept whole otherwise; nothing is computed twice. With roles,
     products of matrices are cut over both axes."""
-    space = Space(
-        parameter_modes=1 << PARAMETER_REPLICATED, scatter=True, pipeline=True, stage_devices=stage_devices, keep=True,
-        cut_products=roles is not None,
+    roles = roles or (_abi.AP_ROLES_ALL, _abi.AP_ROLES_ALL)
+    return Space(
+        parameter_modes=1 << _abi.AP_PARAMETER_REPLICATED, stage_devices=stage_devices, recompute=False, mixed=False,
+        roles=(*roles, _abi.AP_ROLES_ALL), cut_products=roles != (_abi.AP_ROLES_ALL, _abi.AP_ROLES_ALL),
     )  # fmt: skip
-    space.roles[:] = (*(roles or (ROLES_ALL, ROLES_ALL)), ROLES_ALL)
-    return space
 
 
 def plan_stages(document: Mapping[str, Any], cluster: Cluster, options: Options) -> tuple[Any, Any]:
@@ -305,9 +152,9 @@ def plan_stages(document: Mapping[str, Any], cluster: Cluster, options: Options)
                 f"{devices}"
             )
         hosts, each = planning._submesh(size)
-        roles = (ROLE_DATA, ROLE_TENSOR)
+        roles = (DATA, TENSOR)
         if mesh[0] == 1 or mesh[1] == 1:
-            roles = (ROLE_TENSOR, ROLE_TENSOR) if mesh[0] == 1 else (ROLE_DATA, ROLE_DATA)
+            roles = (TENSOR, TENSOR) if mesh[0] == 1 else (DATA, DATA)
         # First where to cut, with stages of that size but free otherwise; then the meshes.
         free = planning.search(space=_space(stage_devices=size), stages=stages)
         pins = [Pin(first, last, hosts, each, (c_int * 2)(*mesh)) for first, last in (s["layers"] for s in free["stages"])]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from . import _abi
+
 __all__ = [
     "AbortedError",
     "CorruptDataError",
@@ -77,10 +79,10 @@ class ForkError(CrossmeshError):
 
 
 _BY_STATUS: dict[int, type[CrossmeshError]] = {
-    -60: PeerDiedError,
-    -61: DeadlineError,
-    -62: AbortedError,
-    -81: CorruptDataError,
+    _abi.XM_ERR_PEER_DIED: PeerDiedError,
+    _abi.XM_ERR_TIMEOUT: DeadlineError,
+    _abi.XM_ERR_CANCELED: AbortedError,
+    _abi.XM_ERR_CORRUPT: CorruptDataError,
 }
 _BY_GROUP: dict[int, type[CrossmeshError]] = {
     0: InputError,

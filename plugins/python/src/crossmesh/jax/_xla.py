@@ -5,44 +5,17 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from ctypes import Structure, c_bool, c_double, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import c_void_p
 from typing import Any
 
 import jax
 
-from .. import _native
+from .. import _abi, _native
 from ..errors import LibraryNotFoundError
 
 TARGET = "crossmesh_transfer"
+Part = _abi.XlaPart
 
-
-class Part(Structure):
-    c_name = "xm_xla_part_t"
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("id", c_int64),
-        ("position", c_int32),
-        ("sends", c_bool),
-        ("reshard", c_void_p),
-        ("buffer", c_void_p),
-        ("bytes", c_uint64),
-        ("timeout", c_double),
-    ]
-
-
-STRUCTURES = (Part,)
-HEADERS = ("plugins/xla/ffi_transfer.h",)
-PROTOTYPES = """
-void xm_xla_set_functions(int create, int set_available, int set_error);
-xm_status_t xm_xla_seat_open(xm_worker_t *worker, xm_xla_seat_t **seat);
-void xm_xla_lock(xm_xla_seat_t *seat);
-void xm_xla_unlock(xm_xla_seat_t *seat);
-xm_status_t xm_xla_add(xm_xla_seat_t *seat, const xm_xla_part_t *part);
-void xm_xla_remove(xm_xla_seat_t *seat, int64_t id, const char *reason);
-void xm_xla_seat_close(xm_xla_seat_t *seat);
-"""
-
-_native.know_structures(STRUCTURES)
 _loaded: ctypes.CDLL | None = None
 
 
@@ -53,7 +26,7 @@ def _load() -> ctypes.CDLL:
     return _loaded
 
 
-lib = _native.Functions(True, _native.by_name(PROTOTYPES), _load)
+lib = _native.Functions(_abi.XLA, _load, _native.last_error)
 
 
 def _functions_of_this_jax() -> list[str]:

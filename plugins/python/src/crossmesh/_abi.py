@@ -1,0 +1,962 @@
+"""The C interface for ctypes. scripts/generate-python-abi makes this file of the public headers: change those."""
+# ruff: noqa
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_int, c_int8, c_int32, c_int64
+from ctypes import c_size_t, c_uint, c_uint8, c_uint32, c_uint64, c_void_p
+from typing import Any
+
+
+class Base(Structure):
+    """Members that are not given are as the header's initialiser has them."""
+
+    c_name: str
+    defaults: dict[str, Any] = {}
+
+    def __init__(self, *arguments: Any, **members: Any) -> None:
+        super().__init__(*arguments, **(members if arguments else {**self.defaults, **members}))
+
+
+XM_OK = 0
+XM_IN_PROGRESS = 1
+XM_ERR_INVALID_ARGUMENT = -1
+XM_ERR_PARSE = -2
+XM_ERR_NOT_FOUND = -3
+XM_ERR_UNSUPPORTED = -4
+XM_ERR_MISMATCH = -5
+XM_ERR_BUFFER_TOO_SMALL = -6
+XM_ERR_NO_SOLUTION = -7
+XM_ERR_NO_MEMORY = -20
+XM_ERR_IO = -21
+XM_ERR_UNREACHABLE = -40
+XM_ERR_PEER_DIED = -60
+XM_ERR_TIMEOUT = -61
+XM_ERR_CANCELED = -62
+XM_ERR_INTERNAL = -80
+XM_ERR_CORRUPT = -81
+AP_MAX_RANK = 8
+AP_MAX_MESH_RANK = 3
+AP_SPEC_TEXT = 48
+AP_MAX_OPERANDS = 4
+AP_MAX_RESULTS = 3
+AP_MAX_TERMS = 7
+AP_DTYPE_F16 = 0
+AP_DTYPE_BF16 = 1
+AP_DTYPE_F32 = 2
+AP_DTYPE_F64 = 3
+AP_DTYPE_I32 = 4
+AP_DTYPE_I8 = 5
+AP_DTYPE_I16 = 6
+AP_DTYPE_I64 = 7
+AP_DTYPE_C128 = 8
+AP_DTYPE_COUNT = 9
+AP_TENSOR_INPUT = 0
+AP_TENSOR_PARAMETER = 1
+AP_TENSOR_ACTIVATION = 2
+AP_OP_EINSUM = 0
+AP_OP_ELEMENTWISE = 1
+AP_OP_REDUCE = 2
+AP_OP_LAYER_NORM = 3
+AP_OP_SOFTMAX = 4
+AP_OP_EMBEDDING = 5
+AP_OP_CROSS_ENTROPY = 6
+AP_OP_SPLIT = 7
+AP_OP_RESHAPE = 8
+AP_OP_CUSTOM = 9
+AP_OP_GRADIENT = 10
+AP_OP_UPDATE = 11
+AP_OP_KIND_COUNT = 12
+AP_PHASE_FORWARD = 0
+AP_PHASE_BACKWARD = 1
+AP_PHASE_UPDATE = 2
+AP_TOUCHES_ALL = 0
+AP_TOUCHES_NONE = -1
+AP_LAYERING_AUTOMATIC = -1
+AP_ALL_GATHER = 0
+AP_ALL_REDUCE = 1
+AP_REDUCE_SCATTER = 2
+AP_ALL_TO_ALL = 3
+AP_PERMUTE = 4
+AP_COLLECTIVE_COUNT = 5
+AP_LINK_OUT = 0
+AP_LINK_IN = 1
+AP_LINK_DIRECTIONS = 2
+AP_OPTIMIZER_SGD = 0
+AP_OPTIMIZER_ADAM = 1
+AP_SHARD_CFN = 0
+AP_SHARD_CBC = 1
+AP_SHARD_DP = 2
+AP_SHARD_SOLVERS = 3
+AP_EXPORT_JAX = 0
+AP_EXPORT_HLO = 1
+AP_EXPORT_TORCH = 2
+AP_RECOMPUTE_AUTO = 0
+AP_RECOMPUTE_OFF = 1
+AP_RECOMPUTE_ON = 2
+AP_RECOMPUTE_UNIFORM = 3
+AP_ROLE_DATA = 1
+AP_ROLE_SEQUENCE = 2
+AP_ROLE_TENSOR = 4
+AP_ROLES_ALL = 7
+AP_PARAMETER_REPLICATED = 0
+AP_PARAMETER_STATE_SHARDED = 1
+AP_PARAMETER_SHARDED = 2
+AP_PARAMETER_MODES = 3
+AUTOPAR_PLANNER_NO_SOLUTION = 2
+AP_PLANNER_NAME_MOST = 64
+XM_SENT = 0
+XM_RECEIVED = 1
+XM_DIRECTION_COUNT = 2
+XM_OUTCOME_OK = 0
+XM_OUTCOME_CANCELED = 1
+XM_OUTCOME_PEER_DIED = 2
+XM_OUTCOME_CORRUPT = 3
+XM_OUTCOME_FAILED = 4
+XM_OUTCOME_COUNT = 5
+XM_COUNTERS_NAME_SIZE = 64
+XM_MAX_AXES = 8
+XM_MAX_DIMS = 12
+XM_PARTITION_EVEN = 0
+XM_PARTITION_CHUNK = 1
+XM_PARTITION_BALANCED = 2
+XM_PARTITION_EXPLICIT = 3
+XM_PARTITION_COUNT = 4
+XM_STRATEGY_SEND_RECV = 0
+XM_STRATEGY_ALLGATHER = 1
+XM_STRATEGY_BROADCAST = 2
+XM_STRATEGY_AUTO = 3
+XM_STRATEGY_COUNT = 4
+XM_SCHEDULER_NAIVE = 0
+XM_SCHEDULER_BALANCE = 1
+XM_SCHEDULER_DFS = 2
+XM_SCHEDULER_GREEDY = 3
+XM_SCHEDULER_OPENSHOP = 4
+XM_SCHEDULER_AUTO = 5
+XM_SCHEDULER_COUNT = 6
+XM_SHARING_EXCLUSIVE = 0
+XM_SHARING_FAIR = 1
+XM_PLAN_DIGEST_SIZE = 33
+
+
+class Shape(Base):
+    c_name = "ap_shape_t"
+    _fields_ = [
+        ("rank", c_int),
+        ("dims", c_int64 * 8),
+    ]
+
+
+class OpParams(Base):
+    c_name = "ap_op_params_t"
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("kind", c_int),
+        ("phase", c_int),
+        ("name", c_char_p),
+        ("label", c_char_p),
+        ("rule", c_char_p),
+        ("replicated", c_char_p),
+        ("permuted", c_char_p),
+        ("sizes", c_char_p),
+        ("operand_count", c_int),
+        ("operands", c_int * 4),
+        ("result_dtype", c_int),
+        ("flops_per_point", c_double),
+        ("repeat", c_double),
+        ("linear", c_bool),
+        ("forward", c_int),
+        ("differentiates", c_int * 3),
+        ("touched", c_int8 * 7),
+    ]
+
+
+OpParams.defaults = {"struct_size": ctypes.sizeof(OpParams), "kind": AP_OP_EINSUM, "phase": AP_PHASE_FORWARD, "result_dtype": AP_DTYPE_F16, "forward": -1}
+
+
+class Layering(Base):
+    c_name = "ap_layering_t"
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("layers", c_int),
+        ("pattern", c_char_p),
+        ("marks", POINTER(c_char_p)),
+        ("mark_count", c_size_t),
+    ]
+
+
+Layering.defaults = {"struct_size": ctypes.sizeof(Layering)}
+
+
+class AlpaParams(Base):
+    c_name = "ap_alpa_params_t"
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("alpha", c_double * 3),
+        ("beta", c_double * 3),
+        ("replicated_penalty", c_double),
+        ("force_data_parallel", c_bool),
+    ]
+
+
+AlpaParams.defaults = {"struct_size": ctypes.sizeof(AlpaParams), "alpha": (1, 1, 1,), "beta": (1, 0.1, 0.1,), "replicated_penalty": 2}
+
+
+class PlanOp(Base):
+    c_name = "ap_plan_op_t"
+    _fields_ = [
+        ("name", c_char_p),
+        ("rule", c_char_p),
+        ("operands", c_char_p),
+        ("results", c_char_p),
+    ]
+
+
+class PlanLayers(Base):
+    c_name = "ap_plan_layers_t"
+    _fields_ = [
+        ("first_layer", c_int),
+        ("last_layer", c_int),
+        ("op_count", c_int),
+        ("ops", POINTER(PlanOp)),
+    ]
+
+
+class PlanStage(Base):
+    c_name = "ap_plan_stage_t"
+    _fields_ = [
+        ("first_layer", c_int),
+        ("last_layer", c_int),
+        ("hosts", c_int),
+        ("devices_per_host", c_int),
+        ("shape", c_int * 2),
+        ("devices", POINTER(c_int)),
+        ("forward", c_double),
+        ("backward", c_double),
+        ("sync", c_double),
+        ("update", c_double),
+        ("state_bytes", c_double),
+        ("activation_bytes", c_double),
+        ("work_bytes", c_double),
+        ("in_flight", c_int),
+        ("recompute", c_bool),
+        ("layer_count", c_int),
+        ("layers", POINTER(PlanLayers)),
+    ]
+
+
+class PlanSide(Base):
+    c_name = "ap_plan_side_t"
+    _fields_ = [
+        ("shape", c_int * 2),
+        ("device_count", c_int),
+        ("devices", POINTER(c_int)),
+        ("spec", c_char_p),
+    ]
+
+
+class LinkLoad(Base):
+    c_name = "ap_link_load_t"
+    _fields_ = [
+        ("rack", c_bool),
+        ("index", c_int),
+        ("forward", c_double * 2),
+        ("backward", c_double * 2),
+    ]
+
+
+class PlanBoundary(Base):
+    c_name = "ap_plan_boundary_t"
+    _fields_ = [
+        ("tensor", c_char_p),
+        ("rank", c_int),
+        ("shape", c_int64 * 8),
+        ("dtype", c_char_p),
+        ("element_size", c_int64),
+        ("src", PlanSide),
+        ("dst", PlanSide),
+        ("bytes", c_int64),
+        ("net_bytes", c_int64),
+        ("forward", c_double),
+        ("backward", c_double),
+        ("bound", c_double),
+        ("strategy", c_char_p),
+        ("scheduler", c_char_p),
+        ("links", POINTER(LinkLoad)),
+        ("link_count", c_int),
+    ]
+
+
+class PlanReading(Base):
+    c_name = "ap_plan_reading_t"
+    _fields_ = [
+        ("layers", c_int),
+        ("pattern", c_char_p),
+        ("marks", POINTER(c_char_p)),
+        ("mark_count", c_size_t),
+        ("dims", POINTER(c_char_p)),
+        ("dim_count", c_size_t),
+    ]
+
+
+class ApPlanInfo(Base):
+    c_name = "ap_plan_info_t"
+    _fields_ = [
+        ("model", c_char_p),
+        ("reading", PlanReading),
+        ("layers", c_int),
+        ("parameters", c_double),
+        ("global_batch", c_int64),
+        ("micro_batches", c_int64),
+        ("schedule", c_char_p),
+        ("rematerialize", c_bool),
+        ("cluster", c_char_p),
+        ("cluster_provenance", c_char_p),
+        ("hosts", c_int),
+        ("devices_per_host", c_int),
+        ("host_order", POINTER(c_int)),
+        ("memory_limit", c_double),
+        ("step", c_double),
+        ("sum", c_double),
+        ("bottleneck", c_double),
+        ("optimiser", c_char_p),
+    ]
+
+
+class FrontendParams(Base):
+    c_name = "ap_frontend_params_t"
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("batch", c_int64),
+        ("hidden", c_int64),
+        ("layers", c_int),
+        ("sequence", c_int),
+        ("dims", POINTER(c_char_p)),
+        ("dim_count", c_size_t),
+    ]
+
+
+FrontendParams.defaults = {"struct_size": ctypes.sizeof(FrontendParams)}
+
+
+class OnnxParams(Base):
+    c_name = "ap_onnx_params_t"
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("dims", POINTER(c_char_p)),
+        ("dim_count", c_size_t),
+    ]
+
+
+OnnxParams.defaults = {"struct_size": ctypes.sizeof(OnnxParams)}
+
+
+SHARDING_PARAMS_PROGRESS = CFUNCTYPE(None, c_void_p, c_double, c_char_p)
+
+
+class ShardingParams(Base):
+    c_name = "ap_sharding_params_t"
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("graph", c_void_p),
+        ("mesh", c_void_p),
+        ("micro_batches", c_int),
+        ("memory_limit", c_double),
+        ("state_bytes", c_double),
+        ("recompute", c_bool),
+        ("every_layer", c_bool),
+        ("solver", c_int),
+        ("time_limit", c_double),
+        ("threads", c_int),
+        ("seed", c_uint64),
+        ("progress", SHARDING_PARAMS_PROGRESS),
+        ("progress_arg", c_void_p),
+    ]
+
+
+ShardingParams.defaults = {"struct_size": ctypes.sizeof(ShardingParams), "solver": AP_SHARD_CFN, "seed": 1}
+
+
+class ShardResult(Base):
+    c_name = "ap_shard_result_t"
+    _fields_ = [
+        ("solver", c_int),
+        ("objective", c_double),
+        ("bound", c_double),
+        ("optimal", c_bool),
+        ("repeatable", c_bool),
+        ("peak", c_double),
+        ("peak_op", c_int),
+        ("variables", c_int),
+        ("alike", c_int),
+        ("recomputed", c_int),
+        ("seconds", c_double),
+    ]
+
+
+class Space(Base):
+    c_name = "ap_space_t"
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("roles", c_uint * 3),
+        ("parameter_modes", c_uint),
+        ("scatter", c_bool),
+        ("one_axis", c_bool),
+        ("pipeline", c_bool),
+        ("stage_devices", c_int),
+        ("recompute", c_bool),
+        ("keep", c_bool),
+        ("mixed", c_bool),
+        ("cut_products", c_bool),
+    ]
+
+
+Space.defaults = {"struct_size": ctypes.sizeof(Space), "roles": (AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL,), "parameter_modes": (1 << AP_PARAMETER_MODES) - 1, "scatter": True, "pipeline": True, "recompute": True, "keep": True, "mixed": True}
+
+
+class PlannerPin(Base):
+    c_name = "ap_planner_pin_t"
+    _fields_ = [
+        ("first_layer", c_int),
+        ("last_layer", c_int),
+        ("hosts", c_int),
+        ("devices", c_int),
+        ("shape", c_int * 2),
+    ]
+
+
+PLANNER_PARAMS_PROGRESS = CFUNCTYPE(None, c_void_p, c_double, c_char_p)
+
+
+class PlannerParams(Base):
+    c_name = "ap_planner_params_t"
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("model", c_char_p),
+        ("graph", c_void_p),
+        ("layering", Layering),
+        ("dims", POINTER(c_char_p)),
+        ("dim_count", c_size_t),
+        ("profile", c_void_p),
+        ("layers", c_int),
+        ("global_batch", c_int64),
+        ("micro_batches", POINTER(c_int64)),
+        ("micro_batch_count", c_size_t),
+        ("min_stages", c_int),
+        ("max_stages", c_int),
+        ("memory_limit", c_double),
+        ("recompute", c_int),
+        ("schedule", c_char_p),
+        ("all_submeshes", c_bool),
+        ("space", POINTER(Space)),
+        ("keep_host_order", c_bool),
+        ("free_boundaries", c_bool),
+        ("steady", c_bool),
+        ("pins", POINTER(PlannerPin)),
+        ("pin_count", c_int),
+        ("time_limit", c_double),
+        ("margin", c_double),
+        ("progress", PLANNER_PARAMS_PROGRESS),
+        ("progress_arg", c_void_p),
+    ]
+
+
+PlannerParams.defaults = {"struct_size": ctypes.sizeof(PlannerParams), "layering": Layering(), "recompute": AP_RECOMPUTE_AUTO}
+
+
+class PlannerInfo(Base):
+    c_name = "ap_planner_info_t"
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("objective", c_double),
+        ("bound", c_double),
+        ("stopped", c_bool),
+        ("host_orders", c_int),
+        ("stages_priced", c_int64),
+        ("boundaries_simulated", c_int64),
+    ]
+
+
+PlannerInfo.defaults = {"struct_size": ctypes.sizeof(PlannerInfo)}
+
+
+class LikeInfo(Base):
+    c_name = "ap_like_info_t"
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("step", c_double),
+        ("memory", c_double),
+        ("over_bytes", c_double),
+        ("search_seconds", c_double),
+        ("judged", c_int64),
+    ]
+
+
+LikeInfo.defaults = {"struct_size": ctypes.sizeof(LikeInfo)}
+
+
+class SimulationParams(Base):
+    c_name = "ap_simulation_params_t"
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("schedule", c_char_p),
+        ("micro_batches", c_int64),
+        ("virtual_stages", c_int),
+        ("slices", c_int),
+        ("batches", c_int),
+        ("blocking", c_bool),
+        ("profile", c_void_p),
+    ]
+
+
+SimulationParams.defaults = {"struct_size": ctypes.sizeof(SimulationParams)}
+
+
+class SimulationResult(Base):
+    c_name = "ap_simulation_result_t"
+    _fields_ = [
+        ("makespan_ns", c_int64),
+        ("step_ns", c_int64),
+        ("bubble", c_double),
+        ("devices", c_int),
+    ]
+
+
+OOB_ALLGATHER_POST = CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t, POINTER(c_void_p))
+OOB_ALLGATHER_TEST = CFUNCTYPE(c_int, c_void_p)
+OOB_ALLGATHER_FREE = CFUNCTYPE(None, c_void_p)
+
+
+class Oob(Base):
+    c_name = "xm_oob_t"
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("rank", c_int),
+        ("size", c_int),
+        ("context", c_void_p),
+        ("allgather_post", OOB_ALLGATHER_POST),
+        ("allgather_test", OOB_ALLGATHER_TEST),
+        ("allgather_free", OOB_ALLGATHER_FREE),
+    ]
+
+
+Oob.defaults = {"struct_size": ctypes.sizeof(Oob)}
+
+
+class JobEnv(Base):
+    c_name = "xm_job_env_t"
+    _fields_ = [
+        ("rank", c_int),
+        ("size", c_int),
+        ("master_addr", c_char * 256),
+        ("master_port", c_int),
+        ("pmix", c_bool),
+    ]
+
+
+class WorkerParams(Base):
+    c_name = "xm_worker_params_t"
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("transport", c_char_p),
+        ("host", c_char_p),
+        ("listen_fd", c_int),
+        ("timeout", c_double),
+        ("oob", POINTER(Oob)),
+        ("oob_only", c_bool),
+    ]
+
+
+WorkerParams.defaults = {"struct_size": ctypes.sizeof(WorkerParams), "listen_fd": -1}
+
+
+class PeerCounts(Base):
+    c_name = "xm_peer_counts_t"
+    _fields_ = [
+        ("posted", c_uint64 * 2),
+        ("refused", c_uint64 * 2),
+        ("ended", (c_uint64 * 5 * 2)),
+        ("bytes", c_uint64 * 2),
+        ("copies", c_uint64),
+        ("copied_bytes", c_uint64),
+    ]
+
+
+class NicCounts(Base):
+    c_name = "xm_nic_counts_t"
+    _fields_ = [
+        ("name", c_char * 64),
+        ("rate", c_uint64),
+        ("pieces", c_uint64 * 2),
+        ("bytes", c_uint64 * 2),
+        ("errors", c_uint64),
+        ("retries", c_uint64),
+        ("failovers", c_uint64),
+    ]
+
+
+class RankCounts(Base):
+    c_name = "xm_rank_counts_t"
+    _fields_ = [
+        ("sleeps", c_uint64),
+        ("slept_ns", c_uint64),
+        ("registration_hits", c_uint64),
+        ("registration_misses", c_uint64),
+    ]
+
+
+class Box(Base):
+    c_name = "xm_box_t"
+    _fields_ = [
+        ("dims", c_int),
+        ("lo", c_int64 * 12),
+        ("hi", c_int64 * 12),
+    ]
+
+
+class Spec(Base):
+    c_name = "xm_spec_t"
+    _fields_ = [
+        ("dims", c_int),
+        ("axis_count", c_int * 12),
+        ("axes", (c_uint8 * 8 * 12)),
+    ]
+
+
+class NetworkParams(Base):
+    c_name = "xm_network_params_t"
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("ranks", c_int),
+        ("host_of_rank", POINTER(c_int)),
+        ("nic_bandwidth", c_double),
+        ("nic_latency", c_double),
+        ("host_bandwidth", c_double),
+        ("host_latency", c_double),
+        ("egress", POINTER(c_double)),
+        ("ingress", POINTER(c_double)),
+        ("rack_of_host", POINTER(c_int)),
+        ("uplink_bandwidth", c_double),
+    ]
+
+
+NetworkParams.defaults = {"struct_size": ctypes.sizeof(NetworkParams)}
+
+
+class Tensor(Base):
+    c_name = "xm_tensor_t"
+    _fields_ = [
+        ("name", c_char_p),
+        ("src", c_void_p),
+        ("dst", c_void_p),
+        ("element_bits", c_int),
+    ]
+
+
+class PlanParams(Base):
+    c_name = "xm_plan_params_t"
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("tensors", POINTER(Tensor)),
+        ("tensor_count", c_int),
+        ("src", c_void_p),
+        ("dst", c_void_p),
+        ("element_size", c_int64),
+        ("strategy", c_int),
+        ("scheduler", c_int),
+        ("chunk_bytes", c_uint64),
+        ("seed", c_uint64),
+        ("node_budget", c_int64),
+        ("network", c_void_p),
+    ]
+
+
+PlanParams.defaults = {"struct_size": ctypes.sizeof(PlanParams), "strategy": XM_STRATEGY_BROADCAST, "scheduler": XM_SCHEDULER_BALANCE}
+
+
+class PlanInfo(Base):
+    c_name = "xm_plan_info_t"
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("ranks", c_int),
+        ("strategy", c_int),
+        ("scheduler", c_int),
+        ("strategy_name", c_char_p),
+        ("scheduler_name", c_char_p),
+        ("bytes", c_uint64),
+        ("net_bytes", c_uint64),
+        ("bound_ns", c_int64),
+        ("makespan_ns", c_int64),
+        ("hops", c_int64),
+        ("digest", c_char * 33),
+    ]
+
+
+PlanInfo.defaults = {"struct_size": ctypes.sizeof(PlanInfo), "strategy": XM_STRATEGY_SEND_RECV, "scheduler": XM_SCHEDULER_NAIVE}
+
+
+class PlanHop(Base):
+    c_name = "xm_plan_hop_t"
+    _fields_ = [
+        ("transfer", c_int64),
+        ("sender", c_int),
+        ("receiver", c_int),
+        ("bytes", c_uint64),
+        ("start_ns", c_int64),
+        ("end_ns", c_int64),
+    ]
+
+
+class TensorBuffers(Base):
+    c_name = "xm_tensor_buffers_t"
+    _fields_ = [
+        ("src", c_void_p),
+        ("src_bytes", c_uint64),
+        ("dst", c_void_p),
+        ("dst_bytes", c_uint64),
+    ]
+
+
+RESHARD_PARAMS_TENSOR_DONE = CFUNCTYPE(None, c_void_p, c_int)
+
+
+class ReshardParams(Base):
+    c_name = "xm_reshard_params_t"
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("tensors", POINTER(Tensor)),
+        ("tensor_count", c_int),
+        ("buffers", POINTER(TensorBuffers)),
+        ("dtype", c_char_p),
+        ("strategy", c_int),
+        ("scheduler", c_int),
+        ("network", c_void_p),
+        ("plan", c_void_p),
+        ("memory_limit", c_uint64),
+        ("window", c_int),
+        ("turns", c_bool),
+        ("turn_ahead", c_uint64),
+        ("device_peers", c_bool),
+        ("tensor_done", RESHARD_PARAMS_TENSOR_DONE),
+        ("arg", c_void_p),
+        ("refusal", c_char_p),
+    ]
+
+
+ReshardParams.defaults = {"struct_size": ctypes.sizeof(ReshardParams), "tensor_count": 1, "strategy": XM_STRATEGY_AUTO, "scheduler": XM_SCHEDULER_AUTO}
+
+
+class XlaPart(Base):
+    c_name = "xm_xla_part_t"
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("id", c_int64),
+        ("position", c_int32),
+        ("sends", c_bool),
+        ("reshard", c_void_p),
+        ("buffer", c_void_p),
+        ("bytes", c_uint64),
+        ("timeout", c_double),
+    ]
+
+
+XlaPart.defaults = {"struct_size": ctypes.sizeof(XlaPart)}
+
+
+STRUCTURES: tuple[type[Base], ...] = (Shape, OpParams, Layering, AlpaParams, PlanOp, PlanLayers, PlanStage, PlanSide, LinkLoad, PlanBoundary, PlanReading, ApPlanInfo, FrontendParams, OnnxParams, ShardingParams, ShardResult, Space, PlannerPin, PlannerParams, PlannerInfo, LikeInfo, SimulationParams, SimulationResult, Oob, JobEnv, WorkerParams, PeerCounts, NicCounts, RankCounts, Box, Spec, NetworkParams, Tensor, PlanParams, PlanInfo, PlanHop, TensorBuffers, ReshardParams, XlaPart)
+HEADERS = ("autopar/api.h", "autopar/cost.h", "autopar/explain.h", "autopar/export.h", "autopar/frontend.h", "autopar/graph.h", "autopar/like.h", "autopar/plan.h", "autopar/planner.h", "autopar/planner_library.h", "autopar/planner_plugin.h", "autopar/profile.h", "autopar/shard.h", "autopar/simulate.h", "autopar/verify.h", "crossmesh/api.h", "crossmesh/counters.h", "crossmesh/group.h", "crossmesh/job.h", "crossmesh/layout.h", "crossmesh/mesh.h", "crossmesh/message.h", "crossmesh/network.h", "crossmesh/plan.h", "crossmesh/profile.h", "crossmesh/reshard.h", "crossmesh/shared_memory.h", "crossmesh/status.h", "crossmesh/worker.h", "plugins/xla/ffi_transfer.h")
+
+# Of each function: whether it returns a status, its result, its arguments.
+CROSSMESH: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
+    "xm_status_string": (False, c_char_p, (c_int,)),
+    "xm_status_is_caller": (False, c_bool, (c_int,)),
+    "xm_last_error": (False, c_char_p, ()),
+    "xm_job_env_read": (True, c_int, (POINTER(JobEnv),)),
+    "xm_worker_create": (True, c_int, (POINTER(JobEnv), POINTER(WorkerParams), POINTER(c_void_p))),
+    "xm_worker_destroy": (False, None, (c_void_p, c_char_p)),
+    "xm_worker_rank": (False, c_int, (c_void_p,)),
+    "xm_worker_size": (False, c_int, (c_void_p,)),
+    "xm_worker_host_of": (False, c_int, (c_void_p, c_int)),
+    "xm_worker_host_name": (False, c_char_p, (c_void_p, c_int)),
+    "xm_worker_timeout": (False, c_double, (c_void_p,)),
+    "xm_worker_now": (False, c_int64, (c_void_p,)),
+    "xm_worker_deadline": (False, c_int64, (c_void_p,)),
+    "xm_worker_wait": (True, c_int, (c_void_p, c_int64)),
+    "xm_worker_progress": (True, c_int, (c_void_p,)),
+    "xm_worker_wake": (False, None, (c_void_p,)),
+    "xm_worker_allgather": (True, c_int, (c_void_p, c_void_p, c_void_p, c_size_t)),
+    "xm_worker_allgather_post": (True, c_int, (c_void_p, c_void_p, c_void_p, c_size_t)),
+    "xm_worker_allgather_test": (True, c_int, (c_void_p,)),
+    "xm_worker_allgather_abandon": (True, c_int, (c_void_p, c_double)),
+    "xm_worker_peer_counts": (True, c_int, (c_void_p, c_int, POINTER(PeerCounts))),
+    "xm_worker_nic_counts": (True, c_int, (c_void_p, c_int, POINTER(NicCounts))),
+    "xm_worker_rank_counts": (True, c_int, (c_void_p, POINTER(RankCounts))),
+    "xm_group_abort": (True, c_int, (c_void_p, c_char_p)),
+    "xm_group_shrink": (True, c_int, (c_void_p, c_double)),
+    "xm_group_generation": (False, c_int, (c_void_p,)),
+    "xm_group_job_rank": (False, c_int, (c_void_p, c_int)),
+    "xm_mesh_create": (True, c_int, (c_int, POINTER(c_int), POINTER(c_int), POINTER(c_void_p))),
+    "xm_mesh_parse": (True, c_int, (c_char_p, c_char_p, c_int, POINTER(c_void_p))),
+    "xm_mesh_destroy": (False, None, (c_void_p,)),
+    "xm_mesh_axes": (False, c_int, (c_void_p,)),
+    "xm_mesh_axis_size": (False, c_int, (c_void_p, c_int)),
+    "xm_mesh_size": (False, c_int, (c_void_p,)),
+    "xm_mesh_rank": (False, c_int, (c_void_p, c_int)),
+    "xm_mesh_position": (False, c_int, (c_void_p, c_int)),
+    "xm_spec_parse": (True, c_int, (c_char_p, POINTER(Spec))),
+    "xm_partition_parse": (True, c_int, (c_char_p, POINTER(c_int))),
+    "xm_layout_create": (True, c_int, (c_void_p, POINTER(Spec), c_int, POINTER(c_int64), POINTER(c_void_p))),
+    "xm_layout_create_explicit": (True, c_int, (c_void_p, POINTER(Spec), POINTER(c_int64), POINTER(POINTER(c_int64)), POINTER(c_void_p))),
+    "xm_layout_destroy": (False, None, (c_void_p,)),
+    "xm_layout_parts": (False, c_int, (c_void_p, c_int)),
+    "xm_layout_cuts": (False, POINTER(c_int64), (c_void_p, c_int)),
+    "xm_layout_tile_of_rank": (False, c_int, (c_void_p, c_int)),
+    "xm_layout_tile_box": (False, None, (c_void_p, c_int, POINTER(Box))),
+    "xm_layout_buffer_bytes": (False, c_uint64, (c_void_p, c_int, c_int64)),
+    "xm_message_send": (True, c_int, (c_void_p, c_int, c_uint64, c_void_p, c_size_t, POINTER(c_void_p))),
+    "xm_message_receive": (True, c_int, (c_void_p, c_int, c_uint64, c_void_p, c_size_t, POINTER(c_void_p))),
+    "xm_message_test": (True, c_int, (c_void_p,)),
+    "xm_message_destroy": (False, None, (c_void_p,)),
+    "xm_cluster_profile_load": (True, c_int, (c_char_p, POINTER(c_void_p))),
+    "xm_cluster_profile_from_text": (True, c_int, (c_char_p, c_size_t, c_char_p, POINTER(c_void_p))),
+    "xm_cluster_profile_resize": (True, c_int, (c_void_p, c_int, c_int, POINTER(c_void_p))),
+    "xm_cluster_profile_destroy": (False, None, (c_void_p,)),
+    "xm_cluster_profile_hosts": (False, c_int, (c_void_p,)),
+    "xm_cluster_profile_devices_per_host": (False, c_int, (c_void_p,)),
+    "xm_network_create": (True, c_int, (POINTER(NetworkParams), POINTER(c_void_p))),
+    "xm_network_from_profile": (True, c_int, (c_void_p, c_int, POINTER(c_int), POINTER(c_void_p))),
+    "xm_network_destroy": (False, None, (c_void_p,)),
+    "xm_network_ranks": (False, c_int, (c_void_p,)),
+    "xm_network_hosts": (False, c_int, (c_void_p,)),
+    "xm_network_host_of": (False, c_int, (c_void_p, c_int)),
+    "xm_strategy_parse": (True, c_int, (c_char_p, POINTER(c_int))),
+    "xm_scheduler_parse": (True, c_int, (c_char_p, POINTER(c_int))),
+    "xm_plan_create": (True, c_int, (POINTER(PlanParams), POINTER(c_void_p))),
+    "xm_plan_destroy": (False, None, (c_void_p,)),
+    "xm_plan_info": (True, c_int, (c_void_p, POINTER(PlanInfo))),
+    "xm_plan_simulate": (True, c_int, (c_void_p, c_void_p, c_int, POINTER(PlanHop), POINTER(c_int64))),
+    "xm_plan_verify": (True, c_int, (c_void_p,)),
+    "xm_plan_to_json": (True, c_int, (c_void_p, POINTER(c_void_p))),
+    "xm_reshard_create": (True, c_int, (c_void_p, POINTER(ReshardParams), POINTER(c_void_p))),
+    "xm_reshard_begin": (True, c_int, (c_void_p, POINTER(ReshardParams), POINTER(c_void_p))),
+    "xm_reshard_post": (True, c_int, (c_void_p, c_int64)),
+    "xm_reshard_post_after": (True, c_int, (c_void_p, c_void_p, c_int64)),
+    "xm_reshard_test": (True, c_int, (c_void_p,)),
+    "xm_reshard_wait": (True, c_int, (c_void_p, c_int64)),
+    "xm_reshard_run": (True, c_int, (c_void_p, c_int64)),
+    "xm_reshard_cancel": (False, None, (c_void_p,)),
+    "xm_reshard_verify": (True, c_int, (c_void_p, c_int64)),
+    "xm_reshard_plan": (False, c_void_p, (c_void_p,)),
+    "xm_reshard_staging_bytes": (False, c_uint64, (c_void_p,)),
+    "xm_reshard_device_path": (False, c_char_p, (c_void_p,)),
+    "xm_reshard_destroy": (False, None, (c_void_p,)),
+    "xm_layout_parse": (True, c_int, (c_char_p, c_char_p, c_char_p, c_char_p, c_int, POINTER(c_void_p))),
+    "xm_network_from_worker": (True, c_int, (c_void_p, POINTER(c_void_p))),
+    "xm_shared_memory_create": (True, c_int, (c_uint64, POINTER(c_void_p))),
+    "xm_shared_memory_address": (False, c_void_p, (c_void_p,)),
+    "xm_shared_memory_destroy": (False, None, (c_void_p,)),
+}
+
+# Of each function: whether it returns a status, its result, its arguments.
+AUTOPAR: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
+    "ap_last_error": (False, c_char_p, ()),
+    "ap_status_string": (False, c_char_p, (c_int,)),
+    "ap_version": (False, c_char_p, ()),
+    "ap_free": (False, None, (c_void_p,)),
+    "ap_graph_create": (True, c_int, (c_char_p, POINTER(c_void_p))),
+    "ap_graph_add_tensor": (True, c_int, (c_void_p, c_char_p, c_int, POINTER(Shape), c_int, POINTER(c_int))),
+    "ap_graph_add_op": (True, c_int, (c_void_p, POINTER(OpParams), POINTER(c_int))),
+    "ap_graph_set_layer": (True, c_int, (c_void_p, c_int)),
+    "ap_graph_set_alias": (True, c_int, (c_void_p, c_int, c_int)),
+    "ap_graph_set_gradient": (True, c_int, (c_void_p, c_int, c_int)),
+    "ap_graph_set_loss": (True, c_int, (c_void_p, c_int, c_bool)),
+    "ap_graph_finish": (True, c_int, (c_void_p,)),
+    "ap_graph_name": (False, c_char_p, (c_void_p,)),
+    "ap_graph_tensors": (False, c_int, (c_void_p,)),
+    "ap_graph_ops": (False, c_int, (c_void_p,)),
+    "ap_graph_layers": (False, c_int, (c_void_p,)),
+    "ap_graph_parameters": (False, c_double, (c_void_p,)),
+    "ap_graph_destroy": (False, None, (c_void_p,)),
+    "ap_graph_make_layers": (True, c_int, (c_void_p, POINTER(Layering), POINTER(c_void_p))),
+    "ap_profile_load": (True, c_int, (c_char_p, POINTER(c_void_p))),
+    "ap_profile_from_text": (True, c_int, (c_char_p, c_size_t, c_char_p, POINTER(c_void_p))),
+    "ap_profile_text": (True, c_int, (c_void_p, POINTER(c_void_p))),
+    "ap_profile_resize": (True, c_int, (c_void_p, c_int, c_int, POINTER(c_void_p))),
+    "ap_profile_name": (False, c_char_p, (c_void_p,)),
+    "ap_profile_hosts": (False, c_int, (c_void_p,)),
+    "ap_profile_devices_per_host": (False, c_int, (c_void_p,)),
+    "ap_profile_destroy": (False, None, (c_void_p,)),
+    "ap_cost_model_create_profile": (True, c_int, (c_void_p, POINTER(c_void_p))),
+    "ap_cost_model_create_alpa": (True, c_int, (POINTER(AlpaParams), POINTER(c_void_p))),
+    "ap_cost_model_destroy": (False, None, (c_void_p,)),
+    "ap_cost_mesh_create": (True, c_int, (c_void_p, c_int, c_int, POINTER(c_int), c_int, POINTER(c_void_p))),
+    "ap_cost_mesh_allow_uneven": (False, None, (c_void_p,)),
+    "ap_cost_mesh_destroy": (False, None, (c_void_p,)),
+    "ap_cost_collective": (False, c_double, (c_void_p, c_int, c_int, c_double)),
+    "ap_cost_op": (False, c_double, (c_void_p, c_int, c_double, c_double)),
+    "ap_cost_explain_collective": (False, c_void_p, (c_void_p, c_int, c_int, c_double, c_char_p, c_size_t)),
+    "ap_plan_load": (True, c_int, (c_char_p, POINTER(c_void_p))),
+    "ap_plan_parse": (True, c_int, (c_char_p, c_char_p, c_size_t, POINTER(c_void_p))),
+    "ap_plan_save": (True, c_int, (c_void_p, c_char_p)),
+    "ap_plan_text": (False, c_void_p, (c_void_p,)),
+    "ap_plan_table": (True, c_int, (c_void_p, POINTER(c_void_p))),
+    "ap_plan_plot": (True, c_int, (c_void_p, c_char_p)),
+    "ap_plan_info": (False, POINTER(ApPlanInfo), (c_void_p,)),
+    "ap_plan_stages": (False, c_int, (c_void_p,)),
+    "ap_plan_stage": (False, POINTER(PlanStage), (c_void_p, c_int)),
+    "ap_plan_boundaries": (False, c_int, (c_void_p,)),
+    "ap_plan_boundary": (False, POINTER(PlanBoundary), (c_void_p, c_int)),
+    "ap_plan_stage_memory": (False, c_double, (POINTER(PlanStage),)),
+    "ap_plan_digest": (False, c_char_p, (c_void_p,)),
+    "ap_plan_destroy": (False, None, (c_void_p,)),
+    "ap_explanation_create": (True, c_int, (c_void_p, c_void_p, c_int, POINTER(c_void_p))),
+    "ap_explanation_text": (False, c_void_p, (c_void_p,)),
+    "ap_explanation_table": (True, c_int, (c_void_p, POINTER(c_void_p))),
+    "ap_explanation_destroy": (False, None, (c_void_p,)),
+    "ap_frontend_load": (True, c_int, (c_char_p, POINTER(FrontendParams), POINTER(c_void_p), POINTER(c_void_p))),
+    "ap_frontend_train": (True, c_int, (c_int, POINTER(c_void_p))),
+    "ap_zoo_name": (False, c_char_p, (c_size_t,)),
+    "ap_hlo_from_text": (True, c_int, (c_char_p, c_size_t, c_char_p, POINTER(c_void_p), POINTER(c_void_p))),
+    "ap_json_from_text": (True, c_int, (c_char_p, c_size_t, c_char_p, POINTER(c_void_p))),
+    "ap_json_text": (False, c_void_p, (c_void_p,)),
+    "ap_onnx_from_bytes": (True, c_int, (c_void_p, c_size_t, c_char_p, POINTER(OnnxParams), POINTER(c_void_p), POINTER(c_void_p))),
+    "ap_frontend_notes_count": (False, c_int, (c_void_p,)),
+    "ap_frontend_notes_get": (False, c_char_p, (c_void_p, c_int, POINTER(c_int))),
+    "ap_frontend_notes_destroy": (False, None, (c_void_p,)),
+    "ap_sharding_create": (True, c_int, (POINTER(ShardingParams), POINTER(c_void_p))),
+    "ap_sharding_result": (False, POINTER(ShardResult), (c_void_p,)),
+    "ap_sharding_spec": (False, c_void_p, (c_void_p, c_int, c_char_p, c_size_t)),
+    "ap_sharding_recomputes": (False, c_bool, (c_void_p, c_int)),
+    "ap_sharding_destroy": (False, None, (c_void_p,)),
+    "ap_export_sharding": (True, c_int, (c_void_p, c_void_p, c_int, POINTER(c_void_p))),
+    "ap_export_sharding_hlo": (True, c_int, (c_void_p, c_void_p, c_char_p, c_size_t, c_char_p, POINTER(c_void_p))),
+    "ap_export_plan_text": (True, c_int, (c_void_p, c_int, POINTER(c_void_p))),
+    "ap_planner_plan": (True, c_int, (POINTER(PlannerParams), POINTER(c_void_p), POINTER(PlannerInfo))),
+    "ap_like_name": (False, c_char_p, (c_size_t,)),
+    "ap_like_plan": (True, c_int, (c_char_p, POINTER(PlannerParams), POINTER(c_void_p), POINTER(LikeInfo))),
+    "ap_like_difference": (False, c_void_p, (c_void_p, c_void_p, c_char_p, c_size_t)),
+    "ap_planner_library_open": (True, c_int, (c_char_p, c_void_p, c_double, POINTER(c_void_p))),
+    "ap_planner_library_name": (False, c_char_p, (c_void_p,)),
+    "ap_planner_library_plan": (True, c_int, (c_void_p, POINTER(PlannerParams), POINTER(c_void_p))),
+    "ap_planner_library_close": (False, None, (c_void_p,)),
+    "ap_simulation_create": (True, c_int, (c_void_p, POINTER(SimulationParams), POINTER(c_void_p))),
+    "ap_simulation_result": (False, POINTER(SimulationResult), (c_void_p,)),
+    "ap_simulation_text": (True, c_int, (c_void_p, POINTER(c_void_p))),
+    "ap_simulation_plot": (True, c_int, (c_void_p, c_char_p, c_char_p)),
+    "ap_simulation_trace": (True, c_int, (c_void_p, c_char_p)),
+    "ap_simulation_destroy": (False, None, (c_void_p,)),
+    "ap_plan_verify": (True, c_int, (POINTER(PlannerParams), c_void_p)),
+}
+
+# Of each function: whether it returns a status, its result, its arguments.
+XLA: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
+    "xm_xla_set_functions": (False, None, (c_int, c_int, c_int)),
+    "xm_xla_seat_open": (True, c_int, (c_void_p, POINTER(c_void_p))),
+    "xm_xla_lock": (False, None, (c_void_p,)),
+    "xm_xla_unlock": (False, None, (c_void_p,)),
+    "xm_xla_add": (True, c_int, (c_void_p, POINTER(XlaPart))),
+    "xm_xla_remove": (False, None, (c_void_p, c_int64, c_char_p)),
+    "xm_xla_seat_close": (False, None, (c_void_p,)),
+    "xm_xla_transfer": (False, c_void_p, (c_void_p,)),
+}
