@@ -45,7 +45,6 @@ enum { XM_UCX_TAG_BITS = 48, XM_UCX_MAX_RANKS = 1 << 16, XM_UCX_MAX_RANKS_SPLIT 
 enum { XM_UCX_IDLE, XM_UCX_SEND, XM_UCX_RECEIVE };
 
 typedef struct xm_ucx_transport xm_ucx_transport_t;
-
 typedef struct xm_ucx_peer xm_ucx_peer_t;
 typedef struct xm_ucx_piece xm_ucx_piece_t;
 struct xm_ucx_mail;
