@@ -84,7 +84,7 @@ xm_status_t ap_cfn_check_at(const ap_cfn_t *cfn, ap_cfn_fault_t *fault)
                                         edge, scope[k]);
                 }
             }
-            /* Below 2^45 with three nodes of 2^15 strategies. */
+            /* At most 2^45 with three nodes of 2^15 strategies. */
             cells *= ap_cfn_strategies(cfn, (size_t)scope[k]);
         }
         fault->part = AP_CFN_CELLS;

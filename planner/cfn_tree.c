@@ -81,6 +81,7 @@ xm_status_t ap_cfn_node_narrow(ap_cfn_tree_t *tree, const ap_cfn_node_t *from, a
         } else {
             size_t next = to->dual->at[number[v]];
 
+            /* A variable and its kept values keep their numbers of the root. */
             to->root[number[v]] = from->root[v];
             for (int x = 0; x < core->variable[v].size; ++x) {
                 if (from->keep[from->dual->at[v] + (size_t)x]) {

@@ -100,6 +100,7 @@ int ap_stage_table_most_successors(const ap_stage_table_t *table, int first, int
     if ((left == 0) != all_layers) {
         return -1;
     }
+    /* Each later stage takes at least one layer and one device. */
     return table->layers - 1 - last < left ? table->layers - 1 - last : left;
 }
 
