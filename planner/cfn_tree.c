@@ -15,7 +15,7 @@
 #include "planner/cfn_sums.h"
 
 enum { ROUNDS_LOOK = 5, SUMS_WORK = 200000 };
-/* A node goes on improving its bound while that closes this part of the gap per look. */
+/* A node goes on improving its bound while each check finds this part of the gap closed. */
 static const double worthwhile = 0.05;
 
 /* Values are numbered one variable after the other, so the end of the last variable's is their

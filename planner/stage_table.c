@@ -66,7 +66,7 @@ static xm_status_t find_equal_ranges(ap_stage_table_t *table)
     }
     for (int length = 1; length <= layers; ++length) {
         for (int first = 0; first + length <= layers; ++first) {
-            int earlier = table->params.pins != NULL ? first : 0; /* pins are told apart */
+            int earlier = table->params.pins != NULL ? first : 0; /* pins stay different */
 
             /* Ends at the range itself at the latest. */
             while (!ranges_equal(hash, layers, earlier, first, length)) {
