@@ -38,8 +38,7 @@ xm_status_t ap_cfn_check_at(const ap_cfn_t *cfn, ap_cfn_fault_t *fault)
         size_t count = ap_cfn_strategies(cfn, node);
 
         *fault = (ap_cfn_fault_t){.part = AP_CFN_NODE, .index = node};
-        /* The upper limit keeps products of three at 2^45 or less, and makes values fit into 16
-         * bits. */
+        /* The upper limit keeps the cells of an edge of three nodes at 2^45 or less. */
         if (count == 0 || count > AP_CFN_STRATEGIES) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT, "node %zu has %zu strategies (1 … %d)",
                                 node, count, (int)AP_CFN_STRATEGIES);
@@ -84,7 +83,7 @@ xm_status_t ap_cfn_check_at(const ap_cfn_t *cfn, ap_cfn_fault_t *fault)
                                         edge, scope[k]);
                 }
             }
-            /* Below 2^45 with three nodes of 2^15 strategies. */
+            /* At most 2^45 with three nodes of 2^15 strategies. */
             cells *= ap_cfn_strategies(cfn, (size_t)scope[k]);
         }
         fault->part = AP_CFN_CELLS;

@@ -58,6 +58,7 @@ xm_status_t ap_cfn_core_begin(const ap_cfn_core_size_t *size, ap_cfn_core_maker_
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d variables and %zu costs",
                             size->variables, size->cells);
     }
+    /* Capacities are handed out by pointer, as they are filled before anything else. */
     made->core.times = size->times;
     made->core.capacity = made->capacity;
     made->core.storage = made;

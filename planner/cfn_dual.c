@@ -1,8 +1,8 @@
 /*
  * The lower bound: the dual of the local linear relaxation, with Lagrangian prices on usage. The
- * sources are in cfn_dual.h. A simplex solver on the same relaxation would give the same bound, but
- * these problems have millions of cells, and a sweep here is one pass over them without any memory
- * besides a message per value and link.
+ * sources are in cfn_dual.h. A simplex solver on the same relaxation would give a bound at least as
+ * good, but these problems have millions of cells, and a sweep here is one pass over them without
+ * any memory besides a message per value and link.
  *
  * Why every state is a valid bound: messages move cost between a link and its ends, so every
  * assignment costs what it did; after a sweep no cell of a link is negative, so the sum of the

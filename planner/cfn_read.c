@@ -255,6 +255,7 @@ static int on_open(reader_t *reader, bool object)
     if (reader->skip > 0) {
         return 1;
     }
+    /* The document itself must be an object. */
     if (reader->depth == 1) {
         reader->object = LEVEL_TOP;
         return object ? 1 : complain(reader, "an object with the member \"problem\" is expected");

@@ -383,6 +383,8 @@ static xm_status_t sum_members(ap_cfn_reduction_t *self, int root, const members
 
     for (int n = members->first[root]; n >= 0; n = members->next[n]) {
         if (self->range[n][0] < self->range[n][1]) {
+            /* From here on times are numbers of kept times, and the same order of events serves
+             * again. */
             at[count++] = (boundary_t){self->range[n][0], 1, n};
             at[count++] = (boundary_t){self->range[n][1], 0, n};
         }

@@ -12,7 +12,7 @@
 #include "planner/cfn_reduce_private.h"
 #include "planner/cfn_shared.h"
 
-/* Comparing all pairs of values of larger nodes takes longer than it saves. */
+/* In larger nodes, comparing all pairs of values takes longer than it saves. */
 enum { DOMINANCE_SIZE = 256 };
 
 static xm_status_t no_memory(void)

@@ -272,6 +272,7 @@ static bool make_step(ap_cfn_region_t *self, const ap_cfn_state_t *state, int k)
  * ends. */
 bool ap_region_plan(ap_cfn_region_t *self, const ap_cfn_state_t *state, size_t cells)
 {
+    /* The array of terms is used again from its start. */
     self->terms = 0;
     for (int v = 0; v < self->count; ++v) {
         const ap_cfn_variable_t *variable = &self->core->variable[self->variable[v].id];
@@ -282,6 +283,7 @@ bool ap_region_plan(ap_cfn_region_t *self, const ap_cfn_state_t *state, size_t c
             int other = self->local[ap_cfn_other(&self->core->link[variable->link[k]],
                                                  self->variable[v].id)];
 
+            /* Only links inside the region make neighbours. */
             if (other >= 0) {
                 /* Several links between two variables make one neighbour. */
                 put(self->variable[v].neighbour, other);

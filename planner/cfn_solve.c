@@ -36,7 +36,7 @@ enum { SCALINGS = 12, SWEEPS_OF_NODE = 30 };
 /* What may go into finding the same optimum again, in cells looked at and in nodes of branch and
  * bound. These are counts and not seconds, so that the same problem gives up at the same place. */
 static const double settling_cells = 4e9, settling_nodes = 2000;
-/* The part of the time that goes to what of the presolve need not be done, at most. */
+/* The presolve may spend at most this part of the time on what need not be done. */
 static const double presolve_part = 0.4;
 /* Branch and bound is tried when the gap is at most this part of the cost. */
 static const double provable = 0.03;
@@ -44,7 +44,8 @@ enum { PROVABLE_VARIABLES = 1500, DIVES = 4 };
 /* Nanoseconds of the search that follows a dive: at most, and per variable. */
 #define SEARCH_TIME      INT64_C(200000000)
 #define SEARCH_TIME_EACH INT64_C(400000)
-/* A search for a first solution: so many nanoseconds, and this part of the time until now. */
+/* A search for a first solution takes this many nanoseconds, and one part in four of the time that
+ * has passed. */
 #define FIRST_TIME INT64_C(1000000)
 enum { FIRST_PART = 4 };
 

@@ -151,6 +151,7 @@ static double largest_sum(sums_t *sums, const item_t *items, int count, double *
     double last;
 
     sums->gap = resolution * sums->capacity;
+    /* Without any variable the only sum is 0. */
     sums->range[0] = (range_t){0.0, 0.0};
     sums->count = 1;
     for (int k = 0; k < count && sums->count > 0; ++k) {

@@ -15,7 +15,7 @@
 #include "planner/cfn_sums.h"
 
 enum { ROUNDS_LOOK = 5, SUMS_WORK = 200000 };
-/* A node goes on improving its bound while that closes this part of the gap per look. */
+/* A node goes on improving its bound while each check finds this part of the gap closed. */
 static const double worthwhile = 0.05;
 
 /* Values are numbered one variable after the other, so the end of the last variable's is their
@@ -81,6 +81,7 @@ xm_status_t ap_cfn_node_narrow(ap_cfn_tree_t *tree, const ap_cfn_node_t *from, a
         } else {
             size_t next = to->dual->at[number[v]];
 
+            /* A variable and its kept values keep their numbers of the root. */
             to->root[number[v]] = from->root[v];
             for (int x = 0; x < core->variable[v].size; ++x) {
                 if (from->keep[from->dual->at[v] + (size_t)x]) {

@@ -452,6 +452,7 @@ static xm_status_t eliminate(ap_elimination_t *e, int variable, const int *scope
      * single cell. */
     row = (ap_elimination_row_t){width, count - 1, rows, rows + width, rows + 2 * width, taken};
     fill_message(e, variable, scope, count, sources, source_count, &row, values, best);
+    /* The trace back looks a variable's best value up in its message. */
     e->decisions[e->decision_count++] =
         (decision_t){.variable = variable, .message = e->table_count, .best = best};
     e->width = cells > e->width ? cells : e->width;
@@ -488,6 +489,7 @@ xm_status_t ap_elimination_run(ap_elimination_t *elimination, const bool *keep, 
             if (gone[v] || (keep != NULL && keep[v])) {
                 continue;
             }
+            /* Few prices are stale: those of the neighbours of what went last. */
             if (e->price[v] < 0) {
                 update_price(e, v);
             }

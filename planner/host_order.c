@@ -164,7 +164,7 @@ static void finish(listing_t *listing)
     size_t hosts = (size_t)orders->hosts;
 
     if (listing->count > 0 && ap_host_orders_same(orders, listing->order, listing->list)) {
-        return; /* the profile's, which is there */
+        return; /* it equals the profile's, which is in the list */
     }
     if (listing->count < listing->capacity) {
         memcpy(listing->list + (size_t)listing->count * hosts, listing->order,
@@ -228,7 +228,7 @@ int ap_host_orders_list(const ap_host_orders_t *orders, int capacity, int *list)
     listing.count = begin_list(orders, capacity, list);
     if (listing.order == NULL || listing.used == NULL || listing.rack_used == NULL ||
         (orders->kinds > 1 && orders->hosts > MOST_LISTED)) {
-        listing.count = capacity + 1; /* too many, as they are without memory for them */
+        listing.count = capacity + 1; /* too many; without memory the answer is the same */
     } else if (orders->kinds > 1) {
         fill_rack(&listing, 0);
     }

@@ -23,7 +23,7 @@ typedef struct builder {
     ap_inter_op_space_t *space;
     const ap_inter_op_build_t *build;
     ap_inter_op_graph_t *graph;
-    int levels;              /* levels told apart; 1 when they are not */
+    int levels;              /* levels that are distinguished; 1 when none are */
     double limit;            /* no useful stage is longer */
     double rounds;           /* micro-batches after the first */
     ap_inter_op_band_t band; /* around the places that are useful, memory aside */

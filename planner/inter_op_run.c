@@ -152,7 +152,7 @@ xm_status_t ap_inter_op_graph_settle(ap_inter_op_graph_t *graph, int start, doub
     while (status == XM_OK && node->layer < graph->space->layers) {
         const ap_inter_op_edge_t *chosen = choose(graph, node, out);
 
-        if (chosen == NULL) { /* a boundary settled on the way is in its way */
+        if (chosen == NULL) { /* a boundary that became true forbids it */
             break;
         }
         if (node->block != NULL) {

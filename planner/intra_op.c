@@ -310,6 +310,7 @@ static xm_status_t meet_limit(const ap_intra_op_problem_t *problem, size_t max_c
 {
     double low = 0, high = HUGE_VAL, price = first_price(problem, choice), least = HUGE_VAL;
 
+    /* No choice within the limit is known yet. */
     result->objective = HUGE_VAL;
     memcpy(candidate, choice, (size_t)problem->nodes * sizeof(int));
     /* The choice without a limit, repaired, is the first that fits. */
@@ -372,6 +373,7 @@ xm_status_t ap_intra_op_solve(const ap_intra_op_problem_t *problem,
     if (status != XM_OK) {
         goto release;
     }
+    /* The result without a limit; meet_limit() changes what a limit changes. */
     made.bound = found.bound;
     made.eliminated = found.exact;
     made.nodes_left = found.nodes_left;

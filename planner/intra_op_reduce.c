@@ -121,6 +121,7 @@ static xm_status_t copy_nodes(const ap_intra_op_problem_t *problem, double price
     if (r->node == NULL || r->merge == NULL) {
         return no_memory();
     }
+    /* From here on destroy() knows how many nodes there may be. */
     r->nodes = problem->nodes;
     for (int n = 0; n < problem->nodes; ++n) {
         ap_reduced_node_t *node = &r->node[n];
@@ -148,6 +149,7 @@ static xm_status_t copy_edges(const ap_intra_op_problem_t *problem, ap_reduced_t
         ap_reduced_edge_t *edge = find_edge(r, from->a, from->b);
         int columns = r->node[from->b].size;
 
+        /* The first edge of a pair makes the table; the others add to it. */
         if (edge == NULL) {
             xm_status_t status = new_edge(r, from->a, from->b, &edge);
 
@@ -360,6 +362,7 @@ static xm_status_t merge(ap_reduced_t *r, int e, int leader, const int *partner)
     }
     r->edge[e].gone = true;
     for (int k = 0; k < follow->edge_count; ++k) {
+        /* All other edges of the follower move to the leader. */
         if (!r->edge[follow->edges[k]].gone) {
             xm_status_t status = hand_over(r, follow->edges[k], leader, follower, partner);
 

@@ -192,7 +192,7 @@ void ap_layer_table_destroy(ap_layer_table_t *table)
     free(table);
 }
 
-/* The same for the classes that an elimination has chosen. */
+/* The parts of the layer under the classes that an elimination has chosen. */
 static ap_parts_t assignment_parts(const solver_t *solver, const int *assignment, int *strategies)
 {
     const ap_layer_problem_t *problem = solver->problem;

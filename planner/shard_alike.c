@@ -17,7 +17,7 @@
 enum {
     SHORTEST = 8,   /* period, in operators */
     SAMPLES = 96,   /* positions that vote for a period */
-    CANDIDATES = 8, /* periods that are looked at closely */
+    CANDIDATES = 8, /* periods that are compared in full */
     ROUNDS = 4      /* forward, backward, updates, and one more */
 };
 

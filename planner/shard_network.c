@@ -329,7 +329,7 @@ static xm_status_t make_other_rows(ap_shard_network_t *n, int class)
                 ap_shard_local_bytes(p, old, strategy->spec[op->operand_count]);
         }
     }
-    if (status == XM_OK && largest <= 0) { /* the row just made: the last but that of the state */
+    if (status == XM_OK && largest <= 0) { /* made last, but for the state's buffer */
         v->rows.passing = -1;
     }
     return status;

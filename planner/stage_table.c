@@ -66,7 +66,7 @@ static xm_status_t find_equal_ranges(ap_stage_table_t *table)
     }
     for (int length = 1; length <= layers; ++length) {
         for (int first = 0; first + length <= layers; ++first) {
-            int earlier = table->params.pins != NULL ? first : 0; /* pins are told apart */
+            int earlier = table->params.pins != NULL ? first : 0; /* pins stay different */
 
             /* Ends at the range itself at the latest. */
             while (!ranges_equal(hash, layers, earlier, first, length)) {
@@ -88,6 +88,8 @@ static xm_status_t find_equal_ranges(ap_stage_table_t *table)
     return XM_OK;
 }
 
+/* Asks stage.h; every question counts, as a measure of the work in the tests and in the timing
+ * tables. */
 /* Numbers the boundary layouts. A state is ((submesh, variant), input, output, memory level),
  * and its two boundary layouts (ports in the identifiers) are all that its neighbours see: the
  * logical shape with the spec of the input, or of the output. All memory levels have the same

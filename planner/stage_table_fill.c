@@ -175,7 +175,8 @@ static bool same_shape(const int *a, const int *b)
     return rows_a == rows_b && a[0] * a[1] == b[0] * b[1];
 }
 
-/* The variants of a given stage from @p v on; returns the first, or the number of variants. */
+/* The logical shapes that a pinned stage may have, from @p v on: the one that it names, or all.
+ * Returns the first, or the number of variants. */
 static int next_variant(const ap_stage_table_t *table, const ap_planner_pin_t *pin, int submesh,
                         int v)
 {

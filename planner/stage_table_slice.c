@@ -140,6 +140,7 @@ static xm_status_t slice(ap_stage_table_t *table, int min_stages, int max_stages
     problem.min_stages = min_stages;
     problem.max_stages = max_stages;
     problem.known = known;
+    /* The cutoff only holds for the objective T, not for the bottleneck alone. */
     problem.worth = table->params.steady ? 0.0 : table->beat / table->fill;
     problem.micro_batches = table->params.steady ? STEADY : table->rounds;
     if (!table->params.free_boundaries) {
