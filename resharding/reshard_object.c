@@ -13,7 +13,7 @@
 #include "comm/worker_guest.h"
 #include "resharding/agreement.h"
 #include "resharding/checksum.h"
-#include "resharding/execute_private.h"
+#include "resharding/execute.h"
 
 struct xm_reshard {
     xm_worker_guest_t guest; /* first, so that the worker's guest is the reshard */
