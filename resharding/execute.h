@@ -199,4 +199,7 @@ XM_API xm_status_t xm_executor_run(xm_worker_t *worker, xm_executor_t *executor,
 XM_API xm_status_t xm_executor_wait(xm_worker_t *worker, xm_executor_t *executor, int64_t until,
                                     int64_t deadline);
 
+/** Gives an executor that has not run yet another channel than it was created on. */
+void xm_executor_take_channel(xm_executor_t *executor, int channel);
+
 #endif

@@ -230,3 +230,8 @@ void xm_executor_destroy(xm_executor_t *executor)
     free(executor->tensors);
     free(executor);
 }
+
+void xm_executor_take_channel(xm_executor_t *executor, int channel)
+{
+    executor->channel = channel;
+}

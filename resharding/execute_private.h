@@ -245,12 +245,6 @@ struct xm_executor {
     watch_t watch;     /* of the run that xm_executor_wait() waits for */
 };
 
-/* Gives an executor that has not run yet another channel than it was created on. */
-static inline void xm_executor_take_channel(xm_executor_t *executor, int channel)
-{
-    executor->channel = channel;
-}
-
 static inline bool lane_sends(const lane_t *lane)
 {
     return lane->kind != LANE_INCOMING;
