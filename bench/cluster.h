@@ -1,30 +1,13 @@
 /**
  * @file cluster.h
- * The emulated cluster of ranks that this machine starts or simulates: how many ranks, on which
- * hosts, and whether the selected cases fit.
+ * The face of bench/cluster/: other rooms include this header and none of the folder.
+ * emulated-cluster: hosts as network namespaces with shaped NICs.
  */
-#ifndef RB_CLUSTER_H
-#define RB_CLUSTER_H
+#ifndef RB_BENCH_CLUSTER_H
+#define RB_BENCH_CLUSTER_H
 
-#include "bench/host_map.h"
-#include "bench/options.h"
-#include "bench/select.h"
-
-/**
- * Ranks on a host, 0 for all of them: --ranks-per-host, else what the cases are made for.
- */
-int rb_cluster_ranks_per_host(const rb_options_t *options, const rb_selection_t *selection);
-
-/** Ranks that the selected cases need on such hosts. */
-int rb_cluster_needs(const rb_options_t *options, const rb_selection_t *selection);
-
-/**
- * Makes the hosts' map of -n ranks, or of as many as the cases need when -n is not given.
- */
-xm_status_t rb_cluster_create(const rb_options_t *options, const rb_selection_t *selection,
-                              rb_host_map_t *hosts);
-
-/** rb_prepare_check() of all selected cases. */
-xm_status_t rb_cluster_check(const rb_selection_t *selection, const rb_host_map_t *hosts);
+#include "bench/cluster/emulated_cluster.h"
+#include "bench/cluster/nic_rate.h"
+#include "bench/cluster/shape.h"
 
 #endif

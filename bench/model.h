@@ -21,14 +21,14 @@
  * cut points of its own. It stays several tensors here, each of which says where in the rank's
  * buffer its tile starts.
  */
-#ifndef RB_MODEL_H
-#define RB_MODEL_H
+#ifndef RB_BENCH_MODEL_H
+#define RB_BENCH_MODEL_H
 
 #include <stdbool.h>
 
-#include "bench/layout_pool.h"
-#include "bench/model_sharding.h"
-#include "bench/parallel_config.h"
+#include "bench/model/layout_pool.h"
+#include "bench/model/sharding.h"
+#include "bench/model/parallel_config.h"
 
 typedef struct rb_model_request {
     const char *name;           /**< a built-in case, or NULL with model_config */

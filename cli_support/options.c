@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/text.h"
+#include "comm/base.h"
 
 /* Values popt hands back: table rows count from 1, the built-in options lie above any table. */
 enum {

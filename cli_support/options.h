@@ -47,7 +47,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "comm/status.h"
+#include "comm/base.h"
 
 /** What an option's value is, and the type of the variable that `target` points at. */
 typedef enum xm_cli_kind {

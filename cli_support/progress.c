@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "comm/clock.h"
+#include "comm/base.h"
 
 enum { BAR_WIDTH = 24 };
 

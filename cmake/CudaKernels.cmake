@@ -9,7 +9,7 @@ endif()
 
 # xm_cuda_kernels(source output): a C file that holds the kernels.
 function(xm_cuda_kernels source output)
-    set(embed -DNAME=xm_cuda_kernels -DHEADER=comm/memory_cuda_private.h -DOUTPUT=${output}
+    set(embed -DNAME=xm_cuda_kernels -DHEADER=comm/memory/cuda_private.h -DOUTPUT=${output}
               -P ${PROJECT_SOURCE_DIR}/cmake/EmbedFile.cmake)
     if(XM_CUDA_KERNELS AND XM_NVCC)
         # Machine code for what this nvcc knows of these, and PTX of the oldest for all that comes later.
@@ -30,7 +30,7 @@ function(xm_cuda_kernels source output)
             COMMAND ${XM_NVCC} -fatbin -Xfatbin=-compress-all -O3 -std=c++17 ${targets} -I ${PROJECT_SOURCE_DIR}
                     -o ${output}.fatbin ${source}
             COMMAND ${CMAKE_COMMAND} -DINPUT=${output}.fatbin ${embed}
-            DEPENDS ${source} ${PROJECT_SOURCE_DIR}/comm/memory_cuda_kernel.h ${PROJECT_SOURCE_DIR}/cmake/EmbedFile.cmake
+            DEPENDS ${source} ${PROJECT_SOURCE_DIR}/comm/memory/cuda_kernel.h ${PROJECT_SOURCE_DIR}/cmake/EmbedFile.cmake
             COMMENT "Compiling CUDA kernels" VERBATIM)
     else()
         message(STATUS "CUDA kernels: left out, no usable nvcc")

@@ -37,20 +37,27 @@ endif()
 
 set(XM_INCLUDE_DIRS ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
 
-# xm_room(target): an object library for one folder of the house.
-function(xm_room target)
+# xm_room(library source…): the object library of this folder, a room of the house. Its objects are collected for the
+# library that they become part of.
+function(xm_room library)
+    file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+    string(REPLACE "/" "_" name ${name})
+    add_library(room_${name} OBJECT ${ARGN})
+    target_include_directories(room_${name} PUBLIC ${XM_INCLUDE_DIRS})
+    target_link_libraries(room_${name} PUBLIC xm_dependencies)
+    set_property(GLOBAL APPEND PROPERTY XM_ROOMS_${library} $<TARGET_OBJECTS:room_${name}>)
+endfunction()
+
+# xm_rooms_library(target library): the static library of these rooms, for programs and tests of the house.
+function(xm_rooms_library target library)
+    get_property(objects GLOBAL PROPERTY XM_ROOMS_${library})
+    add_library(${target} STATIC ${objects})
     target_include_directories(${target} PUBLIC ${XM_INCLUDE_DIRS})
-    target_link_libraries(${target} PUBLIC xm_dependencies)
+    target_link_libraries(${target} PUBLIC xm_dependencies ${ARGN})
 endfunction()
 
 # Rises with each break of the binary interface (docs/abi.md).
 set(XM_SOVERSION 0)
-
-# xm_side_library(target sources…): a static library beside libcrossmesh, for the programs that need it.
-function(xm_side_library target)
-    add_library(${target} STATIC ${ARGN})
-    target_link_libraries(${target} PUBLIC crossmesh_static)
-endfunction()
 
 # xm_shared_library(target map): version, symbol map, install name.
 function(xm_shared_library target map)

@@ -1,103 +1,50 @@
 /**
  * @file doctor.h
- * Looks at a machine before a job does: whether limits, NICs, GPUs, clocks and the kernel's
- * settings are what fast transfers need, and what to do where they are not.
+ * The doctor for a whole job: every rank examines its machine (doctor.h), and what should be equal
+ * is compared.
  *
- * Each finding is of one subject and has a verdict:
- *  - ok: nothing to do;
- *  - absent ("not here"): the machine has no such thing, so there is nothing to be said;
- *  - warn: it works, but slower or less surely than this machine could;
- *  - fail: a job will not start, or not use what the machine has.
- * Findings that warn or fail have an advice: one sentence of what to do. docs/observability.md has
- * the table of subjects with their limits.
+ * Findings that several ranks share are one row. Compared are versions, uniform settings
+ * (config.h) and MTUs: where most agree the others are named. The clocks of the hosts are compared
+ * with rank 0's, by a few rounds of the bootstrap: what rank 0 read in a round happened before this
+ * rank's round ended, and after this rank had begun the round before; the narrowest of these
+ * intervals is the offset and its uncertainty.
  *
- * What the machine says is read from files below /proc and /sys, under a root of the caller's, so
- * that descriptions of other machines can be examined as well; what no file tells (system calls,
- * libraries) are ::xm_doctor_facts_t.
- *
- * Threads: no shared state; findings are immutable.
+ * Only the bootstrap is used, so that a job is examined whose transport would not start.
  */
 #ifndef XM_COMM_DOCTOR_H
 #define XM_COMM_DOCTOR_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "comm/job.h"
+#include "comm/doctor/doctor.h"
 
-#include "comm/status.h"
-#include "comm/topology.h"
+typedef struct xm_checkup xm_checkup_t;
 
-typedef enum xm_verdict {
-    XM_VERDICT_OK,
-    XM_VERDICT_ABSENT,
-    XM_VERDICT_WARN,
-    XM_VERDICT_FAIL,
-    XM_VERDICT_COUNT
-} xm_verdict_t;
+/** A finding and the ranks it is of, ascending. */
+typedef struct xm_checkup_row {
+    xm_finding_t finding;
+    int count;
+    const int *ranks;
+} xm_checkup_row_t;
 
-/** "ok", "not here", "warn", "fail". */
-const char *xm_verdict_name(xm_verdict_t verdict);
+/**
+ * Examines this process's job. Collective; NULL is a job of this process alone. @p params: what is
+ * equal on all ranks, or this rank's own; the numbers of ranks are found out here. Every rank gets
+ * all rows.
+ */
+xm_status_t xm_checkup_create(xm_bootstrap_t *bootstrap, double timeout,
+                              const xm_doctor_params_t *params, xm_checkup_t **checkup);
 
-enum { XM_FINDING_SUBJECT = 48, XM_FINDING_TEXT = 256 };
+int xm_checkup_ranks(const xm_checkup_t *checkup);
+/** Name of the host that a rank is on, e.g. "node7". */
+const char *xm_checkup_host(const xm_checkup_t *checkup, int rank);
 
-typedef struct xm_finding {
-    xm_verdict_t verdict;
-    char subject[XM_FINDING_SUBJECT]; /**< "locked memory", "port mlx5_0:1" */
-    char text[XM_FINDING_TEXT];       /**< what was found */
-    char advice[XM_FINDING_TEXT];     /**< what to do; "" unless it warns or fails */
-} xm_finding_t;
+int xm_checkup_rows(const xm_checkup_t *checkup);
+const xm_checkup_row_t *xm_checkup_row(const xm_checkup_t *checkup, int row);
 
-typedef struct xm_findings xm_findings_t;
-
-enum { XM_DOCTOR_PORTS = 32, XM_DOCTOR_NAME_SIZE = 64, XM_DOCTOR_TEXT_SIZE = 512 };
-
-/** What no file tells. Zero means that nobody knows, unless another value is named. */
-typedef struct xm_doctor_facts {
-    double clock_resolution; /**< seconds, of CLOCK_MONOTONIC */
-    bool clock_told;         /**< the kernel says whether the clock is synchronised: */
-    bool clock_synchronised;
-    double clock_error; /**< seconds: how wrong it may be, as the kernel estimates */
-    bool has_shm;       /**< /dev/shm can be asked for its size: */
-    uint64_t shm_size, shm_free;
-    bool memfd; /**< memory without a name can be made */
-    int ports;  /**< active RDMA ports with their MTU in bytes */
-    struct {
-        char name[XM_DOCTOR_NAME_SIZE]; /**< "mlx5_0:1" */
-        int mtu, max_mtu;
-    } port[XM_DOCTOR_PORTS];
-    char ucx_version[32];
-    char ucx_transports[XM_DOCTOR_TEXT_SIZE]; /**< that UCX offers, with blanks between */
-    char ucx_failure[XM_DOCTOR_TEXT_SIZE];    /**< why UCX does not start; "" when it does */
-    char settings[XM_DOCTOR_TEXT_SIZE]; /**< what is wrong with the XM_ variables; "": nothing */
-} xm_doctor_facts_t;
-
-/** Asks this machine. Takes a few hundredths of a second, for UCX and RDMA devices are opened. */
-void xm_doctor_facts_read(xm_doctor_facts_t *facts);
-
-typedef struct xm_doctor_params {
-    size_t struct_size;
-    const char *root; /**< before /proc and /sys; NULL or "": this machine */
-    const xm_doctor_facts_t *facts;
-    const xm_topology_t *topology; /**< NULL: NICs and GPUs are not looked at */
-    bool verbs;                    /**< the transport is verbs, else UCX */
-    bool spin;                     /**< waiting ranks poll */
-    int local_ranks, ranks;        /**< of the job on this machine, and in all; at least 1 */
-    int local_cores; /**< hardware threads that its local ranks together may run on; 0: those of
-                        this process */
-} xm_doctor_params_t;
-
-#define XM_DOCTOR_PARAMS_INIT                                                                      \
-    {                                                                                              \
-        .struct_size = sizeof(xm_doctor_params_t), .local_ranks = 1, .ranks = 1                    \
-    }
-
-/** Examines the machine. Fails only for want of memory: what cannot be read is a finding. */
-xm_status_t xm_doctor_examine(const xm_doctor_params_t *params, xm_findings_t **findings);
-
-int xm_findings_count(const xm_findings_t *findings);
-const xm_finding_t *xm_findings_get(const xm_findings_t *findings, int index);
+/** Rows with a verdict. */
+int xm_checkup_count(const xm_checkup_t *checkup, xm_verdict_t verdict);
 
 /** NULL is accepted. */
-void xm_findings_destroy(xm_findings_t *findings);
+void xm_checkup_destroy(xm_checkup_t *checkup);
 
 #endif

@@ -1,38 +1,12 @@
 /**
  * @file explain.h
- * The decisions of an explanation one by one; the public header has what they are about.
+ * The face of planner/explain/: other rooms include this header and none of the folder. Why a plan
+ * is what it is, what came second; and an independent check that a plan is one.
  */
 #ifndef AP_PLANNER_EXPLAIN_H
 #define AP_PLANNER_EXPLAIN_H
 
-#include "planner/profile.h"
-
-#include <autopar/explain.h>
-
-#include <stdio.h>
-
-#include "comm/cluster_profile.h"
-#include "planner/plan.h"
-
-enum { AP_SUBJECT_TEXT = 96, AP_CHOICE_TEXT = 224, AP_REASON_TEXT = 640 };
-
-typedef struct ap_decision {
-    char subject[AP_SUBJECT_TEXT];   /**< e.g. "stage 0: logical mesh" */
-    char chosen[AP_CHOICE_TEXT];     /**< e.g. "1x4" */
-    char runner_up[AP_CHOICE_TEXT];  /**< "" when there is none */
-    char decided_by[AP_REASON_TEXT]; /**< the numbers that decided */
-    char unit[32];                   /**< what the seconds are of: "step" or "micro-batch" */
-    double chosen_seconds;
-    double runner_up_seconds; /**< INFINITY when there is none */
-} ap_decision_t;
-
-/** How the costs behind all decisions came about: the profile's provenance. */
-const char *ap_explanation_costs(const ap_explanation_t *explanation);
-
-int ap_explanation_decisions(const ap_explanation_t *explanation);
-const ap_decision_t *ap_explanation_decision(const ap_explanation_t *explanation, int index);
-
-/** Writes it as aligned text. */
-void ap_explanation_print(const ap_explanation_t *explanation, FILE *stream);
+#include "planner/explain/explain.h"
+#include "planner/explain/verify.h"
 
 #endif

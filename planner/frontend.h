@@ -4,7 +4,7 @@
 
 #include <autopar/frontend.h>
 
-#include "planner/frontend_notes.h"
+#include "planner/frontend/common.h"
 #include "planner/graph.h"
 
 /** Whether a model is a file, or was meant to be one, rather than the name of a built-in model. */

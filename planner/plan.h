@@ -1,45 +1,14 @@
 /**
  * @file plan.h
- * How a plan comes into being. What it holds is in the public header.
+ * The face of planner/plan/: other rooms include this header and none of the folder. The parallel
+ * plan as a document: read, written, printed, drawn.
  */
 #ifndef AP_PLANNER_PLAN_H
 #define AP_PLANNER_PLAN_H
 
-#include <autopar/plan.h>
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "comm/status.h"
-#include "planner/link_load.h"
-#include "planner/pipeline_schedule.h"
-#include "planner/spec.h"
-
-/** Everything a plan holds, to create one. Copied. There is one boundary less than stages. */
-typedef struct ap_plan_params {
-    size_t struct_size;
-    ap_plan_info_t info;
-    const ap_plan_stage_t *stages;
-    int stage_count;
-    const ap_plan_boundary_t *boundaries;
-} ap_plan_params_t;
-
-#define AP_PLAN_PARAMS_INIT                                                                        \
-    {                                                                                              \
-        .struct_size = sizeof(ap_plan_params_t)                                                    \
-    }
-
-xm_status_t ap_plan_create(const ap_plan_params_t *params, ap_plan_t **plan);
-
-/** Seconds a stage takes per micro-batch as the optimiser counts them: forward + backward +
- * (sync + update) / micro-batches. */
-double ap_plan_stage_seconds(const ap_plan_t *plan, int index);
-
-/** Which stages recompute: "on", "off", or "in stages 0-3" as far as @p size allows. */
-const char *ap_plan_recompute_text(const ap_plan_t *plan, char *text, size_t size);
-
-/** Whether a plan can say how a schedule of this kind places its layers: one stage on a device. */
-bool ap_plan_can_have(ap_schedule_kind_t kind);
+#include "planner/plan/order.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/print.h"
+#include "planner/plan/schedule.h"
 
 #endif

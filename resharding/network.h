@@ -1,15 +1,15 @@
 /**
  * @file network.h
  * What else the rooms ask a network (crossmesh/network.h, which has the model). simulate.h and the
- * simulated transport (transport_sim.h) both follow it to the nanosecond.
+ * simulated transport (comm/transport/sim/sim.h) both follow it to the nanosecond.
  */
 #ifndef XM_RESHARDING_NETWORK_H
 #define XM_RESHARDING_NETWORK_H
 
 #include <crossmesh/network.h>
 
-#include "comm/cluster_profile.h"
-#include "comm/status.h"
+#include "comm/profile.h"
+#include "comm/base.h"
 
 /** One more handle on the same network, to be destroyed like the first. */
 xm_status_t xm_network_clone(const xm_network_t *network, xm_network_t **clone);

@@ -14,7 +14,7 @@
 #ifndef XM_RESHARDING_ORDER_H
 #define XM_RESHARDING_ORDER_H
 
-#include "comm/transport_sim.h"
+#include "comm/transport/sim.h"
 #include "resharding/plan.h"
 
 /** Number of messages of the whole plan. */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/status.h"
+#include "comm/base/status.h"
 
 /* Fails with the library's sentence when the call did not succeed. */
 #define ck_assert_xm_ok(call)                                                                      \

@@ -17,9 +17,9 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "cli_support/options.h"
-#include "comm/clock.h"
-#include "comm/version.h"
+#include "cli_support.h"
+#include "comm/base.h"
+#include <crossmesh/version.h>
 
 static const char program[] = "memory_copy";
 

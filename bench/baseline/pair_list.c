@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "resharding/mesh.h"
+#include "resharding/layout.h"
 
 enum { MOST_PAIRS = 4096, ENTRY_TEXT = 128 };
 

@@ -6,7 +6,7 @@
 #ifndef RB_BASELINE_PAIR_LIST_H
 #define RB_BASELINE_PAIR_LIST_H
 
-#include "comm/status.h"
+#include "comm/base.h"
 
 typedef struct rb_pair {
     int sender, receiver;

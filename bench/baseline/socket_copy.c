@@ -5,10 +5,10 @@
 #include <stdlib.h>
 
 #include "bench/baseline/socket_flow.h"
-#include "cli_support/options.h"
-#include "comm/config.h"
-#include "comm/launcher.h"
-#include "comm/version.h"
+#include "cli_support.h"
+#include "comm/base.h"
+#include "comm/job.h"
+#include <crossmesh/version.h>
 
 static const char program[] = "socket_copy";
 

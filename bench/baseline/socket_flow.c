@@ -16,8 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "comm/clock.h"
-#include "comm/random.h"
+#include "comm/base.h"
 
 enum { PIECE = 1 << 20, BACKLOG = 4096 };
 

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "bench/baseline/pair_list.h"
-#include "comm/bootstrap.h"
+#include "comm/job.h"
 
 typedef struct rb_socket_flow rb_socket_flow_t;
 

@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "bench/cluster/cluster_holder.h"
-#include "comm/params.h"
+#include "bench/cluster/holder.h"
+#include "comm/base.h"
 
 /* Each host's own limit is shorter. */
 enum { READY_MS = 90000, END_MS = 15000 };

@@ -5,7 +5,8 @@
  * A host is a set of namespaces of its own (network, IPC, host name, processes, mounts with their
  * own /proc, /sys and /dev/shm), so that programs in it see what they would see on a machine of
  * their own: UCX finds shared memory inside a host and nothing but the NICs between hosts, with
- * every setting at its default. cluster_shape.h says what NICs, addresses and rates there are.
+ * every setting at its default. bench/cluster/shape.h says what NICs, addresses and rates there
+ * are.
  *
  * Everything belongs to one process, the *holder*: the namespace of the switch is its own, and the
  * first process of each host is its child. When it ends, however that happens, the kernel removes
@@ -38,8 +39,8 @@
 #ifndef RB_EMULATED_CLUSTER_H
 #define RB_EMULATED_CLUSTER_H
 
-#include "bench/cluster/cluster_shape.h"
-#include "bench/cluster/cluster_state.h"
+#include "bench/cluster/shape.h"
+#include "bench/cluster/state.h"
 
 typedef struct rb_emulated_cluster rb_emulated_cluster_t;
 

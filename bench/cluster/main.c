@@ -8,9 +8,9 @@
 
 #include "bench/cluster/emulated_cluster.h"
 #include "bench/cluster/nic_rate.h"
-#include "cli_support/options.h"
-#include "comm/text.h"
-#include "comm/version.h"
+#include "cli_support.h"
+#include "comm/base.h"
+#include <crossmesh/version.h>
 
 static const char program[] = "emulated-cluster";
 static const char default_name[] = "xm";

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "comm/text.h"
+#include "comm/base.h"
 
 /* IPv4 and TCP headers with timestamps, inside the MTU; the Ethernet header, outside of it. */
 enum { TCP_HEADERS = 52, FRAME_HEADER = 14 };

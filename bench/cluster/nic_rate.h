@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "comm/status.h"
+#include "comm/base.h"
 
 /** Least and greatest rate that can be emulated, bit/s. */
 #define RB_NIC_RATE_MIN INT64_C(64000)

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-#include "comm/status.h"
+#include "comm/base.h"
 
 /**
  * Orders for a tool, collected in memory. `stream` is closed and the text freed by

@@ -5,7 +5,7 @@
 #ifndef RB_PEERS_AGREE_H
 #define RB_PEERS_AGREE_H
 
-#include "comm/status.h"
+#include "comm/base.h"
 
 /**
  * Collective: every rank gives what it got. When all got XM_OK so is the result. Otherwise it is,

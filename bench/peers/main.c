@@ -3,15 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/cluster.h"
+#include "bench/run.h"
 #include "bench/peers/agree.h"
 #include "bench/peers/mpi_hosts.h"
 #include "bench/peers/peer_report.h"
 #include "bench/peers/request.h"
 #include "bench/peers/timing.h"
 #include "bench/peers/watchdog.h"
-#include "bench/select.h"
-#include "comm/config.h"
+#include "bench/cases.h"
+#include "comm/base.h"
 
 typedef struct {
     int rank;

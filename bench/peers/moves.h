@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-#include "resharding/unit_task.h"
+#include "resharding/layout.h"
 
 typedef struct rb_peer_move {
     int from, to; /**< ranks; equal when the receiver holds the box itself */

@@ -5,8 +5,8 @@
 #ifndef RB_PEERS_MPI_HOSTS_H
 #define RB_PEERS_MPI_HOSTS_H
 
-#include "bench/host_map.h"
-#include "bench/job_info.h"
+#include "bench/cases.h"
+#include "bench/run.h"
 
 /**
  * Collective. Ranks are on one host when MPI says that they can share memory and their hosts have

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "bench/peers/seat.h"
-#include "bench/result.h"
-#include "comm/version.h"
+#include "bench/run.h"
+#include <crossmesh/version.h>
 
 struct rb_peer_report {
     const rb_peer_job_t *job;

@@ -6,7 +6,7 @@
 #ifndef RB_PEERS_REPORT_H
 #define RB_PEERS_REPORT_H
 
-#include "bench/job_info.h"
+#include "bench/run.h"
 #include "bench/peers/timing.h"
 
 typedef struct rb_peer_report rb_peer_report_t;

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/text.h"
-#include "comm/version.h"
+#include "comm/base.h"
+#include <crossmesh/version.h>
 
 static const char help[] =
     "Usage: mpirun … reshard-peer-mpi METHOD[,METHOD…] CASE… [OPTION…]\n"

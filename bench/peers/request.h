@@ -6,7 +6,7 @@
 #ifndef RB_PEERS_REQUEST_H
 #define RB_PEERS_REQUEST_H
 
-#include "bench/options.h"
+#include "bench/cases.h"
 #include "bench/peers/method.h"
 
 enum { RB_PEER_METHODS = 8 };

@@ -4,8 +4,8 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#include "bench/pattern.h"
-#include "bench/prepared.h"
+#include "bench/run.h"
+#include "bench/cases.h"
 
 enum { ALIGNMENT = 64 };
 

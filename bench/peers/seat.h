@@ -6,8 +6,7 @@
 #ifndef RB_PEERS_SEAT_H
 #define RB_PEERS_SEAT_H
 
-#include "bench/case.h"
-#include "bench/host_map.h"
+#include "bench/cases.h"
 #include "resharding/layout.h"
 
 typedef struct rb_peer_seat {

@@ -3,10 +3,10 @@
 #include <mpi.h>
 #include <stdlib.h>
 
-#include "bench/pattern.h"
+#include "bench/run.h"
 #include "bench/peers/agree.h"
 #include "bench/peers/watchdog.h"
-#include "comm/clock.h"
+#include "comm/base.h"
 
 /* What one run took, and how it ended. */
 typedef struct {

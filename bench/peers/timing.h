@@ -5,7 +5,7 @@
 #ifndef RB_PEERS_TIMING_H
 #define RB_PEERS_TIMING_H
 
-#include "bench/options.h"
+#include "bench/cases.h"
 #include "bench/peers/method.h"
 
 typedef struct rb_peer_result {

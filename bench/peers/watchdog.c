@@ -6,7 +6,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "comm/config.h"
+#include "comm/base.h"
 
 /* In a signal handler: nothing but a write is allowed. */
 static void bark(int number)

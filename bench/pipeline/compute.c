@@ -3,8 +3,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
-#include "comm/clock.h"
-#include "comm/random.h"
+#include "comm/base.h"
 
 /* ORDER: of the matrices, which stay in a core's caches. SPINS: steps of a unit. Both make units of
  * about a tenth of a millisecond, so that transfers are not kept waiting. */

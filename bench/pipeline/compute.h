@@ -15,7 +15,7 @@
 
 #include <stdint.h>
 
-#include "comm/status.h"
+#include "comm/base.h"
 
 /** In the order of the choices of --compute. */
 typedef enum rb_compute_kind {

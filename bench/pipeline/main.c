@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "bench/emulation.h"
-#include "bench/pipeline/pipeline_job.h"
-#include "comm/config.h"
-#include "comm/launcher.h"
+#include "bench/run.h"
+#include "bench/pipeline/job.h"
+#include "comm/base.h"
+#include "comm/job.h"
 #include "planner/plan.h"
 
 static const char program[] = "pipeline-bench";

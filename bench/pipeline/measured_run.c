@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "planner/pipeline_timeline.h"
+#include "planner/pipeline.h"
 
 enum { TITLE = 200 };
 

@@ -2,9 +2,8 @@
 
 #include <stdlib.h>
 
-#include "bench/pattern.h"
+#include "bench/run.h"
 #include "bench/pipeline/muster.h"
-#include "bench/tile_buffers.h"
 
 /* AHEAD: receives that wait for their message at a time; the next one must be ready when one ends.
  * MUSTERS: the channel that no executor has. */

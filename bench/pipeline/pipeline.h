@@ -11,8 +11,8 @@
 #ifndef RB_PIPELINE_H
 #define RB_PIPELINE_H
 
-#include "comm/cluster_profile.h"
-#include "planner/plan_schedule.h"
+#include "comm/profile.h"
+#include "planner/plan.h"
 #include "resharding/plan.h"
 
 /** One direction between two neighbouring stages: activations, or gradients. */

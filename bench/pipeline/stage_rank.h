@@ -3,7 +3,7 @@
  * One rank of a pipeline at work: it goes through its stage's list of the schedule, computes, and
  * hands tensors to the stages before and after it.
  *
- * An entry of the list means here what it means in the simulation (planner/pipeline_simulate.h,
+ * An entry of the list means here what it means in the simulation (planner/pipeline/simulate.h,
  * transfers overlapped). A send is handed to its passage (passage.h) and costs nothing; a receive
  * waits until the tensor is there for the whole stage; passes, and updates, take the plan's time,
  * collectives inside the stage included, as priced. All the while transfers go on.

@@ -5,10 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli_support/options.h"
-#include "comm/config.h"
-#include "comm/text.h"
-#include "comm/version.h"
+#include "cli_support.h"
+#include "comm/base.h"
+#include <crossmesh/version.h>
 #include "planner/cli/command.h"
 
 static const struct {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/text.h"
+#include "comm/base.h"
 
 xm_status_t ap_command_load_cluster(const char *path, int hosts, int devices,
                                     xm_cluster_profile_t **profile)

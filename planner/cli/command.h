@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "comm/cluster_profile.h"
+#include "comm/profile.h"
 
 int ap_command_probe(int argc, char *const *argv);
 int ap_command_plan(int argc, char *const *argv);

@@ -5,11 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli_support/options.h"
-#include "cli_support/progress.h"
-#include "comm/text.h"
+#include "cli_support.h"
+#include "comm/base.h"
 #include "planner/cli/command.h"
-#include "planner/like.h"
+#include "planner/published/like.h"
 
 enum { MAX_ROWS = 64, TEXT = 32, RECOMPUTE_TEXT = 64, DIFFERENCE = 160 };
 

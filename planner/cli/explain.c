@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli_support/options.h"
+#include "cli_support.h"
 #include "planner/cli/command.h"
 #include "planner/explain.h"
-#include "planner/plan_print.h"
+#include "planner/plan.h"
 
 enum { DEFAULT_OPERATORS = 3 };
 

@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli_support/options.h"
+#include "cli_support.h"
 #include "planner/cli/command.h"
 #include "planner/cli/output_file.h"
-#include "planner/export_plan.h"
+#include "planner/export.h"
 
 enum { FORM_NOT_GIVEN = -1 };
 

@@ -3,13 +3,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli_support/options.h"
-#include "comm/text.h"
+#include "cli_support.h"
+#include "comm/base.h"
 #include "planner/cli/command.h"
 #include "planner/frontend.h"
-#include "planner/training.h"
-#include "planner/frontend_json.h"
-#include "planner/frontend_zoo.h"
+#include "planner/passes.h"
+#include "planner/frontend/json.h"
+#include "planner/frontend/zoo.h"
 
 static const char program[] = "autopar import";
 enum { TRAINING_NONE, TRAINING_SGD, TRAINING_ADAM };

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/text.h"
+#include "comm/base.h"
 
 enum { MOST_LAYERS = 1 << 16, MOST_BYTES = 1 << 24 };
 

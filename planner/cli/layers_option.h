@@ -6,7 +6,7 @@
 #ifndef AP_CLI_LAYERS_OPTION_H
 #define AP_CLI_LAYERS_OPTION_H
 
-#include "planner/layering.h"
+#include "planner/passes.h"
 
 /** Holds what the layering points at. Start from zero. */
 typedef struct ap_layers_option {

@@ -15,7 +15,7 @@
 
 #include <stdio.h>
 
-#include "comm/status.h"
+#include "comm/base.h"
 
 /** Puts the text; errors of the stream itself are told by its caller. */
 typedef xm_status_t ap_output_put_t(const void *context, FILE *stream);

@@ -3,16 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli_support/options.h"
-#include "cli_support/progress.h"
-#include "comm/text.h"
+#include "cli_support.h"
+#include "comm/base.h"
 #include "planner/cli/command.h"
 #include "planner/cli/layers_option.h"
 #include "planner/cli/plan_like.h"
-#include "planner/like.h"
-#include "planner/plan_print.h"
-#include "planner/planner.h"
-#include "planner/planner_library.h"
+#include "planner/published/like.h"
+#include "planner/plan.h"
+#include "planner/search.h"
+#include "planner/plugin.h"
 
 enum { MAX_MICRO_BATCHES = 64 };
 

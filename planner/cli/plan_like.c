@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli_support/options.h"
-#include "comm/text.h"
-#include "planner/import_dnn_partitioning.h"
-#include "planner/import_piper.h"
+#include "cli_support.h"
+#include "comm/base.h"
+#include "planner/published/placement.h"
+#include "planner/published/piper.h"
 
 enum { PIPER, DNN_PARTITIONING, PLANNERS, TEXT = 32 };
 

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "comm/status.h"
+#include "comm/base.h"
 
 typedef struct ap_plan_like {
     const char *planner; /**< "piper" or "dnn-partitioning" */

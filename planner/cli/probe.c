@@ -9,13 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli_support/options.h"
-#include "cli_support/progress.h"
-#include "comm/collective_import.h"
-#include "comm/collective_library.h"
-#include "comm/launcher.h"
+#include "cli_support.h"
+#include "comm/profile.h"
 #include "comm/probe.h"
-#include "comm/text.h"
+#include "comm/job.h"
+#include "comm/base.h"
 #include "comm/worker.h"
 #include "planner/cli/command.h"
 #include "planner/cli/probe_print.h"

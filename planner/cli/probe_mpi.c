@@ -9,12 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli_support/options.h"
-#include "comm/collective_import.h"
-#include "comm/collective_measure.h"
-#include "comm/collective_mpi.h"
-#include "comm/config.h"
-#include "comm/version.h"
+#include "cli_support.h"
+#include "comm/profile.h"
+#include "comm/probe.h"
+#include "comm/base.h"
+#include <crossmesh/version.h>
 
 enum {
     NAME_SIZE = 256,

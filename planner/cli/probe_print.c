@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "comm/text.h"
+#include "comm/base.h"
 
 enum { TEXT = 32 };
 

@@ -5,7 +5,7 @@
 #ifndef AP_CLI_PROBE_PRINT_H
 #define AP_CLI_PROBE_PRINT_H
 
-#include "comm/profile_compare.h"
+#include "comm/profile.h"
 
 /** The profile as a table, and which numbers are not well known. */
 void ap_probe_print_profile(const xm_cluster_profile_t *profile);

@@ -3,15 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli_support/options.h"
-#include "cli_support/progress.h"
-#include "comm/text.h"
+#include "cli_support.h"
+#include "comm/base.h"
 #include "planner/cli/command.h"
 #include "planner/cli/shard_output.h"
 #include "planner/cli/shard_print.h"
 #include "planner/frontend.h"
-#include "planner/shard_plan.h"
-#include "planner/training.h"
+#include "planner/intra_op.h"
+#include "planner/passes.h"
 
 enum { MODEL_ALPA, MODEL_PROFILE };
 enum { OPTIMIZER_SGD, OPTIMIZER_ADAM };

@@ -3,11 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "comm/text.h"
+#include "comm/base.h"
 #include "planner/cli/output_file.h"
-#include "planner/export_hlo.h"
-#include "planner/export_jax.h"
-#include "planner/export_torch.h"
+#include "planner/export.h"
 
 enum { BYTES_TEXT = 32, AXES_TEXT = 4 * AP_MAX_MESH_RANK };
 

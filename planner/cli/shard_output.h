@@ -8,9 +8,8 @@
 
 #include <jansson.h>
 
-#include "planner/frontend_hlo.h"
-#include "planner/memory_curve.h"
-#include "planner/shard_plan.h"
+#include "planner/frontend/hlo.h"
+#include "planner/intra_op.h"
 
 /** Files to write; NULL = not wanted. */
 typedef struct ap_shard_files {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "comm/text.h"
+#include "comm/base.h"
 
 enum { STRATEGY_TEXT = 256, BYTES_TEXT = 32, NAME_TEXT = 1024 };
 

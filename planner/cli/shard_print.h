@@ -7,8 +7,8 @@
 
 #include <jansson.h>
 
-#include "planner/frontend_hlo.h"
-#include "planner/shard_plan.h"
+#include "planner/frontend/hlo.h"
+#include "planner/intra_op.h"
 
 /** @p notes may be NULL; @p seconds: that is the objective's unit. */
 void ap_shard_print(const ap_graph_t *graph, const ap_shard_problem_t *problem,

@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli_support/options.h"
-#include "comm/text.h"
+#include "cli_support.h"
+#include "comm/base.h"
 #include "planner/cli/command.h"
-#include "planner/pipeline_timeline.h"
-#include "planner/plan_schedule.h"
+#include "planner/pipeline.h"
+#include "planner/plan.h"
 
 enum { TEXT = 32, TITLE = 160 };
 

@@ -5,11 +5,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "cli_support/options.h"
-#include "comm/clock.h"
-#include "comm/text.h"
-#include "planner/cfn_read.h"
-#include "planner/cfn_solve.h"
+#include "cli_support.h"
+#include "comm/base.h"
+#include "planner/solver/network.h"
+#include "planner/solver.h"
 #include "planner/cli/command.h"
 
 static const char program[] = "autopar solve";

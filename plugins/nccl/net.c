@@ -6,10 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/cluster_profile.h"
-#include "comm/config.h"
-#include "comm/text.h"
-#include "comm/version.h"
+#include "comm/profile.h"
+#include "comm/base.h"
+#include <crossmesh/version.h>
 #include "plugins/nccl/plugin_log.h"
 
 /* What NCCL assumes of a network whose speed nobody tells, in Mbit/s. */

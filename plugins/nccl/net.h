@@ -1,7 +1,7 @@
 /**
  * @file net.h
- * NCCL's network plugin on crossmesh's pipes (comm/pipe.h): the one implementation behind the
- * tables of all versions (net_versions.c). Internal.
+ * NCCL's network plugin on crossmesh's pipes (plugins/nccl/pipe/pipe.h): the one implementation
+ * behind the tables of all versions (net_versions.c). Internal.
  *
  * A device of NCCL is one NIC or several: those that NCCL has merged (from v9 on), or all of the
  * host (XM_NCCL_DEVICES=merged). A connection over a device of several NICs uses them together.
@@ -12,8 +12,7 @@
 #ifndef NCCL_PLUGIN_NET_H
 #define NCCL_PLUGIN_NET_H
 
-#include "comm/pipe.h"
-#include "comm/pipe_device.h"
+#include "plugins/nccl/pipe.h"
 #include "plugins/nccl/nccl_abi.h"
 
 #define NET_NAME "crossmesh"

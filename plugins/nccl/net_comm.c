@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/clock.h"
+#include "comm/base.h"
 #include "plugins/nccl/net_events.h"
 #include "plugins/nccl/plugin_log.h"
 

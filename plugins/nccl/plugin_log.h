@@ -5,7 +5,7 @@
 #ifndef NCCL_PLUGIN_LOG_H
 #define NCCL_PLUGIN_LOG_H
 
-#include "comm/status.h"
+#include "comm/base.h"
 #include "plugins/nccl/nccl_abi.h"
 
 /** Where lines go from now on; NULL: nowhere. */

@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "comm/config.h"
+#include "comm/base.h"
 #include "plugins/nccl/plugin_log.h"
 #include "plugins/nccl/tuner_model.h"
 

@@ -22,7 +22,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "comm/cluster_profile.h"
+#include "comm/profile.h"
 #include "plugins/nccl/nccl_abi.h"
 
 /** Algorithms that the model knows. */

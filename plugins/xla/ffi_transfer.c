@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/status.h"
+#include "comm/base.h"
 #include "plugins/xla/ffi_abi.h"
 
 enum { SENTENCE = 512 };

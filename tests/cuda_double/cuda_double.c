@@ -1,5 +1,5 @@
 /* The driver's calls: devices, contexts, memory, kernels. */
-#include "cuda_double.h"
+#include "tests/cuda_double/cuda_double.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -26,9 +26,9 @@
 
 #include <pthread.h>
 
-#include "comm/api.h"
-#include "comm/memory_cuda_driver.h"
-#include "comm/memory_cuda_kernel.h"
+#include "comm/base/api.h"
+#include "comm/memory/cuda_driver.h"
+#include "comm/memory/cuda_kernel.h"
 
 #define DOUBLE_PROTOTYPE(name, parameters) XM_API int name parameters;
 XM_CUDA_TABLE(DOUBLE_PROTOTYPE)

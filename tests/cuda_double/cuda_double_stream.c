@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cuda_double.h"
+#include "tests/cuda_double/cuda_double.h"
 
 static int do_copy(const xm_cu_memcpy2d_t *copy)
 {

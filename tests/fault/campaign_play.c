@@ -1,9 +1,9 @@
-#include "campaign_play.h"
+#include "tests/fault/campaign_play.h"
 
 #include <stdio.h>
 
-#include "counting_transport.h"
-#include "resharding/execute.h"
+#include "tests/fault/counting_transport.h"
+#include "resharding/execute/execute.h"
 #include "xm_test.h"
 
 static const int64_t second = INT64_C(1000000000);

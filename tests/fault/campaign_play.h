@@ -6,8 +6,8 @@
 #ifndef XM_CAMPAIGN_PLAY_H
 #define XM_CAMPAIGN_PLAY_H
 
-#include "comm/liveness.h"
-#include "sim_job.h"
+#include "comm/fault/liveness.h"
+#include "tests/resharding/execute/sim_job.h"
 
 /* 60 and 30 can be cut into 2, 3, 5 and 6. */
 enum { RANKS = 6, ROWS = 60, COLUMNS = 30, RUBBISH = 0xa5, GAP = 0xee };

@@ -8,10 +8,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "comm/group.h"
-#include "local_job.h"
-#include "random_case.h"
-#include "resharding/execute.h"
+#include <crossmesh/group.h>
+#include "tests/comm/job/local_job.h"
+#include "tests/resharding/plan/random_case.h"
+#include "resharding/execute/execute.h"
 #include "xm_test.h"
 
 /* 840 and 420 have 5 and 6 as divisors. */

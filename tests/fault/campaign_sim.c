@@ -2,9 +2,9 @@
  * written, and whether it goes on. */
 #include <stdio.h>
 
-#include "campaign_play.h"
-#include "counting_transport.h"
-#include "resharding/execute.h"
+#include "tests/fault/campaign_play.h"
+#include "tests/fault/counting_transport.h"
+#include "resharding/execute/execute.h"
 #include "xm_test.h"
 
 static const char *const kind_names[] = {"kill", "stop", "cut", "abort", "cancel", "slow"};

@@ -1,8 +1,8 @@
-#include "counting_transport.h"
+#include "tests/fault/counting_transport.h"
 
 #include "xm_test.h"
 
-#include "comm/random.h"
+#include "comm/base/random.h"
 
 enum { SEATS = 8192 };
 

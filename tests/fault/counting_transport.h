@@ -6,7 +6,7 @@
 #ifndef XM_COUNTING_TRANSPORT_H
 #define XM_COUNTING_TRANSPORT_H
 
-#include "comm/transport.h"
+#include "comm/transport/transport.h"
 
 /* Forgets all operations; for a new set of transports. */
 void counting_transport_reset(void);

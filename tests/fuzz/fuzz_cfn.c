@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "planner/cfn_read.h"
-#include "planner/cfn_solve.h"
+#include "planner/solver/network/read.h"
+#include "planner/solver/solve.h"
 
 enum { NODES_MAX = 64, CELLS_MAX = 20000 };
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/collective_import.h"
+#include "comm/profile/collective_import.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "comm/config.h"
-#include "comm/nics.h"
-#include "comm/text.h"
+#include "comm/base/config.h"
+#include "comm/topology/nics.h"
+#include "comm/base/text.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

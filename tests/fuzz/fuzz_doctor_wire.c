@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/doctor_wire.h"
+#include "comm/doctor/wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

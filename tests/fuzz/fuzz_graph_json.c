@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "planner/frontend_json.h"
-#include "planner/training.h"
+#include "planner/frontend/json.h"
+#include "planner/passes/training.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "planner/frontend_hlo.h"
+#include "planner/frontend/hlo/hlo.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "resharding/layout.h"
-#include "resharding/plan.h"
+#include "resharding/layout/layout.h"
+#include "resharding/plan/plan.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "planner/frontend_onnx.h"
-#include "planner/training.h"
+#include "planner/frontend/onnx.h"
+#include "planner/passes/training.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,8 +4,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "planner/import_dnn_partitioning.h"
-#include "planner/import_piper.h"
+#include "planner/published/placement/import.h"
+#include "planner/published/piper/import.h"
 
 enum { NODES_MAX = 12, DEVICES_MAX = 6, MICRO_BATCHES_MAX = 16 };
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/pipe_wire.h"
+#include "plugins/nccl/pipe/wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/regroup_wire.h"
+#include "comm/fault/regroup_wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

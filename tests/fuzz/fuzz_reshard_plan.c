@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "resharding/plan.h"
+#include "resharding/plan/plan.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

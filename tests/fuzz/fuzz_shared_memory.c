@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/shared_memory.h"
+#include "comm/memory/shared_memory.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

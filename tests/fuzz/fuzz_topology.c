@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/nic_choice.h"
-#include "comm/topology.h"
+#include "comm/topology/nic_choice.h"
+#include "comm/topology/topology.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/transport_verbs_wire.h"
+#include "comm/transport/verbs/wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

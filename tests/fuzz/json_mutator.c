@@ -1,4 +1,4 @@
-#include "json_mutator.h"
+#include "tests/fuzz/json_mutator.h"
 
 #include <jansson.h>
 #include <stdlib.h>

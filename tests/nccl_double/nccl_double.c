@@ -1,5 +1,5 @@
 /* NCCL's calls: communicators, groups, collectives. */
-#include "nccl_double.h"
+#include "tests/nccl_double/nccl_double.h"
 
 #include <fcntl.h>
 #include <stdio.h>

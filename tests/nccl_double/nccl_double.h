@@ -27,8 +27,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "comm/api.h"
-#include "comm/nccl_library.h"
+#include "comm/base/api.h"
+#include "comm/probe/nccl_library.h"
 
 #define DOUBLE_PROTOTYPE(result, name, parameters) XM_API result name parameters;
 XM_NCCL_TABLE(DOUBLE_PROTOTYPE)

@@ -2,7 +2,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "nccl_double.h"
+#include "tests/nccl_double/nccl_double.h"
 
 void nccl_double_add(nccl_exchange_t *exchange, int peer, bool send, const void *at, size_t bytes)
 {

@@ -1,4 +1,4 @@
-#include "net_pair.h"
+#include "tests/plugins/nccl/net_pair.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -8,8 +8,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "local_job.h"
-#include "net_table.h"
+#include "tests/comm/job/local_job.h"
+#include "tests/plugins/nccl/net_table.h"
 
 /* How the two are placed: on one host (shared memory), on two emulated ones (TCP), or, if this
  * machine lets them say so, on two machines, with two NICs each. */

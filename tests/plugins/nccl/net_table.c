@@ -1,4 +1,4 @@
-#include "net_table.h"
+#include "tests/plugins/nccl/net_table.h"
 
 #include <dlfcn.h>
 #include <stdarg.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "real_nccl.h"
+#include "tests/plugins/nccl/real_nccl.h"
 
 static int warnings;
 static char last_warning[1024];

@@ -1,4 +1,4 @@
-#include "real_nccl.h"
+#include "tests/plugins/nccl/real_nccl.h"
 
 #include <dlfcn.h>
 #include <elf.h>

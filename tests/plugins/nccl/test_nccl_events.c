@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "net_pair.h"
+#include "tests/plugins/nccl/net_pair.h"
 #include "xm_test.h"
 
 enum { EVENTS = 64, MIB = 1 << 20 };

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "net_table.h"
+#include "tests/plugins/nccl/net_table.h"
 #include "xm_test.h"
 
 /* Sizes and places in NCCL's own structures, for 64-bit pointers: counted from its documentation of

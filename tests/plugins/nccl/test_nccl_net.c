@@ -7,8 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "net_pair.h"
-#include "real_nccl.h"
+#include "tests/plugins/nccl/net_pair.h"
+#include "tests/plugins/nccl/real_nccl.h"
 #include "xm_test.h"
 
 enum { MIB = 1 << 20, GUARD = 64, IN_FLIGHT = 32, GROUP = 8 };

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/cluster_profile.h"
+#include "comm/profile/cluster_profile.h"
 #include "plugins/nccl/tuner_model.h"
-#include "real_nccl.h"
+#include "tests/plugins/nccl/real_nccl.h"
 #include "xm_test.h"
 
 static char last_line[1024];

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#include "local_job.h"
+#include "tests/comm/job/local_job.h"
 #include "plugins/xla/ffi_abi.h"
 #include "xm_test.h"
 

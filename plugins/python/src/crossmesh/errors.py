@@ -21,7 +21,7 @@ __all__ = [
 
 
 class CrossmeshError(Exception):
-    """Base of all. `status` is the number of comm/status.h, 0 where the failure is not the library's."""
+    """Base of all. `status` is the number of comm/base/status.h, 0 where the failure is not the library's."""
 
     def __init__(self, sentence: str, status: int = 0) -> None:
         super().__init__(sentence)

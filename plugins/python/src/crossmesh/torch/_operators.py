@@ -1,6 +1,6 @@
 """What the planner and the ranks have to know of an operator: which of its dimensions belong together.
 
-A *term* has a string of letters for each dimension of a tensor, as in planner/sharding_rule.h: letters name factors,
+A *term* has a string of letters for each dimension of a tensor, as in planner/graph/sharding_rule.h: letters name factors,
 a dimension of several has them major first. Cutting a factor cuts every dimension that begins with it. An operator may be
 run on the parts of its operands, and gives a part of its result (or, where a factor is summed, a part of the sum).
 """

@@ -1,0 +1,17 @@
+/**
+ * @file cases.h
+ * The face of bench/cases/: other rooms include this header and none of the folder. Which
+ * resharding is asked for: suites, options, placements, and the plan made of them.
+ */
+#ifndef RB_BENCH_CASES_H
+#define RB_BENCH_CASES_H
+
+#include "bench/cases/case.h"
+#include "bench/cases/host_map.h"
+#include "bench/cases/options.h"
+#include "bench/cases/placement.h"
+#include "bench/cases/prepared.h"
+#include "bench/cases/prepared_list.h"
+#include "bench/cases/select.h"
+
+#endif

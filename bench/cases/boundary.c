@@ -1,0 +1,78 @@
+#include "bench/cases/boundary.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/plan.h"
+#include "resharding/plan.h"
+
+static xm_status_t take_side(const ap_plan_side_t *side, rb_side_t *taken)
+{
+    taken->axes = 2;
+    taken->sizes[0] = side->shape[0];
+    taken->sizes[1] = side->shape[1];
+    taken->ranks = malloc((size_t)side->device_count * sizeof(int));
+    if (taken->ranks == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d ranks", side->device_count);
+    }
+    memcpy(taken->ranks, side->devices, (size_t)side->device_count * sizeof(int));
+    return xm_spec_parse(side->spec, &taken->spec);
+}
+
+static xm_status_t take(const ap_plan_t *plan, int index, rb_case_t *result)
+{
+    const ap_plan_boundary_t *boundary = ap_plan_boundary(plan, index);
+    xm_strategy_t strategy;
+    xm_scheduler_t scheduler;
+    xm_status_t status = rb_dtype_parse(boundary->dtype, &result->element_size);
+
+    (void)snprintf(result->name, sizeof(result->name), "%s:%d", ap_plan_info(plan)->model, index);
+    (void)snprintf(result->dtype, sizeof(result->dtype), "%s", boundary->dtype);
+    result->ranks_per_host = ap_plan_info(plan)->devices_per_host;
+    result->dims = boundary->rank;
+    for (int d = 0; d < boundary->rank; ++d) {
+        result->shape[d] = boundary->shape[d];
+    }
+    if (status == XM_OK) {
+        status = xm_strategy_parse(boundary->strategy, &strategy);
+    }
+    if (status == XM_OK) {
+        status = xm_scheduler_parse(boundary->scheduler, &scheduler);
+    }
+    if (status < 0) {
+        return status;
+    }
+    result->strategy = (int)strategy;
+    result->scheduler = (int)scheduler;
+    status = take_side(&boundary->src, &result->src);
+    return status == XM_OK ? take_side(&boundary->dst, &result->dst) : status;
+}
+
+xm_status_t rb_boundary_load(const char *path, int index, rb_case_t *result)
+{
+    ap_plan_t *plan;
+    rb_case_t taken = {0};
+    xm_status_t status = ap_plan_load(path, &plan);
+
+    if (status < 0) {
+        return status;
+    }
+    if (index >= ap_plan_boundaries(plan)) {
+        status = xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                              "%s has %d stages, so %d boundaries; there is no boundary %d", path,
+                              ap_plan_stages(plan), ap_plan_boundaries(plan), index);
+        goto destroy_plan;
+    }
+    status = take(plan, index, &taken);
+    if (status < 0) {
+        rb_case_clear(&taken);
+        status = xm_error_prefix(status, "%s: boundary %d", path, index);
+        goto destroy_plan;
+    }
+    *result = taken;
+
+destroy_plan:
+    ap_plan_destroy(plan);
+    return status;
+}

@@ -1,0 +1,16 @@
+/**
+ * @file boundary.h
+ * The resharding between two stages of a parallel plan, as a case.
+ */
+#ifndef RB_BENCH_CASES_BOUNDARY_H
+#define RB_BENCH_CASES_BOUNDARY_H
+
+#include "bench/cases/case.h"
+
+/**
+ * Reads boundary @p index (between stages index and index + 1) of the parallel plan in @p path
+ * (docs/plan.md). Ranks, mesh shapes, specs, tensor, strategy and scheduler are the plan's.
+ */
+xm_status_t rb_boundary_load(const char *path, int index, rb_case_t *result);
+
+#endif

@@ -1,0 +1,67 @@
+#include "bench/cases/host_map.h"
+
+#include <stdlib.h>
+
+static xm_status_t allocate(int ranks, rb_host_map_t *map)
+{
+    map->host_of = malloc((size_t)ranks * sizeof(int));
+    if (map->host_of == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the hosts of %d ranks", ranks);
+    }
+    map->ranks = ranks;
+    return XM_OK;
+}
+
+xm_status_t rb_host_map_emulate(int ranks, int ranks_per_host, rb_host_map_t *map)
+{
+    xm_status_t status = allocate(ranks, map);
+
+    if (status < 0) {
+        return status;
+    }
+    for (int r = 0; r < ranks; ++r) {
+        map->host_of[r] = ranks_per_host > 0 ? r / ranks_per_host : 0;
+    }
+    map->hosts = map->host_of[ranks - 1] + 1;
+    return XM_OK;
+}
+
+xm_status_t rb_host_map_of_worker(const xm_worker_t *worker, rb_host_map_t *map)
+{
+    xm_status_t status = allocate(xm_worker_size(worker), map);
+
+    if (status < 0) {
+        return status;
+    }
+    for (int r = 0; r < map->ranks; ++r) {
+        map->host_of[r] = xm_worker_host_of(worker, r);
+    }
+    map->hosts = xm_worker_host_count(worker);
+    return XM_OK;
+}
+
+int rb_host_map_members(const rb_host_map_t *map, int host)
+{
+    int count = 0;
+
+    for (int r = 0; r < map->ranks; ++r) {
+        count += map->host_of[r] == host;
+    }
+    return count;
+}
+
+int rb_host_map_member(const rb_host_map_t *map, int host, int index)
+{
+    for (int r = 0; r < map->ranks; ++r) {
+        if (map->host_of[r] == host && index-- == 0) {
+            return r;
+        }
+    }
+    return -1;
+}
+
+void rb_host_map_clear(rb_host_map_t *map)
+{
+    free(map->host_of);
+    *map = (rb_host_map_t){0};
+}

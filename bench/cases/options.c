@@ -1,0 +1,474 @@
+#include "bench/cases/options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "bench/cases/case.h"
+#include "comm/base.h"
+#include <crossmesh/version.h>
+
+/* Values of options as they are given, before they are checked together. */
+typedef struct {
+    const char *scale, *partition, *nic_gbps, *uneven, *strategies, *schedulers;
+    bool validate, no_validate;
+    int transport, protocol, memory;
+} raw_t;
+
+enum { MAX_RANKS = 65536, MAX_ITERATIONS = 1000000 };
+
+/* MLSys'23: 13 runs, of which the first 3 are dropped. */
+enum { PAPER_WARMUP = 3, PAPER_ITERATIONS = 10 };
+
+static const char summary[] =
+    "Moves sharded tensors from one device mesh to another, checks every byte and compares the\n"
+    "time with the lower bound. What is moved comes from a suite, from --src-mesh and the options\n"
+    "that go with it, from --model-config, or from a parallel plan. Ranks are processes of this\n"
+    "machine (-n), or those of a launcher such as torchrun, mpirun or srun.\n"
+    "docs/reshard-bench.md describes the output.";
+
+static size_t fill_table(rb_options_t *o, raw_t *raw)
+{
+    const xm_cli_option_t options[] = {
+        {"ranks", 'n', XM_CLI_INT, &o->ranks, "RANKS", 1, MAX_RANKS,
+         "Start so many local ranks (default: join the launcher's job)."},
+        {"hosts", 0, XM_CLI_INT, &o->hosts, "H", 1, MAX_RANKS,
+         "Emulate so many hosts on this machine, with --nic-gbps in namespaces with such NICs."},
+        {"ranks-per-host", 0, XM_CLI_INT, &o->ranks_per_host, "R", 1, MAX_RANKS,
+         "Ranks of an emulated host (default: the rows of the meshes)."},
+        {"suite", 0, XM_CLI_CHOICE, &o->suite, RB_SUITE_NAMES, 0, 0, "Run the cases of a suite."},
+        {"case", 0, XM_CLI_LIST, &o->cases, "NAME", 0, 0,
+         "Run this case of the suites; may be repeated."},
+        {"scale", 0, XM_CLI_STRING, &raw->scale, "1/K", 0, 0,
+         "Divide dimension 0 of every tensor, and all sizes of a model, by K (default 1)."},
+        {"list", 0, XM_CLI_FLAG, &o->list, NULL, 0, 0, "List the cases and end."},
+        {"src-mesh", 0, XM_CLI_STRING, &o->src_mesh, "2x4", 0, 0, "Shape of the source mesh."},
+        {"dst-mesh", 0, XM_CLI_STRING, &o->dst_mesh, "2x4", 0, 0, "Shape of the destination mesh."},
+        {"src-ranks", 0, XM_CLI_STRING, &o->src_ranks, "LIST", 0, 0,
+         "Ranks of the source mesh, row-major, e.g. 0-3,8 (default: from 0 on)."},
+        {"dst-ranks", 0, XM_CLI_STRING, &o->dst_ranks, "LIST", 0, 0,
+         "Ranks of the destination mesh (default: those that follow the source mesh)."},
+        {"src-spec", 0, XM_CLI_STRING, &o->src_spec, "S01RR", 0, 0, "Sharding spec of the source."},
+        {"dst-spec", 0, XM_CLI_STRING, &o->dst_spec, "RS0R", 0, 0,
+         "Sharding spec of the destination."},
+        {"shape", 0, XM_CLI_STRING, &o->shape, "1024x1024x512", 0, 0, "Shape of the tensor."},
+        {"dtype", 0, XM_CLI_STRING, &o->dtype, "TYPE", 0, 0,
+         "Element type (default int32 in suites, otherwise float32)."},
+        {"partition", 0, XM_CLI_STRING, &raw->partition, "even|chunk|balanced", 0, 0,
+         "How dimensions are cut: evenly, in torch's chunks, or balanced (default even)."},
+        {"model-config", 0, XM_CLI_STRING, &o->model_config, "MODEL.json", 0, 0,
+         "Move all tensors of a model, listed in this file."},
+        {"system-config", 0, XM_CLI_STRING, &o->system_config, "SYSTEM.json", 0, 0,
+         "Parallel configurations of a model's training and serving."},
+        {"shard-table", 0, XM_CLI_STRING, &o->shard_table, "TABLE.json", 0, 0,
+         "How a model's parameters are sharded, by name, before the built-in entries."},
+        {"plan", 0, XM_CLI_STRING, &o->plan, "PLAN.json", 0, 0,
+         "Take the resharding from a parallel plan of autopar."},
+        {"boundary", 0, XM_CLI_INT, &o->boundary, "K", 0, MAX_RANKS,
+         "Boundary of the parallel plan, between stages K and K + 1 (default 0)."},
+        {"strategy", 0, XM_CLI_STRING, &raw->strategies, RB_STRATEGY_NAMES, 0, 0,
+         "How a slice reaches its receivers (default: the case's own, else broadcast). Several "
+         "with commas, or all: each in turn, run by run."},
+        {"scheduler", 0, XM_CLI_STRING, &raw->schedulers, RB_SCHEDULER_NAMES, 0, 0,
+         "Who sends, in which order (default: the case's own, else balance). Several likewise."},
+        {"transport", 0, XM_CLI_CHOICE, &raw->transport, "ucx|verbs|sim", 0, 0,
+         "Move bytes by UCX, by RDMA verbs, or in a simulated network with a virtual clock "
+         "(default: XM_TRANSPORT, else ucx)."},
+        {"memory", 0, XM_CLI_CHOICE, &raw->memory, "host|cuda", 0, 0,
+         "Where the tiles are: in host memory, or on this machine's CUDA devices, to which the "
+         "ranks "
+         "of a host are dealt in turn (default host)."},
+        {"nic-gbps", 0, XM_CLI_STRING, &raw->nic_gbps, "LIST", 0, 0,
+         "Gbit/s of a host's NICs for plan, bound and simulated network; several: of the hosts in "
+         "turn."},
+        {"nics-per-host", 0, XM_CLI_INT, &o->nics_per_host, "N", 1, RB_UNEVEN_NICS,
+         "NICs of each host, each as fast as --nic-gbps says (default 1)."},
+        {"uneven", 0, XM_CLI_STRING, &raw->uneven, "LIST", 0, 0,
+         "Gbit/s of a host's NICs in turn, instead of --nic-gbps."},
+        {"racks", 0, XM_CLI_INT, &o->racks, "N", 1, MAX_RANKS,
+         "Racks, of equally many neighbouring hosts; needs --uplink-gbps."},
+        {"uplink-gbps", 0, XM_CLI_DOUBLE, &o->uplink_gbps, "G", 1e-3, 1e6,
+         "Gbit/s of a rack's uplink, per direction; needs --racks."},
+        {"profile", 0, XM_CLI_STRING, &o->profile, "CLUSTER.json", 0, 0,
+         "Take the network's rates from a cluster profile."},
+        {"topology", 0, XM_CLI_STRING, &o->topology, "MACHINE.xml", 0, 0,
+         "Describe every host by this hwloc XML file."},
+        {"show-topology", 0, XM_CLI_FLAG, &o->show_topology, NULL, 0, 0,
+         "Print what this host, or that of --topology, is made of and which NICs its ranks use, "
+         "and end."},
+        {"check", 0, XM_CLI_FLAG, &o->check, NULL, 0, 0,
+         "Look for what would keep a job on this machine, or on those of the ranks, from running "
+         "well, say what to do, and end."},
+        {"warmup", 'w', XM_CLI_INT, &o->warmup, "W", 0, MAX_ITERATIONS,
+         "Runs before those that are timed (default 1)."},
+        {"iterations", 'i', XM_CLI_INT, &o->iterations, "I", 1, MAX_ITERATIONS,
+         "Timed runs (default 5)."},
+        {"protocol", 0, XM_CLI_CHOICE, &raw->protocol, "paper", 0, 0,
+         "Runs as in the paper: 13, of which the first 3 are dropped. Not with -w and -i."},
+        {"validate", 0, XM_CLI_FLAG, &raw->validate, NULL, 0, 0,
+         "Check every byte of every run (the default)."},
+        {"no-validate", 0, XM_CLI_FLAG, &raw->no_validate, NULL, 0, 0, "Check nothing."},
+        {"verify", 0, XM_CLI_FLAG, &o->verify, NULL, 0, 0,
+         "After every run compare checksums of all slices between holders and receivers."},
+        {"memory-limit", 0, XM_CLI_BYTES, &o->memory_limit, "BYTES", 0, 0,
+         "Most memory of a rank for packing, e.g. 4MiB (default: 8 MiB a peer and direction)."},
+        {"dry-run", 0, XM_CLI_FLAG, &o->dry_run, NULL, 0, 0,
+         "Plan, bound and simulate; start no rank."},
+        {"seed", 0, XM_CLI_INT, &o->seed, "N", 0, 0,
+         "Seed of the data and of randomised schedulers (default 1)."},
+        {"json", 0, XM_CLI_FLAG, &o->json, NULL, 0, 0,
+         "Print one JSON document instead of the table."},
+        {"json-file", 'J', XM_CLI_STRING, &o->json_path, "OUT.json", 0, 0,
+         "Write the JSON document to a file."},
+        {"trace", 0, XM_CLI_STRING, &o->trace_path, "OUT.json", 0, 0,
+         "Write the last run's hops as a Chrome trace."},
+        {"plot", 0, XM_CLI_STRING, &o->plot_path, "OUT.svg", 0, 0,
+         "Draw the planned and the last run's transfers; one case only."},
+        {"dump-plan", 0, XM_CLI_STRING, &o->dump_path, "OUT.json", 0, 0,
+         "Write the reshard plan; one case only."},
+    };
+    _Static_assert(sizeof(options) <= sizeof(o->table), "RB_OPTIONS_MAX is too small");
+
+    memcpy(o->table, options, sizeof(options));
+    return sizeof(options) / sizeof(options[0]);
+}
+
+static xm_status_t parse_scale(const char *text, int64_t *divisor)
+{
+    if (text == NULL || strcmp(text, "1") == 0) {
+        *divisor = 1;
+        return XM_OK;
+    }
+    if (strncmp(text, "1/", 2) != 0) {
+        return xm_error_set(XM_ERR_PARSE, "--scale: '%s' is not 1 or of the form 1/64", text);
+    }
+    return xm_text_parse_int("--scale", text + 2, 1, INT64_C(1) << 40, divisor);
+}
+
+/* "10" or "10,25". */
+static xm_status_t parse_gbps(const char *option, const char *text, double *rates, int capacity,
+                              int *count)
+{
+    while (text != NULL) {
+        const char *comma = strchr(text, ',');
+        char item[32];
+        xm_status_t status;
+
+        if (*count == capacity) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s has more than %d rates", option,
+                                capacity);
+        }
+        (void)snprintf(item, sizeof(item), "%.*s",
+                       (int)(comma != NULL ? (size_t)(comma - text) : strlen(text)), text);
+        status = xm_text_parse_double(option, item, 1e-3, 1e6, &rates[*count]);
+        if (status < 0) {
+            return status;
+        }
+        ++*count;
+        text = comma != NULL ? comma + 1 : NULL;
+    }
+    return XM_OK;
+}
+
+/* What all NICs of a host do together: equal ones, or each with a rate of its own. */
+static xm_status_t parse_nics(const raw_t *raw, rb_options_t *o)
+{
+    xm_status_t status =
+        parse_gbps("--nic-gbps", raw->nic_gbps, o->nic_gbps, RB_NIC_RATES, &o->nic_rates);
+
+    if (status == XM_OK) {
+        status =
+            parse_gbps("--uneven", raw->uneven, o->uneven_gbps, RB_UNEVEN_NICS, &o->uneven_rates);
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (o->uneven_rates > 0 && o->nic_rates > 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--nic-gbps and --uneven both say how fast the NICs are; give one");
+    }
+    if (o->uneven_rates > 0 && o->nics_per_host > 0 && o->nics_per_host != o->uneven_rates) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--uneven has the rates of %d NICs, but --nics-per-host says %d",
+                            o->uneven_rates, o->nics_per_host);
+    }
+    if (o->nics_per_host > 0 && o->uneven_rates == 0 && o->nic_rates == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--nics-per-host is given but --nic-gbps is not");
+    }
+    if (o->uneven_rates > 0) {
+        o->nics_per_host = o->uneven_rates;
+        o->nic_rates = 1;
+        for (int i = 0; i < o->uneven_rates; ++i) {
+            o->nic_gbps[0] += o->uneven_gbps[i];
+        }
+    } else if (o->nic_rates > 0) {
+        o->nics_per_host = o->nics_per_host > 0 ? o->nics_per_host : 1;
+        for (int i = 0; i < o->nic_rates; ++i) {
+            o->nic_gbps[i] *= o->nics_per_host;
+        }
+    }
+    return XM_OK;
+}
+
+/* Not a choice of the table: `explicit` is a partition too, and its refusal says what it lacks. */
+static xm_status_t parse_partition(const char *text, xm_partition_t *partition)
+{
+    xm_status_t status = xm_partition_parse(text, partition);
+
+    return status < 0 ? xm_error_prefix(status, "--partition") : status;
+}
+
+/* The first given option of a list of names, or NULL. */
+static const char *first_given(const xm_cli_t *cli, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; ++i) {
+        if (xm_cli_given(cli, names[i])) {
+            return names[i];
+        }
+    }
+    return NULL;
+}
+
+/* A case comes from the suites, from a description, or from a parallel plan. */
+static xm_status_t check_origin(const rb_options_t *o)
+{
+    static const char *const suite[] = {"suite", "case"};
+    static const char *const own[] = {"src-mesh", "dst-mesh", "src-ranks", "dst-ranks",
+                                      "src-spec", "dst-spec", "shape"};
+    static const char *const model[] = {"model-config"};
+    static const char *const plan[] = {"plan", "boundary"};
+    static const char *const needed[] = {"src-mesh", "dst-mesh", "src-spec", "dst-spec", "shape"};
+    const char *origin[] = {first_given(o->cli, suite, 2), first_given(o->cli, own, 7),
+                            first_given(o->cli, model, 1), first_given(o->cli, plan, 2)};
+    enum { ORIGINS = sizeof(origin) / sizeof(origin[0]) };
+    bool any = false;
+
+    for (int i = 0; i < ORIGINS; ++i) {
+        any = any || origin[i] != NULL;
+        for (int j = i + 1; j < ORIGINS; ++j) {
+            if (origin[i] != NULL && origin[j] != NULL) {
+                return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                    "--%s and --%s name different things to move; give one of them",
+                                    origin[i], origin[j]);
+            }
+        }
+    }
+    for (size_t i = 0; origin[1] != NULL && i < sizeof(needed) / sizeof(needed[0]); ++i) {
+        if (!xm_cli_given(o->cli, needed[i])) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is given but --%s is not", origin[1],
+                                needed[i]);
+        }
+    }
+    if (o->model_config != NULL && o->system_config == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--model-config is given but --system-config is not");
+    }
+    if (origin[3] != NULL && o->plan == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--boundary is given but --plan is not");
+    }
+    for (int i = 0; o->check && i < ORIGINS; ++i) {
+        if (origin[i] != NULL) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--check moves nothing; leave --%s out",
+                                origin[i]);
+        }
+    }
+    if (o->show_topology && o->json) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--show-topology prints tables; there is no JSON document of them");
+    }
+    if (!any && !o->list && !o->show_topology && !o->check) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "nothing to move: give --suite, --case, --src-mesh …, --model-config "
+                            "or --plan (--list shows the cases)");
+    }
+    return XM_OK;
+}
+
+/* --check has its own table and document, and needs real ranks. */
+static xm_status_t check_doctor(const rb_options_t *o)
+{
+    static const char *const others[] = {"list",  "show-topology", "dry-run",  "json-file",
+                                         "trace", "plot",          "dump-plan"};
+    const char *given = first_given(o->cli, others, sizeof(others) / sizeof(others[0]));
+
+    if (o->check && given != NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--check and --%s do different things", given);
+    }
+    if (o->check && o->transport == RB_TRANSPORT_SIM) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--check looks at real machines, and --transport sim needs none");
+    }
+    return XM_OK;
+}
+
+static xm_status_t check_hosts(rb_options_t *o)
+{
+    if (o->hosts > 0 && o->ranks_per_host > 0) {
+        int64_t product = (int64_t)o->hosts * o->ranks_per_host;
+
+        if (product > MAX_RANKS) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "--hosts %d with --ranks-per-host %d makes more than %d ranks",
+                                o->hosts, o->ranks_per_host, MAX_RANKS);
+        }
+        if (o->ranks > 0 && o->ranks != product) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "--hosts %d with --ranks-per-host %d makes %d ranks, but -n says "
+                                "%d",
+                                o->hosts, o->ranks_per_host, (int)product, o->ranks);
+        }
+        o->ranks = (int)product;
+    } else if (o->hosts > 0) {
+        if (o->ranks == 0) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "--hosts %d needs -n or --ranks-per-host with it", o->hosts);
+        }
+        if (o->ranks % o->hosts != 0) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "%d ranks do not fill %d hosts evenly; give --ranks-per-host",
+                                o->ranks, o->hosts);
+        }
+        o->ranks_per_host = o->ranks / o->hosts;
+    }
+    return XM_OK;
+}
+
+static xm_status_t check_rates(const rb_options_t *o)
+{
+    if (o->profile != NULL && o->nic_rates > 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--profile and --%s both say how fast the NICs are; give one",
+                            o->uneven_rates > 0 ? "uneven" : "nic-gbps");
+    }
+    if ((o->racks > 0) != (o->uplink_gbps > 0)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is given but --%s is not",
+                            o->racks > 0 ? "racks" : "uplink-gbps",
+                            o->racks > 0 ? "uplink-gbps" : "racks");
+    }
+    return XM_OK;
+}
+
+static xm_status_t check_runs(const rb_options_t *o, const raw_t *raw)
+{
+    if (raw->validate && raw->no_validate) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--validate and --no-validate contradict each other");
+    }
+    for (int i = 0; o->paper && i < 2; ++i) {
+        static const char *const runs[] = {"warmup", "iterations"};
+
+        if (xm_cli_given(o->cli, runs[i])) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "--protocol paper is %d runs before %d timed ones; leave --%s out",
+                                PAPER_WARMUP, PAPER_ITERATIONS, runs[i]);
+        }
+    }
+    if (o->dry_run && o->verify) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--verify compares what was moved, and --dry-run moves nothing");
+    }
+    if (xm_cli_given(o->cli, "memory-limit") && o->memory_limit == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--memory-limit: 0 bytes hold nothing; leave it out for no limit");
+    }
+    if (o->dry_run && o->trace_path != NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--trace shows measured transfers, and --dry-run measures nothing");
+    }
+    return XM_OK;
+}
+
+static xm_status_t check(rb_options_t *o, const raw_t *raw)
+{
+    xm_status_t status = parse_scale(raw->scale, &o->scale_divisor);
+
+    if (status == XM_OK) {
+        status = parse_partition(raw->partition, &o->partition);
+    }
+    if (status == XM_OK) {
+        status = parse_nics(raw, o);
+    }
+    if (status == XM_OK) {
+        status = check_origin(o);
+    }
+    if (status == XM_OK) {
+        status = check_hosts(o);
+    }
+    if (status == XM_OK) {
+        status = check_rates(o);
+    }
+    if (status == XM_OK) {
+        o->paper = xm_cli_given(o->cli, "protocol");
+        status = check_runs(o, raw);
+    }
+    if (status == XM_OK) {
+        status = rb_choices_parse("--strategy", RB_STRATEGY_NAMES, raw->strategies, &o->strategies);
+    }
+    if (status == XM_OK) {
+        status =
+            rb_choices_parse("--scheduler", RB_SCHEDULER_NAMES, raw->schedulers, &o->schedulers);
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (o->paper) {
+        o->warmup = PAPER_WARMUP;
+        o->iterations = PAPER_ITERATIONS;
+    }
+    o->validate = !raw->no_validate;
+    o->transport = (rb_transport_t)raw->transport;
+    o->memory = (xm_memory_kind_t)raw->memory;
+    if (o->memory == XM_MEMORY_CUDA && o->transport == RB_TRANSPORT_SIM) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--memory cuda needs real ranks, and --transport sim has none");
+    }
+    return check_doctor(o);
+}
+
+xm_status_t rb_options_parse(int argc, char *const *argv, rb_options_t *options)
+{
+    raw_t raw = {.partition = xm_partition_name(XM_PARTITION_EVEN),
+                 .transport = xm_config_choice(XM_CONFIG_TRANSPORT)};
+    xm_cli_command_t *command = &options->command;
+    xm_status_t status;
+
+    *options = (rb_options_t){.command = XM_CLI_COMMAND_INIT,
+                              .argc = argc,
+                              .argv = argv,
+                              .suite = RB_ANY,
+                              .warmup = 1,
+                              .iterations = 5,
+                              .seed = 1};
+    command->program = "reshard-bench";
+    command->summary = summary;
+    command->version = "reshard-bench " XM_VERSION_STRING;
+    command->options = options->table;
+    command->option_count = fill_table(options, &raw);
+    status = xm_cli_parse(command, argc, argv, &options->cli);
+    if (status == XM_OK && !xm_cli_finished(options->cli)) {
+        status = check(options, &raw);
+    }
+    if (status < 0) {
+        rb_options_clear(options);
+    }
+    return status;
+}
+
+const char *rb_transport_name(rb_transport_t transport)
+{
+    static const char *const names[] = {"ucx", "verbs", "sim"};
+
+    return names[transport];
+}
+
+bool rb_options_emulate(const rb_options_t *options)
+{
+    return options->hosts > 0 && options->nic_rates > 0 && !options->dry_run && !options->list &&
+           !options->show_topology && options->transport == RB_TRANSPORT_UCX;
+}
+
+void rb_options_clear(rb_options_t *options)
+{
+    xm_cli_destroy(options->cli);
+    *options = (rb_options_t){0};
+}

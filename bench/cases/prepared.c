@@ -1,0 +1,122 @@
+#include "bench/cases/prepared.h"
+
+#include <stdlib.h>
+
+#include "bench/cases/placement.h"
+#include "comm/base.h"
+
+static xm_status_t lay_out(const char *side_name, const rb_case_t *one, const rb_side_t *side,
+                           const rb_host_map_t *hosts, const xm_mesh_t *mesh, xm_layout_t **layout)
+{
+    char spec[XM_SPEC_TEXT];
+    xm_status_t status;
+
+    if (xm_mesh_max_rank(mesh) >= hosts->ranks) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "the %s mesh names rank %d, but the job has ranks 0 … %d", side_name,
+                            xm_mesh_max_rank(mesh), hosts->ranks - 1);
+    }
+    if (side->spec.dims != one->dims) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%s spec '%s' is for %d dimensions, but the tensor of case %s has %d",
+                            side_name, xm_spec_format(&side->spec, spec), side->spec.dims,
+                            one->name, one->dims);
+    }
+    status = xm_layout_create(mesh, &side->spec, one->partition, one->shape, layout);
+    return status < 0 ? xm_error_prefix(status, "%s layout", side_name) : status;
+}
+
+xm_status_t rb_lay_out(const rb_case_t *one, const rb_host_map_t *hosts, xm_layout_t **src,
+                       xm_layout_t **dst, bool *shared)
+{
+    xm_mesh_t *src_mesh = NULL, *dst_mesh = NULL;
+    xm_layout_t *made = NULL;
+    xm_status_t status = rb_place(one, hosts, &src_mesh, &dst_mesh, shared);
+
+    if (status == XM_OK && one->model == NULL) {
+        status = lay_out("source", one, &one->src, hosts, src_mesh, &made);
+    }
+    if (status == XM_OK && one->model == NULL) {
+        status = lay_out("destination", one, &one->dst, hosts, dst_mesh, dst);
+    }
+    xm_mesh_destroy(dst_mesh);
+    xm_mesh_destroy(src_mesh);
+    if (status < 0) {
+        xm_layout_destroy(made);
+        return status;
+    }
+    *src = made;
+    return XM_OK;
+}
+
+xm_status_t rb_prepare_check(const rb_case_t *one, const rb_host_map_t *hosts)
+{
+    xm_layout_t *src = NULL, *dst = NULL;
+    bool shared;
+    xm_status_t status = rb_lay_out(one, hosts, &src, &dst, &shared);
+
+    xm_layout_destroy(dst);
+    xm_layout_destroy(src);
+    return status;
+}
+
+static xm_status_t make_plan(const rb_case_t *one, xm_plan_params_t *params, xm_plan_t **plan)
+{
+    const rb_model_t *model = one->model;
+    xm_tensor_t *tensors = NULL;
+    xm_status_t status;
+
+    if (model != NULL) {
+        tensors = malloc(((size_t)model->count + 1) * sizeof(*tensors));
+        if (tensors == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", model->count);
+        }
+        for (int i = 0; i < model->count; ++i) {
+            const rb_model_tensor_t *tensor = &model->tensors[i];
+
+            tensors[i] =
+                (xm_tensor_t){tensor->name, tensor->src, tensor->dst, tensor->element_bits};
+        }
+        params->tensors = tensors;
+        params->tensor_count = model->count;
+    }
+    status = xm_plan_create(params, plan);
+    free(tensors);
+    return status;
+}
+
+xm_status_t rb_prepare(const rb_case_t *one, const rb_host_map_t *hosts,
+                       const xm_network_t *network, rb_prepared_t *prepared)
+{
+    rb_prepared_t made = {.one = one, .network = network};
+    xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
+    double start = xm_clock_seconds();
+    xm_layout_t *src = NULL, *dst = NULL;
+    xm_status_t status = rb_lay_out(one, hosts, &src, &dst, &made.shared);
+
+    if (status < 0) {
+        return status;
+    }
+    params.src = src;
+    params.dst = dst;
+    params.element_size = one->element_size;
+    params.strategy = (xm_strategy_t)one->strategy;
+    params.scheduler = (xm_scheduler_t)one->scheduler;
+    params.seed = (uint64_t)(int64_t)one->seed;
+    params.network = network;
+    status = make_plan(one, &params, &made.plan);
+    xm_layout_destroy(dst);
+    xm_layout_destroy(src);
+    if (status < 0) {
+        return status;
+    }
+    made.plan_s = xm_clock_seconds() - start;
+    *prepared = made;
+    return XM_OK;
+}
+
+void rb_prepared_clear(rb_prepared_t *prepared)
+{
+    xm_plan_destroy(prepared->plan);
+    *prepared = (rb_prepared_t){0};
+}

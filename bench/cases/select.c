@@ -1,0 +1,314 @@
+#include "bench/cases/select.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/cases/boundary.h"
+#include "comm/base.h"
+
+enum { MOST_CASES = 64 /* of all suites */ };
+
+static xm_status_t allocate(int capacity, rb_selection_t *selection)
+{
+    *selection = (rb_selection_t){.cases = calloc((size_t)capacity, sizeof(rb_case_t))};
+    return selection->cases != NULL
+               ? XM_OK
+               : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d cases", capacity);
+}
+
+static xm_status_t select_all(const rb_options_t *options, rb_selection_t *selection)
+{
+    xm_status_t status = allocate(rb_suite_cases(), selection);
+
+    for (int i = 0; status == XM_OK && i < rb_suite_cases(); ++i) {
+        if (options->suite == RB_ANY || rb_suite_holds((rb_suite_t)options->suite, i)) {
+            status = rb_suite_case(i, &selection->cases[selection->count++]);
+        }
+    }
+    return status;
+}
+
+static xm_status_t select_named(const rb_options_t *options, rb_selection_t *selection)
+{
+    const char *names[MOST_CASES];
+    int index_of[MOST_CASES], count = 0;
+    xm_status_t status = allocate((int)options->cases.count, selection);
+
+    for (int i = 0; i < rb_suite_cases() && count < MOST_CASES; ++i) {
+        if (options->suite == RB_ANY || rb_suite_holds((rb_suite_t)options->suite, i)) {
+            index_of[count] = i;
+            names[count++] = rb_suite_case_name(i);
+        }
+    }
+    for (size_t i = 0; status == XM_OK && i < options->cases.count; ++i) {
+        int index;
+
+        status = xm_text_choose("case", options->cases.items[i], names, (size_t)count, &index);
+        if (status == XM_OK) {
+            status = rb_suite_case(index_of[index], &selection->cases[selection->count++]);
+        }
+    }
+    return status;
+}
+
+static xm_status_t describe_side(const char *option_mesh, const char *mesh_text,
+                                 const char *option_ranks, const char *ranks_text,
+                                 const char *option_spec, const char *spec_text, rb_side_t *side)
+{
+    xm_mesh_t *mesh;
+    int count;
+    xm_status_t status = xm_mesh_parse(mesh_text, NULL, 0, &mesh);
+
+    if (status < 0) {
+        return xm_error_prefix(status, "%s", option_mesh);
+    }
+    side->axes = xm_mesh_axes(mesh);
+    for (int a = 0; a < side->axes; ++a) {
+        side->sizes[a] = xm_mesh_axis_size(mesh, a);
+    }
+    xm_mesh_destroy(mesh);
+    status = xm_spec_parse(spec_text, &side->spec);
+    if (status < 0) {
+        return xm_error_prefix(status, "%s", option_spec);
+    }
+    if (ranks_text == NULL) {
+        return XM_OK;
+    }
+    status = xm_rank_list_parse(option_ranks, ranks_text, &side->ranks, &count);
+    if (status == XM_OK && count != rb_side_size(side)) {
+        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s names %d ranks, but %s %s has %d",
+                              option_ranks, count, option_mesh, mesh_text, rb_side_size(side));
+    }
+    return status;
+}
+
+/* Hosts are the rows of the meshes where both have rows of the same length. */
+static int rows_of_both(const rb_case_t *described)
+{
+    int row =
+        rb_side_size(&described->src) / (described->src.axes > 0 ? described->src.sizes[0] : 1);
+
+    if (described->src.axes < 2 || described->dst.axes < 2 ||
+        rb_side_size(&described->dst) != row * described->dst.sizes[0]) {
+        return 0;
+    }
+    return row;
+}
+
+static xm_status_t select_described(const rb_options_t *options, rb_selection_t *selection)
+{
+    rb_case_t *described;
+    xm_status_t status = allocate(1, selection);
+
+    if (status < 0) {
+        return status;
+    }
+    described = &selection->cases[selection->count++];
+    (void)snprintf(described->name, sizeof(described->name), "own");
+    (void)snprintf(described->dtype, sizeof(described->dtype), "float32");
+    described->element_size = sizeof(float);
+    described->strategy = RB_ANY;
+    described->scheduler = RB_ANY;
+    status = xm_shape_parse(options->shape, &described->dims, described->shape);
+    if (status < 0) {
+        return xm_error_prefix(status, "--shape");
+    }
+    status = describe_side("--src-mesh", options->src_mesh, "--src-ranks", options->src_ranks,
+                           "--src-spec", options->src_spec, &described->src);
+    if (status == XM_OK) {
+        status = describe_side("--dst-mesh", options->dst_mesh, "--dst-ranks", options->dst_ranks,
+                               "--dst-spec", options->dst_spec, &described->dst);
+    }
+    described->ranks_per_host = rows_of_both(described);
+    return status;
+}
+
+static xm_status_t select_boundary(const rb_options_t *options, rb_selection_t *selection)
+{
+    xm_status_t status = allocate(1, selection);
+
+    return status < 0 ? status
+                      : rb_boundary_load(options->plan, options->boundary,
+                                         &selection->cases[selection->count++]);
+}
+
+static xm_status_t select_files(const rb_options_t *options, rb_selection_t *selection)
+{
+    xm_status_t status = allocate(1, selection);
+
+    if (status == XM_OK) {
+        rb_case_of_model(
+            &(rb_model_request_t){.model_config = options->model_config, .packed = true},
+            &selection->cases[selection->count++]);
+    }
+    return status;
+}
+
+static xm_status_t apply_to_model(const rb_options_t *options, rb_case_t *one)
+{
+    if (options->dtype != NULL || xm_cli_given(options->cli, "partition")) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--%s is about cases of one tensor; the tensors of a model have their "
+                            "own",
+                            options->dtype != NULL ? "dtype" : "partition");
+    }
+    one->request.system_config = options->system_config;
+    one->request.shard_table = options->shard_table;
+    one->request.scale = options->scale_divisor;
+    return rb_case_load_model(one);
+}
+
+static xm_status_t apply_to_tensor(const rb_options_t *options, rb_case_t *one)
+{
+    xm_status_t status;
+
+    if (options->system_config != NULL || options->shard_table != NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is about models, but case %s is not one",
+                            options->system_config != NULL ? "system-config" : "shard-table",
+                            one->name);
+    }
+    status = rb_case_scale(one, options->scale_divisor);
+    if (status == XM_OK && options->dtype != NULL) {
+        status = rb_dtype_parse(options->dtype, &one->element_size);
+    }
+    if (status == XM_OK && options->dtype != NULL) {
+        (void)snprintf(one->dtype, sizeof(one->dtype), "%s", options->dtype);
+    }
+    one->partition = options->partition;
+    return status;
+}
+
+static xm_status_t apply_overrides(const rb_options_t *options, rb_case_t *one)
+{
+    xm_status_t status =
+        rb_case_is_model(one) ? apply_to_model(options, one) : apply_to_tensor(options, one);
+
+    if (status < 0) {
+        return status;
+    }
+    one->seed = options->seed;
+    return XM_OK;
+}
+
+/* What is named, else what the case is made for, else a default. */
+static rb_choices_t resolve(const rb_choices_t *named, int own, int fallback)
+{
+    return named->count > 0 ? *named : (rb_choices_t){{own != RB_ANY ? own : fallback}, .count = 1};
+}
+
+/* The schedulers that the ablation compares, unless others are named. */
+static rb_choices_t schedulers_of(const rb_options_t *options, const rb_case_t *one)
+{
+    static const rb_choices_t ablation = {{XM_SCHEDULER_NAIVE, XM_SCHEDULER_BALANCE,
+                                           XM_SCHEDULER_DFS, XM_SCHEDULER_GREEDY,
+                                           XM_SCHEDULER_OPENSHOP},
+                                          .count = 5};
+
+    return options->suite == RB_SUITE_ABLATION && options->schedulers.count == 0
+               ? ablation
+               : resolve(&options->schedulers, one->scheduler, XM_SCHEDULER_BALANCE);
+}
+
+/* Puts every combination of strategy and scheduler in the place of each case. The cases move to the
+ * first of their variants. */
+static xm_status_t make_variants(const rb_options_t *options, rb_selection_t *selection)
+{
+    rb_selection_t made;
+    xm_status_t status = allocate(selection->count * RB_CHOICES * RB_CHOICES, &made);
+
+    if (status < 0) {
+        return status;
+    }
+    for (int i = 0; i < selection->count; ++i) {
+        const rb_case_t *one = &selection->cases[i];
+        rb_choices_t strategies =
+            resolve(&options->strategies, one->strategy, XM_STRATEGY_BROADCAST);
+        rb_choices_t schedulers = schedulers_of(options, one);
+        int variants = strategies.count * schedulers.count;
+
+        for (int v = 0; v < variants; ++v) {
+            rb_case_t *variant = &made.cases[made.count++];
+
+            *variant = *one;
+            variant->variant = v;
+            variant->variants = variants;
+            variant->strategy = strategies.items[v / schedulers.count];
+            variant->scheduler = schedulers.items[v % schedulers.count];
+        }
+    }
+    free(selection->cases);
+    *selection = made;
+    return XM_OK;
+}
+
+/* A figure and a plan file show one plan. */
+static xm_status_t check_single(const rb_options_t *options, const rb_selection_t *selection)
+{
+    const char *option = options->plot_path != NULL ? "--plot" : "--dump-plan";
+
+    if (selection->count == 1 || (options->plot_path == NULL && options->dump_path == NULL)) {
+        return XM_OK;
+    }
+    if (selection->count == selection->cases[0].variants) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%s is about one plan, but %d are asked for; name one with --strategy "
+                            "and --scheduler",
+                            option, selection->count);
+    }
+    return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                        "%s is about one case, but %d are selected; name one with --case", option,
+                        rb_selection_cases(selection));
+}
+
+int rb_selection_cases(const rb_selection_t *selection)
+{
+    int cases = 0;
+
+    for (int i = 0; i < selection->count; ++i) {
+        cases += selection->cases[i].variant == 0;
+    }
+    return cases;
+}
+
+xm_status_t rb_select(const rb_options_t *options, rb_selection_t *selection)
+{
+    rb_selection_t selected = {0};
+    xm_status_t status;
+
+    if (options->cases.count > 0) {
+        status = select_named(options, &selected);
+    } else if (options->src_mesh != NULL) {
+        status = select_described(options, &selected);
+    } else if (options->model_config != NULL) {
+        status = select_files(options, &selected);
+    } else if (options->plan != NULL) {
+        status = select_boundary(options, &selected);
+    } else {
+        status = select_all(options, &selected);
+    }
+    for (int i = 0; status == XM_OK && i < selected.count; ++i) {
+        status = apply_overrides(options, &selected.cases[i]);
+    }
+    if (status == XM_OK) {
+        status = make_variants(options, &selected);
+    }
+    if (status == XM_OK) {
+        status = check_single(options, &selected);
+    }
+    if (status < 0) {
+        rb_selection_clear(&selected);
+        return status;
+    }
+    *selection = selected;
+    return XM_OK;
+}
+
+void rb_selection_clear(rb_selection_t *selection)
+{
+    for (int i = 0; i < selection->count; ++i) {
+        rb_case_clear(&selection->cases[i]);
+    }
+    free(selection->cases);
+    *selection = (rb_selection_t){0};
+}

@@ -1,0 +1,279 @@
+#include "bench/cluster/shape.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "bench/cluster/nic_rate.h"
+#include "comm/base.h"
+
+enum {
+    MIN_BURST = 125000,  /* bytes; below one large segment (64 KiB) the rate is not reached */
+    MIN_QUEUE = 1 << 18, /* bytes; a few large segments */
+    MIN_MTU = 576,
+    MAX_MTU = 65521,
+    HEAD_ADDRESS = 254
+};
+
+/* Above this sum two cores have no time left for anything but the NICs. */
+static const int64_t honest_sum = INT64_C(8000000000);
+
+xm_status_t rb_cluster_name_check(const char *name)
+{
+    size_t length = strlen(name);
+    bool good = length < RB_CLUSTER_NAME && isalpha((unsigned char)name[0]);
+
+    for (size_t i = 0; i < length; ++i) {
+        good = good && (isalnum((unsigned char)name[i]) || name[i] == '-');
+    }
+    if (!good || strcmp(name, "head") == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "'%s' cannot be the name of a cluster: a letter, then letters, digits "
+                            "and hyphens, at most %d in all",
+                            name, RB_CLUSTER_NAME - 1);
+    }
+    return XM_OK;
+}
+
+static xm_status_t check_rate(const char *what, int host, int64_t rate)
+{
+    char low[32], high[32];
+
+    if (rate < RB_NIC_RATE_MIN || rate > RB_NIC_RATE_MAX) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%s %d has %" PRId64 " bit/s, which is outside %s … %s", what, host,
+                            rate, rb_nic_rate_format(RB_NIC_RATE_MIN, low, sizeof(low)),
+                            rb_nic_rate_format(RB_NIC_RATE_MAX, high, sizeof(high)));
+    }
+    return XM_OK;
+}
+
+xm_status_t rb_cluster_shape_check(const rb_cluster_shape_t *shape)
+{
+    xm_status_t status = rb_cluster_name_check(shape->name);
+
+    if (status < 0) {
+        return status;
+    }
+    if (shape->hosts < 1 || shape->hosts > RB_CLUSTER_HOSTS || shape->nics < 1 ||
+        shape->nics > RB_CLUSTER_NICS) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%d hosts with %d NICs each: 1 to %d hosts with 1 to %d NICs can be "
+                            "emulated",
+                            shape->hosts, shape->nics, RB_CLUSTER_HOSTS, RB_CLUSTER_NICS);
+    }
+    if (shape->racks < 1 || shape->hosts % shape->racks != 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d hosts do not fill %d racks evenly",
+                            shape->hosts, shape->racks);
+    }
+    if (shape->mtu < MIN_MTU || shape->mtu > MAX_MTU) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "an MTU of %d is outside %d … %d", shape->mtu,
+                            MIN_MTU, MAX_MTU);
+    }
+    for (int h = 0; h < shape->hosts && status == XM_OK; ++h) {
+        for (int i = 0; i < shape->nics && status == XM_OK; ++i) {
+            status = check_rate("a NIC of host", h, shape->rate[h][i]);
+        }
+    }
+    if (status == XM_OK && shape->racks > 1) {
+        status = check_rate("the uplink of rack", 0, shape->uplink / shape->nics);
+    }
+    return status;
+}
+
+void rb_cluster_shape_set_rates(rb_cluster_shape_t *shape, const int64_t *host_rates,
+                                int host_count, const int64_t *nic_rates, int nic_count)
+{
+    for (int h = 0; h < RB_CLUSTER_HOSTS; ++h) {
+        for (int i = 0; i < RB_CLUSTER_NICS; ++i) {
+            shape->rate[h][i] =
+                nic_count > 0 ? nic_rates[i % nic_count] : host_rates[h % host_count];
+        }
+    }
+}
+
+int64_t rb_cluster_shape_rate(const rb_cluster_shape_t *shape, int host)
+{
+    int64_t sum = 0;
+
+    for (int h = 0; h < shape->hosts; ++h) {
+        for (int i = 0; i < shape->nics && (host < 0 || h == host); ++i) {
+            sum += shape->rate[h][i];
+        }
+    }
+    return sum;
+}
+
+void rb_cluster_shape_warn(const rb_cluster_shape_t *shape, const char *program)
+{
+    int64_t sum = rb_cluster_shape_rate(shape, -1);
+    char text[32], limit[32];
+
+    if (sum > honest_sum) {
+        (void)fprintf(stderr,
+                      "%s: the NICs' rates add up to %s; above %s the machine, not the NICs, may "
+                      "be what is measured\n",
+                      program, rb_nic_rate_format(sum, text, sizeof(text)),
+                      rb_nic_rate_format(honest_sum, limit, sizeof(limit)));
+    }
+}
+
+int rb_cluster_shape_find(const rb_cluster_shape_t *shape, const char *text)
+{
+    size_t prefix = strlen(shape->name);
+    char name[RB_CLUSTER_NAME + 16];
+    int64_t host;
+
+    if (strncmp(text, shape->name, prefix) == 0) {
+        text += prefix;
+    }
+    if (xm_text_parse_int("host", text, 0, shape->hosts - 1, &host) < 0) {
+        return -1;
+    }
+    /* "007" is no host. */
+    (void)snprintf(name, sizeof(name), "%d", (int)host);
+    return strcmp(name, text) == 0 ? (int)host : -1;
+}
+
+char *rb_cluster_shape_address(int host, int nic, char *buffer, size_t size)
+{
+    (void)snprintf(buffer, size, "10.77.%d.%d", nic, host + 1);
+    return buffer;
+}
+
+char *rb_cluster_shape_nics(const rb_cluster_shape_t *shape, int host, char *buffer, size_t size)
+{
+    size_t used = 0;
+
+    buffer[0] = '\0';
+    for (int i = 0; i < shape->nics && used < size; ++i) {
+        used += (size_t)snprintf(buffer + used, size - used, "%snic%d=%" PRId64, i > 0 ? "," : "",
+                                 i, shape->rate[host][i]);
+    }
+    return buffer;
+}
+
+/* Fixed, so that hosts can be told each other's without asking by ARP: the kernel's table of what
+ * it learnt is small, and all hosts of the machine share it. */
+static void print_mac(FILE *orders, int host, int nic)
+{
+    (void)fprintf(orders, "02:78:6d:%02x:00:%02x", nic, host + 1);
+}
+
+static int rack_of(const rb_cluster_shape_t *shape, int host)
+{
+    return host / (shape->hosts / shape->racks);
+}
+
+static void add_bridge(FILE *orders, const rb_cluster_shape_t *shape, const char *name)
+{
+    (void)fprintf(orders,
+                  "link add %s mtu %d type bridge forward_delay 0 stp_state 0 mcast_snooping 0\n"
+                  "link set %s up\n",
+                  name, shape->mtu, name);
+}
+
+/* Both ends of a rack's uplink in one plane: u at the rack, d at the core. */
+static void add_uplink(FILE *orders, const rb_cluster_shape_t *shape, int nic, int rack)
+{
+    (void)fprintf(orders,
+                  "link add u%dr%d mtu %d type veth peer name d%dr%d mtu %d\n"
+                  "link set u%dr%d master b%dr%d up\n"
+                  "link set d%dr%d master b%dcore up\n",
+                  nic, rack, shape->mtu, nic, rack, shape->mtu, nic, rack, nic, rack, nic, rack,
+                  nic);
+}
+
+void rb_cluster_shape_switch_links(const rb_cluster_shape_t *shape, const pid_t *pids, FILE *orders)
+{
+    (void)fprintf(orders, "link set lo up\n");
+    for (int i = 0; i < shape->nics; ++i) {
+        char name[16];
+
+        for (int r = 0; r < shape->racks; ++r) {
+            (void)snprintf(name, sizeof(name), "b%dr%d", i, r);
+            add_bridge(orders, shape, name);
+        }
+        (void)fprintf(orders, "address add 10.77.%d.%d/24 dev b%dr0\n", i, HEAD_ADDRESS, i);
+        if (shape->racks > 1) {
+            (void)snprintf(name, sizeof(name), "b%dcore", i);
+            add_bridge(orders, shape, name);
+        }
+        for (int r = 0; r < shape->racks && shape->racks > 1; ++r) {
+            add_uplink(orders, shape, i, r);
+        }
+        for (int h = 0; h < shape->hosts; ++h) {
+            (void)fprintf(orders, "link add p%dh%d mtu %d type veth peer name nic%d address ", i, h,
+                          shape->mtu, i);
+            print_mac(orders, h, i);
+            (void)fprintf(orders, " mtu %d netns %d\nlink set p%dh%d master b%dr%d up\n",
+                          shape->mtu, (int)pids[h], i, h, i, rack_of(shape, h));
+        }
+    }
+}
+
+static void shape_queue(FILE *orders, const char *device, int64_t rate)
+{
+    int64_t bytes = rate / 8, burst = bytes / 500,
+            queue = rate < 500000000 ? bytes / 50 : bytes / 100;
+
+    burst = burst > MIN_BURST ? burst : MIN_BURST;
+    queue = queue > MIN_QUEUE ? queue : MIN_QUEUE;
+    (void)fprintf(orders,
+                  "qdisc add dev %s root handle 1: htb default 1\n"
+                  "class add dev %s parent 1: classid 1:1 htb rate %" PRId64 "bit ceil %" PRId64
+                  "bit burst %" PRId64 " cburst %" PRId64 " quantum 60000\n"
+                  "qdisc add dev %s parent 1:1 bfifo limit %" PRId64 "\n",
+                  device, device, rate, rate, burst, burst, device, queue);
+}
+
+void rb_cluster_shape_switch_queues(const rb_cluster_shape_t *shape, FILE *orders)
+{
+    char name[32];
+
+    for (int i = 0; i < shape->nics; ++i) {
+        for (int h = 0; h < shape->hosts; ++h) {
+            (void)snprintf(name, sizeof(name), "p%dh%d", i, h);
+            shape_queue(orders, name, shape->rate[h][i]);
+        }
+        for (int r = 0; r < shape->racks && shape->racks > 1; ++r) {
+            int host = r * (shape->hosts / shape->racks);
+            int64_t share = (int64_t)((double)shape->uplink * (double)shape->rate[host][i] /
+                                      (double)rb_cluster_shape_rate(shape, host));
+
+            (void)snprintf(name, sizeof(name), "u%dr%d", i, r);
+            shape_queue(orders, name, share);
+            (void)snprintf(name, sizeof(name), "d%dr%d", i, r);
+            shape_queue(orders, name, share);
+        }
+    }
+}
+
+void rb_cluster_shape_host_links(const rb_cluster_shape_t *shape, int host, FILE *orders)
+{
+    char address[32];
+
+    (void)fprintf(orders, "link set lo up\n");
+    for (int i = 0; i < shape->nics; ++i) {
+        (void)fprintf(orders, "address add %s/24 dev nic%d\nlink set nic%d up\n",
+                      rb_cluster_shape_address(host, i, address, sizeof(address)), i, i);
+        for (int h = 0; h < shape->hosts; ++h) {
+            if (h != host) {
+                (void)fprintf(orders, "neighbour add %s lladdr ",
+                              rb_cluster_shape_address(h, i, address, sizeof(address)));
+                print_mac(orders, h, i);
+                (void)fprintf(orders, " nud permanent dev nic%d\n", i);
+            }
+        }
+    }
+}
+
+void rb_cluster_shape_host_queues(const rb_cluster_shape_t *shape, int host, FILE *orders)
+{
+    char name[32];
+
+    for (int i = 0; i < shape->nics; ++i) {
+        (void)snprintf(name, sizeof(name), "nic%d", i);
+        shape_queue(orders, name, shape->rate[host][i]);
+    }
+}

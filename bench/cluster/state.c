@@ -1,0 +1,243 @@
+#include "bench/cluster/state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+/* A reader holds the lock for a moment, which must not pass for a cluster that lives. */
+enum { ATTEMPTS = 20, PAUSE_US = 10000, FOLDER_MODE = 0700, FILE_MODE = 0600 };
+
+/* True when the folder is there, or now is, and nobody else can put files into it. */
+static bool is_ours(const char *folder)
+{
+    struct stat found;
+
+    (void)mkdir(folder, FOLDER_MODE);
+    return stat(folder, &found) == 0 && S_ISDIR(found.st_mode) && found.st_uid == geteuid() &&
+           (found.st_mode & (S_IWGRP | S_IWOTH)) == 0 && access(folder, W_OK | X_OK) == 0;
+}
+
+xm_status_t rb_cluster_state_folder(char *buffer, size_t size)
+{
+    const char *given = getenv(RB_CLUSTER_STATE_DIR), *runtime = getenv("XDG_RUNTIME_DIR");
+
+    if (given != NULL && given[0] != '\0') {
+        (void)snprintf(buffer, size, "%s", given);
+        if (is_ours(buffer)) {
+            return XM_OK;
+        }
+        return xm_error_set(XM_ERR_IO, RB_CLUSTER_STATE_DIR "=%s is no folder of ours", given);
+    }
+    if (runtime != NULL && runtime[0] == '/') {
+        (void)snprintf(buffer, size, "%s/emulated-cluster", runtime);
+        if (is_ours(buffer)) {
+            return XM_OK;
+        }
+    }
+    if (geteuid() == 0) {
+        (void)snprintf(buffer, size, "/run/emulated-cluster");
+        if (is_ours(buffer)) {
+            return XM_OK;
+        }
+    }
+    (void)snprintf(buffer, size, "/tmp/emulated-cluster-%u", (unsigned)geteuid());
+    if (is_ours(buffer)) {
+        return XM_OK;
+    }
+    return xm_error_set(XM_ERR_IO, "%s is no folder of ours; " RB_CLUSTER_STATE_DIR " names one",
+                        buffer);
+}
+
+static xm_status_t path_of(const char *name, char *path, size_t size)
+{
+    char folder[PATH_MAX - 64];
+    xm_status_t status = rb_cluster_state_folder(folder, sizeof(folder));
+
+    if (status == XM_OK) {
+        (void)snprintf(path, size, "%s/%s.json", folder, name);
+    }
+    return status;
+}
+
+/* Tries for a while. */
+static bool lock(int fd, int how)
+{
+    for (int i = 0; i < ATTEMPTS; ++i) {
+        if (flock(fd, how | LOCK_NB) == 0) {
+            return true;
+        }
+        (void)usleep(PAUSE_US);
+    }
+    return false;
+}
+
+/* True when the path still leads to the open file: its last owner may have removed it. */
+static bool is_current(int fd, const char *path)
+{
+    struct stat open_file, named;
+
+    return fstat(fd, &open_file) == 0 && stat(path, &named) == 0 &&
+           open_file.st_ino == named.st_ino && open_file.st_dev == named.st_dev;
+}
+
+xm_status_t rb_cluster_state_claim(const char *name, rb_cluster_claim_t *claim)
+{
+    char *path = claim->path;
+    xm_status_t status = path_of(name, path, sizeof(claim->path));
+
+    if (status < 0) {
+        return status;
+    }
+    for (;;) {
+        int opened = open(path, O_RDWR | O_CREAT | O_CLOEXEC, FILE_MODE);
+
+        if (opened < 0) {
+            return xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+        }
+        if (!lock(opened, LOCK_EX)) {
+            (void)close(opened);
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "a cluster of the name '%s' exists; end it with 'emulated-cluster "
+                                "down --name %s', or take another --name",
+                                name, name);
+        }
+        if (is_current(opened, path)) {
+            claim->fd = opened;
+            return ftruncate(opened, 0) == 0
+                       ? XM_OK
+                       : xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+        }
+        (void)close(opened);
+    }
+}
+
+char *rb_cluster_state_dump(const rb_cluster_members_t *members)
+{
+    const rb_cluster_shape_t *shape = &members->shape;
+    json_t *hosts = json_array(), *root;
+    char *text;
+
+    for (int h = 0; h < shape->hosts; ++h) {
+        json_t *nics = json_array();
+        char name[RB_CLUSTER_NAME + 16];
+
+        (void)snprintf(name, sizeof(name), "%s%d", shape->name, h);
+        for (int i = 0; i < shape->nics; ++i) {
+            char address[32];
+
+            (void)json_array_append_new(
+                nics, json_pack("{s:s, s:I}", "address",
+                                rb_cluster_shape_address(h, i, address, sizeof(address)), "rate",
+                                (json_int_t)shape->rate[h][i]));
+        }
+        (void)json_array_append_new(hosts, json_pack("{s:s, s:i, s:o}", "name", name, "pid",
+                                                     (int)members->init[h], "nics", nics));
+    }
+    root =
+        json_pack("{s:i, s:s, s:i, s:i, s:i, s:i, s:I, s:o}", "version", 1, "name", shape->name,
+                  "holder", (int)members->holder, "nics_per_host", shape->nics, "mtu", shape->mtu,
+                  "racks", shape->racks, "uplink", (json_int_t)shape->uplink, "hosts", hosts);
+    text = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    json_decref(root);
+    return text;
+}
+
+xm_status_t rb_cluster_state_write(const rb_cluster_claim_t *claim,
+                                   const rb_cluster_members_t *members)
+{
+    char *text = rb_cluster_state_dump(members);
+    xm_status_t status = XM_OK;
+
+    if (text == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the description of the cluster");
+    }
+    if (pwrite(claim->fd, text, strlen(text), 0) != (ssize_t)strlen(text)) {
+        status = xm_error_set(XM_ERR_IO, "cannot write the description of the cluster: %s",
+                              strerror(errno));
+    }
+    free(text);
+    return status;
+}
+
+void rb_cluster_state_remove(const rb_cluster_claim_t *claim)
+{
+    /* While the path leads to the file that we have locked, nobody else can own it. */
+    if (claim->fd >= 0 && is_current(claim->fd, claim->path)) {
+        (void)unlink(claim->path);
+    }
+}
+
+static xm_status_t parse(json_t *root, rb_cluster_members_t *members)
+{
+    rb_cluster_shape_t *shape = &members->shape;
+    json_int_t uplink = 0;
+    const char *name = "";
+    json_t *hosts = NULL, *nics = NULL;
+    int holder = 0, pid = 0;
+    bool good = json_unpack(root, "{s:s, s:i, s:i, s:i, s:i, s:I, s:o}", "name", &name, "holder",
+                            &holder, "nics_per_host", &shape->nics, "mtu", &shape->mtu, "racks",
+                            &shape->racks, "uplink", &uplink, "hosts", &hosts) == 0;
+
+    (void)snprintf(shape->name, sizeof(shape->name), "%s", name);
+    shape->uplink = uplink;
+    shape->hosts = (int)json_array_size(hosts);
+    members->holder = holder;
+    good = good && shape->hosts <= RB_CLUSTER_HOSTS && shape->nics <= RB_CLUSTER_NICS;
+    for (int h = 0; good && h < shape->hosts; ++h) {
+        good = json_unpack(json_array_get(hosts, (size_t)h), "{s:i, s:o}", "pid", &pid, "nics",
+                           &nics) == 0;
+        members->init[h] = pid;
+        for (int i = 0; good && i < shape->nics; ++i) {
+            json_int_t rate = 0;
+
+            good = json_unpack(json_array_get(nics, (size_t)i), "{s:I}", "rate", &rate) == 0;
+            shape->rate[h][i] = rate;
+        }
+    }
+    return good ? rb_cluster_shape_check(shape)
+                : xm_error_set(XM_ERR_PARSE, "what the cluster's file says is not complete");
+}
+
+xm_status_t rb_cluster_state_read(const char *name, rb_cluster_members_t *members)
+{
+    char path[PATH_MAX];
+    json_error_t error;
+    json_t *root = NULL;
+    xm_status_t status = rb_cluster_name_check(name);
+    int fd;
+
+    if (status == XM_OK) {
+        status = path_of(name, path, sizeof(path));
+    }
+    if (status < 0) {
+        return status;
+    }
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || flock(fd, LOCK_SH | LOCK_NB) == 0) {
+        status = xm_error_set(XM_ERR_NOT_FOUND,
+                              "there is no cluster of the name '%s'; 'emulated-cluster up --name "
+                              "%s' makes one",
+                              name, name);
+        goto close_file;
+    }
+    root = json_loadfd(fd, 0, &error);
+    *members = (rb_cluster_members_t){0};
+    if (root == NULL) {
+        status = xm_error_set(XM_ERR_NOT_FOUND, "the cluster '%s' is not ready yet", name);
+    } else {
+        status = parse(root, members);
+    }
+    json_decref(root);
+
+close_file:
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return status;
+}

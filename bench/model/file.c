@@ -1,0 +1,171 @@
+#include "bench/model/file.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "bench/model/json_file.h"
+#include "comm/base.h"
+
+/* The names of safetensors first, then those of the frameworks. */
+static const char *const dtype_names[] = {"BF16",        "F16",
+                                          "F32",         "F64",
+                                          "F8_E4M3",     "F8_E5M2",
+                                          "F8_E8M0",     "F4",
+                                          "I4",          "U4",
+                                          "I8",          "U8",
+                                          "BOOL",        "I16",
+                                          "U16",         "I32",
+                                          "U32",         "I64",
+                                          "U64",         "C64",
+                                          "C128",        "float64",
+                                          "float32",     "float16",
+                                          "bfloat16",    "float8_e4m3fn",
+                                          "float8_e5m2", "int8",
+                                          "uint8",       "bool",
+                                          "int16",       "uint16",
+                                          "int32",       "uint32",
+                                          "int64",       "uint64",
+                                          "int4",        "uint4",
+                                          "complex64",   "complex128"};
+static const int dtype_bits[] = {16, 16, 32, 64, 8,  8,  8,   4,  4,  4,  8,  8,  8, 16,
+                                 16, 32, 32, 64, 64, 64, 128, 64, 32, 16, 16, 8,  8, 8,
+                                 8,  8,  16, 16, 32, 32, 64,  64, 4,  4,  64, 128};
+
+_Static_assert(sizeof(dtype_names) / sizeof(dtype_names[0]) ==
+                   sizeof(dtype_bits) / sizeof(dtype_bits[0]),
+               "every type has a size");
+
+xm_status_t rb_model_dtype_bits(const char *name, int *bits)
+{
+    const char *bare = strncmp(name, "torch.", 6) == 0 ? name + 6 : name;
+    int index;
+    xm_status_t status = xm_text_choose("dtype", bare, dtype_names,
+                                        sizeof(dtype_names) / sizeof(dtype_names[0]), &index);
+
+    if (status == XM_OK) {
+        *bits = dtype_bits[index];
+    }
+    return status;
+}
+
+static xm_status_t read_shape(const json_t *shape, rb_tensor_t *tensor)
+{
+    if (!json_is_array(shape)) {
+        return xm_error_set(XM_ERR_PARSE, "'shape' is %s; it must be an array of integers",
+                            xm_json_type(shape));
+    }
+    if (json_array_size(shape) > XM_MAX_DIMS) {
+        return xm_error_set(XM_ERR_PARSE, "'shape' has %zu dimensions; the most is %d",
+                            json_array_size(shape), XM_MAX_DIMS);
+    }
+    tensor->dims = (int)json_array_size(shape);
+    for (int d = 0; d < tensor->dims; ++d) {
+        const json_t *extent = json_array_get(shape, (size_t)d);
+
+        if (!json_is_integer(extent)) {
+            return xm_error_set(XM_ERR_PARSE, "'shape'[%d] is %s; it must be an integer", d,
+                                xm_json_type(extent));
+        }
+        if (json_integer_value(extent) < 0) {
+            return xm_error_set(XM_ERR_PARSE,
+                                "'shape'[%d] is %" JSON_INTEGER_FORMAT "; it cannot be negative", d,
+                                json_integer_value(extent));
+        }
+        tensor->shape[d] = json_integer_value(extent);
+    }
+    return XM_OK;
+}
+
+static xm_status_t read_tensor(const char *name, const json_t *entry, rb_tensor_t *tensor)
+{
+    static const char *const keys[] = {"shape", "dtype", "shard", "data_offsets"};
+    const json_t *dtype = json_object_get(entry, "dtype");
+    xm_status_t status;
+
+    if (!json_is_object(entry)) {
+        return xm_error_set(XM_ERR_PARSE, "the entry is %s; it must be an object with a 'shape'",
+                            xm_json_type(entry));
+    }
+    if (strlen(name) >= RB_TENSOR_NAME) {
+        return xm_error_set(XM_ERR_PARSE, "the name has %zu characters; the most is %d",
+                            strlen(name), RB_TENSOR_NAME - 1);
+    }
+    if (dtype != NULL && !json_is_string(dtype)) {
+        return xm_error_set(XM_ERR_PARSE, "'dtype' is %s; it must be a string",
+                            xm_json_type(dtype));
+    }
+    *tensor = (rb_tensor_t){0};
+    (void)snprintf(tensor->name, sizeof(tensor->name), "%s", name);
+    status = rb_json_check_keys(entry, "the entry", keys, sizeof(keys) / sizeof(keys[0]));
+    if (status == XM_OK) {
+        status =
+            rb_model_dtype_bits(dtype != NULL ? json_string_value(dtype) : "BF16", &tensor->bits);
+    }
+    return status == XM_OK ? read_shape(json_object_get(entry, "shape"), tensor) : status;
+}
+
+static const rb_tensor_t *first_with_suffix(const rb_tensor_list_t *list, const char *suffix)
+{
+    size_t length = strlen(suffix);
+
+    for (int i = 0; i < list->count; ++i) {
+        size_t own = strlen(list->tensors[i].name);
+
+        if (own >= length && strcmp(list->tensors[i].name + own - length, suffix) == 0) {
+            return &list->tensors[i];
+        }
+    }
+    return NULL;
+}
+
+/* A norm over all heads together (as large as the projection) tells nothing about heads. */
+static int64_t find_head_size(const rb_tensor_list_t *list)
+{
+    const rb_tensor_t *norm = first_with_suffix(list, ".q_norm.weight");
+    const rb_tensor_t *projection = first_with_suffix(list, ".q_proj.weight");
+
+    if (norm == NULL || projection == NULL || norm->dims != 1 || projection->dims == 0 ||
+        norm->shape[0] == 0 || norm->shape[0] >= projection->shape[0]) {
+        return 0;
+    }
+    return norm->shape[0];
+}
+
+xm_status_t rb_model_file_read(const char *path, rb_tensor_list_t *list)
+{
+    const char *name;
+    json_t *root, *entry;
+    xm_status_t status = rb_json_load(path, &root);
+
+    if (status < 0) {
+        return status;
+    }
+    json_object_foreach(root, name, entry)
+    {
+        rb_tensor_t tensor;
+
+        if (rb_json_is_comment(name)) {
+            continue;
+        }
+        status = read_tensor(name, entry, &tensor);
+        if (status < 0) {
+            (void)xm_error_prefix(status, "%s: tensor '%s'", path, name);
+            break;
+        }
+        status = rb_tensor_list_add(list, &tensor);
+        if (status < 0) {
+            (void)xm_error_prefix(status, "%s", path);
+            break;
+        }
+    }
+    json_decref(root);
+    if (status == XM_OK && list->count == 0) {
+        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: the file names no tensor", path);
+    }
+    if (status < 0) {
+        rb_tensor_list_clear(list);
+        return status;
+    }
+    list->head_size = find_head_size(list);
+    return XM_OK;
+}

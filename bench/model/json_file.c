@@ -1,0 +1,90 @@
+#include "bench/model/json_file.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/base.h"
+
+xm_status_t rb_json_load(const char *path, json_t **root)
+{
+    json_error_t error;
+    FILE *file = fopen(path, "re");
+    json_t *read;
+
+    if (file == NULL) {
+        return xm_error_set(errno == ENOENT ? XM_ERR_NOT_FOUND : XM_ERR_IO, "%s: %s", path,
+                            strerror(errno));
+    }
+    read = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
+    if (read == NULL && ferror(file)) {
+        (void)fclose(file);
+        return xm_error_set(XM_ERR_IO, "%s: cannot be read", path);
+    }
+    (void)fclose(file);
+    if (read == NULL) {
+        return xm_error_set(XM_ERR_PARSE, "%s: line %d, column %d: %s", path, error.line,
+                            error.column, error.text);
+    }
+    if (!json_is_object(read)) {
+        xm_status_t status = xm_error_set(XM_ERR_PARSE,
+                                          "%s: the document is %s; it must be an "
+                                          "object",
+                                          path, xm_json_type(read));
+
+        json_decref(read);
+        return status;
+    }
+    *root = read;
+    return XM_OK;
+}
+
+bool rb_json_is_comment(const char *key)
+{
+    return key[0] == '_';
+}
+
+xm_status_t rb_json_check_keys(const json_t *object, const char *where, const char *const *keys,
+                               size_t count)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)object, key, value)
+    {
+        bool known = rb_json_is_comment(key);
+        int index;
+
+        for (size_t i = 0; i < count; ++i) {
+            known = known || strcmp(key, keys[i]) == 0;
+        }
+        if (!known) {
+            (void)xm_text_choose("key", key, keys, count, &index);
+            return xm_error_prefix(XM_ERR_PARSE, "%s", where);
+        }
+    }
+    return XM_OK;
+}
+
+xm_status_t rb_json_int(const json_t *object, const char *where, const char *key, int64_t minimum,
+                        int64_t maximum, int64_t *value)
+{
+    const json_t *found = json_object_get(object, key);
+
+    if (found == NULL) {
+        return XM_OK;
+    }
+    if (!json_is_integer(found)) {
+        return xm_error_set(XM_ERR_PARSE, "%s: '%s' is %s; it must be an integer", where, key,
+                            xm_json_type(found));
+    }
+    if (json_integer_value(found) < minimum || json_integer_value(found) > maximum) {
+        return xm_error_set(XM_ERR_PARSE,
+                            "%s: '%s' is %" JSON_INTEGER_FORMAT "; it must be %" PRId64
+                            " to %" PRId64,
+                            where, key, json_integer_value(found), minimum, maximum);
+    }
+    *value = json_integer_value(found);
+    return XM_OK;
+}

@@ -1,0 +1,235 @@
+#include "bench/model/layout_pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    rb_layout_key_t key;
+    uint64_t hash;
+    xm_layout_t *layout;
+} entry_t;
+
+/* Open addressing over a power of two of slots, each the number of an entry plus one, or 0. */
+struct rb_layout_pool {
+    entry_t *entries;
+    int *slots;
+    int count, capacity; /* entries; twice as many slots */
+};
+
+enum { FIRST_CAPACITY = 64 };
+
+static uint64_t mix(uint64_t hash, const void *bytes, size_t size)
+{
+    const unsigned char *c = bytes;
+
+    for (size_t i = 0; i < size; ++i) {
+        hash = (hash ^ c[i]) * UINT64_C(1099511628211);
+    }
+    return hash;
+}
+
+static uint64_t hash_key(const rb_layout_key_t *key)
+{
+    uint64_t hash = UINT64_C(14695981039346656037);
+
+    hash = mix(hash, key->shape, sizeof(key->shape));
+    hash = mix(hash, &key->block, sizeof(key->block));
+    hash = mix(hash, &key->first, sizeof(key->first));
+    hash = mix(hash, key->size, sizeof(key->size));
+    hash = mix(hash, key->stride, sizeof(key->stride));
+    return mix(hash, &key->spec, sizeof(key->spec));
+}
+
+static bool same_key(const rb_layout_key_t *a, const rb_layout_key_t *b)
+{
+    return a->first == b->first && a->axes == b->axes && a->block == b->block &&
+           memcmp(a->shape, b->shape, sizeof(a->shape)) == 0 &&
+           memcmp(a->size, b->size, sizeof(a->size)) == 0 &&
+           memcmp(a->stride, b->stride, sizeof(a->stride)) == 0 &&
+           memcmp(&a->spec, &b->spec, sizeof(a->spec)) == 0;
+}
+
+/* The slot of the key: its entry's, or the free one where it belongs. */
+static int *find_slot(const rb_layout_pool_t *pool, const rb_layout_key_t *key, uint64_t hash)
+{
+    uint64_t mask = 2 * (uint64_t)pool->capacity - 1;
+
+    for (uint64_t at = hash & mask;; at = (at + 1) & mask) {
+        int number = pool->slots[at];
+
+        if (number == 0 || (pool->entries[number - 1].hash == hash &&
+                            same_key(&pool->entries[number - 1].key, key))) {
+            return &pool->slots[at];
+        }
+    }
+}
+
+static xm_status_t reserve(rb_layout_pool_t *pool)
+{
+    int capacity = pool->capacity > 0 ? 2 * pool->capacity : FIRST_CAPACITY;
+    entry_t *entries;
+    int *slots;
+
+    if (pool->count < pool->capacity) {
+        return XM_OK;
+    }
+    slots = calloc(2 * (size_t)capacity, sizeof(*slots));
+    entries = realloc(pool->entries, (size_t)capacity * sizeof(*entries));
+    pool->entries = entries != NULL ? entries : pool->entries;
+    if (slots == NULL || entries == NULL) {
+        free(slots);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d layouts", capacity);
+    }
+    free(pool->slots);
+    pool->slots = slots;
+    pool->capacity = capacity;
+    for (int i = 0; i < pool->count; ++i) {
+        *find_slot(pool, &entries[i].key, entries[i].hash) = i + 1;
+    }
+    return XM_OK;
+}
+
+static xm_status_t make_mesh(const rb_layout_key_t *key, xm_mesh_t **mesh)
+{
+    int count = 1;
+    int *ranks;
+    xm_status_t status;
+
+    for (int a = 0; a < key->axes; ++a) {
+        count *= key->size[a];
+    }
+    ranks = malloc((size_t)count * sizeof(*ranks));
+    if (ranks == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a mesh of %d ranks", count);
+    }
+    for (int position = 0; position < count; ++position) {
+        int rest = position;
+
+        ranks[position] = key->first;
+        for (int a = key->axes - 1; a >= 0; --a) {
+            ranks[position] += rest % key->size[a] * key->stride[a];
+            rest /= key->size[a];
+        }
+    }
+    status = xm_mesh_create(key->axes, key->size, ranks, mesh);
+    free(ranks);
+    return status;
+}
+
+/* Cuts dimension 0 between blocks over its first axis, and each part in chunks over the others. */
+static void cut_blocks(const rb_layout_key_t *key, int parts, int64_t *cuts)
+{
+    int64_t outer = key->size[key->spec.axes[0][0]], inner = parts / outer;
+    int64_t blocks = key->shape[0] / key->block;
+
+    for (int64_t i = 0; i < outer; ++i) {
+        int64_t extra = blocks % outer;
+        int64_t lo = (blocks / outer * i + (i < extra ? i : extra)) * key->block;
+        int64_t hi = lo + (blocks / outer + (i < extra)) * key->block;
+        int64_t piece = (hi - lo + inner - 1) / inner;
+
+        for (int64_t j = 0; j < inner; ++j) {
+            cuts[i * inner + j] = lo + j * piece < hi ? lo + j * piece : hi;
+        }
+    }
+    cuts[parts] = key->shape[0];
+}
+
+/* A key with a block splits no other dimension than the first. */
+static xm_status_t make_blocks(const rb_layout_key_t *key, const xm_mesh_t *mesh,
+                               xm_layout_t **layout)
+{
+    int parts = xm_spec_parts(&key->spec, mesh, 0);
+    const int64_t *given[XM_MAX_DIMS] = {NULL};
+    int64_t *cuts = malloc(((size_t)parts + 1) * sizeof(*cuts));
+    xm_status_t status;
+
+    if (cuts == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d cut points", parts + 1);
+    }
+    cut_blocks(key, parts, cuts);
+    given[0] = cuts;
+    status = xm_layout_create_explicit(mesh, &key->spec, key->shape, given, layout);
+    free(cuts);
+    return status;
+}
+
+static xm_status_t make_layout(const rb_layout_key_t *key, xm_layout_t **layout)
+{
+    xm_partition_t partition = XM_PARTITION_EVEN;
+    xm_mesh_t *mesh;
+    xm_status_t status = make_mesh(key, &mesh);
+
+    if (status < 0) {
+        return status;
+    }
+    for (int d = 0; d < key->spec.dims; ++d) {
+        if (key->shape[d] % xm_spec_parts(&key->spec, mesh, d) != 0) {
+            partition = XM_PARTITION_CHUNK;
+        }
+    }
+    status = key->block > 0 ? make_blocks(key, mesh, layout)
+                            : xm_layout_create(mesh, &key->spec, partition, key->shape, layout);
+    xm_mesh_destroy(mesh);
+    return status;
+}
+
+xm_status_t rb_layout_pool_create(rb_layout_pool_t **pool)
+{
+    rb_layout_pool_t *made = calloc(1, sizeof(*made));
+    xm_status_t status;
+
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a pool of layouts");
+    }
+    status = reserve(made);
+    if (status < 0) {
+        rb_layout_pool_destroy(made);
+        return status;
+    }
+    *pool = made;
+    return XM_OK;
+}
+
+xm_status_t rb_layout_pool_get(rb_layout_pool_t *pool, const rb_layout_key_t *key,
+                               const xm_layout_t **layout)
+{
+    uint64_t hash = hash_key(key);
+    int *slot = find_slot(pool, key, hash);
+    xm_layout_t *made;
+    xm_status_t status;
+
+    if (*slot != 0) {
+        *layout = pool->entries[*slot - 1].layout;
+        return XM_OK;
+    }
+    status = reserve(pool);
+    if (status == XM_OK) {
+        status = make_layout(key, &made);
+    }
+    if (status < 0) {
+        return status;
+    }
+    pool->entries[pool->count] = (entry_t){*key, hash, made};
+    *find_slot(pool, key, hash) = ++pool->count;
+    *layout = made;
+    return XM_OK;
+}
+
+int rb_layout_pool_count(const rb_layout_pool_t *pool)
+{
+    return pool->count;
+}
+
+void rb_layout_pool_destroy(rb_layout_pool_t *pool)
+{
+    if (pool == NULL) {
+        return;
+    }
+    for (int i = 0; i < pool->count; ++i) {
+        xm_layout_destroy(pool->entries[i].layout);
+    }
+    free(pool->entries);
+    free(pool->slots);
+    free(pool);
+}

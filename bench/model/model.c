@@ -1,0 +1,237 @@
+#include "bench/model.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/model/family.h"
+#include "bench/model/file.h"
+#include "bench/model/layout.h"
+#include "bench/model/pack.h"
+#include "comm/base.h"
+
+typedef struct {
+    const char *name;
+    rb_family_t family;
+    rb_parallel_t train, generation;
+} case_t;
+
+static const case_t cases[] = {
+    {"dense-7b",
+     RB_FAMILY_7B,
+     {.num_gpus = 16, .tp = 2, .pp = 2, .dp = 4},
+     {.num_gpus = 16, .tp = 4, .dp = 4}},
+    {"dense-32b",
+     RB_FAMILY_32B,
+     {.num_gpus = 32, .tp = 4, .pp = 4, .dp = 2},
+     {.num_gpus = 32, .tp = 4, .dp = 8}},
+    {"dense-70b",
+     RB_FAMILY_70B,
+     {.num_gpus = 128, .tp = 8, .pp = 8, .dp = 2},
+     {.num_gpus = 128, .tp = 8, .dp = 16}},
+    {"moe-256e",
+     RB_FAMILY_256E,
+     {.num_gpus = 128, .tp = 2, .pp = 4, .dp = 16, .ep = 8},
+     {.num_gpus = 64, .dp = 64, .ep = 64}},
+};
+
+enum { CASES = sizeof(cases) / sizeof(cases[0]) };
+
+int rb_model_cases(void)
+{
+    return CASES;
+}
+
+const char *rb_model_case_name(int index)
+{
+    return cases[index].name;
+}
+
+static xm_status_t find_case(const char *name, const case_t **found)
+{
+    const char *names[CASES];
+    int index;
+    xm_status_t status;
+
+    for (int i = 0; i < CASES; ++i) {
+        names[i] = cases[i].name;
+    }
+    status = xm_text_choose("model", name, names, CASES, &index);
+    if (status == XM_OK) {
+        *found = &cases[index];
+    }
+    return status;
+}
+
+static xm_status_t check_request(const rb_model_request_t *request)
+{
+    if ((request->name == NULL) == (request->model_config == NULL)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "a model is a built-in one or a file of tensors, %s",
+                            request->name == NULL ? "and neither is given" : "not both");
+    }
+    if ((request->train == NULL) != (request->generation == NULL) ||
+        (request->train != NULL && request->system_config != NULL)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "the meshes come from a file, or training and generation are given");
+    }
+    if (request->name == NULL && request->system_config == NULL && request->train == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "a file of tensors needs --system-config with the meshes");
+    }
+    if (request->scale < 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "scale is %" PRId64 "; it must be at least 1",
+                            request->scale);
+    }
+    return XM_OK;
+}
+
+static xm_status_t load_meshes(const rb_model_request_t *request, const case_t *built_in,
+                               rb_model_t *model)
+{
+    xm_status_t status;
+
+    if (request->system_config != NULL) {
+        return rb_parallel_read(request->system_config, &model->train, &model->generation);
+    }
+    model->train = request->train != NULL ? *request->train : built_in->train;
+    model->generation = request->train != NULL ? *request->generation : built_in->generation;
+    status = rb_parallel_resolve(&model->train);
+    if (status < 0) {
+        return xm_error_prefix(status, "train");
+    }
+    status = rb_parallel_resolve(&model->generation);
+    return status < 0 ? xm_error_prefix(status, "generation") : status;
+}
+
+static xm_status_t load_tensors(const rb_model_request_t *request, const case_t *built_in,
+                                const rb_shard_table_t *table, int stages, rb_tensor_list_t *list)
+{
+    xm_status_t status = built_in != NULL ? rb_model_family(built_in->family, list)
+                                          : rb_model_file_read(request->model_config, list);
+
+    if (status == XM_OK && table->head_size > 0) {
+        list->head_size = table->head_size;
+    }
+    if (status == XM_OK && request->scale > 1) {
+        status = rb_tensor_list_scale(list, request->scale, stages);
+    }
+    return status;
+}
+
+static xm_status_t lay_tensor(rb_model_t *model, const rb_model_frame_t *frame,
+                              const rb_tensor_t *tensor, const rb_shard_rule_t *rule,
+                              rb_model_tensor_t *made)
+{
+    xm_status_t status;
+
+    (void)snprintf(made->name, sizeof(made->name), "%s", tensor->name);
+    made->element_bits = tensor->bits;
+    made->group = -1;
+    status = rb_model_layout(model->layouts, &model->train, 0, frame, tensor, rule, &made->src);
+    if (status < 0) {
+        return xm_error_prefix(status, "train");
+    }
+    status = rb_model_layout(model->layouts, &model->generation, model->src_ranks, frame, tensor,
+                             rule, &made->dst);
+    return status < 0 ? xm_error_prefix(status, "generation") : status;
+}
+
+static xm_status_t lay_tensors(rb_model_t *model, const rb_tensor_list_t *list,
+                               const rb_shard_table_t *table, bool packed)
+{
+    rb_model_frame_t frame = {.layers = rb_tensor_list_layers(list),
+                              .experts = rb_tensor_list_experts(list),
+                              .head_size = list->head_size};
+    const rb_shard_rule_t **rules = calloc((size_t)list->count, sizeof(const rb_shard_rule_t *));
+    xm_status_t status = XM_OK;
+
+    model->tensors = calloc((size_t)list->count, sizeof(*model->tensors));
+    if (rules == NULL || model->tensors == NULL) {
+        free(rules);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", list->count);
+    }
+    for (int i = 0; status == XM_OK && i < list->count; ++i) {
+        status = rb_shard_table_find(table, &list->tensors[i], &rules[i]);
+        if (status == XM_OK) {
+            status = lay_tensor(model, &frame, &list->tensors[i], rules[i], &model->tensors[i]);
+        }
+        ++model->count;
+    }
+    if (status == XM_OK && packed) {
+        status = rb_model_pack(model, rules);
+    }
+    free(rules);
+    return status;
+}
+
+static xm_status_t fill(const rb_model_request_t *request, const case_t *built_in,
+                        const rb_shard_table_t *table, rb_model_t *model)
+{
+    rb_tensor_list_t list = {0};
+    xm_status_t status = load_meshes(request, built_in, model);
+    int stages = model->train.pp > model->generation.pp ? model->train.pp : model->generation.pp;
+
+    if (status < 0) {
+        return status;
+    }
+    model->source = built_in != NULL ? request->name : request->model_config;
+    model->src_ranks = model->train.num_gpus;
+    model->dst_ranks = model->generation.num_gpus;
+    status = load_tensors(request, built_in, table, stages, &list);
+    if (status == XM_OK) {
+        status = rb_tensor_list_totals(&list, &model->elements, &model->bytes);
+    }
+    if (status == XM_OK) {
+        status = rb_layout_pool_create(&model->layouts);
+    }
+    if (status == XM_OK) {
+        status = lay_tensors(model, &list, table, request->packed);
+    }
+    rb_tensor_list_clear(&list);
+    return status;
+}
+
+xm_status_t rb_model_load(const rb_model_request_t *request, rb_model_t **model)
+{
+    const case_t *built_in = NULL;
+    rb_shard_table_t table;
+    rb_model_t *made;
+    xm_status_t status = check_request(request);
+
+    if (status == XM_OK && request->name != NULL) {
+        status = find_case(request->name, &built_in);
+    }
+    if (status == XM_OK) {
+        status = rb_shard_table_read(request->shard_table, &table);
+    }
+    if (status < 0) {
+        return status;
+    }
+    made = calloc(1, sizeof(*made));
+    if (made == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a model");
+        goto clear_table;
+    }
+    status = fill(request, built_in, &table, made);
+    if (status < 0) {
+        rb_model_destroy(made);
+        goto clear_table;
+    }
+    *model = made;
+
+clear_table:
+    rb_shard_table_clear(&table);
+    return status;
+}
+
+void rb_model_destroy(rb_model_t *model)
+{
+    if (model != NULL) {
+        rb_layout_pool_destroy(model->layouts);
+        free(model->groups);
+        free(model->tensors);
+        free(model);
+    }
+}

@@ -1,0 +1,211 @@
+#include "bench/pipeline/report.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/run.h"
+#include <crossmesh/version.h>
+
+enum { FLAGS = JSON_INDENT(1) | JSON_REAL_PRECISION(12) };
+
+struct rb_pipeline_report {
+    const rb_pipeline_job_info_t *job;
+    json_t *root;
+    json_t *results; /* borrowed from root */
+    int plans;
+    double error_sum; /* of the errors' sizes */
+    uint64_t wrong;
+};
+
+static const char *program_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash != NULL ? slash + 1 : path;
+}
+
+static void print_header(const rb_pipeline_job_info_t *job)
+{
+    const rb_pipeline_options_t *o = job->options;
+
+    (void)printf("# pipeline-bench %s  (ms = 1e-3 s, MB = 1e6 B)\n# command:", XM_VERSION_STRING);
+    for (int i = 0; i < o->argc; ++i) {
+        (void)printf(" %s", o->argv[i]);
+    }
+    (void)printf("\n# start: %s\n", job->start);
+    (void)printf("# ranks %d, hosts %d, checked runs %d, warm-up %d, runs %d\n", job->hosts->ranks,
+                 job->hosts->hosts, o->checked, o->warmup, o->iterations);
+    if (o->compute == RB_COMPUTE_WAIT) {
+        (void)printf("# compute wait: ranks wait for as long as a pass takes; the device is "
+                     "elsewhere, as a GPU would be\n");
+    } else {
+        (void)printf("# compute %s: ranks do calibrated work for as long as a pass takes\n",
+                     rb_compute_name((rb_compute_kind_t)o->compute));
+    }
+    (void)printf("# reshardings predicted: %s\n", job->source);
+    (void)printf("#\n# %-22s %-14s %-13s %6s %6s %9s %10s %10s %10s %10s %10s %7s %8s\n", "plan",
+                 "model", "schedule", "stages", "micro", "net", "transfers", "predicted", "min",
+                 "median", "max", "error", "#wrong");
+    (void)printf("# %-22s %-14s %-13s %6s %6s %9s %10s %10s %10s %10s %10s %7s %8s\n", "", "", "",
+                 "", "", "(MB)", "(%)", "(ms)", "(ms)", "(ms)", "(ms)", "(%)", "(B)");
+    (void)fflush(stdout);
+}
+
+static json_t *config_json(const rb_pipeline_job_info_t *job)
+{
+    const rb_pipeline_options_t *o = job->options;
+    json_t *config =
+        json_pack("{s:i, s:i, s:s, s:i, s:i, s:i, s:s, s:s}", "ranks", job->hosts->ranks, "hosts",
+                  job->hosts->hosts, "compute", rb_compute_name((rb_compute_kind_t)o->compute),
+                  "checked", o->checked, "warmup", o->warmup, "iterations", o->iterations, "start",
+                  job->start, "reshardings", job->source);
+
+    if (config != NULL && o->nic_gbps > 0) {
+        (void)json_object_set_new(config, "nic_gbps", json_real(o->nic_gbps));
+    }
+    return config;
+}
+
+xm_status_t rb_pipeline_report_create(const rb_pipeline_job_info_t *job,
+                                      rb_pipeline_report_t **result)
+{
+    rb_pipeline_report_t *report = calloc(1, sizeof(*report));
+    json_t *arguments = json_array();
+
+    for (int i = 0; i < job->options->argc; ++i) {
+        (void)json_array_append_new(arguments, json_string(job->options->argv[i]));
+    }
+    if (report != NULL) {
+        report->job = job;
+        report->results = json_array();
+        report->root = json_pack("{s:s, s:o, s:o, s:O}", "version", XM_VERSION_STRING, "args",
+                                 arguments, "config", config_json(job), "results", report->results);
+        json_decref(report->results);
+    }
+    if (report == NULL || report->root == NULL) {
+        free(report);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the report");
+    }
+    if (!job->options->json) {
+        print_header(job);
+    }
+    *result = report;
+    return XM_OK;
+}
+
+/* Part of the predicted step that would not be there if transfers were free. */
+static double transfer_share(const rb_pipeline_t *pipeline)
+{
+    double step = (double)pipeline->predicted->step_ns;
+
+    return step > 0 ? 1 - (double)pipeline->free_ns / step : 0;
+}
+
+static void print_row(const rb_pipeline_report_t *report, const rb_pipeline_result_t *result,
+                      const rb_times_t *times, double predicted)
+{
+    const rb_pipeline_t *pipeline = result->pipeline;
+    char wrong[32] = "-";
+
+    if (report->job->options->checked > 0) {
+        (void)snprintf(wrong, sizeof(wrong), "%" PRIu64, result->wrong);
+    }
+    (void)printf("  %-22s %-14s %-13s %6d %6d %9.3f %10.1f %10.3f %10.3f %10.3f %10.3f %7.1f %8s\n",
+                 program_name(result->path), ap_plan_info(pipeline->plan)->model,
+                 ap_schedule_name(pipeline->schedule->kind), pipeline->schedule->stages,
+                 pipeline->schedule->micro_batches, (double)rb_pipeline_net_bytes(pipeline) * 1e-6,
+                 100 * transfer_share(pipeline), predicted * 1e3, times->min * 1e3,
+                 times->median * 1e3, times->max * 1e3, 100 * (predicted / times->median - 1),
+                 wrong);
+    (void)fflush(stdout);
+}
+
+static json_t *result_json(const rb_pipeline_result_t *result, const rb_times_t *times,
+                           double predicted)
+{
+    const rb_pipeline_t *pipeline = result->pipeline;
+    json_t *all = json_array(), *meshes = json_array();
+
+    for (int i = 0; i < result->runs; ++i) {
+        (void)json_array_append_new(all, json_real(result->seconds[i]));
+    }
+    for (int s = 0; s < ap_plan_stages(pipeline->plan); ++s) {
+        const ap_plan_stage_t *stage = ap_plan_stage(pipeline->plan, s);
+
+        (void)json_array_append_new(meshes,
+                                    json_sprintf("%dx%d", stage->hosts, stage->devices_per_host));
+    }
+    return json_pack(
+        "{s:s, s:s, s:s, s:s, s:i, s:o, s:I, s:i, s:f, s:f, s:f, s:{s:f, s:f, s:f, "
+        "s:o}}",
+        "plan", result->path, "digest", ap_plan_digest(pipeline->plan), "model",
+        ap_plan_info(pipeline->plan)->model, "schedule", ap_schedule_name(pipeline->schedule->kind),
+        "stages", pipeline->schedule->stages, "submeshes", meshes, "net_bytes",
+        (json_int_t)rb_pipeline_net_bytes(pipeline), "micro_batches",
+        pipeline->schedule->micro_batches, "predicted_s", predicted, "predicted_free_s",
+        1e-9 * (double)pipeline->free_ns, "error", predicted / times->median - 1, "step_s", "min",
+        times->min, "median", times->median, "max", times->max, "all", all);
+}
+
+xm_status_t rb_pipeline_report_add(rb_pipeline_report_t *report, const rb_pipeline_result_t *result)
+{
+    const rb_result_t runs = {.runs = result->runs, .seconds = result->seconds};
+    rb_times_t times = rb_result_times(&runs);
+    double predicted = 1e-9 * (double)result->pipeline->predicted->step_ns;
+    json_t *entry = result_json(result, &times, predicted);
+
+    if (entry == NULL || json_array_append(report->results, entry) != 0) {
+        json_decref(entry);
+        return xm_error_set(XM_ERR_NO_MEMORY,
+                            "the report cannot take %s: no memory, or its name is not UTF-8",
+                            result->path);
+    }
+    if (report->job->options->checked > 0) {
+        (void)json_object_set_new(entry, "wrong", json_integer((json_int_t)result->wrong));
+    }
+    json_decref(entry);
+    if (!report->job->options->json) {
+        print_row(report, result, &times, predicted);
+    }
+    ++report->plans;
+    report->wrong += result->wrong;
+    report->error_sum += fabs(predicted / times.median - 1);
+    return XM_OK;
+}
+
+xm_status_t rb_pipeline_report_finish(rb_pipeline_report_t *report)
+{
+    const rb_pipeline_options_t *o = report->job->options;
+
+    if (o->json) {
+        if (json_dumpf(report->root, stdout, FLAGS) != 0) {
+            return xm_error_set(XM_ERR_IO, "cannot write the report to standard output");
+        }
+        (void)fputc('\n', stdout);
+    } else {
+        if (o->checked > 0) {
+            (void)printf("# Out of bounds values : %" PRIu64 " %s\n", report->wrong,
+                         report->wrong == 0 ? "OK" : "FAILED");
+        } else {
+            (void)printf("# Out of bounds values : not checked\n");
+        }
+        (void)printf("# Avg size of error    : %.1f %%\n",
+                     100 * report->error_sum / (report->plans > 0 ? report->plans : 1));
+    }
+    if (o->json_path != NULL && json_dump_file(report->root, o->json_path, FLAGS) != 0) {
+        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", o->json_path, strerror(errno));
+    }
+    return xm_cli_flush();
+}
+
+void rb_pipeline_report_destroy(rb_pipeline_report_t *report)
+{
+    if (report != NULL) {
+        json_decref(report->root);
+        free(report);
+    }
+}

@@ -1,0 +1,246 @@
+/* bootstrap_bench: how long the ranks of a large job need to meet and to exchange a blob each. Rank
+ * 0 is this process, the others are threads of one more process, each with the real client code. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli_support.h"
+#include "comm/job.h"
+#include "comm/base.h"
+
+static const char program[] = "bootstrap_bench";
+static const double limit_s = 60.0;
+
+enum { STACK = 128 << 10, FEWEST = 2, MOST = 16384, LARGEST_BLOB = 1 << 16 };
+
+typedef struct {
+    int ranks;
+    int bytes;
+    int repeat;
+} options_t;
+
+typedef struct {
+    const options_t *options;
+    xm_job_env_t env;
+    pthread_barrier_t *start; /* of all ranks of both processes */
+} seat_t;
+
+/* Seconds since the start: all have met, rank 0 has the blobs, all have them. */
+typedef struct {
+    double met, gathered, ended;
+} times_t;
+
+static xm_status_t take_part(const seat_t *seat, int listen_fd, times_t *times)
+{
+    size_t length = (size_t)seat->options->bytes, *offsets = NULL;
+    xm_bootstrap_t *bootstrap;
+    double start;
+    void *blobs = NULL;
+    char *own = calloc(1, length);
+    xm_status_t status;
+
+    (void)pthread_barrier_wait(seat->start);
+    start = xm_clock_seconds();
+    status = own != NULL ? xm_bootstrap_create_tcp(&seat->env, listen_fd, limit_s, &bootstrap)
+                         : xm_error_set(XM_ERR_NO_MEMORY, "no memory for a blob");
+    if (status < 0) {
+        free(own);
+        return status;
+    }
+    times->met = xm_clock_seconds() - start;
+    status = xm_bootstrap_allgatherv(bootstrap, own, length, &blobs, &offsets, limit_s);
+    times->gathered = xm_clock_seconds() - start;
+    if (status == XM_OK) {
+        status = xm_bootstrap_barrier(bootstrap, limit_s);
+    }
+    times->ended = xm_clock_seconds() - start;
+    free(blobs);
+    free(offsets);
+    free(own);
+    xm_bootstrap_destroy(bootstrap);
+    return status;
+}
+
+static void *be_rank(void *arg)
+{
+    const seat_t *seat = arg;
+    times_t times;
+    xm_status_t status = take_part(seat, -1, &times);
+
+    if (status < 0) {
+        (void)fprintf(stderr, "%s: rank %d: %s\n", program, seat->env.rank, xm_last_error());
+    }
+    return (void *)(intptr_t)(status < 0);
+}
+
+/* The other process. Returns its exit status. */
+static int be_the_others(const seat_t *seat)
+{
+    int ranks = seat->env.size, failed = 0;
+    seat_t *seats = calloc((size_t)ranks, sizeof(*seats));
+    pthread_t *threads = calloc((size_t)ranks, sizeof(*threads));
+    struct rlimit files = {0};
+    pthread_attr_t small;
+
+    (void)getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &files);
+    (void)pthread_attr_init(&small);
+    (void)pthread_attr_setstacksize(&small, STACK);
+    for (int rank = 1; rank < ranks; ++rank) {
+        if (seats == NULL || threads == NULL) {
+            return EXIT_FAILURE;
+        }
+        seats[rank] = *seat;
+        seats[rank].env.rank = rank;
+        if (pthread_create(&threads[rank], &small, be_rank, &seats[rank]) != 0) {
+            (void)fprintf(stderr, "%s: cannot start thread %d of %d\n", program, rank, ranks);
+            return EXIT_FAILURE;
+        }
+    }
+    for (int rank = 1; rank < ranks; ++rank) {
+        void *result = NULL;
+
+        (void)pthread_join(threads[rank], &result);
+        failed |= result != NULL;
+    }
+    (void)pthread_attr_destroy(&small);
+    free(threads);
+    free(seats);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+static xm_status_t listen_locally(int *fd, int *port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+
+    *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (*fd < 0 || bind(*fd, (const struct sockaddr *)&address, sizeof(address)) != 0 ||
+        listen(*fd, 4096) != 0 || getsockname(*fd, (struct sockaddr *)&address, &length) != 0) {
+        return xm_error_set(XM_ERR_IO, "cannot listen on 127.0.0.1: %s", strerror(errno));
+    }
+    *port = ntohs(address.sin_port);
+    return XM_OK;
+}
+
+static xm_status_t share_barrier(int ranks, pthread_barrier_t **barrier)
+{
+    pthread_barrierattr_t shared;
+
+    *barrier =
+        mmap(NULL, sizeof(**barrier), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (*barrier == MAP_FAILED) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no shared memory: %s", strerror(errno));
+    }
+    (void)pthread_barrierattr_init(&shared);
+    (void)pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+    (void)pthread_barrier_init(*barrier, &shared, (unsigned)ranks);
+    (void)pthread_barrierattr_destroy(&shared);
+    return XM_OK;
+}
+
+static xm_status_t measure(const options_t *options, times_t *times)
+{
+    seat_t seat = {.options = options, .env = {.size = options->ranks, .master_addr = "127.0.0.1"}};
+    pid_t others, parent = getpid();
+    int listen_fd, wait_status = 0;
+    xm_status_t status = listen_locally(&listen_fd, &seat.env.master_port);
+
+    if (status == XM_OK) {
+        status = share_barrier(options->ranks, &seat.start);
+    }
+    if (status < 0) {
+        return status;
+    }
+    (void)fflush(NULL);
+    others = fork();
+    if (others == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)close(listen_fd);
+        _exit(getppid() == parent ? be_the_others(&seat) : EXIT_FAILURE);
+    }
+    if (others < 0) {
+        (void)close(listen_fd);
+        return xm_error_set(XM_ERR_NO_MEMORY, "fork: %s", strerror(errno));
+    }
+    status = take_part(&seat, listen_fd, times);
+    (void)waitpid(others, &wait_status, 0);
+    (void)munmap(seat.start, sizeof(*seat.start));
+    return status == XM_OK && wait_status != 0
+               ? xm_error_set(XM_ERR_PEER_DIED, "the other ranks failed")
+               : status;
+}
+
+static xm_status_t run(const options_t *options)
+{
+    xm_status_t status = XM_OK;
+
+    (void)printf("# %d ranks, a blob of %d bytes from each; seconds since the start at rank 0\n"
+                 "# %8s %10s %10s\n",
+                 options->ranks, options->bytes, "met", "gathered", "all have");
+    for (int i = 0; i < options->repeat && status == XM_OK; ++i) {
+        times_t times = {0};
+
+        status = measure(options, &times);
+        if (status == XM_OK) {
+            (void)printf("%10.3f %10.3f %10.3f\n", times.met, times.gathered, times.ended);
+        }
+    }
+    return status == XM_OK ? xm_cli_flush() : status;
+}
+
+int main(int argc, char **argv)
+{
+    options_t options = {.ranks = 1000, .bytes = 200, .repeat = 5};
+    const xm_cli_option_t table[] = {
+        {.name = "ranks",
+         .letter = 'n',
+         .kind = XM_CLI_INT,
+         .target = &options.ranks,
+         .argument = "RANKS",
+         .minimum = FEWEST,
+         .maximum = MOST,
+         .help = "Ranks of the job (1000)."},
+        {.name = "bytes",
+         .kind = XM_CLI_INT,
+         .target = &options.bytes,
+         .argument = "BYTES",
+         .minimum = 1,
+         .maximum = LARGEST_BLOB,
+         .help = "Bytes that each rank contributes (200)."},
+        {.name = "repeat",
+         .kind = XM_CLI_INT,
+         .target = &options.repeat,
+         .argument = "TIMES",
+         .minimum = 1,
+         .maximum = 1000,
+         .help = "Jobs, one after the other (5)."},
+    };
+    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+    xm_cli_t *cli;
+    xm_status_t status;
+
+    command.program = program;
+    command.summary = "Times the bootstrap of a job with many ranks.";
+    command.options = table;
+    command.option_count = sizeof(table) / sizeof(table[0]);
+    status = xm_cli_parse(&command, argc, argv, &cli);
+    if (status < 0) {
+        return xm_cli_fail(program, status);
+    }
+    status = xm_cli_finished(cli) ? XM_OK : run(&options);
+    xm_cli_destroy(cli);
+    return status < 0 ? xm_cli_fail(program, status) : EXIT_SUCCESS;
+}

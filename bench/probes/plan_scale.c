@@ -1,0 +1,287 @@
+/* plan_scale: how long planning takes, and how much memory, as devices and tensors grow. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "bench/model.h"
+#include "cli_support.h"
+#include "comm/base.h"
+#include "resharding/plan.h"
+
+static const char program[] = "plan_scale";
+
+enum { DEVICES_PER_HOST = 8, LARGEST_HOSTS = 4096 };
+
+typedef struct {
+    int strategy, scheduler;
+    int hosts; /* most training hosts, and as many serving hosts */
+    int repeat;
+    double nic_gbps;
+} options_t;
+
+/* What one plan cost and is worth. */
+typedef struct {
+    double load_s, plan_s;
+    int64_t tasks, transfers, hops;
+    double makespan_s, bound_s;
+} row_t;
+
+/* Of this thread, the only one: other programs on the machine do not make it longer. */
+static double seconds(void)
+{
+    return 1e-9 * (double)xm_clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
+static double peak_mib(void)
+{
+    struct rusage usage;
+
+    (void)getrusage(RUSAGE_SELF, &usage);
+    return (double)usage.ru_maxrss / 1024;
+}
+
+/* 400 Gb/s NICs and a fast fabric inside the host, as training clusters have them. */
+static xm_status_t make_network(const options_t *options, int ranks, xm_network_t **network)
+{
+    xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
+    int *hosts = malloc((size_t)ranks * sizeof(*hosts));
+    xm_status_t status;
+
+    if (hosts == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d ranks", ranks);
+    }
+    for (int r = 0; r < ranks; ++r) {
+        hosts[r] = r / DEVICES_PER_HOST;
+    }
+    params.ranks = ranks;
+    params.host_of_rank = hosts;
+    params.nic_bandwidth = options->nic_gbps * 1e9 / 8;
+    params.nic_latency = 5e-6;
+    params.host_bandwidth = 300e9;
+    params.host_latency = 2e-6;
+    status = xm_network_create(&params, network);
+    free(hosts);
+    return status;
+}
+
+/* Plans a batch several times and keeps the least time: planning is deterministic, so noise only
+ * adds. */
+static xm_status_t measure(const options_t *options, const xm_tensor_t *tensors, int count,
+                           const xm_network_t *network, row_t *row)
+{
+    xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
+
+    params.tensors = tensors;
+    params.tensor_count = count;
+    params.strategy = (xm_strategy_t)options->strategy;
+    params.scheduler = (xm_scheduler_t)options->scheduler;
+    params.network = network;
+    for (int i = 0; i < options->repeat; ++i) {
+        double start = seconds(), spent;
+        xm_plan_t *plan;
+        xm_status_t status = xm_plan_create(&params, &plan);
+
+        if (status < 0) {
+            return status;
+        }
+        spent = seconds() - start;
+        row->plan_s = i == 0 || spent < row->plan_s ? spent : row->plan_s;
+        (void)xm_plan_tasks(plan, &row->tasks);
+        (void)xm_plan_transfers(plan, &row->transfers);
+        row->hops = xm_plan_hops(plan);
+        row->makespan_s = (double)xm_plan_makespan_ns(plan) * 1e-9;
+        row->bound_s = (double)xm_plan_bound_ns(plan) * 1e-9;
+        xm_plan_destroy(plan);
+    }
+    return XM_OK;
+}
+
+static void print_row(int hosts, int tensors, double bytes, const row_t *row)
+{
+    printf("%7d %8d %8d %9.2f %9.4f %9.4f %9lld %10lld %10lld %10.4f %10.4f %7.2f %8.0f\n", hosts,
+           hosts * DEVICES_PER_HOST, tensors, bytes * 1e-9, row->load_s, row->plan_s,
+           (long long)row->tasks, (long long)row->transfers, (long long)row->hops, row->makespan_s,
+           row->bound_s, 100 * (row->makespan_s / row->bound_s - 1), peak_mib());
+    (void)fflush(stdout);
+}
+
+/* A dense 70B model, tp 8 × pp × dp over `hosts` training hosts → tp 8 × dp over as many serving
+ * hosts; its first `limit` tensors. */
+static xm_status_t model_row(const options_t *options, int hosts, int limit)
+{
+    rb_parallel_t train = {
+        .num_gpus = hosts * DEVICES_PER_HOST, .tp = 8, .pp = hosts < 8 ? hosts : 8};
+    rb_parallel_t generation = {.num_gpus = hosts * DEVICES_PER_HOST, .tp = 8};
+    rb_model_request_t request = {.name = "dense-70b", .train = &train, .generation = &generation};
+    rb_model_t *model;
+    xm_network_t *network = NULL;
+    xm_tensor_t *tensors = NULL;
+    row_t row = {0};
+    double start = seconds(), bytes = 0;
+    int count;
+    xm_status_t status = rb_model_load(&request, &model);
+
+    if (status < 0) {
+        return status;
+    }
+    row.load_s = seconds() - start;
+    count = limit < model->count ? limit : model->count;
+    tensors = calloc((size_t)count, sizeof(*tensors));
+    status = tensors == NULL ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", count)
+                             : make_network(options, model->src_ranks + model->dst_ranks, &network);
+    for (int i = 0; status == XM_OK && i < count; ++i) {
+        const rb_model_tensor_t *tensor = &model->tensors[i];
+        double size = tensor->element_bits / 8.0;
+
+        for (int d = 0; d < xm_layout_dims(tensor->src); ++d) {
+            size *= (double)xm_layout_shape(tensor->src)[d];
+        }
+        bytes += size;
+        tensors[i] = (xm_tensor_t){tensor->name, tensor->src, tensor->dst, tensor->element_bits};
+    }
+    if (status == XM_OK) {
+        status = measure(options, tensors, count, network, &row);
+    }
+    if (status == XM_OK) {
+        print_row(hosts, count, bytes, &row);
+    }
+    xm_network_destroy(network);
+    free(tensors);
+    rb_model_destroy(model);
+    return status;
+}
+
+/* One tensor of 2 GiB, every source device to every destination device: as many tasks as pairs of
+ * devices. */
+static xm_status_t all_to_all_row(const options_t *options, int hosts)
+{
+    int devices = hosts * DEVICES_PER_HOST, sizes[] = {hosts, DEVICES_PER_HOST};
+    int64_t shape[] = {32768, 32768};
+    int *ranks = malloc((size_t)devices * sizeof(*ranks));
+    xm_mesh_t *from = NULL, *to = NULL;
+    xm_spec_t rows, columns;
+    xm_layout_t *src = NULL, *dst = NULL;
+    xm_network_t *network = NULL;
+    row_t row = {0};
+    double start = seconds();
+    xm_status_t status = ranks == NULL
+                             ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d ranks", devices)
+                             : xm_mesh_create(2, sizes, NULL, &from);
+
+    for (int i = 0; ranks != NULL && i < devices; ++i) {
+        ranks[i] = devices + i;
+    }
+    status = status == XM_OK ? xm_mesh_create(2, sizes, ranks, &to) : status;
+    status = status == XM_OK ? xm_spec_parse("S01R", &rows) : status;
+    status = status == XM_OK ? xm_spec_parse("RS01", &columns) : status;
+    status =
+        status == XM_OK ? xm_layout_create(from, &rows, XM_PARTITION_EVEN, shape, &src) : status;
+    status =
+        status == XM_OK ? xm_layout_create(to, &columns, XM_PARTITION_EVEN, shape, &dst) : status;
+    status = status == XM_OK ? make_network(options, 2 * devices, &network) : status;
+    if (status == XM_OK) {
+        const xm_tensor_t tensor = {"all-to-all", src, dst, 16};
+
+        row.load_s = seconds() - start;
+        status = measure(options, &tensor, 1, network, &row);
+    }
+    if (status == XM_OK) {
+        print_row(hosts, 1, 2.0 * 32768 * 32768, &row);
+    }
+    xm_network_destroy(network);
+    xm_layout_destroy(dst);
+    xm_layout_destroy(src);
+    xm_mesh_destroy(to);
+    xm_mesh_destroy(from);
+    free(ranks);
+    return status;
+}
+
+static void print_head(const char *title)
+{
+    printf("# %s\n#%6s %8s %8s %9s %9s %9s %9s %10s %10s %10s %10s %7s %8s\n", title, "hosts",
+           "devices", "tensors", "GB", "load s", "plan s", "tasks", "transfers", "hops",
+           "makespan s", "bound s", "gap %", "RSS MiB");
+}
+
+static xm_status_t run(const options_t *options)
+{
+    xm_status_t status = XM_OK;
+
+    print_head(
+        "devices: a dense 70B model, tp 8 x pp 8 x dp -> tp 8 x dp, on so many hosts to as many");
+    for (int hosts = 8; status == XM_OK && hosts <= options->hosts; hosts *= 2) {
+        status = model_row(options, hosts, INT32_MAX);
+    }
+    if (status == XM_OK) {
+        print_head("tensors: the first so many of that model");
+    }
+    for (int count = 1; status == XM_OK && count < 1024; count *= 4) {
+        status = model_row(options, options->hosts < 64 ? options->hosts : 64, count);
+    }
+    if (status == XM_OK) {
+        print_head("unit tasks: one tensor, S01R -> RS01, every device to every device");
+    }
+    for (int hosts = 2; status == XM_OK && hosts <= options->hosts && hosts <= 64; hosts *= 2) {
+        status = all_to_all_row(options, hosts);
+    }
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    options_t options = {.strategy = XM_STRATEGY_AUTO,
+                         .scheduler = XM_SCHEDULER_AUTO,
+                         .hosts = 512,
+                         .repeat = 1,
+                         .nic_gbps = 400};
+    const xm_cli_option_t table[] = {
+        {.name = "hosts",
+         .kind = XM_CLI_INT,
+         .target = &options.hosts,
+         .argument = "HOSTS",
+         .minimum = 8,
+         .maximum = LARGEST_HOSTS,
+         .help = "Most hosts of 8 devices on either side (512)."},
+        {.name = "repeat",
+         .kind = XM_CLI_INT,
+         .target = &options.repeat,
+         .argument = "TIMES",
+         .minimum = 1,
+         .maximum = 1000,
+         .help = "Plan each row so often; the least time counts (1)."},
+        {.name = "nic-gbps",
+         .kind = XM_CLI_DOUBLE,
+         .target = &options.nic_gbps,
+         .argument = "GBPS",
+         .minimum = 0.001,
+         .maximum = 1e6,
+         .help = "Rate of a host's NICs (400)."},
+        {.name = "strategy",
+         .kind = XM_CLI_CHOICE,
+         .target = &options.strategy,
+         .argument = "send_recv|allgather|broadcast|auto",
+         .help = "Strategy (auto)."},
+        {.name = "scheduler",
+         .kind = XM_CLI_CHOICE,
+         .target = &options.scheduler,
+         .argument = "naive|balance|dfs|greedy|openshop|auto",
+         .help = "Scheduler (auto)."},
+    };
+    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+    xm_cli_t *cli;
+    xm_status_t status;
+
+    command.program = program;
+    command.summary = "Times planning as devices, tensors and unit tasks grow.";
+    command.options = table;
+    command.option_count = sizeof(table) / sizeof(table[0]);
+    status = xm_cli_parse(&command, argc, argv, &cli);
+    if (status < 0) {
+        return xm_cli_fail(program, status);
+    }
+    status = xm_cli_finished(cli) ? XM_OK : run(&options);
+    xm_cli_destroy(cli);
+    return status < 0 ? xm_cli_fail(program, status) : EXIT_SUCCESS;
+}

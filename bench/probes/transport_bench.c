@@ -1,0 +1,456 @@
+/* transport-bench: latency and bandwidth of messages between two ranks, over any transport. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "cli_support.h"
+#include "comm/base.h"
+#include "comm/job.h"
+#include <crossmesh/version.h>
+#include "comm/worker.h"
+
+static const char program[] = "transport-bench";
+
+static const char summary[] =
+    "Sends messages between two ranks, checks every byte of the last ones, and prints for each\n"
+    "size the time that one takes one way (half a round trip, median) and the bandwidth with\n"
+    "--window of them in flight. The ranks are processes of this machine, or the two of a "
+    "launcher\n"
+    "such as torchrun, mpirun or srun. docs/transport-bench.md explains the columns.";
+
+enum { RANKS = 2, SIZES_MAX = 64, MOST = 10000000, WINDOW_MOST = 1024, CLOCK_EVERY = 16 };
+
+/* Tags: of the round trips, of what tells the sender that all has come, and the first of the
+ * messages in flight. */
+enum { TAG_PING, TAG_PONG, TAG_FINISHED, TAG_STREAM };
+
+typedef struct {
+    xm_cli_t *cli;
+    int transport, hosts, window, iterations, warmup;
+    const char *sizes;
+    xm_cli_list_t nics;
+    bool unregistered, one_buffer;
+    uint64_t size[SIZES_MAX];
+    int size_count;
+} options_t;
+
+/* What a rank works with. */
+typedef struct {
+    const options_t *options;
+    xm_worker_t *worker;
+    xm_transport_t *transport;
+    int rank;
+    uint8_t *bytes; /* the longest message, as often as there are buffers */
+    size_t length;
+    xm_memory_t *memory; /* NULL: unregistered */
+    double *samples;
+    uint64_t wrong;
+} seat_t;
+
+/* An operation and what became of it. */
+typedef struct {
+    xm_op_t op;
+    bool busy;
+    xm_status_t status;
+} message_t;
+
+static void on_done(xm_op_t *op, xm_status_t status)
+{
+    message_t *message = op->arg;
+
+    message->busy = false;
+    message->status = status;
+}
+
+static xm_status_t post(seat_t *seat, bool send, uint64_t tag, uint8_t *bytes, size_t length,
+                        message_t *message)
+{
+    xm_status_t status;
+
+    message->op.done = on_done;
+    message->op.arg = message;
+    message->busy = true;
+    message->status = XM_OK;
+    status = send ? xm_transport_send(seat->transport, 1 - seat->rank, tag, bytes, length,
+                                      seat->memory, &message->op)
+                  : xm_transport_receive(seat->transport, 1 - seat->rank, tag, bytes, length,
+                                         seat->memory, &message->op);
+    message->busy = status == XM_IN_PROGRESS;
+    return status < 0 ? status : XM_OK;
+}
+
+/* @p started: the clock not long ago. It costs as much as a short message, so it is not asked for
+ * each. */
+static xm_status_t finish(seat_t *seat, const message_t *message, int64_t started)
+{
+    int64_t deadline = started + (int64_t)(xm_worker_timeout(seat->worker) * 1e9);
+    xm_status_t status = XM_OK;
+
+    while (message->busy && status == XM_OK) {
+        status = xm_worker_wait(seat->worker, deadline);
+    }
+    return status < 0 ? status : message->status;
+}
+
+static uint8_t pattern(uint64_t seed, size_t i)
+{
+    return (uint8_t)((xm_hash_spread(i + 1) ^ seed * 0xbf58476d) >> 56);
+}
+
+static void fill(seat_t *seat, uint64_t seed, size_t length)
+{
+    for (size_t i = 0; i < length; ++i) {
+        seat->bytes[i] = seat->rank == 0 ? pattern(seed, i) : 0;
+    }
+}
+
+static int compare(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+
+    return (left > right) - (left < right);
+}
+
+/* Half the median of the round trips. */
+static xm_status_t measure_latency(seat_t *seat, size_t length, double *seconds)
+{
+    int rounds = seat->options->warmup + seat->options->iterations;
+    bool first = seat->rank == 0;
+    message_t out = {0}, in = {0};
+    int64_t start = xm_transport_now(seat->transport);
+    xm_status_t status = XM_OK;
+
+    for (int i = 0; i < rounds && status == XM_OK; ++i) {
+        int64_t end;
+
+        /* What is answered need not be checked: the stream after this is. */
+        status = post(seat, false, first ? TAG_PONG : TAG_PING, seat->bytes, length, &in);
+        if (status == XM_OK && first) {
+            status = post(seat, true, TAG_PING, seat->bytes + length, length, &out);
+        }
+        status = status == XM_OK ? finish(seat, &in, start) : status;
+        if (status == XM_OK && !first) {
+            status = post(seat, true, TAG_PONG, seat->bytes + length, length, &out);
+        }
+        status = status == XM_OK ? finish(seat, &out, start) : status;
+        end = xm_transport_now(seat->transport);
+        if (i >= seat->options->warmup) {
+            seat->samples[i - seat->options->warmup] = (double)(end - start) * 0.5e-9;
+        }
+        start = end;
+    }
+    qsort(seat->samples, (size_t)seat->options->iterations, sizeof(*seat->samples), compare);
+    *seconds = seat->samples[seat->options->iterations / 2];
+    return status;
+}
+
+/* Of the messages of a stream. */
+static int buffers_of(const options_t *options)
+{
+    return options->one_buffer ? 1 : options->window;
+}
+
+/* Rank 0 sends so many messages, always a window of them in flight, and waits until rank 1 says
+ * that it has them all. */
+static xm_status_t stream(seat_t *seat, size_t length, int count, double *seconds)
+{
+    static message_t messages[WINDOW_MOST];
+    int64_t start = xm_transport_now(seat->transport), now = start;
+    int buffers = buffers_of(seat->options);
+    uint8_t *word = seat->bytes + (size_t)buffers * length;
+    message_t word_message = {0};
+    xm_status_t status = XM_OK;
+
+    memset(messages, 0, sizeof(messages));
+    if (seat->rank == 0) {
+        status = post(seat, false, TAG_FINISHED, word, 1, &word_message);
+    }
+    for (int i = 0; i < count + seat->options->window && status == XM_OK; ++i) {
+        int place = i % seat->options->window;
+
+        now = i % CLOCK_EVERY == 0 ? xm_transport_now(seat->transport) : now;
+        status = finish(seat, &messages[place], now);
+        if (i < count && status == XM_OK) {
+            status =
+                post(seat, seat->rank == 0, TAG_STREAM + (uint64_t)i,
+                     seat->bytes + (size_t)(place % buffers) * length, length, &messages[place]);
+        }
+    }
+    if (seat->rank == 1 && status == XM_OK) {
+        status = post(seat, true, TAG_FINISHED, word, 1, &word_message);
+    }
+    status = status == XM_OK ? finish(seat, &word_message, now) : status;
+    *seconds = (double)(xm_transport_now(seat->transport) - start) * 1e-9;
+    return status;
+}
+
+/* All messages that were still in the buffers at the end of the stream. */
+static void check(seat_t *seat, uint64_t seed, size_t length, int count)
+{
+    int buffers = buffers_of(seat->options), there = count < buffers ? count : buffers;
+
+    for (size_t i = 0; seat->rank == 1 && i < (size_t)there * length; ++i) {
+        seat->wrong += seat->bytes[i] != pattern(seed, i);
+    }
+}
+
+static xm_status_t measure(seat_t *seat, uint64_t seed)
+{
+    const options_t *o = seat->options;
+    size_t length = (size_t)o->size[seed];
+    double latency = 0, seconds = 0;
+    xm_status_t status = xm_worker_barrier(seat->worker);
+
+    if (status == XM_OK) {
+        status = measure_latency(seat, length, &latency);
+    }
+    fill(seat, seed, (size_t)buffers_of(o) * length);
+    for (int timed = o->warmup > 0 ? 0 : 1; timed < 2 && status == XM_OK; ++timed) {
+        status = xm_worker_barrier(seat->worker);
+        if (status == XM_OK) {
+            status = stream(seat, length, timed ? o->iterations : o->warmup, &seconds);
+        }
+    }
+    if (status < 0) {
+        return status;
+    }
+    check(seat, seed, length, o->iterations);
+    status = xm_worker_allgather(seat->worker, &seat->wrong, seat->samples, sizeof(seat->wrong));
+    if (status == XM_OK && seat->rank == 0) {
+        uint64_t wrong[RANKS];
+        double rate = (double)length * o->iterations / seconds;
+
+        memcpy(wrong, seat->samples, sizeof(wrong));
+        seat->wrong = wrong[1];
+        printf("%12zu %11d %12.2f %12.3f %10.6f %8" PRIu64 "\n", length, o->iterations,
+               latency * 1e6, rate * 1e-6, rate * 1e-9, wrong[1]);
+        (void)fflush(stdout);
+    }
+    return status;
+}
+
+static void print_head(const seat_t *seat)
+{
+    const options_t *o = seat->options;
+
+    printf("# %s %s: transport %s, %s, window %d, warm-up %d, ranks %s, memory %sregistered%s\n",
+           program, XM_VERSION_STRING, xm_transport_name(seat->transport),
+           xm_worker_host_count(seat->worker) > 1 ? "two hosts" : "one host", o->window, o->warmup,
+           xm_config_choice(XM_CONFIG_PROGRESS) == 1 ? "spin" : "sleep",
+           o->unregistered ? "not " : "", o->one_buffer ? ", one buffer" : "");
+    printf("# %10s %11s %12s %12s %10s %8s\n", "size", "iterations", "latency", "bandwidth", "",
+           "");
+    printf("# %10s %11s %12s %12s %10s %8s\n", "(B)", "", "(us)", "(MB/s)", "(GB/s)", "#wrong");
+}
+
+static xm_status_t allocate(seat_t *seat)
+{
+    int buffers = buffers_of(seat->options);
+    size_t longest = 0;
+
+    for (int i = 0; i < seat->options->size_count; ++i) {
+        size_t size = (size_t)seat->options->size[i];
+
+        longest = size > longest ? size : longest;
+    }
+    /* Two messages at least, for the round trips, and a byte. */
+    seat->length = longest * (size_t)(buffers > 2 ? buffers : 2) + 1;
+    seat->bytes = mmap(NULL, seat->length, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    seat->samples = malloc(((size_t)seat->options->iterations + RANKS) * sizeof(*seat->samples));
+    if (seat->bytes == MAP_FAILED || seat->samples == NULL) {
+        seat->bytes = seat->bytes == MAP_FAILED ? NULL : seat->bytes;
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d messages of %zu bytes", buffers,
+                            longest);
+    }
+    return seat->options->unregistered ? XM_OK
+                                       : xm_transport_memory_register(seat->transport, seat->bytes,
+                                                                      seat->length, &seat->memory);
+}
+
+static xm_status_t run(seat_t *seat)
+{
+    xm_status_t status =
+        xm_worker_size(seat->worker) == RANKS
+            ? allocate(seat)
+            : xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d ranks were started, two are needed",
+                           xm_worker_size(seat->worker));
+
+    if (status == XM_OK && seat->rank == 0) {
+        print_head(seat);
+    }
+    for (int i = 0; i < seat->options->size_count && status == XM_OK; ++i) {
+        status = measure(seat, (uint64_t)i);
+    }
+    return status;
+}
+
+/* Prints the sentence of a failure: of rank 0, or of one that nobody else can speak for. */
+static int fail(const seat_t *seat, xm_status_t status)
+{
+    if (seat->rank == 0 || status == XM_ERR_PEER_DIED) {
+        return xm_cli_fail(program, status);
+    }
+    return xm_status_is_caller(status) ? 2 : EXIT_FAILURE;
+}
+
+static int run_rank(const options_t *options, const xm_job_env_t *env)
+{
+    static const char *const transports[] = {"ucx", "verbs"};
+    xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
+    seat_t seat = {.options = options, .rank = env->rank};
+    xm_error_t failure;
+    int exit_status = EXIT_SUCCESS;
+    xm_status_t status;
+
+    params.listen_fd = xm_launch_listen_fd();
+    params.transport = transports[options->transport];
+    status = xm_worker_create(env, &params, &seat.worker);
+    if (status < 0) {
+        return fail(&seat, status);
+    }
+    seat.transport = xm_worker_transport(seat.worker);
+    status = run(&seat);
+    if (status < 0) {
+        xm_error_save(&failure, status);
+        exit_status = fail(&seat, status);
+    }
+    xm_transport_memory_deregister(seat.transport, seat.memory);
+    xm_worker_destroy(seat.worker, status < 0 ? failure.sentence : NULL);
+    if (seat.bytes != NULL) {
+        (void)munmap(seat.bytes, seat.length);
+    }
+    free(seat.samples);
+    return seat.wrong > 0 && exit_status == EXIT_SUCCESS ? EXIT_FAILURE : exit_status;
+}
+
+/* The list of NICs of a rank; of the last one given when there are fewer. */
+static const char *const *variables_of(void *arg, int rank)
+{
+    static char text[1024];
+    static const char *const variables[] = {text, NULL};
+    const xm_cli_list_t *nics = arg;
+    size_t index = (size_t)rank < nics->count ? (size_t)rank : nics->count - 1;
+
+    (void)snprintf(text, sizeof(text), "XM_NICS=%s", nics->items[index]);
+    return variables;
+}
+
+static int launch(const options_t *options, char *const *argv)
+{
+    xm_launch_params_t params = XM_LAUNCH_PARAMS_INIT;
+    xm_cli_list_t nics = options->nics;
+    int exit_status = 0;
+    xm_status_t status;
+
+    params.ranks = RANKS;
+    params.ranks_per_host = options->hosts == RANKS ? 1 : 0;
+    params.argv = argv;
+    if (nics.count > 0) {
+        params.variables = variables_of;
+        params.arg = &nics;
+    }
+    status = xm_launch(&params, &exit_status);
+    if (status == XM_OK) {
+        return EXIT_SUCCESS;
+    }
+    /* A rank that ends by itself has said why; of one that was killed only the parent knows. */
+    if (exit_status > 128 || exit_status == 0) {
+        return xm_cli_fail(program, status);
+    }
+    return exit_status;
+}
+
+/* "8,64KiB,1MiB" */
+static xm_status_t parse_sizes(options_t *o)
+{
+    for (const char *at = o->sizes; at != NULL;) {
+        size_t length = strcspn(at, ",");
+        char item[32];
+        xm_status_t status;
+
+        if (o->size_count == SIZES_MAX) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--size has more than %d sizes",
+                                SIZES_MAX);
+        }
+        (void)snprintf(item, sizeof(item), "%.*s", (int)length, at);
+        status = xm_text_parse_bytes("--size", item, &o->size[o->size_count]);
+        if (status < 0) {
+            return status;
+        }
+        if (o->size[o->size_count] == 0 || o->size[o->size_count] > UINT64_C(1) << 40) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "--size: a message has 1 byte to 1 TiB, not '%s'", item);
+        }
+        ++o->size_count;
+        at = at[length] == ',' ? at + length + 1 : NULL;
+    }
+    return XM_OK;
+}
+
+static xm_status_t parse(int argc, char *const *argv, options_t *o)
+{
+    const xm_cli_option_t table[] = {
+        {"transport", 0, XM_CLI_CHOICE, &o->transport, "ucx|verbs", 0, 0,
+         "What moves the messages (default: XM_TRANSPORT, else ucx)."},
+        {"size", 's', XM_CLI_STRING, &o->sizes, "LIST", 0, 0,
+         "Sizes of messages in bytes, e.g. 8,64KiB,1MiB (the default)."},
+        {"window", 0, XM_CLI_INT, &o->window, "N", 1, WINDOW_MOST,
+         "Messages in flight when bandwidth is measured (default 16)."},
+        {"iterations", 'i', XM_CLI_INT, &o->iterations, "I", 1, MOST,
+         "Round trips, and then messages, that are timed (default 200)."},
+        {"warmup", 'w', XM_CLI_INT, &o->warmup, "W", 0, MOST,
+         "Round trips, and then messages, before those (default 20)."},
+        {"hosts", 0, XM_CLI_INT, &o->hosts, "H", 1, RANKS,
+         "Hosts that the ranks count as being on; with 2, UCX talks over TCP (default 1)."},
+        {"nics", 0, XM_CLI_LIST, &o->nics, "LIST", 0, 0,
+         "Network devices as in XM_NICS; given twice: of rank 0, then of rank 1."},
+        {"unregistered", 0, XM_CLI_FLAG, &o->unregistered, NULL, 0, 0,
+         "Do not register the memory of the messages beforehand."},
+        {"one-buffer", 0, XM_CLI_FLAG, &o->one_buffer, NULL, 0, 0,
+         "All messages in flight have one buffer, as in ucx_perftest and ib_write_bw."},
+    };
+    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+    xm_status_t status;
+
+    command.program = program;
+    command.summary = summary;
+    command.version = "transport-bench " XM_VERSION_STRING;
+    command.options = table;
+    command.option_count = sizeof(table) / sizeof(table[0]);
+    status = xm_cli_parse(&command, argc, argv, &o->cli);
+    if (status == XM_OK && !xm_cli_finished(o->cli)) {
+        status = parse_sizes(o);
+    }
+    if (status == XM_OK && o->nics.count > RANKS) {
+        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "--nics is given %zu times, for two ranks",
+                              o->nics.count);
+    }
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    options_t options = {
+        .sizes = "8,64KiB,1MiB", .window = 16, .iterations = 200, .warmup = 20, .hosts = 1};
+    xm_job_env_t env;
+    xm_status_t status = xm_job_env_read(&env);
+    int exit_status = EXIT_SUCCESS;
+
+    if (status == XM_OK) {
+        status = xm_config_check();
+    }
+    if (status == XM_OK) {
+        options.transport = xm_config_choice(XM_CONFIG_TRANSPORT);
+        status = parse(argc, argv, &options);
+    }
+    if (status < 0) {
+        exit_status = xm_cli_fail(program, status);
+    } else if (!xm_cli_finished(options.cli)) {
+        exit_status = env.rank >= 0 ? run_rank(&options, &env) : launch(&options, argv);
+    }
+    xm_cli_destroy(options.cli);
+    return exit_status;
+}

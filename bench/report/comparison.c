@@ -1,0 +1,160 @@
+#include "bench/report/comparison.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+xm_status_t rb_comparison_add(rb_comparison_t *comparison, const rb_result_t *result)
+{
+    const rb_case_t *one = result->prepared->one;
+    const xm_plan_t *plan = result->prepared->plan;
+    rb_outcome_t outcome = {.variant = one->variant,
+                            .variants = one->variants,
+                            .strategy = xm_plan_strategy(plan),
+                            .scheduler = xm_plan_scheduler(plan),
+                            .time_s = rb_result_time(result),
+                            .cpu_s = result->cpu_s,
+                            .bound_fraction = rb_result_bound_fraction(result),
+                            .sim_error = rb_result_sim_error(result)};
+
+    memcpy(outcome.name, one->name, sizeof(outcome.name));
+    if (comparison->count == comparison->capacity) {
+        size_t capacity = 2 * comparison->capacity + 16;
+        rb_outcome_t *grown = realloc(comparison->outcomes, capacity * sizeof(*grown));
+
+        if (grown == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory to compare %zu results",
+                                comparison->count + 1);
+        }
+        comparison->outcomes = grown;
+        comparison->capacity = capacity;
+    }
+    comparison->outcomes[comparison->count++] = outcome;
+    return XM_OK;
+}
+
+static int autos(const rb_outcome_t *outcome)
+{
+    return (outcome->strategy == XM_STRATEGY_AUTO) + (outcome->scheduler == XM_SCHEDULER_AUTO);
+}
+
+size_t rb_comparison_reference(const rb_comparison_t *comparison, size_t index)
+{
+    size_t first = index - (size_t)comparison->outcomes[index].variant, reference = first;
+    size_t end = first + (size_t)comparison->outcomes[index].variants;
+
+    for (size_t i = first; i < end && i < comparison->count; ++i) {
+        if (autos(&comparison->outcomes[i]) > autos(&comparison->outcomes[reference])) {
+            reference = i;
+        }
+    }
+    return reference;
+}
+
+double rb_comparison_ratio(const rb_comparison_t *comparison, size_t index)
+{
+    size_t reference = rb_comparison_reference(comparison, index);
+    double time = comparison->outcomes[reference].time_s;
+
+    return time > 0 ? comparison->outcomes[index].time_s / time : NAN;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+
+    return (left > right) - (left < right);
+}
+
+bool rb_comparison_prediction(const rb_comparison_t *comparison, double *median, size_t *worst)
+{
+    double *errors = malloc((comparison->count + 1) * sizeof(*errors)), largest = -1;
+    size_t count = 0;
+
+    if (errors == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < comparison->count; ++i) {
+        double error = fabs(comparison->outcomes[i].sim_error);
+
+        if (isnan(error)) {
+            continue;
+        }
+        if (error > largest) {
+            largest = error;
+            *worst = i;
+        }
+        errors[count++] = error;
+    }
+    if (count > 0) {
+        qsort(errors, count, sizeof(*errors), compare);
+        *median = (errors[(count - 1) / 2] + errors[count / 2]) / 2;
+    }
+    free(errors);
+    return count > 0;
+}
+
+static void print_or_dash(FILE *file, int width, int digits, double value)
+{
+    if (isnan(value)) {
+        (void)fprintf(file, " %*s", width, "-");
+    } else {
+        (void)fprintf(file, " %*.*f", width, digits, value);
+    }
+}
+
+static void print_ratio(FILE *file, const rb_comparison_t *comparison, size_t index)
+{
+    const rb_outcome_t *outcome = &comparison->outcomes[index];
+
+    (void)fprintf(file, "#%11s %-9s %-9s %13.1f", outcome->name,
+                  xm_strategy_name(outcome->strategy), xm_scheduler_name(outcome->scheduler),
+                  outcome->time_s * 1e6);
+    print_or_dash(file, 13, 1, outcome->cpu_s > 0 ? outcome->cpu_s * 1e6 : NAN);
+    print_or_dash(file, 8, 3, rb_comparison_ratio(comparison, index));
+    print_or_dash(file, 7, 1, outcome->bound_fraction * 100);
+    (void)fprintf(file, "%s\n",
+                  rb_comparison_reference(comparison, index) == index ? "  reference" : "");
+}
+
+void rb_comparison_print_ratios(FILE *file, const rb_comparison_t *comparison)
+{
+    bool titled = false;
+
+    for (size_t i = 0; i < comparison->count; ++i) {
+        if (comparison->outcomes[i].variants < 2) {
+            continue;
+        }
+        if (!titled) {
+            (void)fprintf(file, "#\n# Variants side by side: time over that of the reference\n");
+            (void)fprintf(file, "#%11s %-9s %-9s %13s %13s %8s %7s\n", "case", "strategy", "sched",
+                          "time (us)", "cpu (us)", "ratio", "%bound");
+            titled = true;
+        }
+        print_ratio(file, comparison, i);
+    }
+    if (titled) {
+        (void)fprintf(file, "#\n");
+    }
+}
+
+void rb_comparison_print_prediction(FILE *file, const rb_comparison_t *comparison)
+{
+    const rb_outcome_t *outcome;
+    double median;
+    size_t worst;
+
+    if (!rb_comparison_prediction(comparison, &median, &worst)) {
+        return;
+    }
+    outcome = &comparison->outcomes[worst];
+    (void)fprintf(file, "# Prediction error     : median %.1f %%, worst %+.1f %% (%s, %s, %s)\n",
+                  median * 100, outcome->sim_error * 100, outcome->name,
+                  xm_strategy_name(outcome->strategy), xm_scheduler_name(outcome->scheduler));
+}
+
+void rb_comparison_clear(rb_comparison_t *comparison)
+{
+    free(comparison->outcomes);
+    *comparison = (rb_comparison_t){0};
+}

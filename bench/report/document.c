@@ -1,0 +1,334 @@
+#include "bench/report/document.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+#include <crossmesh/version.h>
+
+struct rb_document {
+    const rb_job_info_t *job;
+    json_t *root;
+    json_t *results; /* borrowed from root */
+};
+
+enum { FLAGS = JSON_INDENT(1) | JSON_REAL_PRECISION(12) };
+
+/* JSON is UTF-8; arguments and file names are any bytes. Those that are not UTF-8 lose what is not
+ * ASCII. */
+static json_t *text_json(const char *text)
+{
+    json_t *json = json_string(text);
+    char *ascii = json == NULL ? strdup(text) : NULL;
+
+    for (char *c = ascii; c != NULL && *c != '\0'; ++c) {
+        if ((unsigned char)*c >= 0x80) {
+            *c = '?';
+        }
+    }
+    if (ascii != NULL) {
+        json = json_string(ascii);
+        free(ascii);
+    }
+    return json;
+}
+
+static json_t *arguments_json(const rb_options_t *options)
+{
+    json_t *arguments = json_array();
+
+    for (int i = 0; i < options->argc; ++i) {
+        (void)json_array_append_new(arguments, text_json(options->argv[i]));
+    }
+    return arguments;
+}
+
+static json_t *environment_json(void)
+{
+    json_t *environment = json_object();
+
+    for (int id = 0; id < XM_CONFIG_COUNT; ++id) {
+        const char *name = xm_config_row((xm_config_id_t)id)->name, *value = getenv(name);
+
+        if (value != NULL && id != XM_CONFIG_JOB_SECRET) {
+            (void)json_object_set_new(environment, name, text_json(value));
+        }
+    }
+    return environment;
+}
+
+static json_t *network_json(const rb_rates_t *rates)
+{
+    json_t *network =
+        json_pack("{s:f, s:f, s:f, s:f, s:o}", "nic_bandwidth_Bps", rates->nic_bandwidth[0],
+                  "nic_latency_s", rates->nic_latency, "host_bandwidth_Bps", rates->host_bandwidth,
+                  "host_latency_s", rates->host_latency, "source", text_json(rates->source));
+
+    if (rates->nic_rates > 1) {
+        json_t *all = json_array();
+
+        for (int i = 0; i < rates->nic_rates; ++i) {
+            (void)json_array_append_new(all, json_real(rates->nic_bandwidth[i]));
+        }
+        (void)json_object_set_new(network, "nic_bandwidth_Bps", all);
+    }
+    if (rates->emulated) {
+        (void)json_object_set_new(network, "emulated", json_true());
+    }
+    if (rates->racks > 0) {
+        (void)json_object_set_new(network, "racks", json_integer(rates->racks));
+        (void)json_object_set_new(network, "uplink_bandwidth_Bps",
+                                  json_real(rates->uplink_bandwidth));
+    }
+    return network;
+}
+
+static json_t *config_json(const rb_job_info_t *job)
+{
+    const rb_options_t *o = job->options;
+    json_t *config =
+        json_pack("{s:i, s:i, s:s, s:s, s:I, s:I, s:b, s:i, s:o}", "ranks", job->hosts->ranks,
+                  "hosts", job->hosts->hosts, "transport", rb_job_transport(job), "partition",
+                  xm_partition_name(o->partition), "scale_divisor", (json_int_t)o->scale_divisor,
+                  "chunk_bytes", (json_int_t)xm_config_bytes(XM_CONFIG_CHUNK_SIZE), "dry_run",
+                  o->dry_run, "seed", o->seed, "network", network_json(job->rates));
+
+    if (config != NULL && o->memory == XM_MEMORY_CUDA) {
+        (void)json_object_set_new(config, "memory", json_string("cuda"));
+    }
+    if (config != NULL && o->memory_limit > 0) {
+        (void)json_object_set_new(config, "memory_limit_bytes",
+                                  json_integer((json_int_t)o->memory_limit));
+    }
+    if (config != NULL && !o->dry_run) {
+        (void)json_object_set_new(config, "warmup", json_integer(o->warmup));
+        (void)json_object_set_new(config, "iterations", json_integer(o->iterations));
+        if (o->paper) {
+            (void)json_object_set_new(config, "protocol", json_string("paper"));
+        }
+        (void)json_object_set_new(config, "validate", json_boolean(o->validate));
+        if (job->window > 0) {
+            (void)json_object_set_new(config, "window", json_integer(job->window));
+        }
+        (void)json_object_set_new(config, "verify", json_boolean(o->verify));
+        (void)json_object_set_new(config, "virtual_time",
+                                  json_boolean(o->transport == RB_TRANSPORT_SIM));
+    }
+    return config;
+}
+
+static json_t *ranks_json(const rb_job_info_t *job)
+{
+    json_t *ranks = json_array();
+
+    for (int r = 0; r < job->hosts->ranks; ++r) {
+        json_t *rank = json_pack("{s:i, s:i}", "rank", r, "host", job->hosts->host_of[r]);
+
+        if (job->ranks != NULL) {
+            (void)json_object_set_new(rank, "host_name", json_string(job->ranks[r].host));
+            (void)json_object_set_new(rank, "pid", json_integer(job->ranks[r].pid));
+        }
+        (void)json_array_append_new(ranks, rank);
+    }
+    return ranks;
+}
+
+xm_status_t rb_document_create(const rb_job_info_t *job, rb_document_t **document)
+{
+    rb_document_t *created;
+
+    if (!job->options->json && job->options->json_path == NULL) {
+        *document = NULL;
+        return XM_OK;
+    }
+    created = calloc(1, sizeof(*created));
+    if (created == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the JSON report");
+    }
+    created->job = job;
+    created->results = json_array();
+    created->root =
+        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o}", "version", XM_VERSION_STRING, "args",
+                  arguments_json(job->options), "env", environment_json(), "config",
+                  config_json(job), "ranks", ranks_json(job), "results", created->results);
+    if (created->root == NULL) {
+        free(created);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the JSON report");
+    }
+    if (job->start != NULL) {
+        (void)json_object_set_new(json_object_get(created->root, "config"), "start",
+                                  text_json(job->start));
+    }
+    *document = created;
+    return XM_OK;
+}
+
+/* Per dimension its cut points, or null where it is whole. */
+static json_t *cuts_json(const xm_layout_t *layout)
+{
+    json_t *all = json_array();
+
+    for (int d = 0; d < xm_layout_dims(layout); ++d) {
+        int parts = xm_layout_parts(layout, d);
+        json_t *cuts = parts > 1 ? json_array() : json_null();
+
+        for (int i = 0; parts > 1 && i <= parts; ++i) {
+            (void)json_array_append_new(cuts, json_integer(xm_layout_cuts(layout, d)[i]));
+        }
+        (void)json_array_append_new(all, cuts);
+    }
+    return all;
+}
+
+static json_t *layout_json(const xm_layout_t *layout)
+{
+    const xm_mesh_t *mesh = xm_layout_mesh(layout);
+    char shape[64], spec[XM_SPEC_TEXT];
+    json_t *ranks = json_array(), *json;
+
+    for (int p = 0; p < xm_mesh_size(mesh); ++p) {
+        (void)json_array_append_new(ranks, json_integer(xm_mesh_rank(mesh, p)));
+    }
+    json =
+        json_pack("{s:s, s:o, s:s, s:s}", "mesh", xm_mesh_format_shape(mesh, shape, sizeof(shape)),
+                  "ranks", ranks, "spec", xm_spec_format(xm_layout_spec(layout), spec), "partition",
+                  xm_partition_name(xm_layout_partition(layout)));
+    if (xm_layout_partition(layout) == XM_PARTITION_EXPLICIT) {
+        (void)json_object_set_new(json, "cuts", cuts_json(layout));
+    }
+    return json;
+}
+
+static json_t *shape_json(const rb_case_t *one)
+{
+    json_t *shape = json_array();
+
+    for (int d = 0; d < one->dims; ++d) {
+        (void)json_array_append_new(shape, json_integer(one->shape[d]));
+    }
+    return shape;
+}
+
+/* One side of a model: its ranks and how it is split. */
+static json_t *side_json(const rb_parallel_t *side, int first_rank)
+{
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "first_rank", first_rank, "ranks",
+                     side->num_gpus, "tp", side->tp, "pp", side->pp, "dp", side->data / side->fsdp,
+                     "fsdp", side->fsdp, "ep", side->ep, "cp", side->cp);
+}
+
+/* Where the data are and should be: layouts of the one tensor, or parallel configurations. */
+static void add_sides(json_t *entry, const rb_prepared_t *prepared)
+{
+    const rb_model_t *model = prepared->one->model;
+
+    (void)json_object_set_new(entry, "tensors", json_integer(xm_plan_tensors(prepared->plan)));
+    if (model == NULL) {
+        (void)json_object_set_new(entry, "src", layout_json(xm_plan_src(prepared->plan)));
+        (void)json_object_set_new(entry, "dst", layout_json(xm_plan_dst(prepared->plan)));
+        (void)json_object_set_new(entry, "shape", shape_json(prepared->one));
+    } else {
+        (void)json_object_set_new(entry, "src", side_json(&model->train, 0));
+        (void)json_object_set_new(entry, "dst", side_json(&model->generation, model->src_ranks));
+        (void)json_object_set_new(entry, "elements", json_integer(model->elements));
+        (void)json_object_set_new(entry, "packed", json_integer(model->group_count));
+    }
+}
+
+static void add_times(json_t *entry, const rb_result_t *result)
+{
+    const xm_plan_t *plan = result->prepared->plan;
+    rb_times_t times = rb_result_times(result);
+    double fraction = rb_result_bound_fraction(result);
+    json_t *all = json_array();
+
+    for (int i = 0; i < result->runs; ++i) {
+        (void)json_array_append_new(all, json_real(result->seconds[i]));
+    }
+    (void)json_object_set_new(entry, "time_s",
+                              json_pack("{s:f, s:f, s:f, s:f, s:f, s:o}", "min", times.min,
+                                        "median", times.median, "max", times.max, "mean",
+                                        times.mean, "variance", times.variance, "all", all));
+    if (result->cpu_s > 0) {
+        (void)json_object_set_new(entry, "cpu_s", json_real(result->cpu_s));
+    }
+    if (times.median > 0) {
+        (void)json_object_set_new(entry, "algbw_GBps",
+                                  json_real((double)xm_plan_bytes(plan) / times.median * 1e-9));
+        (void)json_object_set_new(entry, "netbw_GBps",
+                                  json_real((double)xm_plan_net_bytes(plan) / times.median * 1e-9));
+        (void)json_object_set_new(entry, "sim_error", json_real(rb_result_sim_error(result)));
+        if (!isnan(fraction)) {
+            (void)json_object_set_new(entry, "bound_fraction", json_real(fraction));
+        }
+    }
+    if (result->verified) {
+        (void)json_object_set_new(entry, "verified", json_true());
+    }
+    if (result->validated) {
+        (void)json_object_set_new(entry, "wrong", json_integer((json_int_t)result->wrong));
+    }
+}
+
+xm_status_t rb_document_add(rb_document_t *document, const rb_result_t *result)
+{
+    const rb_prepared_t *prepared = result->prepared;
+    const xm_plan_t *plan = prepared->plan;
+    json_t *entry;
+
+    if (document == NULL) {
+        return XM_OK;
+    }
+    entry = json_pack("{s:o, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:s}", "case",
+                      text_json(prepared->one->name), "dtype", prepared->one->dtype, "strategy",
+                      xm_strategy_name(xm_plan_strategy(plan)), "scheduler",
+                      xm_scheduler_name(xm_plan_scheduler(plan)), "chosen_scheduler",
+                      xm_scheduler_name(xm_plan_chosen_scheduler(plan)), "transport",
+                      rb_job_transport(document->job), "bytes", (json_int_t)xm_plan_bytes(plan),
+                      "net_bytes", (json_int_t)xm_plan_net_bytes(plan), "plan_s", prepared->plan_s,
+                      "makespan_s", (double)xm_plan_makespan_ns(plan) * 1e-9, "bound_s",
+                      (double)xm_plan_bound_ns(plan) * 1e-9, "digest", xm_plan_digest(plan));
+    if (entry == NULL || json_array_append_new(document->results, entry) != 0) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the JSON report");
+    }
+    add_sides(entry, prepared);
+    if (xm_plan_bound_ns(plan) > 0) {
+        (void)json_object_set_new(entry, "gap", json_real(rb_result_gap(result)));
+    }
+    if (result->runs > 0) {
+        add_times(entry, result);
+    }
+    return XM_OK;
+}
+
+xm_status_t rb_document_write(const rb_document_t *document)
+{
+    const rb_options_t *options;
+
+    if (document == NULL) {
+        return XM_OK;
+    }
+    options = document->job->options;
+    if (options->json) {
+        if (json_dumpf(document->root, stdout, FLAGS) != 0) {
+            return xm_error_set(XM_ERR_IO, "cannot write the JSON report to standard output");
+        }
+        (void)fputc('\n', stdout);
+    }
+    if (options->json_path != NULL &&
+        json_dump_file(document->root, options->json_path, FLAGS) != 0) {
+        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", options->json_path, strerror(errno));
+    }
+    return xm_cli_flush();
+}
+
+void rb_document_destroy(rb_document_t *document)
+{
+    if (document != NULL) {
+        json_decref(document->root);
+        free(document);
+    }
+}

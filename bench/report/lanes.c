@@ -1,0 +1,178 @@
+#include "bench/report/lanes.h"
+
+#include <stdlib.h>
+
+xm_status_t rb_lanes_create(int count, rb_lanes_t *lanes)
+{
+    *lanes = (rb_lanes_t){.lanes = calloc((size_t)count, sizeof(rb_lane_t)), .count = count};
+    if (lanes->lanes == NULL) {
+        lanes->count = 0;
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the %d lanes of a figure", count);
+    }
+    return XM_OK;
+}
+
+xm_status_t rb_lanes_add(rb_lanes_t *lanes, int lane, const rb_bar_t *bar)
+{
+    rb_lane_t *grows = &lanes->lanes[lane];
+
+    if (grows->count == grows->capacity) {
+        size_t capacity = grows->capacity > 0 ? 2 * grows->capacity : 16;
+        rb_bar_t *grown = realloc(grows->bars, capacity * sizeof(*grown));
+
+        if (grown == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the figure");
+        }
+        grows->bars = grown;
+        grows->capacity = capacity;
+    }
+    grows->bars[grows->count++] = *bar;
+    return XM_OK;
+}
+
+static int order(int64_t left, int64_t right)
+{
+    return (left > right) - (left < right);
+}
+
+/* A total order, so that equal plans give equal figures. */
+static int compare_starts(const void *a, const void *b)
+{
+    const rb_bar_t *left = a, *right = b;
+    int by_start = order(left->start_ns, right->start_ns), by_task = order(left->task, right->task);
+
+    if (by_start != 0) {
+        return by_start;
+    }
+    if (by_task != 0) {
+        return by_task;
+    }
+    return left->sender != right->sender ? order(left->sender, right->sender)
+                                         : order(left->receiver, right->receiver);
+}
+
+static int compare_tasks(const void *a, const void *b)
+{
+    const rb_bar_t *left = a, *right = b;
+    int by_source = order(left->source, right->source), by_task = order(left->task, right->task);
+
+    if (by_source != 0) {
+        return by_source;
+    }
+    return by_task != 0 ? by_task : compare_starts(a, b);
+}
+
+static void absorb(rb_bar_t *bar, const rb_bar_t *next)
+{
+    bar->end_ns = next->end_ns > bar->end_ns ? next->end_ns : bar->end_ns;
+    bar->task = next->task == bar->task ? bar->task : -1;
+    bar->source = next->source == bar->source ? bar->source : -1;
+    bar->hops += next->hops;
+    bar->bytes += next->bytes;
+}
+
+/* Merges along a sorted list; `any_task`: whatever is short, else what has the same task. */
+static void merge(rb_lane_t *lane, int64_t gap_ns, bool any_task)
+{
+    size_t kept = 0;
+
+    if (lane->count == 0) {
+        return;
+    }
+    qsort(lane->bars, lane->count, sizeof(*lane->bars), any_task ? compare_starts : compare_tasks);
+    for (size_t i = 1; i < lane->count; ++i) {
+        rb_bar_t *last = &lane->bars[kept];
+        const rb_bar_t *next = &lane->bars[i];
+        bool alike = any_task ? last->end_ns - last->start_ns < gap_ns &&
+                                    next->end_ns - next->start_ns < gap_ns
+                              : next->task == last->task && next->source == last->source;
+
+        if (alike && next->start_ns - last->end_ns <= gap_ns) {
+            absorb(last, next);
+        } else {
+            lane->bars[++kept] = *next;
+        }
+    }
+    lane->count = kept + 1;
+}
+
+void rb_lanes_merge_tasks(rb_lanes_t *lanes, int64_t gap_ns)
+{
+    for (int l = 0; l < lanes->count; ++l) {
+        merge(&lanes->lanes[l], gap_ns, false);
+    }
+}
+
+void rb_lanes_merge_short(rb_lanes_t *lanes, int64_t gap_ns)
+{
+    for (int l = 0; l < lanes->count; ++l) {
+        merge(&lanes->lanes[l], gap_ns, true);
+    }
+}
+
+/* Each bar goes to the first row that is free by then. */
+static xm_status_t arrange(rb_lane_t *lane, int64_t slack_ns)
+{
+    int64_t *busy_until = malloc((lane->count + 1) * sizeof(*busy_until));
+
+    if (busy_until == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the figure");
+    }
+    if (lane->count > 0) {
+        qsort(lane->bars, lane->count, sizeof(*lane->bars), compare_starts);
+    }
+    lane->rows = 0;
+    for (size_t i = 0; i < lane->count; ++i) {
+        rb_bar_t *bar = &lane->bars[i];
+
+        bar->row = 0;
+        while (bar->row < lane->rows && busy_until[bar->row] > bar->start_ns + slack_ns) {
+            ++bar->row;
+        }
+        lane->rows = bar->row >= lane->rows ? bar->row + 1 : lane->rows;
+        busy_until[bar->row] = bar->end_ns;
+    }
+    free(busy_until);
+    return XM_OK;
+}
+
+xm_status_t rb_lanes_arrange(rb_lanes_t *lanes, int64_t slack_ns)
+{
+    xm_status_t status = XM_OK;
+
+    for (int l = 0; status == XM_OK && l < lanes->count; ++l) {
+        status = arrange(&lanes->lanes[l], slack_ns);
+    }
+    return status;
+}
+
+size_t rb_lanes_bars(const rb_lanes_t *lanes)
+{
+    size_t bars = 0;
+
+    for (int l = 0; l < lanes->count; ++l) {
+        bars += lanes->lanes[l].count;
+    }
+    return bars;
+}
+
+int64_t rb_lanes_end(const rb_lanes_t *lanes)
+{
+    int64_t end = 0;
+
+    for (int l = 0; l < lanes->count; ++l) {
+        for (size_t i = 0; i < lanes->lanes[l].count; ++i) {
+            end = lanes->lanes[l].bars[i].end_ns > end ? lanes->lanes[l].bars[i].end_ns : end;
+        }
+    }
+    return end;
+}
+
+void rb_lanes_clear(rb_lanes_t *lanes)
+{
+    for (int l = 0; l < lanes->count; ++l) {
+        free(lanes->lanes[l].bars);
+    }
+    free(lanes->lanes);
+    *lanes = (rb_lanes_t){0};
+}

@@ -1,0 +1,163 @@
+#include "bench/report/report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bench/report/comparison.h"
+#include "bench/report/document.h"
+#include "bench/report/table.h"
+#include "bench/report/timeline.h"
+#include "bench/report/trace.h"
+
+struct rb_report {
+    const rb_job_info_t *job;
+    rb_document_t *document;
+    rb_trace_t *trace;
+    rb_totals_t totals;
+    rb_comparison_t comparison;
+};
+
+/* Asks for permission only: opening would empty the file, or end the stream of a named pipe. */
+static int cannot_write(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *directory;
+    struct stat file;
+    int denied;
+
+    if (stat(path, &file) == 0) {
+        if (S_ISDIR(file.st_mode)) {
+            return EISDIR;
+        }
+        return faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0 ? 0 : errno;
+    }
+    if (errno != ENOENT || path[0] == '\0') {
+        return errno;
+    }
+    directory = slash != NULL ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    if (directory == NULL) {
+        return ENOMEM;
+    }
+    denied = faccessat(AT_FDCWD, directory, W_OK | X_OK, AT_EACCESS) == 0 ? 0 : errno;
+    free(directory);
+    return denied;
+}
+
+xm_status_t rb_report_check(const rb_options_t *options)
+{
+    const char *const paths[][2] = {{"--json-file", options->json_path},
+                                    {"--trace", options->trace_path},
+                                    {"--plot", options->plot_path},
+                                    {"--dump-plan", options->dump_path}};
+
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); ++i) {
+        int reason = paths[i][1] != NULL ? cannot_write(paths[i][1]) : 0;
+
+        if (reason != 0) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: cannot write '%s': %s", paths[i][0],
+                                paths[i][1], strerror(reason));
+        }
+    }
+    return XM_OK;
+}
+
+xm_status_t rb_report_create(const rb_job_info_t *job, rb_report_t **report)
+{
+    rb_report_t *created = calloc(1, sizeof(*created));
+    xm_status_t status;
+
+    if (created == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the report");
+    }
+    created->job = job;
+    status = rb_document_create(job, &created->document);
+    if (status == XM_OK && job->options->trace_path != NULL) {
+        status = rb_trace_create(&created->trace);
+    }
+    if (status < 0) {
+        rb_report_destroy(created);
+        return status;
+    }
+    if (!job->options->json) {
+        rb_table_header(stdout, job);
+    }
+    *report = created;
+    return XM_OK;
+}
+
+static xm_status_t dump_plan(const char *path, const xm_plan_t *plan)
+{
+    FILE *file = fopen(path, "w");
+    xm_status_t status;
+
+    if (file == NULL) {
+        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    }
+    status = xm_plan_write_json(plan, file);
+    if (fclose(file) != 0 && status == XM_OK) {
+        status = xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    }
+    return status;
+}
+
+xm_status_t rb_report_add(rb_report_t *report, const rb_result_t *result)
+{
+    const rb_options_t *options = report->job->options;
+    xm_status_t status = rb_document_add(report->document, result);
+
+    rb_totals_add(&report->totals, result);
+    if (status == XM_OK) {
+        status = rb_comparison_add(&report->comparison, result);
+    }
+    if (!options->json) {
+        rb_table_row(stdout, result);
+    }
+    if (status == XM_OK && report->trace != NULL) {
+        status = rb_trace_add(report->trace, result);
+    }
+    if (status == XM_OK && options->plot_path != NULL) {
+        status = rb_timeline_write(options->plot_path, result);
+    }
+    if (status == XM_OK && options->dump_path != NULL) {
+        status = dump_plan(options->dump_path, result->prepared->plan);
+    }
+    return status;
+}
+
+xm_status_t rb_report_finish(rb_report_t *report)
+{
+    xm_status_t status = XM_OK;
+
+    if (!report->job->options->json) {
+        rb_comparison_print_ratios(stdout, &report->comparison);
+        rb_table_summary(stdout, report->job, &report->totals);
+        rb_comparison_print_prediction(stdout, &report->comparison);
+    }
+    if (report->trace != NULL) {
+        status = rb_trace_write(report->trace, report->job->options->trace_path);
+    }
+    if (status == XM_OK) {
+        status = rb_document_write(report->document);
+    }
+    return status == XM_OK ? xm_cli_flush() : status;
+}
+
+uint64_t rb_report_wrong(const rb_report_t *report)
+{
+    return report->totals.wrong;
+}
+
+void rb_report_destroy(rb_report_t *report)
+{
+    if (report != NULL) {
+        rb_trace_destroy(report->trace);
+        rb_document_destroy(report->document);
+        rb_comparison_clear(&report->comparison);
+        free(report);
+    }
+}

@@ -1,0 +1,32 @@
+/**
+ * @file table.h
+ * The report for people: a header of lines that start with '#', one row per case in fixed columns,
+ * and a summary, after the habits of nccl-tests. docs/reshard-bench.md explains the columns.
+ */
+#ifndef RB_BENCH_REPORT_TABLE_H
+#define RB_BENCH_REPORT_TABLE_H
+
+#include <stdio.h>
+
+#include "bench/run.h"
+
+void rb_table_header(FILE *file, const rb_job_info_t *job);
+void rb_table_row(FILE *file, const rb_result_t *result);
+
+/** What the summary needs to know of all rows. */
+typedef struct rb_totals {
+    int cases;
+    uint64_t wrong;
+    bool validated, verified;
+    double cpu_s, bytes; /**< of one run of each case */
+    double bound_fraction_sum;
+    int bounded; /**< cases with a time and a bound above zero */
+} rb_totals_t;
+
+void rb_totals_add(rb_totals_t *totals, const rb_result_t *result);
+void rb_table_summary(FILE *file, const rb_job_info_t *job, const rb_totals_t *totals);
+
+/** The cases of --list. */
+xm_status_t rb_table_list(FILE *file, const rb_selection_t *selection);
+
+#endif

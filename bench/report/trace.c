@@ -1,0 +1,109 @@
+#include "bench/report/trace.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct rb_trace {
+    json_t *events;
+    int named_ranks;  /* ranks below have their name in the trace */
+    int64_t start_ns; /* where the next case starts on the time axis */
+};
+
+/* Rows of a rank. */
+enum { ROW_SEND, ROW_RECEIVE, ROW_COPY };
+
+/* Space between two cases on the time axis. */
+static const int64_t gap_ns = 100000;
+
+xm_status_t rb_trace_create(rb_trace_t **trace)
+{
+    rb_trace_t *created = calloc(1, sizeof(*created));
+
+    if (created == NULL || (created->events = json_array()) == NULL) {
+        free(created);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the trace");
+    }
+    *trace = created;
+    return XM_OK;
+}
+
+static void name_ranks(rb_trace_t *trace, const xm_network_t *network)
+{
+    static const char *const rows[] = {"send", "receive", "copy"};
+
+    for (int r = trace->named_ranks; r < xm_network_ranks(network); ++r) {
+        char name[64];
+
+        (void)snprintf(name, sizeof(name), "rank %d (host %d)", r, xm_network_host_of(network, r));
+        (void)json_array_append_new(trace->events,
+                                    json_pack("{s:s, s:s, s:i, s:{s:s}}", "name", "process_name",
+                                              "ph", "M", "pid", r, "args", "name", name));
+        for (int row = 0; row < 3; ++row) {
+            (void)json_array_append_new(trace->events,
+                                        json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name",
+                                                  "thread_name", "ph", "M", "pid", r, "tid", row,
+                                                  "args", "name", rows[row]));
+        }
+    }
+    trace->named_ranks = xm_network_ranks(network);
+}
+
+static json_t *event(const rb_trace_t *trace, const rb_result_t *result, const rb_record_t *record)
+{
+    const xm_plan_t *plan = result->prepared->plan;
+    int64_t count;
+    const xm_transfer_t *transfer = &xm_plan_transfers(plan, &count)[record->transfer];
+    const xm_route_t *route = xm_plan_route(plan, transfer->route);
+    int sender = xm_hop_sender(transfer, route, record->hop), receiver = route->ranks[record->hop];
+    int row = record->rank == sender ? ROW_SEND : ROW_RECEIVE;
+    char name[64];
+
+    if (sender == receiver) {
+        row = ROW_COPY;
+    }
+    (void)snprintf(name, sizeof(name), "task %lld: %d to %d", (long long)transfer->task, sender,
+                   receiver);
+    return json_pack("{s:s, s:s, s:s, s:I, s:i, s:f, s:f, s:{s:I, s:i, s:I, s:I}}", "name", name,
+                     "cat", result->prepared->one->name, "ph", "X", "pid", (json_int_t)record->rank,
+                     "tid", row, "ts", (double)(trace->start_ns + record->start_ns) * 1e-3, "dur",
+                     (double)(record->end_ns - record->start_ns) * 1e-3, "args", "transfer",
+                     (json_int_t)record->transfer, "hop", (int)record->hop, "parent",
+                     (json_int_t)transfer->parent, "bytes",
+                     (json_int_t)xm_plan_transfer_bytes(plan, record->transfer));
+}
+
+xm_status_t rb_trace_add(rb_trace_t *trace, const rb_result_t *result)
+{
+    int64_t end = 0;
+
+    name_ranks(trace, result->prepared->network);
+    for (size_t i = 0; i < result->record_count; ++i) {
+        if (json_array_append_new(trace->events, event(trace, result, &result->records[i])) != 0) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the trace");
+        }
+        end = result->records[i].end_ns > end ? result->records[i].end_ns : end;
+    }
+    trace->start_ns += end + gap_ns;
+    return XM_OK;
+}
+
+xm_status_t rb_trace_write(const rb_trace_t *trace, const char *path)
+{
+    json_t *root = json_pack("{s:O, s:s}", "traceEvents", trace->events, "displayTimeUnit", "ms");
+    int failed = root == NULL ? -1 : json_dump_file(root, path, JSON_REAL_PRECISION(12));
+
+    json_decref(root);
+    return failed == 0 ? XM_OK
+                       : xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+}
+
+void rb_trace_destroy(rb_trace_t *trace)
+{
+    if (trace != NULL) {
+        json_decref(trace->events);
+        free(trace);
+    }
+}

@@ -1,0 +1,166 @@
+/* reshard-bench: moves tensors between device meshes, checks them, and says how fast that was. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/reshard_bench/check.h"
+#include "bench/run.h"
+#include "bench/reshard_bench/dry_run.h"
+#include "bench/reshard_bench/job.h"
+#include "bench/report.h"
+#include "bench/reshard_bench/show_topology.h"
+#include "bench/reshard_bench/simulated.h"
+#include "comm/base.h"
+#include "comm/job.h"
+
+static const char program[] = "reshard-bench";
+
+/* Starts the ranks, which run main() again and find themselves in a job. Without a selection there
+ * is nothing to place. */
+static int launch(const rb_options_t *options, const rb_selection_t *selection)
+{
+    xm_launch_params_t params = XM_LAUNCH_PARAMS_INIT;
+    int exit_status = 0, failed;
+    xm_status_t status;
+
+    params.ranks = options->ranks;
+    params.ranks_per_host =
+        selection != NULL ? rb_cluster_ranks_per_host(options, selection) : options->ranks_per_host;
+    params.argv = options->argv;
+    status = rb_options_emulate(options) ? rb_emulation_launch(options, &params, &exit_status)
+                                         : xm_launch(&params, &exit_status);
+    if (status == XM_OK) {
+        return EXIT_SUCCESS;
+    }
+    /* A rank that ends by itself has said why; of one that was killed only the parent knows. */
+    if (exit_status > 128 || status != XM_ERR_PEER_DIED) {
+        failed = xm_cli_fail(program, status);
+        exit_status = exit_status > 0 ? exit_status : failed;
+    }
+    return exit_status;
+}
+
+static xm_status_t check_launch(const rb_options_t *options, const rb_selection_t *selection)
+{
+    if (options->ranks == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "no launcher has started this process (RANK and WORLD_SIZE are not "
+                            "set) and -n is not given; -n %d starts as many ranks as are needed",
+                            rb_cluster_needs(options, selection));
+    }
+    return XM_OK;
+}
+
+/* Everything that this process does as the only one, or as the parent of ranks. */
+static int run_alone(const rb_options_t *options)
+{
+    bool starts_ranks = !options->dry_run && options->transport != RB_TRANSPORT_SIM;
+    rb_selection_t selection;
+    rb_host_map_t hosts = {0};
+    uint64_t wrong = 0;
+    int exit_status = EXIT_SUCCESS;
+    xm_status_t status;
+
+    if (options->show_topology) {
+        status = rb_show_topology(options, stdout);
+        status = status == XM_OK ? xm_cli_flush() : status;
+        return status < 0 ? xm_cli_fail(program, status) : EXIT_SUCCESS;
+    }
+    if (options->check) {
+        return options->ranks > 0 ? launch(options, NULL) : rb_check_run(options, NULL);
+    }
+    status = rb_select(options, &selection);
+    if (status < 0) {
+        return xm_cli_fail(program, status);
+    }
+    if (options->list) {
+        status = rb_table_list(stdout, &selection);
+        goto clear_selection;
+    }
+    status = rb_report_check(options);
+    if (status == XM_OK && starts_ranks) {
+        status = check_launch(options, &selection);
+    }
+    if (status == XM_OK) {
+        status = rb_cluster_create(options, &selection, &hosts);
+    }
+    if (status == XM_OK) {
+        status = rb_cluster_check(&selection, &hosts);
+    }
+    if (status < 0) {
+        goto clear_hosts;
+    }
+    if (options->dry_run) {
+        status = rb_dry_run(options, &selection, &hosts);
+    } else if (starts_ranks) {
+        exit_status = launch(options, &selection);
+    } else {
+        status = rb_simulated_run(options, &selection, &hosts, &wrong);
+    }
+
+clear_hosts:
+    rb_host_map_clear(&hosts);
+clear_selection:
+    rb_selection_clear(&selection);
+    if (status < 0) {
+        return xm_cli_fail(program, status);
+    }
+    return wrong > 0 ? EXIT_FAILURE : exit_status;
+}
+
+/* A malformed setting is what --check looks for, so it must not keep it from being run. */
+static bool asks_for_check(int argc, char *const *argv)
+{
+    bool found = false;
+
+    for (int i = 1; i < argc; ++i) {
+        found = found || strcmp(argv[i], "--check") == 0;
+    }
+    return found;
+}
+
+static xm_status_t set_topology(const char *path)
+{
+    if (path != NULL && setenv("XM_TOPOLOGY", path, 1) != 0) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "cannot set XM_TOPOLOGY: %s", strerror(errno));
+    }
+    return XM_OK;
+}
+
+int main(int argc, char **argv)
+{
+    xm_job_env_t env;
+    rb_options_t options = {0};
+    xm_status_t status = xm_job_env_read(&env);
+    int exit_status;
+
+    if (status < 0) {
+        return xm_cli_fail(program, status);
+    }
+    status = asks_for_check(argc, argv) ? XM_OK : xm_config_check();
+    if (status == XM_OK) {
+        status = rb_options_parse(argc, argv, &options);
+    }
+    if (status == XM_OK && xm_cli_finished(options.cli)) {
+        rb_options_clear(&options);
+        return EXIT_SUCCESS;
+    }
+    if (status == XM_OK) {
+        status = set_topology(options.topology);
+    }
+    if (env.rank >= 0 && status == XM_OK && options.check) {
+        exit_status = rb_check_run(&options, &env);
+    } else if (env.rank >= 0 &&
+               (status < 0 || !(options.list || options.show_topology || options.dry_run ||
+                                options.transport == RB_TRANSPORT_SIM))) {
+        exit_status = rb_job_run(&options, status, &env);
+    } else if (status < 0) {
+        exit_status = xm_cli_fail(program, status);
+    } else {
+        /* Under a launcher one process is enough for what needs no ranks. */
+        exit_status = env.rank > 0 ? EXIT_SUCCESS : run_alone(&options);
+    }
+    rb_options_clear(&options);
+    return exit_status;
+}

@@ -1,0 +1,61 @@
+#include "bench/reshard_bench/offline.h"
+
+#include "bench/cases.h"
+#include "bench/run.h"
+
+static xm_status_t run_all(const rb_job_info_t *job, rb_prepared_list_t *list,
+                           rb_offline_case_t *run_case, uint64_t *wrong)
+{
+    rb_report_t *report;
+    xm_status_t status = rb_report_create(job, &report);
+
+    if (status < 0) {
+        return status;
+    }
+    for (int i = 0; status == XM_OK && i < job->selection->count; ++i) {
+        rb_prepared_t prepared;
+
+        status = rb_prepared_list_take(list, i, &prepared);
+        if (status == XM_OK) {
+            status = run_case(job, i, &prepared, report);
+            rb_prepared_clear(&prepared);
+        }
+    }
+    if (status == XM_OK) {
+        status = rb_report_finish(report);
+        *wrong = rb_report_wrong(report);
+    }
+    rb_report_destroy(report);
+    return status;
+}
+
+xm_status_t rb_offline_run(const rb_options_t *options, const rb_selection_t *selection,
+                           const rb_host_map_t *hosts, rb_offline_case_t *run_case, uint64_t *wrong)
+{
+    rb_rates_t rates = {0};
+    rb_job_info_t job = {
+        .options = options, .selection = selection, .hosts = hosts, .rates = &rates};
+    rb_prepared_list_t list;
+    xm_network_t *network;
+    bool known;
+    xm_status_t status = rb_rates_read(options, &rates, &known);
+
+    if (status < 0) {
+        return status;
+    }
+    if (!known) {
+        rb_rates_assume(&rates);
+    }
+    rb_rates_set_uplinks(options, &rates);
+    status = rb_rates_network(&rates, hosts, &network);
+    if (status < 0) {
+        return status;
+    }
+    status = rb_prepared_list_create(selection, hosts, network, &list);
+    if (status == XM_OK) {
+        status = run_all(&job, &list, run_case, wrong);
+        rb_prepared_list_clear(&list);
+    }
+    xm_network_destroy(network);
+    return status;
+}

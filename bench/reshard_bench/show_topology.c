@@ -1,0 +1,77 @@
+#include "bench/reshard_bench/show_topology.h"
+
+#include <stdlib.h>
+
+#include "comm/base.h"
+#include "comm/topology.h"
+
+/* Gbit/s to bytes/s. */
+static const double gbps = 1e9 / 8;
+
+/* What the options say of each NIC, 0 where they say nothing. */
+static void read_rates(const rb_options_t *options, double *rates, int nics)
+{
+    for (int nic = 0; nic < nics; ++nic) {
+        if (nic < options->uneven_rates) {
+            rates[nic] = options->uneven_gbps[nic] * gbps;
+        } else if (options->uneven_rates == 0 && options->nic_rates > 0) {
+            rates[nic] = options->nic_gbps[0] / options->nics_per_host * gbps;
+        }
+    }
+}
+
+static xm_status_t print_choice(const xm_nic_choice_params_t *params, FILE *stream)
+{
+    xm_nic_choice_t *choice;
+    xm_status_t status = xm_nic_choice_create(params, &choice);
+
+    if (status == XM_OK) {
+        status = xm_nic_choice_print(choice, stream);
+        xm_nic_choice_destroy(choice);
+    }
+    return status;
+}
+
+xm_status_t rb_show_topology(const rb_options_t *options, FILE *stream)
+{
+    xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
+    const char *given = xm_config_string(XM_CONFIG_NICS);
+    xm_topology_t *topology;
+    xm_nic_seat_t *seats = NULL;
+    double *rates = NULL;
+    int nics, gpus;
+    xm_status_t status = xm_topology_create(NULL, 0, &topology);
+
+    if (status < 0) {
+        return status;
+    }
+    nics = xm_topology_device_count(topology, XM_DEVICE_NIC);
+    gpus = xm_topology_device_count(topology, XM_DEVICE_GPU);
+    seats = calloc((size_t)gpus + 1, sizeof(*seats));
+    rates = calloc((size_t)nics + 1, sizeof(*rates));
+    if (seats == NULL || rates == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d GPUs and %d NICs", gpus, nics);
+        goto free_arrays;
+    }
+    for (int gpu = 0; gpu < gpus; ++gpu) {
+        seats[gpu] = (xm_nic_seat_t){.gpu = gpu, .node = -1, .rank = -1};
+    }
+    read_rates(options, rates, nics);
+    params.topology = topology;
+    params.seats = seats;
+    params.seat_count = gpus;
+    params.rates = rates;
+    params.unwanted = given[0] == '^' ? given + 1 : NULL;
+    xm_topology_print(topology, stream);
+    (void)fputc('\n', stream);
+    if (given[0] != '\0' && given[0] != '^') {
+        (void)fprintf(stream, "XM_NICS=%s is used instead of this:\n", given);
+    }
+    status = print_choice(&params, stream);
+
+free_arrays:
+    free(rates);
+    free(seats);
+    xm_topology_destroy(topology);
+    return status;
+}

@@ -1,0 +1,318 @@
+#include "bench/reshard_bench/simulated.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/reshard_bench/offline.h"
+#include "bench/run.h"
+#include "bench/report.h"
+#include "cli_support.h"
+#include "comm/transport/sim.h"
+#include "resharding/execute.h"
+#include "resharding/order.h"
+
+/* One simulated rank in one case. */
+typedef struct {
+    xm_transport_t *transport;
+    rb_tile_buffers_t buffers;
+    xm_executor_t *executor;
+    xm_checksum_t *checksum; /* while a run is verified */
+    bool running;
+} seat_t;
+
+typedef struct {
+    const rb_options_t *options;
+    const rb_host_map_t *hosts;
+    const rb_prepared_t *prepared;
+    int index; /* of the case */
+    xm_sim_fabric_t *fabric;
+    seat_t *seats;
+    int64_t start_ns; /* of the last run */
+} stage_t;
+
+/* Otherwise no byte is made or copied, so that cases larger than this machine's memory can run. */
+static bool looks_at_data(const rb_options_t *options)
+{
+    return options->validate || options->verify;
+}
+
+static xm_status_t open_seat(stage_t *stage, int rank)
+{
+    seat_t *seat = &stage->seats[rank];
+    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_status_t status = xm_transport_sim_create(stage->fabric, rank, &seat->transport);
+
+    if (status == XM_OK) {
+        status = rb_tile_buffers_create(stage->prepared, rank, false, &seat->buffers);
+    }
+    if (status < 0) {
+        return status;
+    }
+    params.plan = stage->prepared->plan;
+    params.transport = seat->transport;
+    params.buffers = seat->buffers.tensors;
+    params.memory_limit = stage->options->memory_limit;
+    params.ordered = true;
+    params.no_copy = !looks_at_data(stage->options);
+    return xm_executor_create(&params, &seat->executor);
+}
+
+/* The network that the plan was made for. */
+static xm_status_t open_fabric(stage_t *stage)
+{
+    const xm_network_t *network = stage->prepared->network;
+    size_t hosts = (size_t)stage->hosts->hosts;
+    xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;
+    double *rates = malloc(2 * hosts * sizeof(*rates));
+    int *racks = malloc(hosts * sizeof(*racks));
+    xm_status_t status;
+
+    if (rates == NULL || racks == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu simulated hosts", hosts);
+        goto free_arrays;
+    }
+    for (size_t h = 0; h < hosts; ++h) {
+        rates[h] = xm_network_egress(network, (int)h);
+        rates[hosts + h] = xm_network_ingress(network, (int)h);
+        racks[h] = xm_network_rack_of(network, (int)h);
+    }
+    params.ranks = stage->hosts->ranks;
+    params.host_of_rank = stage->hosts->host_of;
+    params.egress = rates;
+    params.ingress = rates + hosts;
+    params.rack_of_host = racks;
+    params.uplink_bandwidth = xm_network_uplink_bandwidth(network);
+    params.nic_latency = xm_network_nic_latency(network);
+    params.host_bandwidth = xm_network_host_bandwidth(network);
+    params.host_latency = xm_network_host_latency(network);
+    params.no_copy = !looks_at_data(stage->options);
+    status = xm_sim_fabric_create(&params, &stage->fabric);
+
+free_arrays:
+    free(racks);
+    free(rates);
+    return status;
+}
+
+/* NICs and ports serve the messages in the plan's order, so that the run takes what the plan says.
+ */
+static xm_status_t order_fabric(stage_t *stage)
+{
+    xm_sim_slot_t *messages;
+    int64_t count;
+    xm_status_t status = xm_plan_messages(stage->prepared->plan, &messages, &count);
+
+    if (status == XM_OK) {
+        status = xm_sim_fabric_set_order(stage->fabric, messages, (size_t)count);
+        free(messages);
+    }
+    return status;
+}
+
+static xm_status_t open_stage(stage_t *stage)
+{
+    xm_status_t status = open_fabric(stage);
+
+    if (status == XM_OK) {
+        status = order_fabric(stage);
+    }
+    if (status < 0) {
+        return status;
+    }
+    stage->seats = calloc((size_t)stage->hosts->ranks, sizeof(*stage->seats));
+    if (stage->seats == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d simulated ranks",
+                            stage->hosts->ranks);
+    }
+    for (int r = 0; status == XM_OK && r < stage->hosts->ranks; ++r) {
+        status = open_seat(stage, r);
+    }
+    return status;
+}
+
+static void close_stage(stage_t *stage)
+{
+    for (int r = 0; stage->seats != NULL && r < stage->hosts->ranks; ++r) {
+        xm_executor_destroy(stage->seats[r].executor);
+        rb_tile_buffers_clear(&stage->seats[r].buffers);
+        xm_transport_destroy(stage->seats[r].transport);
+    }
+    free(stage->seats);
+    xm_sim_fabric_destroy(stage->fabric);
+}
+
+static bool may_sleep(const seat_t *seat)
+{
+    return seat->checksum != NULL ? xm_checksum_may_sleep(seat->checksum)
+                                  : xm_executor_may_sleep(seat->executor);
+}
+
+/* Lets every rank do what it can; *running counts those that have not finished. */
+static xm_status_t advance_all(stage_t *stage, int *running, bool *moved)
+{
+    *running = 0;
+    *moved = false;
+    for (int r = 0; r < stage->hosts->ranks; ++r) {
+        seat_t *seat = &stage->seats[r];
+        xm_status_t status;
+
+        if (!seat->running) {
+            continue;
+        }
+        *moved = xm_transport_progress(seat->transport) > 0 || *moved;
+        status = seat->checksum != NULL ? xm_checksum_advance(seat->checksum)
+                                        : xm_executor_advance(seat->executor);
+        if (status < 0) {
+            return status;
+        }
+        seat->running = status == XM_IN_PROGRESS;
+        *running += seat->running;
+        *moved = !seat->running || !may_sleep(seat) || *moved;
+    }
+    return XM_OK;
+}
+
+/* Until every rank has finished what it has been given to do. */
+static xm_status_t drive(stage_t *stage)
+{
+    int running = stage->hosts->ranks;
+    xm_status_t status = XM_OK;
+
+    for (int r = 0; r < stage->hosts->ranks; ++r) {
+        stage->seats[r].running = true;
+    }
+    while (status == XM_OK && running > 0) {
+        bool moved;
+
+        status = advance_all(stage, &running, &moved);
+        if (status == XM_OK && running > 0 && !moved && !xm_sim_fabric_step(stage->fabric)) {
+            status = xm_error_set(XM_ERR_INTERNAL,
+                                  "case %s: %d simulated ranks wait for each other for ever",
+                                  stage->prepared->one->name, running);
+        }
+    }
+    return status;
+}
+
+static xm_status_t verify_run(stage_t *stage)
+{
+    xm_status_t status = XM_OK;
+
+    for (int r = 0; status == XM_OK && r < stage->hosts->ranks; ++r) {
+        status = xm_checksum_create(stage->seats[r].executor, &stage->seats[r].checksum);
+    }
+    if (status == XM_OK) {
+        status = drive(stage);
+    }
+    for (int r = 0; r < stage->hosts->ranks; ++r) {
+        xm_checksum_destroy(stage->seats[r].checksum);
+        stage->seats[r].checksum = NULL;
+    }
+    return status;
+}
+
+static xm_status_t run_once(stage_t *stage, int run, double *seconds, uint64_t *wrong)
+{
+    uint64_t salt = rb_pattern_salt(stage->options->seed, stage->index, run);
+    xm_status_t status = XM_OK;
+
+    for (int r = 0; r < stage->hosts->ranks; ++r) {
+        if (looks_at_data(stage->options)) {
+            rb_tile_buffers_fill(&stage->seats[r].buffers, salt);
+        }
+    }
+    stage->start_ns = xm_sim_fabric_now(stage->fabric);
+    for (int r = 0; status == XM_OK && r < stage->hosts->ranks; ++r) {
+        status = xm_executor_post(stage->seats[r].executor);
+    }
+    if (status == XM_OK) {
+        status = drive(stage);
+    }
+    *seconds = (double)(xm_sim_fabric_now(stage->fabric) - stage->start_ns) * 1e-9;
+    if (status == XM_OK && stage->options->verify) {
+        status = verify_run(stage);
+    }
+    for (int r = 0; status == XM_OK && stage->options->validate && r < stage->hosts->ranks; ++r) {
+        *wrong += rb_tile_buffers_check(&stage->seats[r].buffers, salt);
+    }
+    return status;
+}
+
+static xm_status_t run_all(stage_t *stage, rb_result_t *result)
+{
+    const rb_options_t *options = stage->options;
+    xm_cli_progress_t *progress = xm_cli_progress_create("reshard-bench");
+    xm_status_t status = XM_OK;
+
+    for (int i = 0; status == XM_OK && i < options->warmup + options->iterations; ++i) {
+        double seconds;
+
+        xm_cli_progress_update(progress, (double)i / (options->warmup + options->iterations),
+                               stage->prepared->one->name);
+        status = run_once(stage, i, &seconds, &result->wrong);
+        if (status == XM_OK && i >= options->warmup) {
+            result->seconds[result->runs++] = seconds;
+        }
+    }
+    xm_cli_progress_destroy(progress);
+    return status;
+}
+
+static xm_status_t collect_records(const stage_t *stage, rb_result_t *result)
+{
+    for (int r = 0; r < stage->hosts->ranks; ++r) {
+        rb_record_t *own, *grown;
+        size_t count;
+        xm_status_t status = rb_records_take(stage->prepared->plan, stage->seats[r].executor, r,
+                                             stage->start_ns, &own, &count);
+
+        if (status < 0) {
+            return status;
+        }
+        grown = realloc(result->records, (result->record_count + count + 1) * sizeof(*grown));
+        if (grown == NULL) {
+            free(own);
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the records of rank %d", r);
+        }
+        memcpy(grown + result->record_count, own, count * sizeof(*own));
+        free(own);
+        result->records = grown;
+        result->record_count += count;
+    }
+    return XM_OK;
+}
+
+static xm_status_t run_case(const rb_job_info_t *job, int index, const rb_prepared_t *prepared,
+                            rb_report_t *report)
+{
+    const rb_options_t *options = job->options;
+    stage_t stage = {.options = options, .hosts = job->hosts, .prepared = prepared, .index = index};
+    rb_result_t result = {.prepared = prepared,
+                          .validated = options->validate,
+                          .verified = options->verify,
+                          .in_order = true};
+    xm_status_t status;
+
+    result.seconds = malloc((size_t)options->iterations * sizeof(*result.seconds));
+    status = result.seconds != NULL
+                 ? open_stage(&stage)
+                 : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d times", options->iterations);
+    if (status == XM_OK) {
+        status = run_all(&stage, &result);
+    }
+    if (status == XM_OK && (options->trace_path != NULL || options->plot_path != NULL)) {
+        status = collect_records(&stage, &result);
+    }
+    close_stage(&stage);
+    if (status == XM_OK) {
+        status = rb_report_add(report, &result);
+    }
+    rb_result_clear(&result);
+    return status;
+}
+
+xm_status_t rb_simulated_run(const rb_options_t *options, const rb_selection_t *selection,
+                             const rb_host_map_t *hosts, uint64_t *wrong)
+{
+    return rb_offline_run(options, selection, hosts, run_case, wrong);
+}

@@ -1,0 +1,20 @@
+/**
+ * @file run.h
+ * The face of bench/run/: other rooms include this header and none of the folder. Runs a case on
+ * real or simulated ranks: buffers, patterns, rates, records.
+ */
+#ifndef RB_BENCH_RUN_H
+#define RB_BENCH_RUN_H
+
+#include "bench/run/cluster.h"
+#include "bench/run/collective.h"
+#include "bench/run/emulation.h"
+#include "bench/run/job_case.h"
+#include "bench/run/job_info.h"
+#include "bench/run/pattern.h"
+#include "bench/run/rates.h"
+#include "bench/run/records.h"
+#include "bench/run/result.h"
+#include "bench/run/tile_buffers.h"
+
+#endif

@@ -1,0 +1,39 @@
+#include "bench/run/cluster.h"
+
+#include "bench/cases.h"
+
+int rb_cluster_ranks_per_host(const rb_options_t *options, const rb_selection_t *selection)
+{
+    return options->ranks_per_host > 0 ? options->ranks_per_host
+                                       : selection->cases[0].ranks_per_host;
+}
+
+int rb_cluster_needs(const rb_options_t *options, const rb_selection_t *selection)
+{
+    int needed = 1, ranks_per_host = rb_cluster_ranks_per_host(options, selection);
+
+    for (int i = 0; i < selection->count; ++i) {
+        int needs = rb_place_needs(&selection->cases[i], ranks_per_host);
+
+        needed = needs > needed ? needs : needed;
+    }
+    return needed;
+}
+
+xm_status_t rb_cluster_create(const rb_options_t *options, const rb_selection_t *selection,
+                              rb_host_map_t *hosts)
+{
+    return rb_host_map_emulate(options->ranks > 0 ? options->ranks
+                                                  : rb_cluster_needs(options, selection),
+                               rb_cluster_ranks_per_host(options, selection), hosts);
+}
+
+xm_status_t rb_cluster_check(const rb_selection_t *selection, const rb_host_map_t *hosts)
+{
+    xm_status_t status = XM_OK;
+
+    for (int i = 0; status == XM_OK && i < selection->count; ++i) {
+        status = rb_prepare_check(&selection->cases[i], hosts);
+    }
+    return status;
+}

@@ -1,0 +1,128 @@
+#include "bench/run/emulation.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "bench/cluster.h"
+
+/* The port of rank 0, on a host that nobody else is on. */
+enum { MASTER_PORT = 29500 };
+
+typedef struct {
+    const rb_emulated_cluster_t *cluster;
+    int ranks_per_host;
+    char nics[512];
+    const char *variables[2];
+} launch_t;
+
+static int64_t bits_per_second(double gbps)
+{
+    return (int64_t)(gbps * 1e9 + 0.5);
+}
+
+xm_status_t rb_emulation_shape(const rb_options_t *options, rb_cluster_shape_t *shape)
+{
+    int64_t host_rates[RB_NIC_RATES], nic_rates[RB_UNEVEN_NICS];
+
+    *shape = (rb_cluster_shape_t){.name = "host",
+                                  .hosts = options->hosts,
+                                  .nics = options->nics_per_host,
+                                  .racks = options->racks > 0 ? options->racks : 1,
+                                  .mtu = RB_EMULATION_MTU,
+                                  .uplink = bits_per_second(options->uplink_gbps)};
+    for (int i = 0; i < options->nic_rates; ++i) {
+        host_rates[i] = bits_per_second(options->nic_gbps[i] / options->nics_per_host);
+    }
+    for (int i = 0; i < options->uneven_rates; ++i) {
+        nic_rates[i] = bits_per_second(options->uneven_gbps[i]);
+    }
+    rb_cluster_shape_set_rates(shape, host_rates, options->nic_rates, nic_rates,
+                               options->uneven_rates);
+    return rb_cluster_shape_check(shape);
+}
+
+static xm_status_t enter(void *arg, int rank)
+{
+    const launch_t *launch = arg;
+
+    return rb_emulated_cluster_enter(launch->cluster, rank / launch->ranks_per_host);
+}
+
+static const char *const *variables(void *arg, int rank)
+{
+    launch_t *launch = arg;
+    const rb_cluster_members_t *members = rb_emulated_cluster_members(launch->cluster);
+    char nics[sizeof(launch->nics) - sizeof("XM_NICS=")];
+
+    (void)snprintf(
+        launch->nics, sizeof(launch->nics), "XM_NICS=%s",
+        rb_cluster_shape_nics(&members->shape, rank / launch->ranks_per_host, nics, sizeof(nics)));
+    launch->variables[0] = launch->nics;
+    launch->variables[1] = NULL;
+    return launch->variables;
+}
+
+xm_status_t rb_emulation_launch(const rb_options_t *options, const xm_launch_params_t *params,
+                                int *exit_code)
+{
+    rb_emulated_cluster_params_t cluster_params = RB_EMULATED_CLUSTER_PARAMS_INIT;
+    xm_launch_params_t inside = *params;
+    launch_t launch = {.ranks_per_host = options->ranks_per_host};
+    rb_emulated_cluster_t *cluster;
+    rb_cluster_shape_t shape;
+    char address[32];
+    xm_error_t error;
+    xm_status_t ended, status = rb_emulation_shape(options, &shape);
+
+    if (status < 0) {
+        return status;
+    }
+    rb_cluster_shape_warn(&shape, program_invocation_short_name);
+    cluster_params.shape = &shape;
+    status = rb_emulated_cluster_create(&cluster_params, &cluster);
+    if (status < 0) {
+        return status;
+    }
+    launch.cluster = cluster;
+    /* Ranks see by themselves which host they are on. */
+    (void)unsetenv("XM_HOST");
+    inside.ranks_per_host = 0;
+    inside.enter = enter;
+    inside.variables = variables;
+    inside.arg = &launch;
+    inside.master_addr = rb_emulated_cluster_address(cluster, 0, 0, address, sizeof(address));
+    inside.master_port = MASTER_PORT;
+    status = xm_launch(&inside, exit_code);
+    xm_error_save(&error, status);
+    ended = rb_emulated_cluster_end(cluster);
+    rb_emulated_cluster_destroy(cluster);
+    return status < 0 ? xm_error_restore(&error) : ended;
+}
+
+char *rb_emulation_describe(const rb_options_t *options, char *buffer, size_t size)
+{
+    char rate[32];
+    bool uneven = options->uneven_rates > 0;
+    int nics = uneven ? options->uneven_rates : options->nic_rates;
+    size_t used = (size_t)snprintf(buffer, size, "%d hosts, ", options->hosts);
+
+    if (!uneven) {
+        used += (size_t)snprintf(buffer + used, size - used, "%d x ", options->nics_per_host);
+    }
+    for (int i = 0; i < nics && used < size; ++i) {
+        double gbps =
+            uneven ? options->uneven_gbps[i] : options->nic_gbps[i] / options->nics_per_host;
+
+        used += (size_t)snprintf(buffer + used, size - used, "%s%s",
+                                 i == 0   ? ""
+                                 : uneven ? " + "
+                                          : ", then ",
+                                 rb_nic_rate_format(bits_per_second(gbps), rate, sizeof(rate)));
+    }
+    if (used < size) {
+        (void)snprintf(buffer + used, size - used, " a host, shared memory inside, MTU %d",
+                       RB_EMULATION_MTU);
+    }
+    return buffer;
+}

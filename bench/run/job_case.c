@@ -1,0 +1,288 @@
+#include "bench/run/job_case.h"
+
+#include <stdlib.h>
+
+#include "bench/run/collective.h"
+#include "bench/run/device_buffers.h"
+#include "bench/run/pattern.h"
+#include "bench/run/records.h"
+#include "bench/run/tile_buffers.h"
+#include "cli_support.h"
+#include "comm/base.h"
+#include "resharding/execute.h"
+
+enum { CHANNELS = 256 };
+
+/* One variant of the case. */
+typedef struct {
+    const rb_prepared_t *prepared;
+    xm_executor_t *executor;
+    int64_t start_ns; /* of the last run, on the transport's clock */
+} variant_t;
+
+typedef struct {
+    xm_worker_t *worker;
+    const rb_options_t *options;
+    int first; /* number of the first variant in the selection */
+    int count;
+    variant_t *variants;
+    rb_tile_buffers_t buffers;  /* of all variants: their layouts are the same */
+    rb_device_buffers_t device; /* with --memory cuda: what is moved */
+    int64_t *gathered;          /* a sample of every rank */
+} seat_t;
+
+/* What a rank says of one run. */
+enum { SAMPLE_NS, SAMPLE_CPU_NS, SAMPLE_WRONG, SAMPLE_FIELDS };
+
+/* What one run came to. */
+typedef struct {
+    double seconds; /* the slowest rank's */
+    double cpu_s;   /* of all ranks */
+    uint64_t wrong;
+} run_t;
+
+static xm_status_t create_executor(seat_t *seat, int index)
+{
+    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+
+    params.plan = seat->variants[index].prepared->plan;
+    params.transport = xm_worker_transport(seat->worker);
+    params.turns = true;
+    params.buffers = seat->device.space != NULL ? seat->device.tensors : seat->buffers.tensors;
+    params.device_peers = seat->options->memory == XM_MEMORY_CUDA;
+    params.memory_limit = seat->options->memory_limit;
+    params.channel = (seat->first + index) % CHANNELS;
+    return xm_executor_create(&params, &seat->variants[index].executor);
+}
+
+/* Ranks of a host take its devices in turn. */
+static int local_index(xm_worker_t *worker)
+{
+    int rank = xm_worker_rank(worker), local = 0;
+
+    for (int r = 0; r < rank; ++r) {
+        local += xm_worker_host_of(worker, r) == xm_worker_host_of(worker, rank);
+    }
+    return local;
+}
+
+static xm_status_t prepare_seat(seat_t *seat, const rb_prepared_t *prepared)
+{
+    size_t size = (size_t)xm_worker_size(seat->worker);
+    xm_status_t status =
+        rb_tile_buffers_create(prepared, xm_worker_rank(seat->worker), true, &seat->buffers);
+
+    if (status == XM_OK && seat->options->memory == XM_MEMORY_CUDA) {
+        status = rb_device_buffers_create(&seat->buffers, local_index(seat->worker), &seat->device);
+    }
+    if (status < 0) {
+        return status;
+    }
+    seat->variants = calloc((size_t)seat->count, sizeof(*seat->variants));
+    seat->gathered = malloc(SAMPLE_FIELDS * size * sizeof(*seat->gathered));
+    if (seat->variants == NULL || seat->gathered == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d plans and the times of %zu ranks",
+                            seat->count, size);
+    }
+    for (int v = 0; status == XM_OK && v < seat->count; ++v) {
+        seat->variants[v].prepared = &prepared[v];
+        status = create_executor(seat, v);
+    }
+    return status;
+}
+
+static void clear_seat(seat_t *seat)
+{
+    for (int v = 0; seat->variants != NULL && v < seat->count; ++v) {
+        xm_executor_destroy(seat->variants[v].executor);
+    }
+    free(seat->variants);
+    free(seat->gathered);
+    rb_device_buffers_clear(&seat->device);
+    rb_tile_buffers_clear(&seat->buffers);
+}
+
+/* The time is the slowest rank's, processor time and wrong bytes are those of all ranks. */
+static xm_status_t gather_run(seat_t *seat, const int64_t *own, run_t *run)
+{
+    int64_t slowest = 0;
+    xm_status_t status = xm_worker_allgather(seat->worker, own, seat->gathered,
+                                             SAMPLE_FIELDS * sizeof(*seat->gathered));
+
+    if (status < 0) {
+        return status;
+    }
+    *run = (run_t){0};
+    for (int r = 0; r < xm_worker_size(seat->worker); ++r) {
+        const int64_t *sample = &seat->gathered[(ptrdiff_t)SAMPLE_FIELDS * r];
+
+        slowest = sample[SAMPLE_NS] > slowest ? sample[SAMPLE_NS] : slowest;
+        run->cpu_s += (double)sample[SAMPLE_CPU_NS] * 1e-9;
+        run->wrong += (uint64_t)sample[SAMPLE_WRONG];
+    }
+    run->seconds = (double)slowest * 1e-9;
+    return XM_OK;
+}
+
+static xm_status_t run_once(seat_t *seat, int index, int number, run_t *run)
+{
+    variant_t *variant = &seat->variants[index];
+    uint64_t salt = rb_pattern_salt(seat->options->seed, seat->first + index, number);
+    int64_t own[SAMPLE_FIELDS] = {0}, cpu;
+    xm_status_t status = XM_OK;
+
+    if (seat->options->validate || number == 0) {
+        rb_tile_buffers_fill(&seat->buffers, salt);
+        if (seat->device.space != NULL) {
+            status = rb_device_buffers_upload(&seat->device);
+        }
+    }
+    if (status == XM_OK) {
+        status = xm_worker_barrier(seat->worker);
+    }
+    if (status < 0) {
+        return status;
+    }
+    cpu = xm_clock_cpu_ns();
+    variant->start_ns = xm_transport_now(xm_worker_transport(seat->worker));
+    status = xm_executor_run(seat->worker, variant->executor, xm_worker_deadline(seat->worker));
+    if (status < 0) {
+        return status;
+    }
+    own[SAMPLE_NS] = xm_transport_now(xm_worker_transport(seat->worker)) - variant->start_ns;
+    own[SAMPLE_CPU_NS] = xm_clock_cpu_ns() - cpu;
+    if (seat->options->verify) {
+        status =
+            rb_share_status(seat->worker, xm_executor_verify(seat->worker, variant->executor,
+                                                             xm_worker_deadline(seat->worker)));
+        if (status < 0) {
+            return status;
+        }
+    }
+    if (seat->options->validate && seat->device.space != NULL) {
+        status = rb_device_buffers_download(&seat->device);
+        if (status < 0) {
+            return status;
+        }
+    }
+    if (seat->options->validate) {
+        own[SAMPLE_WRONG] = (int64_t)rb_tile_buffers_check(&seat->buffers, salt);
+    }
+    return gather_run(seat, own, run);
+}
+
+/* Run k of every variant, then run k + 1. */
+static xm_status_t run_all(seat_t *seat, rb_result_t *results)
+{
+    const rb_options_t *options = seat->options;
+    int runs = (options->warmup + options->iterations) * seat->count;
+    bool first = xm_worker_rank(seat->worker) == 0;
+    xm_cli_progress_t *progress = first ? xm_cli_progress_create("reshard-bench") : NULL;
+    xm_status_t status = XM_OK;
+
+    for (int i = 0; status == XM_OK && i < runs; ++i) {
+        int index = i % seat->count, number = i / seat->count;
+        rb_result_t *result = &results[index];
+        run_t run;
+
+        if (progress != NULL) {
+            xm_cli_progress_update(progress, (double)i / runs,
+                                   seat->variants[index].prepared->one->name);
+        }
+        status = run_once(seat, index, number, &run);
+        if (status < 0) {
+            break;
+        }
+        result->wrong += run.wrong;
+        if (number >= options->warmup) {
+            result->seconds[result->runs++] = run.seconds;
+            result->cpu_s += run.cpu_s / options->iterations;
+        }
+    }
+    xm_cli_progress_destroy(progress);
+    return status;
+}
+
+/* Collective: puts every rank's records of the last run into the result. */
+static xm_status_t gather_records(seat_t *seat, const variant_t *variant, rb_result_t *result)
+{
+    rb_record_t *own = NULL;
+    size_t count, *offsets;
+    void *all;
+    xm_status_t status =
+        rb_records_take(variant->prepared->plan, variant->executor, xm_worker_rank(seat->worker),
+                        variant->start_ns, &own, &count);
+
+    status = rb_share_status(seat->worker, status);
+    if (status < 0) {
+        free(own);
+        return status;
+    }
+    status = xm_bootstrap_allgatherv(xm_worker_bootstrap(seat->worker), own, count * sizeof(*own),
+                                     &all, &offsets, xm_worker_timeout(seat->worker));
+    free(own);
+    if (status < 0) {
+        return status;
+    }
+    result->records = all;
+    result->record_count = offsets[xm_worker_size(seat->worker)] / sizeof(*result->records);
+    free(offsets);
+    return XM_OK;
+}
+
+/* Collective. */
+static xm_status_t agree(seat_t *seat, const rb_prepared_t *prepared)
+{
+    xm_status_t status = XM_OK;
+
+    for (int v = 0; status == XM_OK && v < seat->count; ++v) {
+        status = xm_reshard_agree(seat->worker, prepared[v].plan, prepared[v].one->dtype);
+    }
+    return status == XM_ERR_MISMATCH ? xm_worker_fail_together(seat->worker, status) : status;
+}
+
+static xm_status_t open_results(const seat_t *seat, const rb_prepared_t *prepared,
+                                rb_result_t *results)
+{
+    const rb_options_t *options = seat->options;
+
+    for (int v = 0; v < seat->count; ++v) {
+        results[v] = (rb_result_t){
+            .prepared = &prepared[v], .validated = options->validate, .verified = options->verify};
+        results[v].seconds = malloc((size_t)options->iterations * sizeof(*results[v].seconds));
+        if (results[v].seconds == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d times", options->iterations);
+        }
+    }
+    return XM_OK;
+}
+
+xm_status_t rb_job_case(xm_worker_t *worker, const rb_job_info_t *job, int first, int count,
+                        const rb_prepared_t *prepared, rb_result_t *results)
+{
+    const rb_options_t *options = job->options;
+    seat_t seat = {.worker = worker, .options = options, .first = first, .count = count};
+    xm_status_t status = agree(&seat, prepared);
+
+    if (status < 0) {
+        return status;
+    }
+    status = open_results(&seat, prepared, results);
+    if (status == XM_OK) {
+        status = prepare_seat(&seat, prepared);
+    }
+    status = rb_share_status(worker, status);
+    if (status == XM_OK) {
+        status = run_all(&seat, results);
+    }
+    for (int v = 0; status == XM_OK && v < count; ++v) {
+        if (options->trace_path != NULL || options->plot_path != NULL) {
+            status = gather_records(&seat, &seat.variants[v], &results[v]);
+        }
+    }
+    clear_seat(&seat);
+    for (int v = 0; status < 0 && v < count; ++v) {
+        rb_result_clear(&results[v]);
+    }
+    return status;
+}

@@ -1,0 +1,173 @@
+#include "bench/run/pattern.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "comm/base.h"
+
+enum { WORDS = 2, LARGEST = WORDS * (int)sizeof(uint64_t) };
+
+/*
+ * Rows of elements whose indices rise by one. Called with constant sizes only, so that the copies
+ * become single instructions.
+ */
+static inline void write_row(unsigned char *out, int64_t count, size_t size, uint64_t index,
+                             uint64_t salt, uint64_t flip)
+{
+    for (int64_t i = 0; i < count; ++i, out += size) {
+        uint64_t words[WORDS] = {xm_random_of((index + (uint64_t)i) ^ salt)};
+
+        words[1] = size > sizeof(words[0]) ? xm_random_of(words[0]) ^ flip : 0;
+        words[0] ^= flip;
+        memcpy(out, words, size);
+    }
+}
+
+static inline uint64_t check_row(const unsigned char *in, int64_t count, size_t size,
+                                 uint64_t index, uint64_t salt)
+{
+    uint64_t wrong = 0;
+
+    for (int64_t i = 0; i < count; ++i, in += size) {
+        uint64_t words[WORDS] = {xm_random_of((index + (uint64_t)i) ^ salt)};
+        const unsigned char *expected = (const unsigned char *)words;
+
+        words[1] = size > sizeof(words[0]) ? xm_random_of(words[0]) : 0;
+        if (memcmp(in, words, size) == 0) {
+            continue;
+        }
+        for (size_t b = 0; b < size; ++b) {
+            wrong += in[b] != expected[b];
+        }
+    }
+    return wrong;
+}
+
+/* A walk over the rows of a box: runs of elements whose index in the tensor rises by one. */
+typedef struct {
+    const xm_box_t *box;
+    const int64_t *shape;
+    int64_t at[XM_MAX_DIMS];
+    int64_t length; /* elements of a row */
+} rows_t;
+
+/* False when the box is empty: then there may be no buffer either. */
+static bool rows_start(rows_t *rows, const xm_box_t *box, const int64_t *shape)
+{
+    *rows = (rows_t){.box = box, .shape = shape, .length = 1};
+    memcpy(rows->at, box->lo, sizeof(rows->at));
+    if (box->dims > 0) {
+        rows->length = box->hi[box->dims - 1] - box->lo[box->dims - 1];
+    }
+    return xm_box_volume(box) > 0;
+}
+
+static uint64_t rows_index(const rows_t *rows)
+{
+    uint64_t index = 0;
+
+    for (int d = 0; d < rows->box->dims; ++d) {
+        index = index * (uint64_t)rows->shape[d] + (uint64_t)rows->at[d];
+    }
+    return index;
+}
+
+static bool rows_next(rows_t *rows)
+{
+    for (int d = rows->box->dims - 2; d >= 0; --d) {
+        if (++rows->at[d] < rows->box->hi[d]) {
+            return true;
+        }
+        rows->at[d] = rows->box->lo[d];
+    }
+    return false;
+}
+
+static void write_pattern(void *buffer, const xm_box_t *box, const int64_t *shape,
+                          int64_t element_size, uint64_t salt, uint64_t flip)
+{
+    unsigned char *out = buffer;
+    rows_t rows;
+
+    if (!rows_start(&rows, box, shape)) {
+        return;
+    }
+    do {
+        uint64_t index = rows_index(&rows);
+
+        switch (element_size) {
+        case 1:
+            write_row(out, rows.length, 1, index, salt, flip);
+            break;
+        case 2:
+            write_row(out, rows.length, 2, index, salt, flip);
+            break;
+        case 4:
+            write_row(out, rows.length, 4, index, salt, flip);
+            break;
+        case 8:
+            write_row(out, rows.length, 8, index, salt, flip);
+            break;
+        default:
+            write_row(out, rows.length, LARGEST, index, salt, flip);
+        }
+        out += rows.length * element_size;
+    } while (rows_next(&rows));
+}
+
+void rb_pattern_fill(void *buffer, const xm_box_t *box, const int64_t *shape, int64_t element_size,
+                     uint64_t salt)
+{
+    write_pattern(buffer, box, shape, element_size, salt, 0);
+}
+
+void rb_pattern_poison(void *buffer, const xm_box_t *box, const int64_t *shape,
+                       int64_t element_size, uint64_t salt)
+{
+    write_pattern(buffer, box, shape, element_size, salt, UINT64_MAX);
+}
+
+uint64_t rb_pattern_check(const void *buffer, const xm_box_t *box, const int64_t *shape,
+                          int64_t element_size, uint64_t salt)
+{
+    const unsigned char *in = buffer;
+    uint64_t wrong = 0;
+    rows_t rows;
+
+    if (!rows_start(&rows, box, shape)) {
+        return 0;
+    }
+    do {
+        uint64_t index = rows_index(&rows);
+
+        switch (element_size) {
+        case 1:
+            wrong += check_row(in, rows.length, 1, index, salt);
+            break;
+        case 2:
+            wrong += check_row(in, rows.length, 2, index, salt);
+            break;
+        case 4:
+            wrong += check_row(in, rows.length, 4, index, salt);
+            break;
+        case 8:
+            wrong += check_row(in, rows.length, 8, index, salt);
+            break;
+        default:
+            wrong += check_row(in, rows.length, LARGEST, index, salt);
+        }
+        in += rows.length * element_size;
+    } while (rows_next(&rows));
+    return wrong;
+}
+
+uint64_t rb_pattern_tensor_salt(uint64_t salt, int tensor)
+{
+    return tensor == 0 ? salt : xm_random_of(salt ^ xm_random_of((uint64_t)tensor));
+}
+
+uint64_t rb_pattern_salt(int seed, int index, int run)
+{
+    return xm_random_of(xm_random_of(xm_random_of((uint64_t)(int64_t)seed) ^ (uint64_t)index) ^
+                        (uint64_t)run);
+}

@@ -1,0 +1,36 @@
+/**
+ * @file pattern.h
+ * The data that is moved: every element's bytes follow from its place in the tensor.
+ *
+ * The element with row-major index g of the whole tensor holds the first bytes of a 64-bit hash of
+ * (g, salt); elements of 16 bytes hold two hashes. Elements have 1, 2, 4, 8 or 16 bytes. The salt
+ * changes with every run, so data of an earlier run cannot pass for data of this one. Destinations
+ * are poisoned with the complement of what they should get, so a byte that nobody wrote is always
+ * wrong.
+ */
+#ifndef RB_BENCH_RUN_PATTERN_H
+#define RB_BENCH_RUN_PATTERN_H
+
+#include <stdint.h>
+
+#include "resharding/layout.h"
+
+/** Fills @p buffer (a tile, row-major) with the elements of @p box of a tensor of @p shape. */
+void rb_pattern_fill(void *buffer, const xm_box_t *box, const int64_t *shape, int64_t element_size,
+                     uint64_t salt);
+
+/** Fills it with the complement. */
+void rb_pattern_poison(void *buffer, const xm_box_t *box, const int64_t *shape,
+                       int64_t element_size, uint64_t salt);
+
+/** Number of bytes that differ from what rb_pattern_fill() writes. */
+uint64_t rb_pattern_check(const void *buffer, const xm_box_t *box, const int64_t *shape,
+                          int64_t element_size, uint64_t salt);
+
+/** The salt of tensor @p tensor of a batch whose salt is @p salt: that itself for tensor 0. */
+uint64_t rb_pattern_tensor_salt(uint64_t salt, int tensor);
+
+/** The salt of run @p run of case @p index under a seed. */
+uint64_t rb_pattern_salt(int seed, int index, int run);
+
+#endif

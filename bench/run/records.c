@@ -1,0 +1,61 @@
+#include "bench/run/records.h"
+
+#include <stdlib.h>
+
+/* Calls of rb_records_take() for one rank: counts, then lists. */
+typedef struct {
+    const xm_executor_t *executor;
+    int rank;
+    int64_t start_ns;
+    rb_record_t *records; /* NULL: count only */
+    size_t count;
+} taker_t;
+
+static void take_hop(taker_t *taker, int64_t transfer, int hop, int64_t number)
+{
+    xm_span_t span;
+
+    if (taker->records != NULL) {
+        xm_executor_span(taker->executor, number, &span);
+        taker->records[taker->count] = (rb_record_t){.transfer = transfer,
+                                                     .hop = hop,
+                                                     .rank = taker->rank,
+                                                     .start_ns = span.start_ns - taker->start_ns,
+                                                     .end_ns = span.end_ns - taker->start_ns};
+    }
+    ++taker->count;
+}
+
+static void take_hops(taker_t *taker, const xm_plan_t *plan)
+{
+    int64_t count, number = 0;
+    const xm_transfer_t *transfers = xm_plan_transfers(plan, &count);
+
+    taker->count = 0;
+    for (int64_t t = 0; t < count; ++t) {
+        const xm_route_t *route = xm_plan_route(plan, transfers[t].route);
+
+        for (int i = 0; i < route->count; ++i, ++number) {
+            if (route->ranks[i] == taker->rank ||
+                xm_hop_sender(&transfers[t], route, i) == taker->rank) {
+                take_hop(taker, t, i, number);
+            }
+        }
+    }
+}
+
+xm_status_t rb_records_take(const xm_plan_t *plan, const xm_executor_t *executor, int rank,
+                            int64_t start_ns, rb_record_t **records, size_t *count)
+{
+    taker_t taker = {.executor = executor, .rank = rank, .start_ns = start_ns};
+
+    take_hops(&taker, plan);
+    taker.records = malloc((taker.count + 1) * sizeof(*taker.records));
+    if (taker.records == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu records", taker.count);
+    }
+    take_hops(&taker, plan);
+    *records = taker.records;
+    *count = taker.count;
+    return XM_OK;
+}

@@ -1,0 +1,75 @@
+#include "bench/run/result.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int compare(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+
+    return (left > right) - (left < right);
+}
+
+rb_times_t rb_result_times(const rb_result_t *result)
+{
+    const double first = result->seconds[0];
+    rb_times_t times = {first, first, first, first, 0};
+    size_t count = (size_t)result->runs;
+    double *sorted = malloc(count * sizeof(double)), sum = 0;
+
+    if (sorted == NULL) {
+        return times;
+    }
+    memcpy(sorted, result->seconds, count * sizeof(double));
+    qsort(sorted, count, sizeof(double), compare);
+    times.min = sorted[0];
+    times.median = (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
+    times.max = sorted[count - 1];
+    for (size_t i = 0; i < count; ++i) {
+        sum += sorted[i];
+    }
+    times.mean = sum / (double)count;
+    for (size_t i = 0; i < count; ++i) {
+        times.variance += (sorted[i] - times.mean) * (sorted[i] - times.mean) / (double)count;
+    }
+    free(sorted);
+    return times;
+}
+
+double rb_result_gap(const rb_result_t *result)
+{
+    double bound = (double)xm_plan_bound_ns(result->prepared->plan);
+
+    return bound > 0 ? (double)xm_plan_makespan_ns(result->prepared->plan) / bound - 1 : NAN;
+}
+
+double rb_result_time(const rb_result_t *result)
+{
+    return result->runs > 0 ? rb_result_times(result).median
+                            : (double)xm_plan_makespan_ns(result->prepared->plan) * 1e-9;
+}
+
+double rb_result_bound_fraction(const rb_result_t *result)
+{
+    double bound = (double)xm_plan_bound_ns(result->prepared->plan) * 1e-9;
+    double time = rb_result_time(result);
+
+    return bound > 0 && time > 0 ? bound / time : NAN;
+}
+
+double rb_result_sim_error(const rb_result_t *result)
+{
+    double time = rb_result_time(result);
+
+    return result->runs > 0 && time > 0
+               ? (double)xm_plan_makespan_ns(result->prepared->plan) * 1e-9 / time - 1
+               : NAN;
+}
+
+void rb_result_clear(rb_result_t *result)
+{
+    free(result->seconds);
+    free(result->records);
+    *result = (rb_result_t){0};
+}

@@ -1,0 +1,59 @@
+/**
+ * @file result.h
+ * What came out of one case.
+ */
+#ifndef RB_BENCH_RUN_RESULT_H
+#define RB_BENCH_RUN_RESULT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bench/cases.h"
+
+/** One rank's part in a hop of the last run, ns from the start of the run. */
+typedef struct rb_record {
+    int64_t transfer;
+    int32_t hop;  /**< place in the transfer's route */
+    int32_t rank; /**< sender or receiver */
+    int64_t start_ns, end_ns;
+} rb_record_t;
+
+typedef struct rb_result {
+    const rb_prepared_t *prepared;
+    int runs;        /**< timed runs; 0 after a dry run */
+    double *seconds; /**< of each run, the slowest rank's */
+    double cpu_s;    /**< user and system time of all ranks in a timed run, on average; 0: not
+                        measured */
+    bool validated, verified;
+    bool in_order;  /**< NICs and ports served one message at a time, in plan order */
+    uint64_t wrong; /**< bytes that differ from what they should be, all ranks and runs */
+    rb_record_t *records;
+    size_t record_count;
+} rb_result_t;
+
+/** Times of the runs. The variance is that of exactly these runs: it divides by their number. */
+typedef struct rb_times {
+    double min, median, max, mean, variance;
+} rb_times_t;
+
+/** Needs at least one run. */
+rb_times_t rb_result_times(const rb_result_t *result);
+
+/** Makespan of the plan over its bound, minus 1; NaN without a bound. */
+double rb_result_gap(const rb_result_t *result);
+
+/** Median time, or the plan's makespan after a dry run. */
+double rb_result_time(const rb_result_t *result);
+
+/** Lower bound over rb_result_time(); NaN without a bound. */
+double rb_result_bound_fraction(const rb_result_t *result);
+
+/** Makespan of the plan over the median time, minus 1: how wrong the simulation is. NaN when
+ * nothing was measured. */
+double rb_result_sim_error(const rb_result_t *result);
+
+/** Frees the arrays. */
+void rb_result_clear(rb_result_t *result);
+
+#endif

@@ -1,0 +1,106 @@
+#include "comm/base/json_read.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "comm/base/text.h"
+
+const char *xm_json_type(const json_t *value)
+{
+    static const char *const names[] = {"an object", "an array", "a string", "an integer",
+                                        "a number",  "true",     "false",    "null"};
+
+    return value == NULL ? "nothing" : names[json_typeof(value)];
+}
+
+xm_status_t xm_json_wrong_type(const char *path, const char *expected, const json_t *value)
+{
+    if (value == NULL) {
+        return xm_error_set(XM_ERR_PARSE, "key '%s' is missing; it must be %s", path, expected);
+    }
+    return xm_error_set(XM_ERR_PARSE, "%s is %s; it must be %s", path, xm_json_type(value),
+                        expected);
+}
+
+xm_status_t xm_json_check_keys(const json_t *object, const char *prefix, const char *const *keys,
+                               size_t count)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)object, key, value)
+    {
+        const char *nearest;
+        bool known = false;
+
+        for (size_t i = 0; i < count; ++i) {
+            known = known || strcmp(key, keys[i]) == 0;
+        }
+        if (known) {
+            continue;
+        }
+        nearest = xm_text_nearest(key, keys, count);
+        if (nearest != NULL) {
+            return xm_error_set(XM_ERR_PARSE, "unknown key '%s%s'; did you mean '%s%s'?", prefix,
+                                key, prefix, nearest);
+        }
+        return xm_error_set(XM_ERR_PARSE, "unknown key '%s%s'", prefix, key);
+    }
+    return XM_OK;
+}
+
+xm_status_t xm_json_object(const json_t *parent, const char *key, const json_t **object)
+{
+    *object = json_object_get(parent, key);
+    return json_is_object(*object) ? XM_OK : xm_json_wrong_type(key, "an object", *object);
+}
+
+xm_status_t xm_json_string(const json_t *parent, const char *key, const char **text)
+{
+    const json_t *value = json_object_get(parent, key);
+
+    if (!json_is_string(value)) {
+        return xm_json_wrong_type(key, "a string", value);
+    }
+    *text = json_string_value(value);
+    return XM_OK;
+}
+
+xm_status_t xm_json_int(const json_t *parent, const char *key, int *number)
+{
+    const json_t *value = json_object_get(parent, key);
+
+    if (!json_is_integer(value)) {
+        return xm_json_wrong_type(key, "an integer", value);
+    }
+    if (json_integer_value(value) < 0 || json_integer_value(value) > INT_MAX) {
+        return xm_error_set(XM_ERR_PARSE, "%s is %" JSON_INTEGER_FORMAT "; it must be 0 … %d", key,
+                            json_integer_value(value), INT_MAX);
+    }
+    *number = (int)json_integer_value(value);
+    return XM_OK;
+}
+
+static const char *key_of(const char *path)
+{
+    const char *point = strrchr(path, '.');
+
+    return point != NULL ? point + 1 : path;
+}
+
+xm_status_t xm_json_number(const json_t *parent, const char *path, double *number)
+{
+    const json_t *value = json_object_get(parent, key_of(path));
+
+    if (!json_is_number(value)) {
+        return xm_json_wrong_type(path, "a number", value);
+    }
+    *number = json_number_value(value);
+    return XM_OK;
+}
+
+xm_status_t xm_json_optional_number(const json_t *parent, const char *path, double *number)
+{
+    return json_object_get(parent, key_of(path)) == NULL ? XM_OK
+                                                         : xm_json_number(parent, path, number);
+}

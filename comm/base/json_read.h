@@ -1,0 +1,35 @@
+/**
+ * @file json_read.h
+ * Strict reading of JSON objects, with sentences that name the key and what was expected. Internal.
+ */
+#ifndef XM_COMM_BASE_JSON_READ_H
+#define XM_COMM_BASE_JSON_READ_H
+
+#include <jansson.h>
+#include <stddef.h>
+
+#include "comm/base/status.h"
+
+/** "an object", "nothing" (for NULL) …: what a value is, for sentences. */
+const char *xm_json_type(const json_t *value);
+
+/** "<path> is an array; it must be <expected>", or that the key is missing. XM_ERR_PARSE. */
+xm_status_t xm_json_wrong_type(const char *path, const char *expected, const json_t *value);
+
+/** Refuses keys of @p object that are not among @p keys, with the nearest match. @p prefix is "" or
+ * "parent.". */
+xm_status_t xm_json_check_keys(const json_t *object, const char *prefix, const char *const *keys,
+                               size_t count);
+
+/** Members of an object. Objects and strings stay the document's. */
+xm_status_t xm_json_object(const json_t *parent, const char *key, const json_t **object);
+xm_status_t xm_json_string(const json_t *parent, const char *key, const char **text);
+/** 0 … INT_MAX. */
+xm_status_t xm_json_int(const json_t *parent, const char *key, int *number);
+/** @p path is "parent.key" or "key"; the key is what follows the last point. */
+xm_status_t xm_json_number(const json_t *parent, const char *path, double *number);
+
+/** Like xm_json_number(), for a key that may be missing: *number is then left as it is. */
+xm_status_t xm_json_optional_number(const json_t *parent, const char *path, double *number);
+
+#endif

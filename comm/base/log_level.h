@@ -1,0 +1,17 @@
+/**
+ * @file log_level.h
+ * The levels of the log (log.h), for those who read them without writing any line.
+ */
+#ifndef XM_COMM_BASE_LOG_LEVEL_H
+#define XM_COMM_BASE_LOG_LEVEL_H
+
+typedef enum xm_log_level {
+    XM_LOG_ERROR,
+    XM_LOG_WARN,
+    XM_LOG_INFO,
+    XM_LOG_DEBUG,
+    XM_LOG_TRACE,
+    XM_LOG_LEVEL_COUNT
+} xm_log_level_t;
+
+#endif

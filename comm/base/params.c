@@ -1,0 +1,67 @@
+/* Structs and pointers as callers give them. */
+#include "comm/base/params.h"
+
+#include <string.h>
+
+/* struct_size of a caller's struct, which is its first member. */
+static xm_status_t read_size(const char *function, const char *type, const void *given,
+                             size_t known, size_t *size)
+{
+    if (xm_is_null(function, "params", given)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    memcpy(size, given, sizeof(*size));
+    if (*size < sizeof(*size)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%s: struct_size of %s is %zu, not %zu: start from its _INIT macro",
+                            function, type, *size, known);
+    }
+    return XM_OK;
+}
+
+xm_status_t xm_params_copy(const char *function, const char *type, void *own, size_t size,
+                           const void *given)
+{
+    size_t theirs;
+    xm_status_t status = read_size(function, type, given, size, &theirs);
+
+    if (status < 0) {
+        return status;
+    }
+    for (size_t i = size; i < theirs; ++i) {
+        if (((const unsigned char *)given)[i] != 0) {
+            return xm_error_set(XM_ERR_UNSUPPORTED,
+                                "%s: %s has %zu bytes and this library knows %zu of them; byte %zu "
+                                "asks for something that only a newer library has",
+                                function, type, theirs, size, i);
+        }
+    }
+    memcpy(own, given, theirs < size ? theirs : size);
+    memcpy(own, &size, sizeof(size));
+    return XM_OK;
+}
+
+xm_status_t xm_info_copy(const char *function, const char *type, void *given, const void *own,
+                         size_t size)
+{
+    size_t theirs, field = sizeof(theirs);
+    xm_status_t status = xm_is_null(function, "info", given)
+                             ? XM_ERR_INVALID_ARGUMENT
+                             : read_size(function, type, given, size, &theirs);
+
+    if (status < 0) {
+        return status;
+    }
+    memcpy((char *)given + field, (const char *)own + field,
+           (theirs < size ? theirs : size) - field);
+    if (theirs > size) {
+        memset((char *)given + size, 0, theirs - size);
+    }
+    return XM_OK;
+}
+
+bool xm_report_null(const char *function, const char *argument)
+{
+    (void)xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: %s is NULL", function, argument);
+    return true;
+}

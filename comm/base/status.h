@@ -1,0 +1,49 @@
+/**
+ * @file status.h
+ * Status codes and the last failure's sentence (crossmesh/status.h), and how a detector sets it.
+ *
+ * Threads: the sentence is per thread.
+ */
+#ifndef XM_COMM_BASE_STATUS_H
+#define XM_COMM_BASE_STATUS_H
+
+#include <stdbool.h>
+#include <string.h>
+#include <crossmesh/status.h>
+
+#include "comm/base/api.h"
+
+/**
+ * Sets this thread's sentence and returns @p status, so that a detector can write
+ * `return xm_error_set(XM_ERR_PARSE, "…")`. The text is cut at 1023 bytes.
+ */
+XM_API xm_status_t xm_error_set(xm_status_t status, const char *format, ...) XM_PRINTF(2, 3);
+
+/** Puts "format: " in front of the current sentence (to add context on the way up); returns @p
+ * status. */
+xm_status_t xm_error_prefix(xm_status_t status, const char *format, ...) XM_PRINTF(2, 3);
+
+/** A status with its sentence, put aside while something else runs that may fail as well: cleaning
+ * up, or asking whether a peer has died. Plain bytes, so that it may be kept, or sent to a process
+ * of the same build. */
+typedef struct xm_error {
+    xm_status_t status;
+    char sentence[1024];
+} xm_error_t;
+
+/** Keeps @p status and this thread's sentence. */
+static inline void xm_error_save(xm_error_t *error, xm_status_t status)
+{
+    const char *sentence = xm_last_error();
+
+    error->status = status;
+    memcpy(error->sentence, sentence, strlen(sentence) + 1);
+}
+
+/** Makes what was kept this thread's sentence again, and returns its status. */
+static inline xm_status_t xm_error_restore(const xm_error_t *error)
+{
+    return xm_error_set(error->status, "%s", error->sentence);
+}
+
+#endif

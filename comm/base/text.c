@@ -1,0 +1,316 @@
+#include "comm/base/text.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_WORD = 63 };
+
+static size_t min2(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Optimal string alignment distance; words longer than MAX_WORD are cut. */
+static size_t edit_distance(const char *a, const char *b)
+{
+    size_t rows[3][MAX_WORD + 1];
+    size_t *before = rows[0], *previous = rows[1], *current = rows[2];
+    size_t length_a = min2(strlen(a), MAX_WORD), length_b = min2(strlen(b), MAX_WORD);
+
+    for (size_t j = 0; j <= length_b; ++j) {
+        previous[j] = j;
+        before[j] = j;
+    }
+    for (size_t i = 1; i <= length_a; ++i) {
+        size_t *oldest;
+
+        current[0] = i;
+        for (size_t j = 1; j <= length_b; ++j) {
+            size_t cost = a[i - 1] != b[j - 1];
+            size_t best = min2(previous[j] + 1, current[j - 1] + 1);
+
+            best = min2(best, previous[j - 1] + cost);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+                best = min2(best, before[j - 2] + 1);
+            }
+            current[j] = best;
+        }
+        oldest = before;
+        before = previous;
+        previous = current;
+        current = oldest;
+    }
+    return previous[length_b];
+}
+
+const char *xm_text_nearest(const char *word, const char *const *names, size_t count)
+{
+    size_t limit = strlen(word) / 3 > 2 ? strlen(word) / 3 : 2;
+    size_t best_distance = limit + 1;
+    const char *best = NULL;
+
+    for (size_t i = 0; i < count; ++i) {
+        size_t distance = edit_distance(word, names[i]);
+
+        if (distance < best_distance && distance < strlen(names[i])) {
+            best_distance = distance;
+            best = names[i];
+        }
+    }
+    return best;
+}
+
+xm_status_t xm_text_choose(const char *what, const char *name, const char *const *names,
+                           size_t count, int *index)
+{
+    const char *nearest = xm_text_nearest(name, names, count);
+    char known[512];
+    size_t used = 0;
+
+    for (size_t i = 0; i < count; ++i) {
+        if (strcmp(name, names[i]) == 0) {
+            *index = (int)i;
+            return XM_OK;
+        }
+    }
+    if (nearest != NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "unknown %s '%s'; did you mean %s?", what,
+                            name, nearest);
+    }
+    known[0] = '\0';
+    for (size_t i = 0; i < count && used < sizeof(known); ++i) {
+        used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", i > 0 ? ", " : "",
+                                 names[i]);
+    }
+    return xm_error_set(XM_ERR_INVALID_ARGUMENT, "unknown %s '%s'; known are %s", what, name,
+                        known);
+}
+
+static bool starts_like_number(const char *text)
+{
+    return (*text >= '0' && *text <= '9') || *text == '-' || *text == '+' || *text == '.';
+}
+
+xm_status_t xm_text_parse_int(const char *what, const char *text, int64_t minimum, int64_t maximum,
+                              int64_t *value)
+{
+    char *end;
+    long long parsed;
+
+    errno = 0;
+    parsed = strtoll(text, &end, 10);
+    if (!starts_like_number(text) || end == text || *end != '\0') {
+        return xm_error_set(XM_ERR_PARSE, "%s: '%s' is not an integer", what, text);
+    }
+    if (errno == ERANGE || parsed < minimum || parsed > maximum) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: %s is outside %" PRId64 " … %" PRId64,
+                            what, text, minimum, maximum);
+    }
+    *value = parsed;
+    return XM_OK;
+}
+
+xm_status_t xm_text_parse_double(const char *what, const char *text, double minimum, double maximum,
+                                 double *value)
+{
+    char *end;
+    double parsed = strtod(text, &end);
+
+    if (!starts_like_number(text) || end == text || *end != '\0' || !isfinite(parsed)) {
+        return xm_error_set(XM_ERR_PARSE, "%s: '%s' is not a number", what, text);
+    }
+    if (parsed < minimum || parsed > maximum) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: %s is outside %g … %g", what, text,
+                            minimum, maximum);
+    }
+    *value = parsed;
+    return XM_OK;
+}
+
+static const struct {
+    const char *suffix;
+    double factor;
+} byte_units[] = {
+    {"", 1},      {"B", 1},      {"kB", 1e3},      {"MB", 1e6},      {"GB", 1e9},
+    {"TB", 1e12}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1 << 30}, {"TiB", 1099511627776.0}};
+
+xm_status_t xm_text_parse_bytes(const char *what, const char *text, uint64_t *bytes)
+{
+    char *end;
+    double number = strtod(text, &end);
+
+    if (*text < '0' || *text > '9' || !isfinite(number)) {
+        return xm_error_set(XM_ERR_PARSE, "%s: '%s' is not a byte count", what, text);
+    }
+    for (size_t i = 0; i < sizeof(byte_units) / sizeof(byte_units[0]); ++i) {
+        if (strcmp(end, byte_units[i].suffix) == 0) {
+            double product = number * byte_units[i].factor;
+
+            if (product >= 18446744073709549568.0) {
+                break;
+            }
+            *bytes = (uint64_t)product;
+            return XM_OK;
+        }
+    }
+    return xm_error_set(
+        XM_ERR_PARSE, "%s: '%s' is not a byte count (digits, then B, kB, MB, GB, KiB, MiB or GiB)",
+        what, text);
+}
+
+char *xm_text_format_bytes(uint64_t bytes, char *buffer, size_t size)
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes;
+    int unit = -1;
+
+    while (value >= 1024.0 && unit < 5) {
+        value /= 1024.0;
+        ++unit;
+    }
+    if (unit < 0) {
+        (void)snprintf(buffer, size, "%" PRIu64 " B", bytes);
+    } else {
+        (void)snprintf(buffer, size, "%.2f %s", value, units[unit]);
+    }
+    return buffer;
+}
+
+char *xm_text_format_seconds(double seconds, char *buffer, size_t size)
+{
+    if (seconds >= 1.0) {
+        (void)snprintf(buffer, size, "%.3f s", seconds);
+    } else if (seconds >= 1e-3) {
+        (void)snprintf(buffer, size, "%.3f ms", seconds * 1e3);
+    } else {
+        (void)snprintf(buffer, size, "%.2f us", seconds * 1e6);
+    }
+    return buffer;
+}
+
+/* Smallest character that needs so many bytes. */
+static const unsigned smallest[] = {0, 0, 0x80, 0x800, 0x10000};
+
+void xm_text_list_add(char *list, size_t size, const char *separator, const char *format, ...)
+{
+    size_t used = strlen(list);
+    va_list args;
+
+    if (used > 0) {
+        (void)snprintf(list + used, size - used, "%s", separator);
+        used = strlen(list);
+    }
+    va_start(args, format);
+    (void)vsnprintf(list + used, size - used, format, args);
+    va_end(args);
+}
+
+size_t xm_text_character(const char *text)
+{
+    const unsigned char *at = (const unsigned char *)text;
+    size_t length = *at < 0x80             ? 1
+                    : (*at & 0xe0) == 0xc0 ? 2
+                    : (*at & 0xf0) == 0xe0 ? 3
+                    : (*at & 0xf8) == 0xf0 ? 4
+                                           : 0;
+    unsigned character;
+
+    if (*at == 0 || length <= 1) {
+        return *at == 0 ? 0 : length;
+    }
+    character = *at & (0x7fU >> length);
+    for (size_t i = 1; i < length; ++i) {
+        if ((at[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+        character = character << 6 | (at[i] & 0x3fU);
+    }
+    return character < smallest[length] || character > 0x10ffff ||
+                   (character >= 0xd800 && character < 0xe000)
+               ? 0
+               : length;
+}
+
+/* Whether a text ends in the middle of the character that it begins with. */
+static bool is_unfinished(const char *text)
+{
+    size_t length = strlen(text);
+    unsigned char first = (unsigned char)*text;
+
+    for (size_t i = 1; i < length; ++i) {
+        if (((unsigned char)text[i] & 0xc0) != 0x80) {
+            return false;
+        }
+    }
+    return first >= 0xc2 && first <= 0xf4 &&
+           length < (first >= 0xf0   ? 4U
+                     : first >= 0xe0 ? 3U
+                                     : 2U);
+}
+
+char *xm_text_copy(const char *text, char *buffer, size_t size)
+{
+    size_t used = 0;
+
+    while (*text != '\0') {
+        size_t length = xm_text_character(text), needed = length > 0 ? length : 1;
+
+        if (used + needed >= size || (length == 0 && is_unfinished(text))) {
+            break;
+        }
+        if (length > 0) {
+            memcpy(buffer + used, text, length);
+        } else {
+            buffer[used] = '?';
+        }
+        used += needed;
+        text += needed;
+    }
+    buffer[used] = '\0';
+    return buffer;
+}
+
+char *xm_text_printable(const char *text, char *buffer, size_t size)
+{
+    size_t used = 0;
+
+    while (*text != '\0') {
+        size_t length = xm_text_character(text);
+        unsigned char c = (unsigned char)*text;
+        char shown[8];
+
+        if (length == 0) {
+            (void)snprintf(shown, sizeof(shown), "?");
+        } else if (c == '\n' || c == '\t' || c == '\r') {
+            (void)snprintf(shown, sizeof(shown), "\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : 'r');
+        } else if (c < ' ' || c == 0x7f) {
+            (void)snprintf(shown, sizeof(shown), "\\x%02x", c);
+        } else {
+            (void)snprintf(shown, sizeof(shown), "%.*s", (int)length, text);
+        }
+        if (used + strlen(shown) >= size) {
+            break;
+        }
+        memcpy(buffer + used, shown, strlen(shown));
+        used += strlen(shown);
+        text += length > 0 ? length : 1;
+    }
+    buffer[used] = '\0';
+    return buffer;
+}
+
+void xm_text_put_xml(FILE *file, const char *text)
+{
+    for (const char *c = text; *c != '\0'; ++c) {
+        if (*c == '<' || *c == '>' || *c == '&') {
+            (void)fputs(*c == '<' ? "&lt;" : *c == '>' ? "&gt;" : "&amp;", file);
+        } else if ((unsigned char)*c >= ' ') {
+            (void)putc(*c, file);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+#include "comm/base/text_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const size_t largest = (size_t)256 << 20;
+
+static xm_status_t write_all(int fd, const char *text, size_t length)
+{
+    while (length > 0) {
+        ssize_t written = write(fd, text, length);
+
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written < 0) {
+            return XM_ERR_IO;
+        }
+        text += written;
+        length -= (size_t)written;
+    }
+    return XM_OK;
+}
+
+/* Writes @p text beside the file and renames it. */
+static xm_status_t replace(const char *path, const char *text, size_t length, bool durable)
+{
+    char temporary[PATH_MAX];
+    xm_status_t status;
+    int fd;
+
+    if (snprintf(temporary, sizeof(temporary), "%s.%d.tmp", path, (int)getpid()) >=
+        (int)sizeof(temporary)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "path of %zu bytes is too long", strlen(path));
+    }
+    fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        return xm_error_set(XM_ERR_IO, "%s: %s", path, strerror(errno));
+    }
+    if (write_all(fd, text, length) < 0 ||
+        (durable && (write_all(fd, "\n", 1) < 0 || fsync(fd) != 0))) {
+        status = xm_error_set(XM_ERR_IO, "%s: %s", path, strerror(errno));
+        (void)close(fd);
+        goto remove_temporary;
+    }
+    if (close(fd) != 0 || rename(temporary, path) != 0) {
+        status = xm_error_set(XM_ERR_IO, "%s: %s", path, strerror(errno));
+        goto remove_temporary;
+    }
+    return XM_OK;
+
+remove_temporary:
+    (void)unlink(temporary);
+    return status;
+}
+
+xm_status_t xm_text_save(const char *path, const char *text)
+{
+    return replace(path, text, strlen(text), true);
+}
+
+xm_status_t xm_text_replace(const char *path, const char *text, size_t length)
+{
+    return replace(path, text, length, false);
+}
+
+static xm_status_t read_all(FILE *file, const char *path, char **text, size_t *length)
+{
+    size_t capacity = 1 << 14, used = 0;
+    char *buffer = malloc(capacity);
+
+    while (buffer != NULL) {
+        char *larger;
+
+        used += fread(buffer + used, 1, capacity - 1 - used, file);
+        if (used < capacity - 1) {
+            break;
+        }
+        if (capacity > largest) {
+            free(buffer);
+            return xm_error_set(XM_ERR_UNSUPPORTED, "%s: larger than %zu bytes", path, largest);
+        }
+        capacity *= 2;
+        larger = realloc(buffer, capacity);
+        if (larger == NULL) {
+            free(buffer);
+        }
+        buffer = larger;
+    }
+    if (buffer == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "%s: no memory for its text", path);
+    }
+    if (ferror(file)) {
+        free(buffer);
+        return xm_error_set(XM_ERR_IO, "%s: cannot be read", path);
+    }
+    buffer[used] = '\0';
+    *text = buffer;
+    *length = used;
+    return XM_OK;
+}
+
+xm_status_t xm_text_load(const char *path, char **text, size_t *length)
+{
+    FILE *file = fopen(path, "re");
+    xm_status_t status;
+
+    if (file == NULL) {
+        return xm_error_set(errno == ENOENT ? XM_ERR_NOT_FOUND : XM_ERR_IO, "%s: %s", path,
+                            strerror(errno));
+    }
+    status = read_all(file, path, text, length);
+    (void)fclose(file);
+    return status;
+}

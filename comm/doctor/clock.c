@@ -1,0 +1,75 @@
+/* The doctor: clocks. */
+#include <string.h>
+
+#include "comm/doctor/doctor_private.h"
+
+/* Reading the clock happens at every wait; what takes a system call and a bus cycle is felt. */
+static void check_source(xm_doctor_t *doctor)
+{
+    static const char *const slow[] = {"hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies"};
+    static const char subject[] = "clock source";
+    char source[64], available[128] = "";
+
+    if (!xm_doctor_read(doctor, source, sizeof(source),
+                        "/sys/devices/system/clocksource/clocksource0/current_clocksource")) {
+        xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "", "the kernel does not tell");
+        return;
+    }
+    (void)xm_doctor_read(doctor, available, sizeof(available),
+                         "/sys/devices/system/clocksource/clocksource0/available_clocksource");
+    for (size_t i = 0; i < sizeof(slow) / sizeof(slow[0]); ++i) {
+        if (strcmp(source, slow[i]) == 0) {
+            xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
+                           "Use the processor's own counter: see in the kernel's log why it was "
+                           "found unstable, or start the kernel with tsc=reliable.",
+                           "%s, of %s: reading the time takes a microsecond or more", source,
+                           available);
+            return;
+        }
+    }
+    xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "%s", source);
+}
+
+static void check_resolution(xm_doctor_t *doctor)
+{
+    static const char subject[] = "clock resolution";
+    double resolution = doctor->facts->clock_resolution;
+
+    if (resolution <= 0) {
+        xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "", "the kernel does not tell");
+        return;
+    }
+    xm_doctor_note(doctor, resolution > 1e-6 ? XM_VERDICT_FAIL : XM_VERDICT_OK, subject,
+                   "Use a kernel with high-resolution timers (CONFIG_HIGH_RES_TIMERS, no "
+                   "highres=off).",
+                   "CLOCK_MONOTONIC counts in steps of %g ns", resolution * 1e9);
+}
+
+static void check_synchronisation(xm_doctor_t *doctor)
+{
+    static const char subject[] = "clock synchronisation";
+    /* Rounded up, for the estimate grows by the second, and ranks that agree share a row. */
+    double bound = 1e-3;
+
+    if (!doctor->facts->clock_told) {
+        xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "", "the kernel does not tell");
+    } else if (!doctor->facts->clock_synchronised) {
+        xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
+                       "Run chrony, ntpd or ptp4l, so that logs and traces of several hosts can be "
+                       "laid side by side.",
+                       "nobody keeps the clock in step");
+    } else {
+        while (bound < doctor->facts->clock_error) {
+            bound *= 10;
+        }
+        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "kept in step, to within %g ms",
+                       bound * 1e3);
+    }
+}
+
+void xm_doctor_check_clocks(xm_doctor_t *doctor)
+{
+    check_source(doctor);
+    check_resolution(doctor);
+    check_synchronisation(doctor);
+}

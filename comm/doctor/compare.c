@@ -1,0 +1,184 @@
+#include "comm/doctor/compare.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/doctor/doctor_private.h"
+#include "comm/base.h"
+
+/* Offsets up to this are what network time protocols leave. */
+static const double tolerable_offset = 1e-3;
+
+static const struct {
+    const char *subject;
+    xm_verdict_t verdict; /* of a difference */
+    const char *advice;
+} aspects[XM_ASPECT_COMPARED] = {
+    [XM_ASPECT_CROSSMESH] = {"crossmesh on all ranks", XM_VERDICT_FAIL,
+                             "Install the same version everywhere."},
+    [XM_ASPECT_SETTINGS] = {"settings on all ranks", XM_VERDICT_FAIL,
+                            "Set them alike for all ranks; docs/configuration.md marks them as "
+                            "uniform."},
+    [XM_ASPECT_UCX] = {"UCX on all ranks", XM_VERDICT_WARN,
+                       "Install the same version everywhere: UCX promises nothing between "
+                       "versions."},
+    [XM_ASPECT_VERBS] = {"libibverbs on all ranks", XM_VERDICT_WARN,
+                         "Install the same version everywhere."},
+    [XM_ASPECT_HWLOC] = {"hwloc on all ranks", XM_VERDICT_WARN,
+                         "Install the same version everywhere: they must read each other's "
+                         "descriptions."},
+    [XM_ASPECT_NVIDIA] = {"NVIDIA driver on all ranks", XM_VERDICT_WARN,
+                          "Install the same version everywhere."},
+    [XM_ASPECT_LINUX] = {"Linux on all ranks", XM_VERDICT_WARN,
+                         "Boot the same kernel everywhere, or expect different limits and "
+                         "speeds."},
+    [XM_ASPECT_MTU] = {"interface MTUs on all hosts", XM_VERDICT_WARN,
+                       "Make those of one network equal: larger packets than a host takes are "
+                       "lost."},
+    [XM_ASPECT_RDMA_MTU] = {"RDMA MTUs on all hosts", XM_VERDICT_WARN,
+                            "Make those of one network equal: connections take the smaller one."},
+};
+
+/* The rank whose text most ranks have; the lowest of several. */
+static int majority(const xm_card_t *cards, int ranks, int aspect)
+{
+    int best = 0, most = 0;
+
+    for (int rank = 0; rank < ranks; ++rank) {
+        int same = 0;
+
+        for (int other = 0; other < ranks; ++other) {
+            same += strcmp(cards[rank].text[aspect], cards[other].text[aspect]) == 0;
+        }
+        if (same > most) {
+            most = same;
+            best = rank;
+        }
+        if (most > ranks / 2) {
+            break;
+        }
+    }
+    return best;
+}
+
+static const char *or_none(const char *text)
+{
+    return text[0] != '\0' ? text : "none";
+}
+
+/* Where two texts of "NAME=VALUE …" begin to differ: at the beginning of a word. */
+static const char *first_difference(const char *text, const char *other)
+{
+    const char *word = text;
+
+    for (size_t i = 0; text[i] != '\0' && text[i] == other[i]; ++i) {
+        word = text[i] == ' ' ? &text[i + 1] : word;
+    }
+    return word;
+}
+
+/* Names the ranks that differ, a few of them with what they have. */
+static void describe(const xm_card_t *cards, int ranks, int aspect, xm_finding_t *finding)
+{
+    const char *usual = cards[majority(cards, ranks, aspect)].text[aspect];
+    bool one_word = aspect == XM_ASPECT_SETTINGS;
+    int odd = 0;
+    size_t used;
+
+    for (int rank = 0; rank < ranks; ++rank) {
+        odd += strcmp(cards[rank].text[aspect], usual) != 0;
+    }
+    if (odd == 0) {
+        (void)snprintf(finding->text, sizeof(finding->text), "%s", or_none(usual));
+        return;
+    }
+    finding->verdict = aspects[aspect].verdict;
+    (void)snprintf(finding->advice, sizeof(finding->advice), "%s", aspects[aspect].advice);
+    used = one_word ? 0
+                    : (size_t)snprintf(finding->text, sizeof(finding->text), "%s on %d ranks",
+                                       or_none(usual), ranks - odd);
+    for (int rank = 0; rank < ranks && used + 1 < sizeof(finding->text); ++rank) {
+        const char *text = cards[rank].text[aspect];
+
+        if (strcmp(text, usual) == 0) {
+            continue;
+        }
+        text = one_word ? first_difference(text, usual) : or_none(text);
+        used += (size_t)snprintf(finding->text + used, sizeof(finding->text) - used,
+                                 "%srank %d (%s) has %.*s", used > 0 ? "; " : "", rank,
+                                 cards[rank].host,
+                                 one_word ? (int)strcspn(text, " ") : (int)strlen(text), text);
+    }
+}
+
+static bool compare_aspect(const xm_card_t *cards, int ranks, int aspect, xm_findings_t *findings)
+{
+    xm_finding_t finding = {.verdict = XM_VERDICT_OK};
+    bool any = false;
+
+    for (int rank = 0; rank < ranks; ++rank) {
+        any = any || cards[rank].text[aspect][0] != '\0';
+    }
+    if (!any) {
+        return true; /* nobody has it */
+    }
+    (void)snprintf(finding.subject, sizeof(finding.subject), "%s", aspects[aspect].subject);
+    describe(cards, ranks, aspect, &finding);
+    return xm_findings_add(findings, &finding);
+}
+
+/* How far off a clock certainly is, in seconds. */
+static double certain_offset(const xm_card_t *card)
+{
+    double offset = (double)card->offset_ns * 1e-9,
+           uncertainty = (double)card->uncertainty_ns * 1e-9;
+    double size = offset < 0 ? -offset : offset;
+
+    return size > uncertainty ? size - uncertainty : 0;
+}
+
+static bool compare_clocks(const xm_card_t *cards, int ranks, xm_findings_t *findings)
+{
+    xm_finding_t finding = {.verdict = XM_VERDICT_OK, .subject = "clocks of the hosts"};
+    char offset[32], uncertainty[32];
+    double off;
+    int worst = -1;
+
+    for (int rank = 1; rank < ranks; ++rank) {
+        if (strcmp(cards[rank].host, cards[0].host) != 0 &&
+            (worst < 0 || certain_offset(&cards[rank]) > certain_offset(&cards[worst]))) {
+            worst = rank;
+        }
+    }
+    if (worst < 0) {
+        finding.verdict = XM_VERDICT_ABSENT;
+        (void)snprintf(finding.text, sizeof(finding.text), "all ranks are on %s", cards[0].host);
+        return xm_findings_add(findings, &finding);
+    }
+    off = (double)cards[worst].offset_ns * 1e-9;
+    (void)xm_text_format_seconds(off < 0 ? -off : off, offset, sizeof(offset));
+    (void)xm_text_format_seconds((double)cards[worst].uncertainty_ns * 1e-9, uncertainty,
+                                 sizeof(uncertainty));
+    if (certain_offset(&cards[worst]) > tolerable_offset) {
+        finding.verdict = XM_VERDICT_WARN;
+        (void)snprintf(finding.advice, sizeof(finding.advice),
+                       "Keep the hosts' clocks in step (chrony, ntpd, ptp4l): logs and traces of "
+                       "several hosts cannot be compared.");
+    }
+    (void)snprintf(finding.text, sizeof(finding.text),
+                   "rank %d (%s) is %s %s rank 0 (%s), to within %s%s", worst, cards[worst].host,
+                   offset, off > 0 ? "behind" : "ahead of", cards[0].host, uncertainty,
+                   finding.verdict == XM_VERDICT_OK ? "; no other is farther off" : "");
+    return xm_findings_add(findings, &finding);
+}
+
+bool xm_doctor_compare(const xm_card_t *cards, int ranks, xm_findings_t *findings)
+{
+    bool ok = true;
+
+    for (int aspect = 0; ok && aspect < XM_ASPECT_COMPARED; ++aspect) {
+        ok = compare_aspect(cards, ranks, aspect, findings);
+    }
+    return ok && compare_clocks(cards, ranks, findings);
+}

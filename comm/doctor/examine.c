@@ -1,0 +1,35 @@
+/* The examination of a rank: all checks, one after the other. */
+#include "comm/doctor/doctor_private.h"
+#include "comm/base.h"
+
+xm_status_t xm_doctor_examine(const xm_doctor_params_t *given, xm_findings_t **findings)
+{
+    xm_doctor_params_t own = XM_DOCTOR_PARAMS_INIT;
+    const xm_doctor_params_t *params = &own;
+    xm_doctor_t doctor = {.params = params};
+    xm_status_t status = XM_PARAMS_COPY(xm_doctor_params_t, &own, given);
+
+    if (status < 0) {
+        return status;
+    }
+    if (params->facts == NULL || params->local_ranks < 1 || params->ranks < params->local_ranks) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "xm_doctor_examine: %d of %d ranks, %s facts",
+                            params->local_ranks, params->ranks,
+                            params->facts != NULL ? "with" : "without");
+    }
+    doctor.facts = params->facts;
+    status = xm_findings_create(&doctor.findings);
+    if (status < 0) {
+        return status;
+    }
+    xm_doctor_check_network(&doctor); /* first: it finds out whether there is RDMA */
+    xm_doctor_check_devices(&doctor);
+    xm_doctor_check_process(&doctor);
+    xm_doctor_check_clocks(&doctor);
+    if (doctor.no_memory) {
+        xm_findings_destroy(doctor.findings);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for findings");
+    }
+    *findings = doctor.findings;
+    return XM_OK;
+}

@@ -1,0 +1,339 @@
+/* The doctor: RDMA ports, MTUs, TCP. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/doctor/doctor_private.h"
+#include "comm/base.h"
+
+/* What RoCE version 2 adds to a packet: IPv6, UDP, its own headers and checksums. */
+enum { ROCE_OVERHEAD = 40 + 8 + 12 + 28 + 4 };
+/* What an Ethernet interface needs for RDMA packets of 4096 bytes. */
+enum { JUMBO = 4096 + ROCE_OVERHEAD };
+
+/* Of an unknown NIC, for TCP's buffers. */
+static const int64_t assumed_mbps = 10000;
+
+/* ---- RDMA ports ------------------------------------------------------------------------------ */
+
+/* What a port's GID table has. */
+typedef struct {
+    const char *device, *port;
+    int v2, v2_ipv4;
+    char interface[XM_DOCTOR_NAME_SIZE]; /* of the first entry that has one */
+} gids_t;
+
+static bool is_zero(const char *gid)
+{
+    return strspn(gid, "0:") == strlen(gid);
+}
+
+static void visit_gid(xm_doctor_t *doctor, const char *index, void *arg)
+{
+    static const char mapped[] = "0000:0000:0000:0000:0000:ffff:";
+    gids_t *gids = arg;
+    char gid[64], type[32];
+
+    if (!xm_doctor_read(doctor, gid, sizeof(gid), "/sys/class/infiniband/%s/ports/%s/gids/%s",
+                        gids->device, gids->port, index) ||
+        is_zero(gid)) {
+        return;
+    }
+    if (xm_doctor_read(doctor, type, sizeof(type),
+                       "/sys/class/infiniband/%s/ports/%s/gid_attrs/types/%s", gids->device,
+                       gids->port, index) &&
+        strcmp(type, "RoCE v2") == 0) {
+        ++gids->v2;
+        gids->v2_ipv4 += strncmp(gid, mapped, strlen(mapped)) == 0;
+    }
+    if (gids->interface[0] == '\0') {
+        (void)xm_doctor_read(doctor, gids->interface, sizeof(gids->interface),
+                             "/sys/class/infiniband/%s/ports/%s/gid_attrs/ndevs/%s", gids->device,
+                             gids->port, index);
+    }
+}
+
+/* RDMA knows 256, 512, … 4096; the largest that an interface has room for. */
+static int fitting_mtu(int64_t interface_mtu)
+{
+    int mtu = 4096;
+
+    while (mtu > 256 && mtu + ROCE_OVERHEAD > interface_mtu) {
+        mtu /= 2;
+    }
+    return mtu;
+}
+
+static void check_gids(xm_doctor_t *doctor, const char *name, const gids_t *gids)
+{
+    char subject[XM_FINDING_SUBJECT];
+
+    (void)snprintf(subject, sizeof(subject), "GIDs of %s", name);
+    if (gids->v2 == 0) {
+        xm_doctor_note(doctor, XM_VERDICT_FAIL, subject,
+                       "Give the interface an address, and enable RoCE v2 (cma_roce_mode, or the "
+                       "driver's configuration): version 1 is not used.",
+                       "no RoCE v2 entry");
+    } else if (gids->v2_ipv4 == 0) {
+        xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
+                       "Give the interface an IPv4 address: link-local ones are not routed, and "
+                       "peers may lack IPv6.",
+                       "%d of RoCE v2, none of an IPv4 address", gids->v2);
+    } else {
+        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "%d of RoCE v2, %d of IPv4 addresses",
+                       gids->v2, gids->v2_ipv4);
+    }
+}
+
+/* The MTU that packets of a port have: only its device knows. */
+static void check_port_mtu(xm_doctor_t *doctor, const char *name, const char *interface)
+{
+    const xm_doctor_facts_t *facts = doctor->facts;
+    char subject[XM_FINDING_SUBJECT];
+    int64_t carried = -1;
+    int index = 0, fitting;
+
+    while (index < facts->ports && strcmp(facts->port[index].name, name) != 0) {
+        ++index;
+    }
+    (void)snprintf(subject, sizeof(subject), "MTU of %s", name);
+    if (index == facts->ports) {
+        xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "", "its device does not tell");
+        return;
+    }
+    if (interface[0] != '\0') {
+        (void)xm_doctor_read_number(doctor, &carried, "/sys/class/net/%s/mtu", interface);
+    }
+    fitting = carried > 0 ? fitting_mtu(carried) : facts->port[index].max_mtu;
+    fitting = fitting < facts->port[index].max_mtu ? fitting : facts->port[index].max_mtu;
+    if (facts->port[index].mtu > fitting) {
+        xm_doctor_note(doctor, XM_VERDICT_FAIL, subject,
+                       "Raise the interface's MTU (ip link set … mtu 9000, switches too), or bring "
+                       "it down and up so that the port follows.",
+                       "packets of %d bytes, but %s takes %lld", facts->port[index].mtu, interface,
+                       (long long)carried);
+    } else if (facts->port[index].mtu < facts->port[index].max_mtu) {
+        xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
+                       interface[0] != '\0'
+                           ? "Raise the interface's MTU to 4200 or more on all hosts and switches: "
+                             "fewer packets for the same bytes."
+                           : "Raise it at the subnet manager.",
+                       "packets of %d bytes, %d are possible%s%s", facts->port[index].mtu,
+                       facts->port[index].max_mtu, interface[0] != '\0' ? "; MTU of " : "",
+                       interface);
+    } else {
+        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "packets of %d bytes",
+                       facts->port[index].mtu);
+    }
+}
+
+static void visit_port(xm_doctor_t *doctor, const char *port, void *arg)
+{
+    const char *device = arg;
+    gids_t gids = {.device = device, .port = port};
+    char name[XM_DOCTOR_NAME_SIZE], subject[XM_FINDING_SUBJECT], path[256];
+    char state[64] = "unknown", layer[32] = "unknown", rate[64] = "";
+    bool active, ethernet;
+
+    (void)snprintf(name, sizeof(name), "%s:%s", device, port);
+    (void)snprintf(subject, sizeof(subject), "port %s", name);
+    (void)snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%s", device, port);
+    (void)xm_doctor_read(doctor, state, sizeof(state), "%s/state", path);
+    (void)xm_doctor_read(doctor, layer, sizeof(layer), "%s/link_layer", path);
+    (void)xm_doctor_read(doctor, rate, sizeof(rate), "%s/rate", path);
+    active = strstr(state, "ACTIVE") != NULL && strstr(state, "DEFER") == NULL;
+    ethernet = strcmp(layer, "Ethernet") == 0;
+    doctor->rdma_active = doctor->rdma_active || active;
+    xm_doctor_note(doctor, active ? XM_VERDICT_OK : XM_VERDICT_WARN, subject,
+                   ethernet ? "Bring the interface up and look at cable and switch; leave the port "
+                              "out of XM_NICS if it is not meant to be used."
+                            : "Look at cable, switch and subnet manager; leave the port out of "
+                              "XM_NICS if it is not meant to be used.",
+                   "%s, %s, %s", layer, state, rate[0] != '\0' ? rate : "rate unknown");
+    if (!active) {
+        return;
+    }
+    (void)snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%s/gids", device, port);
+    (void)xm_doctor_list(doctor, path, visit_gid, &gids);
+    if (ethernet) {
+        check_gids(doctor, name, &gids);
+    }
+    check_port_mtu(doctor, name, ethernet ? gids.interface : "");
+}
+
+static void visit_device(xm_doctor_t *doctor, const char *name, void *arg)
+{
+    char path[256], device[XM_DOCTOR_NAME_SIZE];
+
+    (void)arg;
+    doctor->rdma = true;
+    (void)snprintf(device, sizeof(device), "%s", name);
+    (void)snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports", name);
+    (void)xm_doctor_list(doctor, path, visit_port, device);
+}
+
+static void check_rdma(xm_doctor_t *doctor)
+{
+    static const char advice[] = "Load the driver (rdma link; modprobe mlx5_ib, rdma_rxe …) and "
+                                 "bring a port up, or use XM_TRANSPORT=ucx.";
+
+    (void)xm_doctor_list(doctor, "/sys/class/infiniband", visit_device, NULL);
+    if (!doctor->rdma) {
+        xm_doctor_note(doctor, doctor->params->verbs ? XM_VERDICT_FAIL : XM_VERDICT_ABSENT,
+                       "RDMA devices", advice, "none");
+    } else if (!doctor->rdma_active && doctor->params->verbs) {
+        xm_doctor_note(doctor, XM_VERDICT_FAIL, "RDMA devices", advice, "no active port");
+    }
+}
+
+/* ---- interfaces ------------------------------------------------------------------------------ */
+
+enum { DIFFERENT_MTUS = 8 };
+
+typedef struct {
+    int count;
+    int64_t mtu[DIFFERENT_MTUS]; /* the different ones, ascending */
+    int different;
+    int64_t fastest; /* Mbit/s; 0: unknown */
+    char list[192];
+} interfaces_t;
+
+static void add_mtu(interfaces_t *found, int64_t mtu)
+{
+    int place = 0;
+
+    while (place < found->different && found->mtu[place] < mtu) {
+        ++place;
+    }
+    if ((place < found->different && found->mtu[place] == mtu) ||
+        found->different == DIFFERENT_MTUS) {
+        return;
+    }
+    memmove(&found->mtu[place + 1], &found->mtu[place],
+            (size_t)(found->different++ - place) * sizeof(found->mtu[0]));
+    found->mtu[place] = mtu;
+}
+
+/* Only what has a device below it is a NIC, not bridges and tunnels. */
+static void visit_interface(xm_doctor_t *doctor, const char *name, void *arg)
+{
+    interfaces_t *found = arg;
+    char state[32] = "", type[64];
+    int64_t mtu, speed = 0;
+    size_t used = strlen(found->list);
+
+    if (!xm_doctor_read(doctor, type, sizeof(type), "/sys/class/net/%s/device/vendor", name) &&
+        !xm_doctor_read(doctor, type, sizeof(type), "/sys/class/net/%s/device/modalias", name)) {
+        return;
+    }
+    (void)xm_doctor_read(doctor, state, sizeof(state), "/sys/class/net/%s/operstate", name);
+    if ((strcmp(state, "up") != 0 && strcmp(state, "unknown") != 0) ||
+        !xm_doctor_read_number(doctor, &mtu, "/sys/class/net/%s/mtu", name)) {
+        return;
+    }
+    (void)xm_doctor_read_number(doctor, &speed, "/sys/class/net/%s/speed", name);
+    found->fastest = speed > found->fastest ? speed : found->fastest;
+    ++found->count;
+    add_mtu(found, mtu);
+    (void)snprintf(found->list + used, sizeof(found->list) - used, "%s%s %lld",
+                   used > 0 ? ", " : "", name, (long long)mtu);
+}
+
+static void check_interfaces(xm_doctor_t *doctor, const interfaces_t *found)
+{
+    static const char subject[] = "interface MTUs";
+
+    if (found->count == 0) {
+        xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "", "no hardware NIC is up");
+    } else if (found->different > 1) {
+        xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
+                       "Make those of one network equal (ip link set … mtu …), or leave the others "
+                       "out of XM_NICS: unequal ones lose large packets.",
+                       "%s: not equal", found->list);
+    } else if (found->mtu[0] < JUMBO && found->fastest >= 25000) {
+        xm_doctor_note(
+            doctor, XM_VERDICT_WARN, subject,
+            "Jumbo frames (ip link set … mtu 9000, on all hosts and switches) spare much "
+            "of the processors' time.",
+            "%s at %g Gbit/s", found->list, (double)found->fastest * 1e-3);
+    } else {
+        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "%s", found->list);
+    }
+}
+
+void xm_doctor_format_mtus(const char *root, char *text, size_t size)
+{
+    xm_doctor_params_t params = {.root = root};
+    xm_doctor_t doctor = {.params = &params};
+    interfaces_t found = {0};
+    size_t used = 0;
+
+    text[0] = '\0';
+    (void)xm_doctor_list(&doctor, "/sys/class/net", visit_interface, &found);
+    for (int i = 0; i < found.different && used < size; ++i) {
+        used += (size_t)snprintf(text + used, size - used, "%s%lld", used > 0 ? " " : "",
+                                 (long long)found.mtu[i]);
+    }
+}
+
+/* ---- TCP ------------------------------------------------------------------------------------- */
+
+/* The third number of tcp_rmem and tcp_wmem: how large buffers may grow. */
+static int64_t read_largest(const xm_doctor_t *doctor, const char *name)
+{
+    char text[96], *at = text;
+    long long number = -1;
+
+    if (!xm_doctor_read(doctor, text, sizeof(text), "/proc/sys/net/ipv4/%s", name)) {
+        return -1;
+    }
+    for (int i = 0; i < 3; ++i) {
+        char *end;
+
+        number = strtoll(at, &end, 10);
+        if (end == at) {
+            return -1;
+        }
+        at = end;
+    }
+    return number;
+}
+
+static void check_tcp(xm_doctor_t *doctor, int64_t mbps)
+{
+    int64_t receive = read_largest(doctor, "tcp_rmem"), send = read_largest(doctor, "tcp_wmem");
+    int64_t rate = mbps > 0 ? mbps : assumed_mbps, idle;
+    /* What is under way in a millisecond: the round trip of a busy network. */
+    int64_t needed = rate * 1000000 / 8 / 1000, least = receive < send ? receive : send;
+    char least_text[32], needed_text[32];
+
+    if (least < 0) {
+        xm_doctor_note(doctor, XM_VERDICT_ABSENT, "TCP buffers", "", "the kernel does not tell");
+    } else {
+        xm_doctor_note(doctor, least < needed ? XM_VERDICT_WARN : XM_VERDICT_OK, "TCP buffers",
+                       "Raise the third number of sysctl net.ipv4.tcp_rmem and net.ipv4.tcp_wmem.",
+                       "grow to %s; %s are under way in 1 ms at %g Gbit/s",
+                       xm_text_format_bytes((uint64_t)least, least_text, sizeof(least_text)),
+                       xm_text_format_bytes((uint64_t)needed, needed_text, sizeof(needed_text)),
+                       (double)rate * 1e-3);
+    }
+    if (!xm_doctor_read_number(doctor, &idle, "/proc/sys/net/ipv4/tcp_slow_start_after_idle")) {
+        xm_doctor_note(doctor, XM_VERDICT_ABSENT, "TCP after a pause", "",
+                       "the kernel does not tell");
+    } else {
+        xm_doctor_note(doctor, idle != 0 ? XM_VERDICT_WARN : XM_VERDICT_OK, "TCP after a pause",
+                       "sysctl net.ipv4.tcp_slow_start_after_idle=0: between two reshards a "
+                       "connection is idle.",
+                       idle != 0 ? "connections start slowly again" : "connections stay fast");
+    }
+}
+
+void xm_doctor_check_network(xm_doctor_t *doctor)
+{
+    interfaces_t found = {0};
+
+    check_rdma(doctor);
+    (void)xm_doctor_list(doctor, "/sys/class/net", visit_interface, &found);
+    check_interfaces(doctor, &found);
+    check_tcp(doctor, found.fastest);
+}

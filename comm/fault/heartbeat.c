@@ -1,0 +1,602 @@
+#include "comm/fault/heartbeat.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "comm/base.h"
+#include "comm/fault/heartbeat_wire.h"
+#include "comm/fault/liveness.h"
+
+/* REPEATS: how often a verdict is sent, half an interval apart. BATCH: datagrams read before the
+ * clock is looked at. AWAIT_MS: longest wait for a first sign of all. DEAF: silences at the start,
+ * one after the other, that are no slow start any more. */
+enum {
+    DEAF = 3,
+    REPEATS = 5,
+    AWAIT_MS = 2000,
+    BATCH = 256,
+    RECEIVE_BUFFER = 4 << 20,
+    STACK_SIZE = 256 * 1024
+};
+
+typedef struct {
+    int group_rank; /* -1: no member */
+    bool centre;    /* watched as long as the group lives */
+    bool silent;
+    uint32_t asked_probe;  /* what we want from it */
+    uint32_t wanted_probe; /* what it wants from us … */
+    bool wanted;           /* … and nobody has looked yet */
+    uint32_t ready_probe;  /* what we are ready for */
+    uint32_t ready_for;    /* what it says it is ready for */
+    uint64_t activity;     /* what it said last of its own thread */
+    unsigned signs;        /* answers that showed more activity than the one before */
+    bool heard;            /* at least once */
+    int deaf;              /* silences before that */
+} seat_t;
+
+struct xm_heartbeat {
+    const xm_contacts_t *contacts;
+    int64_t interval;
+    pthread_t thread;
+    pthread_mutex_t mutex; /* guards what follows */
+    xm_liveness_t *liveness;
+    seat_t *seats;
+    uint32_t generation;
+    bool muted;
+    xm_bootstrap_fault_t verdict; /* status XM_OK while there is none */
+    int repeats;                  /* of the verdict, still to be sent */
+    int64_t repeat_at;
+    bool warned; /* that nothing is heard of a rank */
+    int wake_fd, news_fd;
+    atomic_bool news, stop;
+    atomic_uint_fast64_t activity;
+};
+
+static void signal_fd(int fd)
+{
+    uint64_t one = 1;
+
+    /* It can only fail when the counter is full, and then the reader is awake. */
+    (void)!write(fd, &one, sizeof(one));
+}
+
+static void drain_fd(int fd)
+{
+    uint64_t count;
+
+    (void)!read(fd, &count, sizeof(count));
+}
+
+/* Under the lock, as everything that looks at `news` and its descriptor together. */
+static void announce(xm_heartbeat_t *self)
+{
+    atomic_store(&self->news, true);
+    signal_fd(self->news_fd);
+}
+
+static void send_frame(xm_heartbeat_t *self, int rank, xm_heartbeat_frame_t *frame)
+{
+    uint8_t bytes[XM_HEARTBEAT_MAX_SIZE];
+    struct sockaddr_storage address;
+    size_t length;
+
+    frame->sender = self->contacts->rank;
+    frame->receiver = rank;
+    frame->generation = self->generation;
+    frame->activity = atomic_load(&self->activity);
+    length = xm_heartbeat_encode(frame, self->contacts->key, bytes);
+    xm_contact_datagram(&self->contacts->of[rank], &address);
+    /* What is lost is asked for again. */
+    (void)sendto(self->contacts->datagram_fd, bytes, length, MSG_NOSIGNAL,
+                 (struct sockaddr *)&address, self->contacts->of[rank].length);
+}
+
+static void send_verdict(xm_heartbeat_t *self)
+{
+    xm_heartbeat_frame_t frame = {.type = XM_HEARTBEAT_VERDICT, .fault = self->verdict};
+
+    for (int rank = 0; rank < self->contacts->size; ++rank) {
+        if (rank != self->contacts->rank && self->seats[rank].group_rank >= 0) {
+            send_frame(self, rank, &frame);
+        }
+    }
+}
+
+/* Takes a verdict over; `tell`: from here, so the others have to hear of it. */
+static void settle(xm_heartbeat_t *self, const xm_bootstrap_fault_t *fault, bool tell)
+{
+    if (self->muted || self->verdict.status != XM_OK) {
+        return;
+    }
+    self->verdict = *fault;
+    self->repeats = tell ? REPEATS : 0;
+    self->repeat_at = 0;
+    announce(self);
+}
+
+static void ask(void *arg, int rank, uint64_t question)
+{
+    xm_heartbeat_t *self = arg;
+    xm_heartbeat_frame_t frame = {
+        .type = XM_HEARTBEAT_PING, .question = question, .probe = self->seats[rank].asked_probe};
+
+    send_frame(self, rank, &frame);
+}
+
+static void answer(xm_heartbeat_t *self, int rank, uint64_t question)
+{
+    xm_heartbeat_frame_t frame = {
+        .type = XM_HEARTBEAT_PONG, .question = question, .probe = self->seats[rank].ready_probe};
+
+    send_frame(self, rank, &frame);
+}
+
+/* Whether datagrams were ever heard of some rank that is as far away as this one: on the own host,
+ * or on another one. */
+static bool datagrams_pass(const xm_heartbeat_t *self, int rank)
+{
+    const xm_contact_t *of = self->contacts->of;
+    const char *own = of[self->contacts->rank].host;
+    bool here = strcmp(of[rank].host, own) == 0;
+
+    for (int other = 0; other < self->contacts->size; ++other) {
+        if (self->seats[other].heard && (here || strcmp(of[other].host, own) != 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Nothing was ever heard of a rank: datagrams may be blocked on the way, which is no death. Where
+ * they come from others they are not blocked, unless the rank is the one that asks everybody. */
+static bool is_deaf(xm_heartbeat_t *self, int rank)
+{
+    if (self->seats[rank].heard || (!self->seats[rank].centre && datagrams_pass(self, rank))) {
+        return false;
+    }
+    if (++self->seats[rank].deaf >= DEAF && !self->warned) {
+        self->warned = true;
+        xm_log_warn("rank %d: no heartbeat of rank %d (host %s) has come; are datagrams to port %u "
+                    "blocked? Hanging ranks are found by deadlines only",
+                    self->seats[self->contacts->rank].group_rank, self->seats[rank].group_rank,
+                    self->contacts->of[rank].host, self->contacts->of[rank].datagram_port);
+    }
+    xm_liveness_watch(self->liveness, rank, false, 0);
+    xm_liveness_watch(self->liveness, rank, true, xm_clock_ns());
+    return true;
+}
+
+static void on_silence(void *arg, int rank, int64_t silent_ns)
+{
+    xm_heartbeat_t *self = arg;
+    const xm_contact_t *silent = &self->contacts->of[rank];
+    xm_bootstrap_fault_t fault = {.rank = rank, .status = XM_ERR_PEER_DIED};
+    int own = self->contacts->rank;
+
+    if (is_deaf(self, rank)) {
+        return;
+    }
+    self->seats[rank].silent = true;
+    (void)snprintf(fault.sentence, sizeof(fault.sentence),
+                   "rank %d (host %s, pid %d) stopped answering rank %d (host %s) %.1f s ago",
+                   self->seats[rank].group_rank, silent->host, silent->pid,
+                   self->seats[own].group_rank, self->contacts->of[own].host,
+                   (double)silent_ns * 1e-9);
+    settle(self, &fault, true);
+    announce(self);
+}
+
+/* Datagrams pass to this rank and back. */
+static void on_sign(xm_heartbeat_t *self, int rank)
+{
+    if (!self->seats[rank].heard) {
+        self->seats[rank].heard = true;
+        announce(self);
+    }
+}
+
+static void on_ping(xm_heartbeat_t *self, const xm_heartbeat_frame_t *ping)
+{
+    seat_t *seat = &self->seats[ping->sender];
+
+    if (ping->generation == self->generation && ping->probe != 0 &&
+        ping->probe != seat->wanted_probe) {
+        seat->wanted_probe = ping->probe;
+        seat->wanted = true;
+        announce(self);
+    }
+    answer(self, ping->sender, ping->question);
+}
+
+static void on_pong(xm_heartbeat_t *self, const xm_heartbeat_frame_t *pong)
+{
+    seat_t *seat = &self->seats[pong->sender];
+    bool fresh = xm_liveness_answered(self->liveness, pong->sender, pong->question, xm_clock_ns());
+
+    if (pong->generation != self->generation) {
+        return;
+    }
+    if (pong->probe != seat->ready_for && pong->probe == seat->asked_probe) {
+        seat->ready_for = pong->probe;
+        announce(self);
+    }
+    if (fresh) {
+        on_sign(self, pong->sender);
+        seat->signs += pong->activity > seat->activity;
+        seat->activity = pong->activity;
+    }
+}
+
+static void on_frame(xm_heartbeat_t *self, const xm_heartbeat_frame_t *frame)
+{
+    switch (frame->type) {
+    case XM_HEARTBEAT_PING:
+        on_ping(self, frame);
+        break;
+    case XM_HEARTBEAT_PONG:
+        on_pong(self, frame);
+        break;
+    case XM_HEARTBEAT_VERDICT:
+        if (frame->generation == self->generation && frame->fault.rank < self->contacts->size) {
+            settle(self, &frame->fault, false);
+        }
+        break;
+    }
+}
+
+static void read_datagrams(xm_heartbeat_t *self)
+{
+    for (int i = 0; i < BATCH; ++i) {
+        uint8_t bytes[XM_HEARTBEAT_MAX_SIZE + 1];
+        ssize_t length = recv(self->contacts->datagram_fd, bytes, sizeof(bytes), 0);
+        xm_heartbeat_frame_t frame;
+
+        if (length < 0) {
+            return;
+        }
+        if (xm_heartbeat_decode(bytes, (size_t)length, self->contacts->key, &frame) == XM_OK &&
+            frame.receiver == self->contacts->rank && frame.sender < self->contacts->size) {
+            on_frame(self, &frame);
+        }
+    }
+}
+
+/* Does what is due; returns when the next thing will be. */
+static int64_t beat(xm_heartbeat_t *self)
+{
+    xm_liveness_actions_t actions = {.ask = ask, .silent = on_silence, .arg = self};
+    int64_t now = xm_clock_ns(), next = xm_liveness_tick(self->liveness, now, &actions);
+
+    if (self->repeats > 0 && now >= self->repeat_at) {
+        send_verdict(self);
+        --self->repeats;
+        self->repeat_at = now + self->interval / 2;
+    }
+    return self->repeats > 0 && self->repeat_at < next ? self->repeat_at : next;
+}
+
+static void *run(void *arg)
+{
+    xm_heartbeat_t *self = arg;
+    struct pollfd entries[] = {{.fd = self->contacts->datagram_fd, .events = POLLIN},
+                               {.fd = self->wake_fd, .events = POLLIN}};
+
+    while (!atomic_load(&self->stop)) {
+        int64_t next, now;
+
+        (void)pthread_mutex_lock(&self->mutex);
+        read_datagrams(self);
+        next = beat(self);
+        (void)pthread_mutex_unlock(&self->mutex);
+        now = xm_clock_ns();
+        if (next > now) {
+            int64_t wait = next == INT64_MAX ? -1 : (next - now) / 1000000 + 1;
+
+            (void)poll(entries, 2, wait > INT_MAX ? INT_MAX : (int)wait);
+            if (entries[1].revents != 0) {
+                drain_fd(self->wake_fd);
+            }
+        }
+    }
+    return NULL;
+}
+
+/* The application's signal handlers belong to its own threads. */
+static xm_status_t start_thread(xm_heartbeat_t *self)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    int error;
+
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    (void)pthread_attr_init(&attributes);
+    (void)pthread_attr_setstacksize(&attributes, STACK_SIZE);
+    error = pthread_create(&self->thread, &attributes, run, self);
+    (void)pthread_attr_destroy(&attributes);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error == 0
+               ? XM_OK
+               : xm_error_set(XM_ERR_NO_MEMORY, "cannot start the heartbeat: %s", strerror(error));
+}
+
+static void free_heartbeat(xm_heartbeat_t *self)
+{
+    if (self->wake_fd >= 0) {
+        (void)close(self->wake_fd);
+    }
+    if (self->news_fd >= 0) {
+        (void)close(self->news_fd);
+    }
+    xm_liveness_destroy(self->liveness);
+    (void)pthread_mutex_destroy(&self->mutex);
+    free(self->seats);
+    free(self);
+}
+
+xm_status_t xm_heartbeat_create(const xm_contacts_t *contacts, double interval,
+                                xm_heartbeat_t **heartbeat)
+{
+    xm_heartbeat_t *self = calloc(1, sizeof(*self));
+    int size = RECEIVE_BUFFER;
+    xm_status_t status;
+
+    if (self == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a heartbeat");
+    }
+    self->contacts = contacts;
+    self->interval = (int64_t)(interval * 1e9);
+    self->muted = true;
+    (void)pthread_mutex_init(&self->mutex, NULL);
+    self->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    self->news_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    self->seats = calloc((size_t)contacts->size, sizeof(*self->seats));
+    status = xm_liveness_create(contacts->size, self->interval, &self->liveness);
+    if (status == XM_OK && self->seats == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory to watch %d ranks", contacts->size);
+    }
+    if (status == XM_OK && (self->wake_fd < 0 || self->news_fd < 0)) {
+        status = xm_error_set(XM_ERR_IO, "eventfd: %s", strerror(errno));
+    }
+    for (int rank = 0; rank < contacts->size && status == XM_OK; ++rank) {
+        self->seats[rank].group_rank = -1;
+    }
+    /* All may answer at once; the kernel gives what it allows. */
+    (void)setsockopt(contacts->datagram_fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+    if (status == XM_OK) {
+        status = start_thread(self);
+    }
+    if (status < 0) {
+        free_heartbeat(self);
+        return status;
+    }
+    *heartbeat = self;
+    return XM_OK;
+}
+
+void xm_heartbeat_destroy(xm_heartbeat_t *heartbeat)
+{
+    if (heartbeat != NULL) {
+        atomic_store(&heartbeat->stop, true);
+        signal_fd(heartbeat->wake_fd);
+        (void)pthread_join(heartbeat->thread, NULL);
+        free_heartbeat(heartbeat);
+    }
+}
+
+static void lock(xm_heartbeat_t *heartbeat)
+{
+    (void)pthread_mutex_lock(&heartbeat->mutex);
+}
+
+static void unlock(xm_heartbeat_t *heartbeat, bool wake)
+{
+    (void)pthread_mutex_unlock(&heartbeat->mutex);
+    if (wake) {
+        signal_fd(heartbeat->wake_fd);
+    }
+}
+
+static void watch_nobody(xm_heartbeat_t *self)
+{
+    for (int rank = 0; rank < self->contacts->size; ++rank) {
+        xm_liveness_watch(self->liveness, rank, false, 0);
+        self->seats[rank].silent = false;
+        self->seats[rank].centre = false;
+    }
+}
+
+void xm_heartbeat_begin(xm_heartbeat_t *heartbeat, uint32_t generation, const int *rank_of)
+{
+    bool central = rank_of[heartbeat->contacts->rank] == 0;
+
+    lock(heartbeat);
+    watch_nobody(heartbeat);
+    heartbeat->generation = generation;
+    heartbeat->muted = false;
+    heartbeat->verdict.status = XM_OK;
+    heartbeat->repeats = 0;
+    for (int rank = 0; rank < heartbeat->contacts->size; ++rank) {
+        seat_t *seat = &heartbeat->seats[rank];
+
+        *seat = (seat_t){.group_rank = rank_of[rank], .heard = seat->heard};
+        seat->centre = rank_of[rank] >= 0 && rank != heartbeat->contacts->rank &&
+                       (central || rank_of[rank] == 0);
+        xm_liveness_watch(heartbeat->liveness, rank, seat->centre, xm_clock_ns());
+    }
+    unlock(heartbeat, true);
+}
+
+static bool has_heard_all(xm_heartbeat_t *self)
+{
+    bool all = true;
+
+    lock(self);
+    for (int rank = 0; rank < self->contacts->size && all; ++rank) {
+        all = !self->seats[rank].centre || self->seats[rank].heard;
+    }
+    unlock(self, false);
+    return all;
+}
+
+void xm_heartbeat_await(xm_heartbeat_t *heartbeat)
+{
+    int64_t deadline = xm_clock_ns() + AWAIT_MS * INT64_C(1000000);
+
+    while (!has_heard_all(heartbeat) && xm_clock_ns() < deadline) {
+        struct pollfd entry = {.fd = heartbeat->news_fd, .events = POLLIN};
+
+        (void)poll(&entry, 1, (int)((deadline - xm_clock_ns()) / 1000000) + 1);
+        lock(heartbeat);
+        drain_fd(heartbeat->news_fd);
+        unlock(heartbeat, false);
+    }
+    /* What came meanwhile is news for the next to look. */
+    lock(heartbeat);
+    announce(heartbeat);
+    unlock(heartbeat, false);
+}
+
+void xm_heartbeat_mute(xm_heartbeat_t *heartbeat)
+{
+    lock(heartbeat);
+    watch_nobody(heartbeat);
+    heartbeat->muted = true;
+    unlock(heartbeat, true);
+}
+
+void xm_heartbeat_watch(xm_heartbeat_t *heartbeat, int rank, bool watch)
+{
+    lock(heartbeat);
+    watch = watch || heartbeat->seats[rank].centre;
+    if (watch != xm_liveness_watches(heartbeat->liveness, rank)) {
+        /* Two who lost each other should not blame each other: the lower rank speaks first. */
+        int64_t grace = rank < heartbeat->contacts->rank ? heartbeat->interval / 2 : 0;
+
+        xm_liveness_watch(heartbeat->liveness, rank, watch, xm_clock_ns() + grace);
+        heartbeat->seats[rank].silent = false;
+    }
+    unlock(heartbeat, watch);
+}
+
+bool xm_heartbeat_is_silent(xm_heartbeat_t *heartbeat, int rank)
+{
+    bool silent;
+
+    lock(heartbeat);
+    silent = heartbeat->seats[rank].silent;
+    unlock(heartbeat, false);
+    return silent;
+}
+
+bool xm_heartbeat_is_heard(xm_heartbeat_t *heartbeat, int rank)
+{
+    bool heard;
+
+    lock(heartbeat);
+    heard = heartbeat->seats[rank].heard && !heartbeat->seats[rank].silent;
+    unlock(heartbeat, false);
+    return heard;
+}
+
+int xm_heartbeat_fd(const xm_heartbeat_t *heartbeat)
+{
+    return heartbeat->news_fd;
+}
+
+bool xm_heartbeat_take_news(xm_heartbeat_t *heartbeat)
+{
+    if (!atomic_load_explicit(&heartbeat->news, memory_order_relaxed)) {
+        return false;
+    }
+    lock(heartbeat);
+    drain_fd(heartbeat->news_fd);
+    atomic_store(&heartbeat->news, false);
+    unlock(heartbeat, false);
+    return true;
+}
+
+bool xm_heartbeat_verdict(xm_heartbeat_t *heartbeat, xm_bootstrap_fault_t *fault)
+{
+    lock(heartbeat);
+    *fault = heartbeat->verdict;
+    unlock(heartbeat, false);
+    return fault->status != XM_OK;
+}
+
+void xm_heartbeat_tell(xm_heartbeat_t *heartbeat, const xm_bootstrap_fault_t *fault)
+{
+    lock(heartbeat);
+    settle(heartbeat, fault, true);
+    if (heartbeat->repeats == REPEATS) {
+        send_verdict(heartbeat); /* at once: the process may be about to end */
+    }
+    unlock(heartbeat, true);
+}
+
+void xm_heartbeat_active(xm_heartbeat_t *heartbeat)
+{
+    atomic_fetch_add_explicit(&heartbeat->activity, 1, memory_order_relaxed);
+}
+
+unsigned xm_heartbeat_signs(xm_heartbeat_t *heartbeat, int rank)
+{
+    unsigned signs;
+
+    lock(heartbeat);
+    signs = heartbeat->seats[rank].signs;
+    unlock(heartbeat, false);
+    return signs;
+}
+
+void xm_heartbeat_want_probe(xm_heartbeat_t *heartbeat, int rank, uint32_t probe)
+{
+    lock(heartbeat);
+    heartbeat->seats[rank].asked_probe = probe;
+    ask(heartbeat, rank, 0);
+    unlock(heartbeat, false);
+}
+
+bool xm_heartbeat_wanted(xm_heartbeat_t *heartbeat, int *rank, uint32_t *probe)
+{
+    bool found = false;
+
+    lock(heartbeat);
+    for (int r = 0; r < heartbeat->contacts->size && !found; ++r) {
+        if (heartbeat->seats[r].wanted) {
+            heartbeat->seats[r].wanted = false;
+            *rank = r;
+            *probe = heartbeat->seats[r].wanted_probe;
+            found = true;
+        }
+    }
+    unlock(heartbeat, false);
+    return found;
+}
+
+void xm_heartbeat_set_ready(xm_heartbeat_t *heartbeat, int rank, uint32_t probe)
+{
+    lock(heartbeat);
+    heartbeat->seats[rank].ready_probe = probe;
+    answer(heartbeat, rank, 0);
+    unlock(heartbeat, false);
+}
+
+bool xm_heartbeat_is_ready(xm_heartbeat_t *heartbeat, int rank, uint32_t probe)
+{
+    bool ready;
+
+    lock(heartbeat);
+    ready = heartbeat->seats[rank].ready_for == probe;
+    unlock(heartbeat, false);
+    return ready;
+}

@@ -1,0 +1,117 @@
+#include "comm/fault/liveness.h"
+
+#include <stdlib.h>
+
+/* First questions to neighbouring ranks are spread over a quarter of an interval. */
+enum { SPREAD = 64 };
+
+typedef struct {
+    bool watched, reported;
+    uint64_t asked, answered; /* numbers of the last question and of the last one answered */
+    int64_t ask_at, heard_at;
+} seat_t;
+
+struct xm_liveness {
+    int ranks;
+    int64_t interval, limit;
+    int64_t expected; /* when the next tick was meant to be; INT64_MAX: no matter */
+    seat_t *seats;
+};
+
+xm_status_t xm_liveness_create(int ranks, int64_t interval_ns, xm_liveness_t **liveness)
+{
+    xm_liveness_t *self = calloc(1, sizeof(*self));
+
+    if (self != NULL) {
+        self->seats = calloc((size_t)ranks, sizeof(*self->seats));
+    }
+    if (self == NULL || self->seats == NULL) {
+        free(self);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to watch %d ranks", ranks);
+    }
+    self->ranks = ranks;
+    self->interval = interval_ns;
+    self->limit = (int64_t)((double)interval_ns * XM_LIVENESS_SILENT_INTERVALS);
+    self->expected = INT64_MAX;
+    *liveness = self;
+    return XM_OK;
+}
+
+void xm_liveness_destroy(xm_liveness_t *liveness)
+{
+    if (liveness != NULL) {
+        free(liveness->seats);
+        free(liveness);
+    }
+}
+
+void xm_liveness_watch(xm_liveness_t *liveness, int rank, bool watch, int64_t now)
+{
+    seat_t *seat = &liveness->seats[rank];
+
+    if (watch && !seat->watched) {
+        /* A little apart, so that the answers of many do not come all at once. */
+        seat->ask_at = now + liveness->interval / 256 * (rank % SPREAD);
+        seat->heard_at = now;
+        seat->reported = false;
+    }
+    seat->watched = watch;
+}
+
+bool xm_liveness_watches(const xm_liveness_t *liveness, int rank)
+{
+    return liveness->seats[rank].watched;
+}
+
+bool xm_liveness_answered(xm_liveness_t *liveness, int rank, uint64_t question, int64_t now)
+{
+    seat_t *seat = &liveness->seats[rank];
+
+    if (question <= seat->answered || question > seat->asked) {
+        return false;
+    }
+    seat->answered = question;
+    seat->heard_at = now;
+    return true;
+}
+
+/* The watcher came late: what it did not hear meanwhile may be waiting for it. */
+static void forgive(xm_liveness_t *liveness, int64_t late)
+{
+    for (int rank = 0; rank < liveness->ranks; ++rank) {
+        liveness->seats[rank].heard_at += late;
+    }
+}
+
+int64_t xm_liveness_tick(xm_liveness_t *liveness, int64_t now, const xm_liveness_actions_t *actions)
+{
+    int64_t next = INT64_MAX;
+
+    if (now - liveness->interval / 2 > liveness->expected) {
+        forgive(liveness, now - liveness->expected);
+    }
+    for (int rank = 0; rank < liveness->ranks; ++rank) {
+        seat_t *seat = &liveness->seats[rank];
+        int64_t dead_at = seat->heard_at + liveness->limit;
+
+        if (!seat->watched || seat->reported) {
+            continue;
+        }
+        if (now >= dead_at) {
+            seat->reported = true;
+            actions->silent(actions->arg, rank, now - seat->heard_at);
+            if (!seat->watched || seat->reported) {
+                continue;
+            }
+            dead_at = seat->heard_at + liveness->limit; /* watched anew */
+        }
+        if (now >= seat->ask_at) {
+            seat->ask_at = now + liveness->interval;
+            actions->ask(actions->arg, rank, ++seat->asked);
+        }
+        next = seat->ask_at < next ? seat->ask_at : next;
+        next = dead_at < next ? dead_at : next;
+    }
+    liveness->expected = next;
+    return next;
+}

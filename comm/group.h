@@ -1,1 +1,0 @@
-#include <crossmesh/group.h>

@@ -1,0 +1,64 @@
+/* A TCP bootstrap over connections that exist already, and what its connections know of addresses.
+ */
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/job/bootstrap_tcp.h"
+
+xm_status_t xm_bootstrap_adopt(int rank, int size, const xm_bootstrap_seat_t *seats,
+                               xm_bootstrap_t **bootstrap)
+{
+    const xm_job_secret_t none = {0}; /* they have proved who they are */
+    xm_bootstrap_tcp_t *self = NULL;
+    xm_status_t status = xm_bootstrap_tcp_create(rank, size, &none, &self);
+
+    for (int other = 0; other < size; ++other) {
+        xm_bootstrap_peer_t *peer =
+            status == XM_OK && other < self->peer_count ? &self->peers[other] : NULL;
+
+        if (peer != NULL && other != rank) {
+            peer->host = strdup(seats[other].host);
+            peer->pid = seats[other].pid;
+        }
+        if (peer != NULL && seats[other].fd >= 0) {
+            status =
+                xm_bootstrap_link_open(&peer->link, seats[other].fd, self->epoll, (uint64_t)other);
+            peer->link.expected = 0;
+        } else if (seats[other].fd >= 0) {
+            (void)close(seats[other].fd);
+        }
+    }
+    if (status < 0) {
+        if (self != NULL) {
+            xm_bootstrap_destroy(&self->base);
+        }
+        return status;
+    }
+    *bootstrap = &self->base;
+    return XM_OK;
+}
+
+xm_status_t xm_bootstrap_own_address(const xm_bootstrap_t *bootstrap,
+                                     struct sockaddr_storage *address)
+{
+    const xm_bootstrap_tcp_t *self = (const xm_bootstrap_tcp_t *)bootstrap;
+    bool found = false;
+
+    for (int rank = 0; rank < self->peer_count; ++rank) {
+        struct sockaddr_storage here = {0};
+        socklen_t length = sizeof(here);
+
+        if (self->peers[rank].link.fd >= 0 &&
+            getsockname(self->peers[rank].link.fd, (struct sockaddr *)&here, &length) == 0 &&
+            (!found || xm_address_is_loopback(address))) {
+            *address = here;
+            found = true;
+        }
+    }
+    return found
+               ? XM_OK
+               : xm_error_set(XM_ERR_UNSUPPORTED,
+                              "rank %d has no connection that tells its address", bootstrap->rank);
+}

@@ -1,0 +1,237 @@
+#include "comm/job/bootstrap_link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* A host that vanishes without closing its sockets is noticed after about this time. */
+enum {
+    KEEPALIVE_IDLE_S = 2,
+    KEEPALIVE_INTERVAL_S = 1,
+    KEEPALIVE_COUNT = 5,
+    USER_TIMEOUT_MS = 8000
+};
+
+static void set_option(int fd, int level, int option, int value)
+{
+    /* Refused only for sockets that are not TCP, where the option has no meaning. */
+    (void)setsockopt(fd, level, option, &value, sizeof(value));
+}
+
+static struct epoll_event interest(const xm_bootstrap_link_t *link)
+{
+    return (struct epoll_event){.events = EPOLLIN | (link->wants_write ? (uint32_t)EPOLLOUT : 0u),
+                                .data.u64 = link->key};
+}
+
+xm_status_t xm_bootstrap_link_open(xm_bootstrap_link_t *link, int fd, int epoll, uint64_t key)
+{
+    struct epoll_event event;
+
+    *link = (xm_bootstrap_link_t){.fd = fd, .epoll = epoll, .key = key};
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT);
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, USER_TIMEOUT_MS);
+    event = interest(link);
+    if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0 ||
+        epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
+        int error = errno;
+
+        (void)close(fd);
+        link->fd = -1;
+        return xm_error_set(XM_ERR_IO, "cannot set up a bootstrap connection: %s", strerror(error));
+    }
+    return XM_OK;
+}
+
+xm_status_t xm_bootstrap_link_set_key(xm_bootstrap_link_t *link, uint64_t key)
+{
+    struct epoll_event event;
+
+    link->key = key;
+    event = interest(link);
+    if (epoll_ctl(link->epoll, EPOLL_CTL_MOD, link->fd, &event) != 0) {
+        return xm_error_set(XM_ERR_IO, "epoll_ctl: %s", strerror(errno));
+    }
+    return XM_OK;
+}
+
+/* Writes up to `length` bytes; a broken connection is left for receive to report. */
+static size_t write_some(int fd, const uint8_t *bytes, size_t length)
+{
+    size_t sent = 0;
+
+    while (sent < length) {
+        ssize_t written = send(fd, bytes + sent, length - sent, MSG_NOSIGNAL);
+
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written < 0) {
+            break;
+        }
+        sent += (size_t)written;
+    }
+    return sent;
+}
+
+static void flush_small(xm_bootstrap_link_t *link)
+{
+    link->out_sent +=
+        write_some(link->fd, link->out + link->out_sent, link->out_length - link->out_sent);
+    if (link->out_sent == link->out_length) {
+        link->out_sent = 0;
+        link->out_length = 0;
+    }
+}
+
+static void flush_bulk(xm_bootstrap_link_t *link)
+{
+    link->bulk_sent +=
+        write_some(link->fd, link->bulk + link->bulk_sent, link->bulk_length - link->bulk_sent);
+    if (link->bulk_sent == link->bulk_length) {
+        link->bulk = NULL;
+    }
+}
+
+void xm_bootstrap_link_flush(xm_bootstrap_link_t *link)
+{
+    bool wanted;
+
+    if (link->fd < 0) {
+        return;
+    }
+    /* A frame that was begun is finished before another starts. */
+    if (link->bulk != NULL && link->bulk_sent > 0) {
+        flush_bulk(link);
+    }
+    if (link->out_length > 0 && (link->bulk == NULL || link->bulk_sent == 0)) {
+        flush_small(link);
+    }
+    if (link->bulk != NULL && link->out_length == 0) {
+        flush_bulk(link);
+    }
+    wanted = !xm_bootstrap_link_idle(link);
+    if (wanted != link->wants_write) {
+        link->wants_write = wanted;
+        (void)xm_bootstrap_link_set_key(link, link->key);
+    }
+}
+
+bool xm_bootstrap_link_idle(const xm_bootstrap_link_t *link)
+{
+    return link->fd < 0 || (link->out_length == 0 && link->bulk == NULL);
+}
+
+void xm_bootstrap_link_send(xm_bootstrap_link_t *link, xm_bootstrap_type_t type, uint32_t sequence,
+                            const void *payload, size_t length)
+{
+    xm_bootstrap_header_t header = {.type = type, .sequence = sequence, .length = (uint32_t)length};
+    size_t needed = link->out_length + XM_BOOTSTRAP_HEADER_SIZE + length;
+
+    if (link->fd < 0) {
+        return;
+    }
+    if (needed > link->out_capacity) {
+        uint8_t *larger = realloc(link->out, needed);
+
+        if (larger == NULL) {
+            /* Without the frame the protocol is broken: end the connection, receive reports it. */
+            (void)shutdown(link->fd, SHUT_RDWR);
+            return;
+        }
+        link->out = larger;
+        link->out_capacity = needed;
+    }
+    xm_bootstrap_header_encode(&header, link->out + link->out_length);
+    if (length > 0) {
+        memcpy(link->out + link->out_length + XM_BOOTSTRAP_HEADER_SIZE, payload, length);
+    }
+    link->out_length = needed;
+    xm_bootstrap_link_flush(link);
+}
+
+void xm_bootstrap_link_send_bulk(xm_bootstrap_link_t *link, const uint8_t *frame, size_t length)
+{
+    link->bulk = frame;
+    link->bulk_length = length;
+    link->bulk_sent = 0;
+    xm_bootstrap_link_flush(link);
+}
+
+/* Reads up to `length` bytes. XM_OK: *have == length. */
+static xm_status_t read_some(int fd, uint8_t *bytes, size_t length, size_t *have)
+{
+    while (*have < length) {
+        ssize_t got = recv(fd, bytes + *have, length - *have, 0);
+
+        if (got > 0) {
+            *have += (size_t)got;
+        } else if (got < 0 && errno == EINTR) {
+            continue;
+        } else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            return XM_IN_PROGRESS;
+        } else {
+            return XM_ERR_IO;
+        }
+    }
+    return XM_OK;
+}
+
+xm_status_t xm_bootstrap_link_receive(xm_bootstrap_link_t *link)
+{
+    xm_status_t status;
+
+    if (link->fd < 0) {
+        return XM_IN_PROGRESS;
+    }
+    if (link->frame_read) {
+        free(link->payload);
+        link->payload = NULL;
+        link->header_have = 0;
+        link->frame_read = false;
+    }
+    if (link->header_have < sizeof(link->header)) {
+        status = read_some(link->fd, link->header, sizeof(link->header), &link->header_have);
+        if (status != XM_OK) {
+            return status;
+        }
+        status = xm_bootstrap_header_decode(link->header, &link->frame);
+        if (status < 0) {
+            return status;
+        }
+        if (link->expected != 0 && (link->expected >> (int)link->frame.type & 1) == 0) {
+            return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: type %d before its time",
+                                (int)link->frame.type);
+        }
+        link->payload_have = 0;
+        link->payload = malloc(link->frame.length > 0 ? link->frame.length : 1);
+        if (link->payload == NULL) {
+            return xm_error_set(XM_ERR_CORRUPT, "no memory for a bootstrap frame of %u bytes",
+                                link->frame.length);
+        }
+    }
+    status = read_some(link->fd, link->payload, link->frame.length, &link->payload_have);
+    link->frame_read = status == XM_OK;
+    return status;
+}
+
+void xm_bootstrap_link_close(xm_bootstrap_link_t *link)
+{
+    if (link->fd >= 0) {
+        (void)epoll_ctl(link->epoll, EPOLL_CTL_DEL, link->fd, NULL);
+        (void)close(link->fd);
+    }
+    free(link->payload);
+    free(link->out);
+    *link = (xm_bootstrap_link_t){.fd = -1};
+}

@@ -1,0 +1,208 @@
+#include "comm/job/bootstrap_listen.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "comm/job/bootstrap_wire.h"
+#include "comm/base.h"
+
+/* The kernel lowers it to net.core.somaxconn. */
+enum { BACKLOG = 4096 };
+
+/* Returns the listening socket, or -1 with errno. */
+static int try_listen(const xm_address_t *address)
+{
+    int fd = socket(address->socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int one = 1, zero = 0, error;
+
+    if (fd < 0) {
+        return -1;
+    }
+    /* IPv6's "all addresses" includes IPv4's, whatever the system's default. */
+    if (address->socket.ss_family == AF_INET6) {
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
+    }
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) == 0 &&
+        bind(fd, (const struct sockaddr *)&address->socket, address->length) == 0 &&
+        listen(fd, BACKLOG) == 0) {
+        return fd;
+    }
+    error = errno;
+    (void)close(fd);
+    errno = error;
+    return -1;
+}
+
+/* All addresses of the family of @p like, with its port. */
+static xm_address_t everywhere(const xm_address_t *like)
+{
+    xm_address_t address = *like;
+
+    if (address.socket.ss_family == AF_INET6) {
+        ((struct sockaddr_in6 *)&address.socket)->sin6_addr = in6addr_any;
+    } else {
+        ((struct sockaddr_in *)&address.socket)->sin_addr.s_addr = htonl(INADDR_ANY);
+    }
+    return address;
+}
+
+/* XM_BIND. */
+static xm_status_t read_bind(const char *text, int port, xm_address_t *address)
+{
+    xm_addresses_t found;
+    xm_status_t status;
+
+    if (!xm_resolve_is_numeric(text)) {
+        return xm_error_set(XM_ERR_PARSE, "XM_BIND: '%s' is not an IPv4 or IPv6 address", text);
+    }
+    status = xm_resolve("XM_BIND", text, port, xm_clock_seconds(), &found);
+    if (status == XM_OK) {
+        *address = found.list[0];
+    }
+    return status;
+}
+
+xm_status_t xm_bootstrap_listen_master(const xm_job_env_t *env, double deadline, int *fd)
+{
+    const char *configured = xm_config_string(XM_CONFIG_BIND), *where = env->master_addr;
+    bool literal = strcmp(where, "localhost") == 0 || xm_resolve_is_numeric(where);
+    xm_addresses_t found;
+    xm_address_t address;
+    xm_status_t status;
+
+    if (configured[0] != '\0') {
+        where = configured;
+        status = read_bind(configured, env->master_port, &address);
+    } else {
+        status = xm_resolve("MASTER_ADDR", where, env->master_port, deadline, &found);
+        if (status == XM_OK) {
+            address = literal ? found.list[0] : everywhere(&found.list[0]);
+        }
+    }
+    if (status < 0) {
+        return status;
+    }
+    *fd = try_listen(&address);
+    if (*fd < 0 && errno == EADDRNOTAVAIL && configured[0] == '\0') {
+        address = everywhere(&address);
+        *fd = try_listen(&address);
+    }
+    if (*fd < 0) {
+        return xm_error_set(XM_ERR_IO, "rank 0 cannot listen at %s port %d: %s", where,
+                            env->master_port, strerror(errno));
+    }
+    return XM_OK;
+}
+
+/* Adds the addresses of one family that other machines can use. */
+static void add_interfaces(const struct ifaddrs *interfaces, int family, xm_addresses_t *addresses)
+{
+    socklen_t length = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+
+    for (const struct ifaddrs *i = interfaces;
+         i != NULL && addresses->count < XM_BOOTSTRAP_CARD_ADDRESSES; i = i->ifa_next) {
+        xm_address_t address = {.length = length};
+
+        if (i->ifa_addr == NULL || i->ifa_addr->sa_family != family ||
+            (i->ifa_flags & IFF_UP) == 0 || (i->ifa_flags & IFF_LOOPBACK) != 0) {
+            continue;
+        }
+        memcpy(&address.socket, i->ifa_addr, length);
+        /* One that is local to a link means nothing without the link. */
+        if (family == AF_INET6 &&
+            IN6_IS_ADDR_LINKLOCAL(&((struct sockaddr_in6 *)&address.socket)->sin6_addr)) {
+            continue;
+        }
+        addresses->list[addresses->count++] = address;
+    }
+}
+
+/* Where the others can reach a socket that listens at all addresses. */
+static xm_status_t list_interfaces(bool ipv6, xm_addresses_t *addresses)
+{
+    struct ifaddrs *interfaces;
+
+    addresses->count = 0;
+    if (getifaddrs(&interfaces) != 0) {
+        return xm_error_set(XM_ERR_IO, "cannot list the network interfaces: %s", strerror(errno));
+    }
+    add_interfaces(interfaces, AF_INET, addresses);
+    if (ipv6) {
+        add_interfaces(interfaces, AF_INET6, addresses);
+    }
+    freeifaddrs(interfaces);
+    if (addresses->count == 0) {
+        return xm_error_set(XM_ERR_UNREACHABLE,
+                            "rank 0 has no address that ranks on other hosts could reach");
+    }
+    return XM_OK;
+}
+
+static xm_address_t ipv4_address(uint32_t host_order)
+{
+    xm_address_t address = {.length = sizeof(struct sockaddr_in)};
+    struct sockaddr_in *ipv4 = (struct sockaddr_in *)&address.socket;
+
+    ipv4->sin_family = AF_INET;
+    ipv4->sin_addr.s_addr = htonl(host_order);
+    return address;
+}
+
+static xm_address_t ipv6_everywhere(void)
+{
+    xm_address_t address = {.length = sizeof(struct sockaddr_in6)};
+
+    address.socket.ss_family = AF_INET6;
+    return address;
+}
+
+static bool is_everywhere(const xm_address_t *address)
+{
+    xm_address_t all = everywhere(address);
+
+    return memcmp(&all.socket, &address->socket, sizeof(all.socket)) == 0;
+}
+
+xm_status_t xm_bootstrap_listen_free(bool local, int *fd, xm_addresses_t *addresses)
+{
+    const char *configured = xm_config_string(XM_CONFIG_BIND);
+    xm_address_t address = local ? ipv4_address(INADDR_LOOPBACK) : ipv6_everywhere(), bound;
+    xm_status_t status = XM_OK;
+
+    if (configured[0] != '\0') {
+        status = read_bind(configured, 0, &address);
+        if (status < 0) {
+            return status;
+        }
+    }
+    *fd = try_listen(&address);
+    if (*fd < 0 && configured[0] == '\0' && !local) {
+        /* A kernel without IPv6. */
+        address = ipv4_address(INADDR_ANY);
+        *fd = try_listen(&address);
+    }
+    bound.length = sizeof(bound.socket);
+    if (*fd < 0 || getsockname(*fd, (struct sockaddr *)&bound.socket, &bound.length) != 0) {
+        status = xm_error_set(XM_ERR_IO, "rank 0 cannot listen%s%s: %s",
+                              configured[0] != '\0' ? " at " : "", configured, strerror(errno));
+    } else if (is_everywhere(&address)) {
+        status = list_interfaces(address.socket.ss_family == AF_INET6, addresses);
+    } else {
+        *addresses = (xm_addresses_t){.count = 1, .list = {address}};
+    }
+    if (status < 0) {
+        if (*fd >= 0) {
+            (void)close(*fd);
+        }
+        return status;
+    }
+    for (int i = 0; i < addresses->count; ++i) {
+        xm_address_set_port(&addresses->list[i], xm_address_port(&bound));
+    }
+    return XM_OK;
+}

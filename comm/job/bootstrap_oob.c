@@ -1,0 +1,146 @@
+/* A bootstrap over the caller's own allgather (UCC's out-of-band contract). */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "comm/job/bootstrap_private.h"
+#include "comm/base.h"
+
+typedef struct {
+    xm_bootstrap_t base;
+    xm_oob_t oob;
+    void *request;
+    char *token; /* what a barrier gathers: tables need not support zero bytes */
+} oob_bootstrap_t;
+
+static xm_status_t oob_post(xm_bootstrap_t *bootstrap, const void *send, void *receive,
+                            size_t length)
+{
+    oob_bootstrap_t *self = (oob_bootstrap_t *)bootstrap;
+
+    if (length == 0) {
+        return self->oob.allgather_post(self->oob.context, self->token, self->token + 1, 1,
+                                        &self->request);
+    }
+    return self->oob.allgather_post(self->oob.context, send, receive, length, &self->request);
+}
+
+static void release(oob_bootstrap_t *self)
+{
+    self->oob.allgather_free(self->request);
+    self->request = NULL;
+}
+
+static xm_status_t oob_test(xm_bootstrap_t *bootstrap)
+{
+    oob_bootstrap_t *self = (oob_bootstrap_t *)bootstrap;
+    xm_status_t status = self->oob.allgather_test(self->request);
+
+    if (status == XM_IN_PROGRESS) {
+        return status;
+    }
+    release(self);
+    if (status < 0) {
+        bootstrap->fault.status = status;
+        bootstrap->fault.rank = -1;
+        (void)snprintf(bootstrap->fault.sentence, sizeof(bootstrap->fault.sentence),
+                       "the out-of-band allgather failed on rank %d: %s", bootstrap->rank,
+                       xm_status_string(status));
+    }
+    return xm_bootstrap_verdict(bootstrap);
+}
+
+static xm_status_t oob_abandon(xm_bootstrap_t *bootstrap, double waited)
+{
+    oob_bootstrap_t *self = (oob_bootstrap_t *)bootstrap;
+
+    release(self);
+    bootstrap->fault.status = XM_ERR_TIMEOUT;
+    bootstrap->fault.rank = -1;
+    (void)snprintf(bootstrap->fault.sentence, sizeof(bootstrap->fault.sentence),
+                   "rank %d: the out-of-band allgather did not end within %g s", bootstrap->rank,
+                   waited);
+    return xm_bootstrap_verdict(bootstrap);
+}
+
+static xm_status_t oob_poll(xm_bootstrap_t *bootstrap)
+{
+    return xm_bootstrap_verdict(bootstrap);
+}
+
+static int oob_fd(const xm_bootstrap_t *bootstrap)
+{
+    (void)bootstrap;
+    return -1;
+}
+
+static void oob_abort(xm_bootstrap_t *bootstrap, const char *sentence)
+{
+    /* The table has no way to tell the others, but here it is over. */
+    if (bootstrap->fault.status == XM_OK) {
+        bootstrap->fault.status = XM_ERR_CANCELED;
+        bootstrap->fault.rank = bootstrap->rank;
+        (void)snprintf(bootstrap->fault.sentence, sizeof(bootstrap->fault.sentence),
+                       "rank %d gave up: %s", bootstrap->rank, sentence);
+    }
+}
+
+static void oob_condemn(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault)
+{
+    if (bootstrap->fault.status == XM_OK) {
+        bootstrap->fault = *fault;
+    }
+}
+
+static void oob_destroy(xm_bootstrap_t *bootstrap)
+{
+    oob_bootstrap_t *self = (oob_bootstrap_t *)bootstrap;
+
+    if (bootstrap->posted) {
+        release(self);
+    }
+    free(self->token);
+    free(self);
+}
+
+static const xm_bootstrap_ops_t oob_ops = {.post = oob_post,
+                                           .test = oob_test,
+                                           .abandon = oob_abandon,
+                                           .poll = oob_poll,
+                                           .fd = oob_fd,
+                                           .abort = oob_abort,
+                                           .condemn = oob_condemn,
+                                           .destroy = oob_destroy};
+
+xm_status_t xm_bootstrap_create_oob(const xm_oob_t *given, xm_bootstrap_t **bootstrap)
+{
+    xm_oob_t own = {0}, *oob = &own;
+    oob_bootstrap_t *self;
+    xm_status_t status = XM_PARAMS_COPY(xm_oob_t, &own, given);
+
+    if (status < 0) {
+        return status;
+    }
+    if (oob->allgather_post == NULL || oob->allgather_test == NULL || oob->allgather_free == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "xm_oob_t: its three functions are needed");
+    }
+    if (oob->size < 1 || oob->size > XM_BOOTSTRAP_MAX_RANKS || oob->rank < 0 ||
+        oob->rank >= oob->size) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "xm_oob_t: rank %d of %d", oob->rank,
+                            oob->size);
+    }
+    self = calloc(1, sizeof(*self));
+    if (self == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bootstrap");
+    }
+    self->token = calloc(1, (size_t)oob->size + 1);
+    if (self->token == NULL) {
+        free(self);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bootstrap of %d ranks", oob->size);
+    }
+    self->base.ops = &oob_ops;
+    self->base.rank = oob->rank;
+    self->base.size = oob->size;
+    self->oob = own;
+    *bootstrap = &self->base;
+    return XM_OK;
+}

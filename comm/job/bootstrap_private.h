@@ -1,0 +1,46 @@
+/**
+ * @file bootstrap_private.h
+ * What the kinds of bootstrap (TCP, a caller's table) share. Internal.
+ */
+#ifndef XM_COMM_JOB_BOOTSTRAP_PRIVATE_H
+#define XM_COMM_JOB_BOOTSTRAP_PRIVATE_H
+
+#include "comm/job/bootstrap.h"
+#include "comm/job/bootstrap_wire.h"
+
+typedef struct xm_bootstrap_ops {
+    xm_status_t (*post)(xm_bootstrap_t *bootstrap, const void *send, void *receive, size_t length);
+    /** NULL, or starts an allgather of blocks of differing lengths; test() tells its end. */
+    xm_status_t (*post_blobs)(xm_bootstrap_t *bootstrap, const void *send, size_t length);
+    /** After that end: all blocks in a row (the caller's to free), and where each begins. */
+    xm_status_t (*take_blobs)(xm_bootstrap_t *bootstrap, void **blobs, size_t *offsets);
+    xm_status_t (*test)(xm_bootstrap_t *bootstrap);
+    xm_status_t (*abandon)(xm_bootstrap_t *bootstrap, double waited);
+    xm_status_t (*poll)(xm_bootstrap_t *bootstrap);
+    int (*fd)(const xm_bootstrap_t *bootstrap);
+    bool connected; /**< over TCP: bootstrap_tcp.h's functions may be used */
+    void (*abort)(xm_bootstrap_t *bootstrap, const char *sentence);
+    void (*condemn)(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault);
+    void (*destroy)(xm_bootstrap_t *bootstrap);
+} xm_bootstrap_ops_t;
+
+/** Base object; the kinds embed it as their first member. */
+struct xm_bootstrap {
+    const xm_bootstrap_ops_t *ops;
+    int rank;
+    int size;
+    bool posted;                /**< an allgather is in flight */
+    xm_bootstrap_fault_t fault; /**< the sticky verdict; status XM_OK while there is none */
+};
+
+/** The verdict as a status with its sentence, XM_OK when there is none. */
+xm_status_t xm_bootstrap_verdict(const xm_bootstrap_t *bootstrap);
+
+/** Makes a fault that was learnt elsewhere the verdict, unless there is one; over TCP rank 0 passes
+ *  it on. */
+void xm_bootstrap_condemn(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault);
+
+/** The name this rank's host goes by in sentences: XM_HOST, else the host name. */
+void xm_bootstrap_own_host(char *host, size_t size);
+
+#endif

@@ -1,0 +1,410 @@
+/* How rank 0 of the TCP bootstrap finds the others among all that connect to its port. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "comm/job/bootstrap_tcp.h"
+#include "comm/base.h"
+
+/*
+ * STRANGERS: connections beyond the number of ranks that may be open without having said who they
+ * are. BATCH: connections accepted before those that have spoken are heard. STAY_S: what a stranger
+ * has at least for its answer: when no more fit, the oldest that has had it makes room, and none is
+ * accepted before. SPARE_FILES: descriptors that a process needs besides.
+ */
+enum { STRANGERS = 256, BATCH = 64, EVENTS = 256, SPARE_FILES = 256, DESCRIPTION = 160 };
+static const double STAY_S = 0.25;
+
+/* Why somebody was turned away. */
+enum { FOREIGN, OTHER_VERSION, NO_SECRET, REASONS };
+
+typedef struct {
+    xm_bootstrap_link_t link;
+    double since;
+    uint8_t nonce[XM_JOB_NONCE_SIZE]; /* of our challenge */
+    bool proven;                      /* a rank of this job, though perhaps a wrong one */
+} stranger_t;
+
+typedef struct {
+    xm_bootstrap_tcp_t *self;
+    int listen_fd;
+    bool paused; /* the listener is not looked at */
+    stranger_t *strangers;
+    int slots, next_slot;                 /* where to look for a free one first */
+    int present;                          /* ranks that have said hello, rank 0 included */
+    uint8_t (*proofs)[XM_JOB_PROOF_SIZE]; /* of the welcomes, by rank */
+    int turned_away[REASONS];
+    double timeout;
+} reception_t;
+
+/* Every rank costs a descriptor, and so does every stranger, of whom there may be as many and more.
+ * The limit that programs start with is often 1024, for the sake of select(); what the
+ * administrator allows is far more. */
+static void allow_files(int ranks)
+{
+    struct rlimit limit;
+    rlim_t wanted = 2 * (rlim_t)ranks + STRANGERS + SPARE_FILES;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < wanted) {
+        limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static void watch_listener(reception_t *reception, bool watch)
+{
+    struct epoll_event event = {.events = watch ? (uint32_t)EPOLLIN : 0,
+                                .data.u64 = XM_BOOTSTRAP_KEY_LISTENER};
+
+    (void)epoll_ctl(reception->self->epoll, EPOLL_CTL_MOD, reception->listen_fd, &event);
+    reception->paused = !watch;
+}
+
+/* A free slot, or that of the oldest stranger if it has stayed long enough, or -1. */
+static int find_slot(reception_t *reception, double now)
+{
+    int oldest = 0;
+
+    for (int i = 0; i < reception->slots; ++i) {
+        int slot = (reception->next_slot + i) % reception->slots;
+
+        if (reception->strangers[slot].link.fd < 0) {
+            reception->next_slot = slot;
+            return slot;
+        }
+        if (reception->strangers[slot].since < reception->strangers[oldest].since) {
+            oldest = slot;
+        }
+    }
+    return now - reception->strangers[oldest].since >= STAY_S ? oldest : -1;
+}
+
+static void turn_away(reception_t *reception, stranger_t *stranger, int reason)
+{
+    ++reception->turned_away[reason];
+    xm_bootstrap_link_close(&stranger->link);
+}
+
+/* Asks whoever has connected for its proof. */
+static xm_status_t challenge(reception_t *reception, int slot, int fd, double now)
+{
+    xm_bootstrap_challenge_t words = {.secret = reception->self->secret.length > 0};
+    stranger_t *stranger = &reception->strangers[slot];
+    uint8_t bytes[XM_BOOTSTRAP_CHALLENGE_SIZE];
+    xm_status_t status = xm_job_secret_random(stranger->nonce, sizeof(stranger->nonce));
+
+    stranger->since = now;
+    stranger->proven = false;
+    if (status < 0) {
+        (void)close(fd);
+        return status;
+    }
+    if (xm_bootstrap_link_open(&stranger->link, fd, reception->self->epoll,
+                               (uint64_t)slot | XM_BOOTSTRAP_KEY_STRANGER) < 0) {
+        return XM_OK; /* it has gone again */
+    }
+    stranger->link.expected = 1u << XM_BOOTSTRAP_HELLO;
+    memcpy(words.nonce, stranger->nonce, sizeof(words.nonce));
+    xm_bootstrap_challenge_encode(&words, bytes);
+    xm_bootstrap_link_send(&stranger->link, XM_BOOTSTRAP_CHALLENGE, 0, bytes, sizeof(bytes));
+    return XM_OK;
+}
+
+static xm_status_t accept_strangers(reception_t *reception)
+{
+    double now = xm_clock_seconds();
+    xm_status_t status = XM_OK;
+
+    for (int i = 0; i < BATCH && status == XM_OK; ++i) {
+        int slot = find_slot(reception, now), fd;
+
+        if (slot < 0) {
+            watch_listener(reception, false);
+            break;
+        }
+        fd = accept4(reception->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
+            return xm_error_set(XM_ERR_NO_MEMORY,
+                                "rank 0 cannot hold connections to %d ranks: %s (ulimit -n)",
+                                reception->self->base.size, strerror(errno));
+        }
+        if (fd < 0) {
+            break; /* none left, or one that is gone again */
+        }
+        if (reception->strangers[slot].link.fd >= 0) {
+            turn_away(reception, &reception->strangers[slot], FOREIGN);
+        }
+        status = challenge(reception, slot, fd, now);
+    }
+    return status; /* a listener with more stays readable */
+}
+
+/* Gives a proven rank its place. */
+static xm_status_t admit(reception_t *reception, stranger_t *stranger,
+                         const xm_bootstrap_hello_t *hello)
+{
+    const xm_bootstrap_identity_t *identity = &hello->identity;
+    xm_bootstrap_tcp_t *self = reception->self;
+    xm_bootstrap_identity_t own;
+    xm_bootstrap_peer_t *peer;
+    char name[XM_BOOTSTRAP_NAME_SIZE];
+
+    if (identity->size != self->base.size) {
+        return xm_error_set(
+            XM_ERR_MISMATCH, "rank %d (host %s, pid %d) was started for %d ranks, rank 0 for %d",
+            identity->rank, identity->host, identity->pid, identity->size, self->base.size);
+    }
+    peer = &self->peers[identity->rank];
+    if (peer->host != NULL) {
+        return xm_error_set(XM_ERR_MISMATCH, "rank %d exists twice: host %s pid %d, and %s",
+                            identity->rank, identity->host, identity->pid,
+                            xm_bootstrap_peer_name(self, identity->rank, name, sizeof(name)));
+    }
+    peer->host = strdup(identity->host);
+    if (peer->host == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the name of rank %d", identity->rank);
+    }
+    xm_bootstrap_identify(self, &own);
+    xm_bootstrap_prove(&self->secret, "root", stranger->nonce, hello->nonce, &own,
+                       reception->proofs[identity->rank]);
+    peer->pid = identity->pid;
+    peer->link = stranger->link;
+    peer->link.expected = 0;
+    stranger->link = (xm_bootstrap_link_t){.fd = -1};
+    ++reception->present;
+    return xm_bootstrap_link_set_key(&peer->link, (uint64_t)identity->rank);
+}
+
+static void send_refusal(xm_bootstrap_link_t *link, xm_status_t status, const char *sentence)
+{
+    xm_bootstrap_fault_t fault = {.rank = -1, .status = status};
+    uint8_t bytes[XM_BOOTSTRAP_FAULT_SIZE];
+
+    (void)snprintf(fault.sentence, sizeof(fault.sentence), "%s", sentence);
+    xm_bootstrap_link_send(link, XM_BOOTSTRAP_REFUSAL, 0, bytes,
+                           xm_bootstrap_fault_encode(&fault, bytes));
+}
+
+static bool is_proven(const reception_t *reception, const stranger_t *stranger,
+                      const xm_bootstrap_hello_t *hello)
+{
+    uint8_t proof[XM_JOB_PROOF_SIZE];
+
+    xm_bootstrap_prove(&reception->self->secret, "rank", hello->nonce, stranger->nonce,
+                       &hello->identity, proof);
+    return xm_job_secret_equal(proof, hello->proof);
+}
+
+/* Reads the answer to the challenge. XM_OK: a rank of this job has said hello. XM_IN_PROGRESS: not
+ * yet, or it was turned away: a port scanner, or another job's rank, is no reason to fail. */
+static xm_status_t hear(reception_t *reception, stranger_t *stranger, xm_bootstrap_hello_t *hello)
+{
+    xm_bootstrap_link_t *link = &stranger->link;
+    xm_status_t status = xm_bootstrap_link_receive(link);
+    char sentence[XM_BOOTSTRAP_SENTENCE_SIZE];
+
+    if (status == XM_OK) {
+        status = xm_bootstrap_hello_decode(link->payload, link->frame.length, hello);
+    }
+    if (status < 0) {
+        xm_log_debug("rendezvous: dropped a connection that is not a rank's");
+        turn_away(reception, stranger, status == XM_ERR_UNSUPPORTED ? OTHER_VERSION : FOREIGN);
+        return XM_IN_PROGRESS;
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    stranger->proven = is_proven(reception, stranger, hello);
+    if (!stranger->proven) {
+        (void)snprintf(sentence, sizeof(sentence),
+                       "rank %d does not know the secret of the job that listens there: "
+                       "XM_JOB_SECRET or XM_JOB_SECRET_FILE must be equal on all ranks",
+                       hello->identity.rank);
+        send_refusal(link, XM_ERR_MISMATCH, sentence);
+        turn_away(reception, stranger, NO_SECRET);
+        return XM_IN_PROGRESS;
+    }
+    return XM_OK;
+}
+
+static xm_status_t serve_stranger(reception_t *reception, int slot)
+{
+    stranger_t *stranger = &reception->strangers[slot];
+    xm_bootstrap_hello_t hello;
+
+    xm_bootstrap_link_flush(&stranger->link);
+    return hear(reception, stranger, &hello) == XM_OK ? admit(reception, stranger, &hello) : XM_OK;
+}
+
+/* An admitted rank has nothing to say before the welcome, except by dying. */
+static xm_status_t serve_admitted(reception_t *reception, int rank)
+{
+    xm_bootstrap_peer_t *peer = &reception->self->peers[rank];
+    xm_status_t status = xm_bootstrap_link_receive(&peer->link);
+    char name[XM_BOOTSTRAP_NAME_SIZE];
+
+    if (status == XM_IN_PROGRESS) {
+        return XM_OK;
+    }
+    return xm_error_set(XM_ERR_PEER_DIED, "%s died during the rendezvous",
+                        xm_bootstrap_peer_name(reception->self, rank, name, sizeof(name)));
+}
+
+static bool is_absent(const xm_bootstrap_peer_t *peer)
+{
+    return peer->host == NULL;
+}
+
+/* "; connections turned away: 3 of others, 1 without the job's secret", or nothing. */
+static void describe_turned_away(const reception_t *reception, char *text, size_t size)
+{
+    static const char *const who[REASONS] = {"of others", "of another version of crossmesh",
+                                             "without the job's secret"};
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int reason = 0; reason < REASONS; ++reason) {
+        if (reception->turned_away[reason] > 0 && used < size) {
+            used += (size_t)snprintf(text + used, size - used, "%s%d %s",
+                                     used == 0 ? "; connections turned away: " : ", ",
+                                     reception->turned_away[reason], who[reason]);
+        }
+    }
+}
+
+static xm_status_t ranks_are_missing(const reception_t *reception)
+{
+    char list[128], turned_away[DESCRIPTION];
+    int missing = xm_bootstrap_list_ranks(reception->self, is_absent, list, sizeof(list));
+
+    describe_turned_away(reception, turned_away, sizeof(turned_away));
+    return xm_error_set(XM_ERR_TIMEOUT,
+                        "rendezvous timed out after %g s: %d of %d ranks are missing: %s%s",
+                        reception->timeout, missing, reception->self->base.size, list, turned_away);
+}
+
+static xm_status_t serve(reception_t *reception, const struct epoll_event *event)
+{
+    int key = (int)event->data.u64;
+
+    if (key == XM_BOOTSTRAP_KEY_LISTENER) {
+        return accept_strangers(reception);
+    }
+    if ((key & XM_BOOTSTRAP_KEY_STRANGER) != 0) {
+        return serve_stranger(reception, key & ~XM_BOOTSTRAP_KEY_STRANGER);
+    }
+    return serve_admitted(reception, key);
+}
+
+static xm_status_t receive_ranks(reception_t *reception, double deadline)
+{
+    struct epoll_event events[EVENTS];
+    xm_status_t status = XM_OK;
+
+    while (reception->present < reception->self->base.size && status == XM_OK) {
+        double remaining = deadline - xm_clock_seconds();
+        double longest = reception->paused ? STAY_S / 4 : 1.0;
+        int count;
+
+        if (remaining <= 0.0) {
+            return ranks_are_missing(reception);
+        }
+        count = epoll_wait(reception->self->epoll, events, EVENTS,
+                           (int)((remaining > longest ? longest : remaining) * 1000.0) + 1);
+        for (int i = 0; i < count && status == XM_OK; ++i) {
+            status = serve(reception, &events[i]);
+        }
+        if (reception->paused && find_slot(reception, xm_clock_seconds()) >= 0) {
+            watch_listener(reception, true);
+        }
+    }
+    return status;
+}
+
+static void announce_welcome(reception_t *reception)
+{
+    xm_bootstrap_tcp_t *self = reception->self;
+    uint8_t bytes[XM_BOOTSTRAP_WELCOME_SIZE];
+    xm_bootstrap_welcome_t welcome;
+
+    xm_bootstrap_identify(self, &welcome.identity);
+    for (int rank = 1; rank < self->base.size; ++rank) {
+        memcpy(welcome.proof, reception->proofs[rank], sizeof(welcome.proof));
+        xm_bootstrap_link_send(&self->peers[rank].link, XM_BOOTSTRAP_WELCOME, 0, bytes,
+                               xm_bootstrap_welcome_encode(&welcome, bytes));
+    }
+}
+
+/* Tells every admitted rank why it failed, and every other that has proven to be of this job. */
+static void announce_failure(reception_t *reception, xm_status_t status)
+{
+    xm_bootstrap_tcp_t *self = reception->self;
+    xm_bootstrap_hello_t hello;
+    xm_error_t error;
+
+    xm_error_save(&error, status);
+    for (int slot = 0; slot < reception->slots; ++slot) {
+        stranger_t *stranger = &reception->strangers[slot];
+
+        /* Whose hello has come meanwhile is told as well. */
+        if (stranger->link.fd >= 0 &&
+            (stranger->proven || hear(reception, stranger, &hello) == XM_OK)) {
+            send_refusal(&stranger->link, status, error.sentence);
+        }
+    }
+    for (int rank = 1; rank < self->base.size; ++rank) {
+        send_refusal(&self->peers[rank].link, status, error.sentence);
+    }
+    (void)xm_error_restore(&error);
+}
+
+xm_status_t xm_bootstrap_rendezvous_accept(xm_bootstrap_tcp_t *self, int listen_fd, double deadline,
+                                           double timeout)
+{
+    reception_t reception = {.self = self,
+                             .listen_fd = listen_fd,
+                             .slots = self->base.size + STRANGERS,
+                             .present = 1,
+                             .timeout = timeout};
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = XM_BOOTSTRAP_KEY_LISTENER};
+    xm_status_t status;
+
+    allow_files(self->base.size);
+    reception.strangers = calloc((size_t)reception.slots, sizeof(*reception.strangers));
+    reception.proofs = calloc((size_t)self->base.size, sizeof(*reception.proofs));
+    if (reception.strangers == NULL || reception.proofs == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d connections", reception.slots);
+        goto free_proofs;
+    }
+    for (int slot = 0; slot < reception.slots; ++slot) {
+        reception.strangers[slot].link.fd = -1;
+    }
+    if (fcntl(listen_fd, F_SETFL, O_NONBLOCK) != 0 ||
+        epoll_ctl(self->epoll, EPOLL_CTL_ADD, listen_fd, &event) != 0) {
+        status = xm_error_set(XM_ERR_IO, "rank 0 cannot listen: %s", strerror(errno));
+        goto close_strangers;
+    }
+    status = receive_ranks(&reception, deadline);
+    if (status < 0) {
+        announce_failure(&reception, status);
+    } else {
+        announce_welcome(&reception);
+    }
+    (void)epoll_ctl(self->epoll, EPOLL_CTL_DEL, listen_fd, NULL);
+
+close_strangers:
+    for (int slot = 0; slot < reception.slots; ++slot) {
+        xm_bootstrap_link_close(&reception.strangers[slot].link);
+    }
+free_proofs:
+    free(reception.proofs);
+    free(reception.strangers);
+    (void)close(listen_fd);
+    return status;
+}

@@ -1,0 +1,319 @@
+#include "comm/job/bootstrap_wire.h"
+
+#include <string.h>
+
+static const uint32_t magic = 0x31424d58; /* "XMB1" */
+enum { VERSION = 2, LOWEST_STATUS = -99 };
+/* An identity without a host name; what stands before one; and a challenge's flag. */
+enum {
+    SMALLEST_IDENTITY = 14,
+    HELLO_IDENTITY = XM_JOB_NONCE_SIZE + XM_JOB_PROOF_SIZE,
+    SMALLEST_HELLO = HELLO_IDENTITY + SMALLEST_IDENTITY,
+    SMALLEST_WELCOME = XM_JOB_PROOF_SIZE + SMALLEST_IDENTITY,
+    FLAG_SECRET = 1
+};
+
+static void put_u16(uint8_t *bytes, uint32_t value)
+{
+    bytes[0] = (uint8_t)value;
+    bytes[1] = (uint8_t)(value >> 8);
+}
+
+static void put_u32(uint8_t *bytes, uint32_t value)
+{
+    put_u16(bytes, value & 0xffff);
+    put_u16(bytes + 2, value >> 16);
+}
+
+static uint32_t get_u16(const uint8_t *bytes)
+{
+    return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8;
+}
+
+static uint32_t get_u32(const uint8_t *bytes)
+{
+    return get_u16(bytes) | get_u16(bytes + 2) << 16;
+}
+
+static int get_i32(const uint8_t *bytes)
+{
+    return (int)(int32_t)get_u32(bytes);
+}
+
+static bool is_control(uint8_t byte)
+{
+    return byte < 0x20 || byte == 0x7f;
+}
+
+/* A text is u16 length and the bytes; it must fit a buffer of `size` with its terminator. */
+static size_t put_text(uint8_t *bytes, const char *text, size_t size)
+{
+    size_t length = strnlen(text, size - 1);
+
+    put_u16(bytes, (uint32_t)length);
+    for (size_t i = 0; i < length; ++i) {
+        uint8_t byte = (uint8_t)text[i];
+
+        bytes[2 + i] = is_control(byte) ? (uint8_t)'?' : byte;
+    }
+    return 2 + length;
+}
+
+static xm_status_t get_text(const uint8_t *bytes, size_t length, char *text, size_t size)
+{
+    size_t text_length = get_u16(bytes);
+
+    if (text_length + 2 != length || text_length >= size) {
+        return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: a text of %zu bytes in %zu",
+                            text_length, length);
+    }
+    for (size_t i = 0; i < text_length; ++i) {
+        if (is_control(bytes[2 + i])) {
+            return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: control character %u in a text",
+                                bytes[2 + i]);
+        }
+    }
+    memcpy(text, bytes + 2, text_length);
+    text[text_length] = '\0';
+    return XM_OK;
+}
+
+void xm_bootstrap_header_encode(const xm_bootstrap_header_t *header,
+                                uint8_t bytes[XM_BOOTSTRAP_HEADER_SIZE])
+{
+    put_u32(bytes, magic);
+    put_u16(bytes + 4, VERSION);
+    put_u16(bytes + 6, (uint32_t)header->type);
+    put_u32(bytes + 8, header->sequence);
+    put_u32(bytes + 12, header->length);
+}
+
+/* Also says whether the type exists. */
+static bool length_allowed(uint32_t type, uint32_t length)
+{
+    switch (type) {
+    case XM_BOOTSTRAP_CHALLENGE:
+        return length == XM_BOOTSTRAP_CHALLENGE_SIZE;
+    case XM_BOOTSTRAP_HELLO:
+        return length >= SMALLEST_HELLO && length <= XM_BOOTSTRAP_HELLO_SIZE;
+    case XM_BOOTSTRAP_WELCOME:
+        return length >= SMALLEST_WELCOME && length <= XM_BOOTSTRAP_WELCOME_SIZE;
+    case XM_BOOTSTRAP_REFUSAL:
+    case XM_BOOTSTRAP_ABORT:
+    case XM_BOOTSTRAP_FAULT:
+        return length >= 10 && length <= XM_BOOTSTRAP_FAULT_SIZE;
+    case XM_BOOTSTRAP_GATHER:
+    case XM_BOOTSTRAP_GATHERED:
+    case XM_BOOTSTRAP_GATHERV:
+    case XM_BOOTSTRAP_GATHEREDV:
+        return length <= XM_BOOTSTRAP_MAX_GATHER;
+    case XM_BOOTSTRAP_GOODBYE:
+        return length == 0;
+    default:
+        return false;
+    }
+}
+
+xm_status_t xm_bootstrap_header_decode(const uint8_t bytes[XM_BOOTSTRAP_HEADER_SIZE],
+                                       xm_bootstrap_header_t *header)
+{
+    uint32_t version = get_u16(bytes + 4), type = get_u16(bytes + 6), length = get_u32(bytes + 12);
+
+    if (get_u32(bytes) != magic) {
+        return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: not one of crossmesh's");
+    }
+    if (version != VERSION) {
+        return xm_error_set(XM_ERR_UNSUPPORTED, "bootstrap frame: version %u, this build speaks %d",
+                            version, VERSION);
+    }
+    if (!length_allowed(type, length)) {
+        return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: type %u with %u bytes", type, length);
+    }
+    *header = (xm_bootstrap_header_t){
+        .type = (xm_bootstrap_type_t)type, .sequence = get_u32(bytes + 8), .length = length};
+    return XM_OK;
+}
+
+size_t xm_bootstrap_identity_encode(const xm_bootstrap_identity_t *identity,
+                                    uint8_t bytes[XM_BOOTSTRAP_IDENTITY_SIZE])
+{
+    put_u32(bytes, (uint32_t)identity->rank);
+    put_u32(bytes + 4, (uint32_t)identity->size);
+    put_u32(bytes + 8, (uint32_t)identity->pid);
+    return 12 + put_text(bytes + 12, identity->host, sizeof(identity->host));
+}
+
+xm_status_t xm_bootstrap_identity_decode(const uint8_t *bytes, size_t length,
+                                         xm_bootstrap_identity_t *identity)
+{
+    xm_bootstrap_identity_t decoded;
+    xm_status_t status;
+
+    if (length < SMALLEST_IDENTITY) {
+        return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: an identity of %zu bytes", length);
+    }
+    decoded.rank = get_i32(bytes);
+    decoded.size = get_i32(bytes + 4);
+    decoded.pid = get_i32(bytes + 8);
+    status = get_text(bytes + 12, length - 12, decoded.host, sizeof(decoded.host));
+    if (status < 0) {
+        return status;
+    }
+    if (decoded.size < 1 || decoded.size > XM_BOOTSTRAP_MAX_RANKS || decoded.rank < 0 ||
+        decoded.rank >= decoded.size || decoded.pid < 0) {
+        return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: rank %d of %d, pid %d", decoded.rank,
+                            decoded.size, decoded.pid);
+    }
+    *identity = decoded;
+    return XM_OK;
+}
+
+void xm_bootstrap_challenge_encode(const xm_bootstrap_challenge_t *challenge,
+                                   uint8_t bytes[XM_BOOTSTRAP_CHALLENGE_SIZE])
+{
+    put_u32(bytes, challenge->secret ? FLAG_SECRET : 0);
+    memcpy(bytes + 4, challenge->nonce, XM_JOB_NONCE_SIZE);
+}
+
+xm_status_t xm_bootstrap_challenge_decode(const uint8_t *bytes, size_t length,
+                                          xm_bootstrap_challenge_t *challenge)
+{
+    if (length != XM_BOOTSTRAP_CHALLENGE_SIZE || get_u32(bytes) > FLAG_SECRET) {
+        return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: a challenge of %zu bytes", length);
+    }
+    challenge->secret = get_u32(bytes) == FLAG_SECRET;
+    memcpy(challenge->nonce, bytes + 4, XM_JOB_NONCE_SIZE);
+    return XM_OK;
+}
+
+size_t xm_bootstrap_hello_encode(const xm_bootstrap_hello_t *hello,
+                                 uint8_t bytes[XM_BOOTSTRAP_HELLO_SIZE])
+{
+    memcpy(bytes, hello->nonce, XM_JOB_NONCE_SIZE);
+    memcpy(bytes + XM_JOB_NONCE_SIZE, hello->proof, XM_JOB_PROOF_SIZE);
+    return HELLO_IDENTITY + xm_bootstrap_identity_encode(&hello->identity, bytes + HELLO_IDENTITY);
+}
+
+xm_status_t xm_bootstrap_hello_decode(const uint8_t *bytes, size_t length,
+                                      xm_bootstrap_hello_t *hello)
+{
+    xm_status_t status;
+
+    if (length < SMALLEST_HELLO) {
+        return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: a hello of %zu bytes", length);
+    }
+    status = xm_bootstrap_identity_decode(bytes + HELLO_IDENTITY, length - HELLO_IDENTITY,
+                                          &hello->identity);
+    if (status == XM_OK) {
+        memcpy(hello->nonce, bytes, XM_JOB_NONCE_SIZE);
+        memcpy(hello->proof, bytes + XM_JOB_NONCE_SIZE, XM_JOB_PROOF_SIZE);
+    }
+    return status;
+}
+
+size_t xm_bootstrap_welcome_encode(const xm_bootstrap_welcome_t *welcome,
+                                   uint8_t bytes[XM_BOOTSTRAP_WELCOME_SIZE])
+{
+    memcpy(bytes, welcome->proof, XM_JOB_PROOF_SIZE);
+    return XM_JOB_PROOF_SIZE +
+           xm_bootstrap_identity_encode(&welcome->identity, bytes + XM_JOB_PROOF_SIZE);
+}
+
+xm_status_t xm_bootstrap_welcome_decode(const uint8_t *bytes, size_t length,
+                                        xm_bootstrap_welcome_t *welcome)
+{
+    xm_status_t status;
+
+    if (length < SMALLEST_WELCOME) {
+        return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: a welcome of %zu bytes", length);
+    }
+    status = xm_bootstrap_identity_decode(bytes + XM_JOB_PROOF_SIZE, length - XM_JOB_PROOF_SIZE,
+                                          &welcome->identity);
+    if (status == XM_OK) {
+        memcpy(welcome->proof, bytes, XM_JOB_PROOF_SIZE);
+    }
+    return status;
+}
+
+void xm_bootstrap_card_encode(const xm_bootstrap_card_t *card,
+                              uint8_t bytes[XM_BOOTSTRAP_CARD_SIZE])
+{
+    put_u16(bytes, (uint32_t)card->port);
+    put_u16(bytes + 2, (uint32_t)card->count);
+    memcpy(bytes + 4, card->secret, sizeof(card->secret));
+    memcpy(bytes + 4 + sizeof(card->secret), card->addresses, sizeof(card->addresses));
+}
+
+xm_status_t xm_bootstrap_card_decode(const uint8_t bytes[XM_BOOTSTRAP_CARD_SIZE],
+                                     xm_bootstrap_card_t *card)
+{
+    uint32_t count = get_u16(bytes + 2);
+
+    if (count > XM_BOOTSTRAP_CARD_ADDRESSES) {
+        return xm_error_set(XM_ERR_CORRUPT, "bootstrap card: %u addresses", count);
+    }
+    card->port = (int)get_u16(bytes);
+    card->count = (int)count;
+    memcpy(card->secret, bytes + 4, sizeof(card->secret));
+    memcpy(card->addresses, bytes + 4 + sizeof(card->secret), sizeof(card->addresses));
+    return XM_OK;
+}
+
+void xm_bootstrap_length_encode(uint32_t length, uint8_t bytes[4])
+{
+    put_u32(bytes, length);
+}
+
+xm_status_t xm_bootstrap_lengths_decode(const uint8_t *bytes, size_t length, int size,
+                                        size_t *offsets)
+{
+    size_t table = 4 * (size_t)size;
+
+    if (length < table) {
+        return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: lengths of %d ranks in %zu bytes",
+                            size, length);
+    }
+    offsets[0] = 0;
+    for (int rank = 0; rank < size; ++rank) {
+        offsets[rank + 1] = offsets[rank] + get_u32(bytes + 4 * (size_t)rank);
+    }
+    if (offsets[size] != length - table) {
+        return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: blocks of %zu bytes in %zu",
+                            offsets[size], length - table);
+    }
+    return XM_OK;
+}
+
+size_t xm_bootstrap_fault_encode(const xm_bootstrap_fault_t *fault,
+                                 uint8_t bytes[XM_BOOTSTRAP_FAULT_SIZE])
+{
+    put_u32(bytes, (uint32_t)fault->rank);
+    put_u32(bytes + 4, (uint32_t)fault->status);
+    return 8 + put_text(bytes + 8, fault->sentence, sizeof(fault->sentence));
+}
+
+xm_status_t xm_bootstrap_fault_decode(const uint8_t *bytes, size_t length,
+                                      xm_bootstrap_fault_t *fault)
+{
+    xm_bootstrap_fault_t decoded;
+    int code;
+    xm_status_t status;
+
+    if (length < 10) {
+        return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: a fault of %zu bytes", length);
+    }
+    decoded.rank = get_i32(bytes);
+    code = get_i32(bytes + 4);
+    status = get_text(bytes + 8, length - 8, decoded.sentence, sizeof(decoded.sentence));
+    if (status < 0) {
+        return status;
+    }
+    if (decoded.rank < -1 || decoded.rank >= XM_BOOTSTRAP_MAX_RANKS || code >= 0 ||
+        code < LOWEST_STATUS) {
+        return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: status %d of rank %d", code,
+                            decoded.rank);
+    }
+    decoded.status = (xm_status_t)code;
+    *fault = decoded;
+    return XM_OK;
+}

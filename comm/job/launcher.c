@@ -1,0 +1,499 @@
+#include "comm/job/launcher.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "comm/base.h"
+#include "comm/job/job_secret.h"
+
+#define LISTEN_FD_VARIABLE "CROSSMESH_LISTEN_FD"
+
+/* LOOK_MS: a look at the children even without a signal, should another thread have taken it.
+ * INTERRUPT_S: what ranks get to end by themselves after the job was interrupted. DEATH_S: what
+ * they get to be gone after SIGKILL; one that hangs in the kernel may never be. */
+enum {
+    MAX_RANKS = 4096,
+    LOOK_MS = 200,
+    VARIABLES = 7,
+    VARIABLE_SIZE = 64,
+    BACKLOG = 1024,
+    MAX_ADDRESS = 45
+};
+static const double INTERRUPT_S = 2.0, DEATH_S = 10.0;
+
+/* How it went wrong first. */
+typedef enum { NOTHING, ENDED_BADLY, NOT_OURS, IMMORTAL } failure_t;
+
+typedef struct {
+    const xm_launch_params_t *params;
+    double timeout;
+    int listen_fd;
+    int port;
+    int signal_fd;
+    sigset_t old_mask;
+    struct sigaction old_child_action;
+    pid_t *pids; /* 0: not started, or collected */
+    int running;
+    double kill_at; /* when the rest is killed; infinity before the first failure */
+    bool killed;    /* that has happened */
+    failure_t failure;
+    int first_rank; /* -1: no failure yet */
+    int first_wait_status;
+    char secret[sizeof("XM_JOB_SECRET=") + XM_JOB_SECRET_TEXT_SIZE]; /* "" when there is one */
+    int interrupted;                                                 /* the signal, 0 for none */
+} launch_t;
+
+/* A socket that listens at a free port of the loopback interface. */
+static xm_status_t listen_on_loopback(launch_t *launch)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 ||
+        listen(fd, BACKLOG) != 0 || getsockname(fd, (struct sockaddr *)&address, &length) != 0) {
+        xm_status_t status =
+            xm_error_set(XM_ERR_IO, "launcher: cannot listen on 127.0.0.1: %s", strerror(errno));
+
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        return status;
+    }
+    launch->listen_fd = fd;
+    launch->port = ntohs(address.sin_port);
+    return XM_OK;
+}
+
+/* Where rank 0 is elsewhere, only rank 0 can listen. */
+static xm_status_t open_listener(launch_t *launch)
+{
+    if (launch->params->master_addr == NULL) {
+        return listen_on_loopback(launch);
+    }
+    launch->listen_fd = -1;
+    launch->port = launch->params->master_port;
+    return XM_OK;
+}
+
+/* A secret for the ranks, where the environment has none. */
+static xm_status_t make_secret(launch_t *launch)
+{
+    static const char name[] = "XM_JOB_SECRET=";
+    xm_status_t status;
+
+    if (xm_config_string(XM_CONFIG_JOB_SECRET)[0] != '\0' ||
+        xm_config_string(XM_CONFIG_JOB_SECRET_FILE)[0] != '\0') {
+        return XM_OK;
+    }
+    status = xm_job_secret_make(launch->secret + sizeof(name) - 1);
+    if (status == XM_OK) {
+        memcpy(launch->secret, name, sizeof(name) - 1);
+    }
+    return status;
+}
+
+static void close_listener(const launch_t *launch)
+{
+    if (launch->listen_fd >= 0) {
+        (void)close(launch->listen_fd);
+    }
+}
+
+/* From here on the end of a child and an interruption are read from a descriptor. A signal that
+ * whoever started us had ignored (a shell's background job, nohup) is left alone: a blocked one
+ * would be read even so. UCX takes SIGHUP over before main(), unless UCX_DEBUG_SIGNO says
+ * otherwise; then nobody can tell that it was ignored. */
+static xm_status_t take_signals(launch_t *launch)
+{
+    static const int interruptions[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction plain = {.sa_handler = SIG_DFL}, found;
+    sigset_t mask;
+
+    (void)sigemptyset(&mask);
+    (void)sigaddset(&mask, SIGCHLD);
+    for (size_t i = 0; i < sizeof(interruptions) / sizeof(interruptions[0]); ++i) {
+        if (sigaction(interruptions[i], NULL, &found) == 0 && found.sa_handler != SIG_IGN) {
+            (void)sigaddset(&mask, interruptions[i]);
+        }
+    }
+    launch->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (launch->signal_fd < 0) {
+        return xm_error_set(XM_ERR_IO, "launcher: signalfd: %s", strerror(errno));
+    }
+    (void)pthread_sigmask(SIG_BLOCK, &mask, &launch->old_mask);
+    /* With SIGCHLD ignored the kernel would collect the children itself. */
+    (void)sigaction(SIGCHLD, &plain, &launch->old_child_action);
+    return XM_OK;
+}
+
+static void read_signals(launch_t *launch);
+
+static void return_signals(launch_t *launch)
+{
+    read_signals(launch); /* one that came last would end this process */
+    (void)sigaction(SIGCHLD, &launch->old_child_action, NULL);
+    (void)pthread_sigmask(SIG_SETMASK, &launch->old_mask, NULL);
+    (void)close(launch->signal_fd);
+}
+
+/* The environment of a rank: ours, with the variables that place it, and the caller's for it. The
+ * array is made before the fork. */
+typedef struct {
+    char texts[VARIABLES][VARIABLE_SIZE];
+    const char *const *more;
+    char **entries;
+} rank_env_t;
+
+static bool is_replaced(const rank_env_t *env, int count, const char *entry)
+{
+    size_t name = strcspn(entry, "=") + 1;
+
+    for (int i = 0; i < count; ++i) {
+        if (strncmp(env->texts[i], entry, name) == 0) {
+            return true;
+        }
+    }
+    for (const char *const *text = env->more; *text != NULL; ++text) {
+        if (strncmp(*text, entry, name) == 0) {
+            return true;
+        }
+    }
+    /* Only rank 0 gets one; an outer launcher's must not leak through. */
+    return strncmp(entry, LISTEN_FD_VARIABLE "=", sizeof(LISTEN_FD_VARIABLE)) == 0;
+}
+
+static xm_status_t make_env(const launch_t *launch, int rank, rank_env_t *env)
+{
+    static const char *const nothing[] = {NULL};
+    const xm_launch_params_t *params = launch->params;
+    size_t kept = 0, total = VARIABLES + 1;
+    int count = 0;
+
+    env->more = params->variables != NULL ? params->variables(params->arg, rank) : nothing;
+    (void)snprintf(env->texts[count++], VARIABLE_SIZE, "RANK=%d", rank);
+    (void)snprintf(env->texts[count++], VARIABLE_SIZE, "WORLD_SIZE=%d", params->ranks);
+    (void)snprintf(env->texts[count++], VARIABLE_SIZE, "MASTER_ADDR=%s",
+                   params->master_addr != NULL ? params->master_addr : "127.0.0.1");
+    (void)snprintf(env->texts[count++], VARIABLE_SIZE, "MASTER_PORT=%d", launch->port);
+    if (params->ranks_per_host > 0) {
+        (void)snprintf(env->texts[count++], VARIABLE_SIZE, "XM_HOST=host%d",
+                       rank / params->ranks_per_host);
+    }
+    if (launch->secret[0] != '\0') {
+        (void)snprintf(env->texts[count++], VARIABLE_SIZE, "%s", launch->secret);
+    }
+    if (rank == 0 && launch->listen_fd >= 0) {
+        (void)snprintf(env->texts[count++], VARIABLE_SIZE, LISTEN_FD_VARIABLE "=%d",
+                       launch->listen_fd);
+    }
+    for (char **entry = environ; *entry != NULL; ++entry) {
+        ++total;
+    }
+    for (const char *const *text = env->more; *text != NULL; ++text) {
+        ++total;
+    }
+    env->entries = malloc(total * sizeof(*env->entries));
+    if (env->entries == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "launcher: no memory for an environment");
+    }
+    for (char **entry = environ; *entry != NULL; ++entry) {
+        if (!is_replaced(env, count, *entry)) {
+            env->entries[kept++] = *entry;
+        }
+    }
+    for (int i = 0; i < count; ++i) {
+        env->entries[kept++] = env->texts[i];
+    }
+    for (const char *const *text = env->more; *text != NULL; ++text) {
+        env->entries[kept++] = (char *)*text;
+    }
+    env->entries[kept] = NULL;
+    return XM_OK;
+}
+
+/* In the child, between fork and exec: only what a signal handler might do; whoever wants to enter
+ * something else has one thread. */
+static void become_rank(const launch_t *launch, int rank, pid_t parent, char *const *entries)
+{
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) {
+        _exit(127); /* the parent died before it could be watched */
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &launch->old_mask, NULL);
+    if (rank == 0 && launch->listen_fd >= 0) {
+        (void)fcntl(launch->listen_fd, F_SETFD, 0);
+    }
+    if (launch->params->enter != NULL && launch->params->enter(launch->params->arg, rank) < 0) {
+        (void)dprintf(STDERR_FILENO, "rank %d: %s\n", rank, xm_last_error());
+        _exit(127);
+    }
+    (void)execve("/proc/self/exe", launch->params->argv, entries);
+    _exit(127);
+}
+
+static xm_status_t start_rank(launch_t *launch, int rank)
+{
+    pid_t parent = getpid();
+    rank_env_t env;
+    xm_status_t status = make_env(launch, rank, &env);
+
+    if (status < 0) {
+        return status;
+    }
+    launch->pids[rank] = fork();
+    if (launch->pids[rank] == 0) {
+        become_rank(launch, rank, parent, env.entries);
+    }
+    free(env.entries);
+    if (launch->pids[rank] < 0) {
+        launch->pids[rank] = 0;
+        return xm_error_set(XM_ERR_NO_MEMORY, "launcher: cannot start rank %d of %d: %s", rank,
+                            launch->params->ranks, strerror(errno));
+    }
+    ++launch->running;
+    return XM_OK;
+}
+
+static void signal_ranks(const launch_t *launch, int signal_number)
+{
+    for (int rank = 0; rank < launch->params->ranks; ++rank) {
+        if (launch->pids[rank] > 0) {
+            (void)kill(launch->pids[rank], signal_number);
+        }
+    }
+}
+
+static void set_kill_time(launch_t *launch, double seconds)
+{
+    double at = xm_clock_seconds() + seconds;
+
+    launch->kill_at = at < launch->kill_at ? at : launch->kill_at;
+}
+
+static void note_failure(launch_t *launch, failure_t failure, int rank, int wait_status)
+{
+    launch->failure = failure;
+    launch->first_rank = rank;
+    launch->first_wait_status = wait_status;
+}
+
+/* Collects the ranks that have ended. One that a signal killed counts as the first, even when it is
+ * seen later: the others end because of it, and a large process may take longer to be gone than
+ * they need to notice. */
+static void collect(launch_t *launch)
+{
+    bool failed_before = launch->first_rank >= 0;
+
+    for (int rank = 0; rank < launch->params->ranks; ++rank) {
+        int wait_status = 0;
+        pid_t ended =
+            launch->pids[rank] > 0 ? waitpid(launch->pids[rank], &wait_status, WNOHANG) : 0;
+
+        if (ended == 0 || (ended < 0 && errno == EINTR)) {
+            continue;
+        }
+        launch->pids[rank] = 0;
+        --launch->running;
+        if (ended < 0) {
+            /* Whatever it ended with, nobody can say that it was success. */
+            if (launch->first_rank < 0) {
+                note_failure(launch, NOT_OURS, rank, 0);
+            }
+        } else if (wait_status != 0 &&
+                   (launch->first_rank < 0 ||
+                    (!launch->killed && launch->interrupted == 0 && WIFSIGNALED(wait_status) &&
+                     !WIFSIGNALED(launch->first_wait_status)))) {
+            note_failure(launch, ENDED_BADLY, rank, wait_status);
+        }
+    }
+    if (launch->first_rank >= 0 && !failed_before) {
+        set_kill_time(launch, launch->timeout);
+    }
+}
+
+/* Gives up the ranks that SIGKILL has not ended. */
+static void abandon(launch_t *launch)
+{
+    for (int rank = launch->params->ranks - 1; rank >= 0; --rank) {
+        if (launch->pids[rank] > 0) {
+            note_failure(launch, IMMORTAL, rank, (int)launch->pids[rank]);
+        }
+    }
+    launch->running = 0;
+}
+
+static void read_signals(launch_t *launch)
+{
+    struct signalfd_siginfo info;
+
+    while (read(launch->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if (info.ssi_signo == SIGCHLD) {
+            continue;
+        }
+        /* Asked twice, nobody wants to wait any more. */
+        set_kill_time(launch, launch->interrupted != 0 ? 0.0 : INTERRUPT_S);
+        launch->interrupted = (int)info.ssi_signo;
+        signal_ranks(launch, launch->interrupted);
+    }
+}
+
+static void supervise(launch_t *launch)
+{
+    while (launch->running > 0) {
+        struct pollfd entry = {.fd = launch->signal_fd, .events = POLLIN};
+        double remaining = launch->kill_at - xm_clock_seconds();
+
+        if (remaining <= 0.0 && !launch->killed) {
+            signal_ranks(launch, SIGKILL);
+            launch->killed = true;
+        }
+        if (remaining <= -DEATH_S) {
+            abandon(launch);
+            return;
+        }
+        (void)poll(&entry, 1,
+                   launch->killed || remaining * 1e3 > LOOK_MS ? LOOK_MS
+                                                               : (int)(remaining * 1e3) + 1);
+        read_signals(launch);
+        collect(launch);
+    }
+}
+
+static xm_status_t verdict(const launch_t *launch, int *exit_code)
+{
+    int status = launch->first_wait_status;
+
+    if (launch->failure == IMMORTAL) {
+        *exit_code = 1;
+        return xm_error_set(XM_ERR_TIMEOUT,
+                            "rank %d (pid %d) has not ended %g s after SIGKILL: it hangs in the "
+                            "kernel and is left behind",
+                            launch->first_rank, status, DEATH_S);
+    }
+    if (launch->interrupted != 0) {
+        *exit_code = 128 + launch->interrupted;
+        return xm_error_set(XM_ERR_CANCELED, "interrupted by signal %d (%s)", launch->interrupted,
+                            sigdescr_np(launch->interrupted));
+    }
+    if (launch->first_rank < 0) {
+        *exit_code = 0;
+        return XM_OK;
+    }
+    if (launch->failure == NOT_OURS) {
+        *exit_code = 1;
+        return xm_error_set(
+            XM_ERR_INTERNAL,
+            "rank %d has ended, but somebody else in this process has collected its "
+            "exit status",
+            launch->first_rank);
+    }
+    if (WIFSIGNALED(status)) {
+        const char *name = sigdescr_np(WTERMSIG(status));
+
+        *exit_code = 128 + WTERMSIG(status);
+        return xm_error_set(XM_ERR_PEER_DIED, "rank %d was killed by signal %d (%s)",
+                            launch->first_rank, WTERMSIG(status), name != NULL ? name : "?");
+    }
+    *exit_code = WEXITSTATUS(status);
+    return xm_error_set(XM_ERR_PEER_DIED, "rank %d exited with status %d", launch->first_rank,
+                        WEXITSTATUS(status));
+}
+
+static xm_status_t check_params(const xm_launch_params_t *params)
+{
+    if (params->argv == NULL || params->argv[0] == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "launcher: no argv");
+    }
+    if (params->ranks < 1 || params->ranks > MAX_RANKS || params->ranks_per_host < 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "launcher: %d ranks (1 to %d are possible), %d per host", params->ranks,
+                            MAX_RANKS, params->ranks_per_host);
+    }
+    if (params->master_addr != NULL && (strlen(params->master_addr) > MAX_ADDRESS ||
+                                        params->master_port < 1 || params->master_port > 65535)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "launcher: rank 0 at '%s' port %d",
+                            params->master_addr, params->master_port);
+    }
+    return XM_OK;
+}
+
+xm_status_t xm_launch(const xm_launch_params_t *given, int *exit_code)
+{
+    xm_launch_params_t own = XM_LAUNCH_PARAMS_INIT;
+    const xm_launch_params_t *params = &own;
+    launch_t launch = {.params = params, .kill_at = 1e300, .first_rank = -1};
+    xm_status_t status = XM_PARAMS_COPY(xm_launch_params_t, &own, given);
+
+    if (status == XM_OK) {
+        status = check_params(params);
+    }
+    if (status < 0) {
+        return status;
+    }
+    launch.timeout = params->timeout > 0.0 ? params->timeout : xm_config_seconds(XM_CONFIG_TIMEOUT);
+    launch.pids = calloc((size_t)params->ranks, sizeof(*launch.pids));
+    if (launch.pids == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "launcher: no memory for %d ranks", params->ranks);
+    }
+    status = make_secret(&launch);
+    if (status == XM_OK) {
+        status = open_listener(&launch);
+    }
+    if (status < 0) {
+        goto free_pids;
+    }
+    status = take_signals(&launch);
+    if (status < 0) {
+        goto close_listener;
+    }
+    (void)fflush(NULL);
+    for (int rank = 0; rank < params->ranks && status == XM_OK; ++rank) {
+        status = start_rank(&launch, rank);
+    }
+    if (status < 0) {
+        set_kill_time(&launch, 0.0);
+    }
+    /* Only rank 0 may hold the socket, or its death would not free the port. */
+    close_listener(&launch);
+    supervise(&launch);
+    return_signals(&launch);
+    explicit_bzero(launch.secret, sizeof(launch.secret));
+    free(launch.pids);
+    return status < 0 ? status : verdict(&launch, exit_code);
+
+close_listener:
+    close_listener(&launch);
+free_pids:
+    free(launch.pids);
+    return status;
+}
+
+int xm_launch_listen_fd(void)
+{
+    const char *text = getenv(LISTEN_FD_VARIABLE);
+    int64_t fd;
+    int listening = 0;
+    socklen_t length = sizeof(listening);
+
+    /* The variable may have been inherited further than the descriptor. */
+    if (text == NULL || xm_text_parse_int(LISTEN_FD_VARIABLE, text, 0, INT32_MAX, &fd) < 0 ||
+        getsockopt((int)fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0 ||
+        listening == 0) {
+        return -1;
+    }
+    (void)fcntl((int)fd, F_SETFD, FD_CLOEXEC);
+    return (int)fd;
+}

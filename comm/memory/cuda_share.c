@@ -1,0 +1,119 @@
+/* CUDA memory of other processes on this machine. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "comm/memory/cuda_private.h"
+
+/* Tells processes of a machine apart, those in other PID namespaces too. */
+static void own_process(uint64_t process[2])
+{
+    struct stat namespace_of_pids = {0};
+
+    (void)stat("/proc/self/ns/pid", &namespace_of_pids);
+    process[0] = (uint64_t)getpid();
+    process[1] = (uint64_t)namespace_of_pids.st_ino;
+}
+
+xm_status_t xm_cuda_share(xm_memory_space_t *base, const void *address, xm_memory_share_t *share)
+{
+    xm_cuda_space_t *space = xm_cuda_space_of(base);
+    xm_status_t status = xm_cuda_enter(space);
+    xm_cu_ipc_handle_t handle;
+    uint64_t start;
+    size_t size;
+
+    if (status < 0) {
+        return status;
+    }
+    memset(share, 0, sizeof(*share));
+    own_process(share->process);
+    share->address = (uint64_t)(uintptr_t)address;
+    share->device = base->device;
+    status = xm_cuda_check(space, "cuMemGetAddressRange",
+                           space->driver.cuMemGetAddressRange_v2(&start, &size, share->address));
+    if (status == XM_OK) {
+        share->offset = share->address - start;
+        status = xm_cuda_check(space, "cuIpcGetMemHandle",
+                               space->driver.cuIpcGetMemHandle(&handle, start));
+    }
+    if (status == XM_OK) {
+        memcpy(share->handle, handle.reserved, sizeof(share->handle));
+    }
+    xm_cuda_leave(space);
+    return status;
+}
+
+/* A process may not open a handle of its own; nor is there need to, on the same device. */
+static xm_status_t open_own(const xm_cuda_space_t *space, const xm_memory_share_t *share,
+                            void **address)
+{
+    if (share->device != space->base.device) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "devices %d and %d are both this process's: their memory is not opened",
+                            space->base.device, (int)share->device);
+    }
+    *address = (void *)(uintptr_t)share->address;
+    return XM_OK;
+}
+
+static xm_cuda_opened_t *find(const xm_cuda_space_t *space, const xm_memory_share_t *share)
+{
+    xm_cuda_opened_t *at = space->opened;
+
+    while (at != NULL && (memcmp(at->share.handle, share->handle, sizeof(share->handle)) != 0 ||
+                          memcmp(at->share.process, share->process, sizeof(share->process)) != 0)) {
+        at = at->next;
+    }
+    return at;
+}
+
+xm_status_t xm_cuda_open(xm_memory_space_t *base, const xm_memory_share_t *share, void **address)
+{
+    xm_cuda_space_t *space = xm_cuda_space_of(base);
+    uint64_t own[2];
+    xm_cuda_opened_t *opened;
+    xm_cu_ipc_handle_t handle;
+    xm_status_t status;
+
+    own_process(own);
+    if (memcmp(own, share->process, sizeof(own)) == 0) {
+        return open_own(space, share, address);
+    }
+    opened = find(space, share);
+    if (opened == NULL) {
+        opened = malloc(sizeof(*opened));
+        if (opened == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory to open another process's memory");
+        }
+        opened->share = *share;
+        memcpy(handle.reserved, share->handle, sizeof(handle.reserved));
+        status = xm_cuda_enter(space);
+        if (status == XM_OK) {
+            status = xm_cuda_check(space, "cuIpcOpenMemHandle",
+                                   space->driver.cuIpcOpenMemHandle_v2(&opened->base, handle,
+                                                                       XM_CU_IPC_LAZY_PEER_ACCESS));
+            xm_cuda_leave(space);
+        }
+        if (status < 0) {
+            free(opened);
+            return status;
+        }
+        opened->next = space->opened;
+        space->opened = opened;
+    }
+    *address = (void *)(uintptr_t)(opened->base + share->offset);
+    return XM_OK;
+}
+
+void xm_cuda_close_all(xm_cuda_space_t *space)
+{
+    while (space->opened != NULL) {
+        xm_cuda_opened_t *opened = space->opened;
+
+        space->opened = opened->next;
+        (void)space->driver.cuIpcCloseMemHandle(opened->base);
+        free(opened);
+    }
+}

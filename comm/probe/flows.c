@@ -1,0 +1,333 @@
+#include "comm/probe/flows.h"
+
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/probe/link.h"
+
+enum {
+    SLOTS = 4,      /* messages in flight of a stream */
+    KIND_FLOW = 3,  /* see xm_probe_tag() */
+    FLOW_SHIFT = 20 /* a tag's sequence is the stream above this, the message below */
+};
+
+typedef struct run run_t;
+
+/* This rank's end of one stream. */
+typedef struct {
+    run_t *run;
+    const xm_probe_flow_t *flow;
+    int index, peer;
+    bool sends;
+    unsigned char *buffer;            /* SLOTS messages */
+    xm_probe_transfer_t slots[SLOTS]; /* message m uses slot m % SLOTS */
+    uint64_t next;                    /* message to post */
+    uint64_t last;                    /* sender: the messages from this one on end the stream */
+    unsigned closed;                  /* receiver: set of slots that got one of them */
+    int64_t previous;                 /* when the last message came */
+    xm_status_t failed;
+} end_t;
+
+struct run {
+    xm_worker_t *worker;
+    const xm_probe_flows_t *params;
+    int64_t start, settle, window; /* ns */
+    end_t *ends;
+    int count;
+    double bytes[XM_PROBE_GROUPS][XM_PROBE_WINDOWS], messages[XM_PROBE_GROUPS][XM_PROBE_WINDOWS];
+};
+
+/* Spreads the bytes of a message evenly over the time since the last one. */
+static void count_message(end_t *end, int64_t now)
+{
+    run_t *run = end->run;
+    double span = (double)(now - end->previous);
+
+    /* What comes before this rank's clock has started is not counted. */
+    for (int w = 0; run->start > 0 && span > 0 && w < XM_PROBE_WINDOWS; ++w) {
+        int64_t from = run->start + run->settle + w * run->window, to = from + run->window;
+
+        run->messages[end->flow->group][w] += now >= from && now < to;
+        from = from > end->previous ? from : end->previous;
+        to = to < now ? to : now;
+        if (to > from) {
+            run->bytes[end->flow->group][w] +=
+                (double)run->params->bytes * (double)(to - from) / span;
+        }
+    }
+    end->previous = now;
+}
+
+static unsigned char *message(const end_t *end, uint64_t number)
+{
+    return end->buffer + number % SLOTS * end->run->params->bytes;
+}
+
+static void ended(xm_probe_transfer_t *transfer)
+{
+    end_t *end = transfer->owner;
+
+    if (transfer->status < 0) {
+        end->failed = transfer->status;
+    } else if (!end->sends) {
+        size_t slot = (size_t)(transfer - end->slots);
+
+        count_message(end, xm_worker_now(end->run->worker));
+        end->closed |= (unsigned)(end->buffer[slot * end->run->params->bytes] != 0) << slot;
+    }
+}
+
+static xm_status_t post(end_t *end)
+{
+    run_t *run = end->run;
+    xm_probe_transfer_t *slot = &end->slots[end->next % SLOTS];
+    unsigned char *buffer = message(end, end->next);
+    uint64_t tag = xm_probe_tag(KIND_FLOW, (uint64_t)end->index << FLOW_SHIFT |
+                                               (end->next & ((1U << FLOW_SHIFT) - 1)));
+    xm_transport_t *transport = xm_worker_transport(run->worker);
+    xm_status_t status;
+
+    ++end->next;
+    if (end->sends) {
+        buffer[0] = end->next > end->last;
+        status = xm_transport_send(transport, end->peer, tag, buffer, run->params->bytes, NULL,
+                                   xm_probe_begin(slot));
+    } else {
+        status = xm_transport_receive(transport, end->peer, tag, buffer, run->params->bytes, NULL,
+                                      xm_probe_begin(slot));
+    }
+    status = xm_probe_posted(slot, status);
+    return status < 0 ? xm_probe_blame(run->worker, end->peer, status) : XM_OK;
+}
+
+static bool is_over(const end_t *end)
+{
+    return end->sends ? end->last != UINT64_MAX && end->next >= end->last + SLOTS
+                      : (end->closed >> end->next % SLOTS & 1U) != 0;
+}
+
+/* Posts what can be posted. *open: the stream goes on; *ready: more can be posted at once. The last
+ * SLOTS messages of a stream say so in their first byte; the receiver posts no more into a slot
+ * that got one, so they fill exactly what is posted. */
+static xm_status_t advance(end_t *end, int64_t now, bool *open, bool *ready)
+{
+    const run_t *run = end->run;
+    xm_status_t status = XM_OK;
+
+    if (end->failed < 0) {
+        (void)xm_error_set(end->failed, "a message with rank %d ended with '%s'", end->peer,
+                           xm_status_string(end->failed));
+        return xm_probe_blame(run->worker, end->peer, end->failed);
+    }
+    if (end->sends && end->last == UINT64_MAX &&
+        now >= run->start + run->settle + XM_PROBE_WINDOWS * run->window) {
+        end->last = end->next;
+    }
+    for (int i = 0; status == XM_OK && i < SLOTS; ++i) {
+        if (is_over(end) || end->slots[end->next % SLOTS].in_flight) {
+            break;
+        }
+        status = post(end);
+    }
+    *ready = *ready || (!is_over(end) && !end->slots[end->next % SLOTS].in_flight);
+    *open = *open || (end->sends ? !is_over(end) : end->closed + 1 < 1U << SLOTS);
+    for (int i = 0; i < SLOTS; ++i) {
+        *open = *open || end->slots[i].in_flight;
+    }
+    return status;
+}
+
+static xm_status_t stream(run_t *run)
+{
+    int64_t deadline = run->start + run->settle + XM_PROBE_WINDOWS * run->window +
+                       (int64_t)(1e9 * xm_worker_timeout(run->worker));
+    xm_status_t status = XM_OK;
+
+    for (;;) {
+        int64_t now = xm_worker_now(run->worker);
+        bool open = false, ready = false;
+
+        for (int i = 0; status == XM_OK && i < run->count; ++i) {
+            status = advance(&run->ends[i], now, &open, &ready);
+        }
+        if (status < 0 || !open) {
+            return status;
+        }
+        /* Sends that end at once leave nothing to wait for. */
+        status = ready ? xm_worker_progress(run->worker) : xm_worker_wait(run->worker, deadline);
+        if (status < 0) {
+            return xm_error_prefix(status, "probe, %d streams", run->params->count);
+        }
+    }
+}
+
+static xm_status_t check_data(const run_t *run)
+{
+    size_t bytes = SLOTS * run->params->bytes;
+    unsigned char *expected = malloc(bytes);
+    xm_status_t status = XM_OK;
+
+    if (expected == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "probe: no memory for %zu bytes", bytes);
+    }
+    for (int i = 0; status == XM_OK && i < run->count; ++i) {
+        if (!run->ends[i].sends) {
+            xm_probe_fill(expected, bytes, (uint64_t)run->ends[i].peer);
+            for (int slot = 0; slot < SLOTS; ++slot) {
+                expected[(size_t)slot * run->params->bytes] = 1;
+            }
+            status = xm_probe_compare(run->ends[i].peer, run->ends[i].buffer, expected, bytes);
+        }
+    }
+    free(expected);
+    return status;
+}
+
+static xm_status_t make_ends(run_t *run)
+{
+    const xm_probe_flows_t *params = run->params;
+    int rank = xm_worker_rank(run->worker);
+
+    run->ends = calloc((size_t)params->count + 1, sizeof(*run->ends));
+    if (run->ends == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");
+    }
+    for (int f = 0; f < params->count; ++f) {
+        const xm_probe_flow_t *flow = &params->flows[f];
+        end_t *end = &run->ends[run->count];
+
+        if (flow->sender != rank && flow->receiver != rank) {
+            continue;
+        }
+        *end = (end_t){.run = run,
+                       .flow = flow,
+                       .index = f,
+                       .sends = flow->sender == rank,
+                       .peer = flow->sender == rank ? flow->receiver : flow->sender,
+                       .last = UINT64_MAX,
+                       .buffer = malloc(SLOTS * params->bytes)};
+        ++run->count;
+        if (end->buffer == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "probe: no memory for messages of %zu bytes",
+                                params->bytes);
+        }
+        xm_probe_fill(end->buffer, SLOTS * params->bytes, (uint64_t)rank);
+        for (int i = 0; i < SLOTS; ++i) {
+            end->slots[i].ended = ended;
+            end->slots[i].owner = end;
+        }
+    }
+    return XM_OK;
+}
+
+static void free_ends(run_t *run)
+{
+    bool all = true;
+
+    for (int i = 0; i < run->count; ++i) {
+        end_t *end = &run->ends[i];
+
+        if (xm_probe_cancel(xm_worker_transport(run->worker), end->slots, SLOTS)) {
+            free(end->buffer);
+        } else {
+            all = false; /* the transport still owns operations and buffers */
+        }
+    }
+    if (all) {
+        free(run->ends);
+    }
+}
+
+/* Receivers post before the senders start, and all clocks start at the same barrier. */
+static xm_status_t start(run_t *run)
+{
+    xm_status_t status = XM_OK;
+
+    for (int i = 0; status == XM_OK && i < run->count; ++i) {
+        for (int slot = 0; status == XM_OK && !run->ends[i].sends && slot < SLOTS; ++slot) {
+            status = post(&run->ends[i]);
+        }
+    }
+    if (status == XM_OK) {
+        status = xm_worker_barrier(run->worker);
+    }
+    run->start = xm_worker_now(run->worker);
+    for (int i = 0; i < run->count; ++i) {
+        run->ends[i].previous = run->start;
+    }
+    return status;
+}
+
+static uint64_t word_of(double number)
+{
+    uint64_t word;
+
+    memcpy(&word, &number, sizeof(word));
+    return htole64(word);
+}
+
+static double number_of(uint64_t word)
+{
+    double number;
+
+    word = le64toh(word);
+    memcpy(&number, &word, sizeof(number));
+    return number;
+}
+
+/* Adds up what all ranks received. */
+static xm_status_t share(const run_t *run, xm_probe_windows_t *windows)
+{
+    enum { CELLS = XM_PROBE_GROUPS * XM_PROBE_WINDOWS, WORDS = 2 * CELLS + 1 };
+    size_t ranks = (size_t)xm_worker_size(run->worker);
+    uint64_t own[WORDS], *all = malloc(ranks * sizeof(own));
+    double sums[WORDS] = {0};
+    xm_status_t status;
+
+    if (all == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");
+    }
+    for (int i = 0; i < CELLS; ++i) {
+        own[i] = word_of(run->bytes[i / XM_PROBE_WINDOWS][i % XM_PROBE_WINDOWS]);
+        own[CELLS + i] = word_of(run->messages[i / XM_PROBE_WINDOWS][i % XM_PROBE_WINDOWS]);
+    }
+    own[WORDS - 1] = word_of(*run->params->elapsed);
+    status = xm_worker_allgather(run->worker, own, all, sizeof(own));
+    for (size_t i = 0; status == XM_OK && i < ranks * WORDS; ++i) {
+        sums[i % WORDS] += number_of(all[i]);
+    }
+    if (status == XM_OK) {
+        for (int i = 0; i < CELLS; ++i) {
+            int group = i / XM_PROBE_WINDOWS, window = i % XM_PROBE_WINDOWS;
+
+            windows->rate[group][window] = sums[i] / run->params->window;
+            windows->messages[group][window] = sums[CELLS + i];
+        }
+        *run->params->elapsed = number_of(all[WORDS - 1]);
+    }
+    free(all);
+    return status;
+}
+
+xm_status_t xm_probe_flows_run(xm_worker_t *worker, const xm_probe_flows_t *params,
+                               xm_probe_windows_t *windows)
+{
+    run_t run = {.worker = worker,
+                 .params = params,
+                 .settle = (int64_t)(1e9 * params->settle),
+                 .window = (int64_t)(1e9 * params->window)};
+    xm_status_t status = make_ends(&run);
+
+    if (status == XM_OK) {
+        status = start(&run);
+    }
+    if (status == XM_OK) {
+        status = stream(&run);
+    }
+    if (status == XM_OK) {
+        status = check_data(&run);
+    }
+    free_ends(&run);
+    return status < 0 ? status : share(&run, windows);
+}

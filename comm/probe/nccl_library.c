@@ -1,0 +1,87 @@
+#include "comm/probe/nccl_library.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+static const char library_name[] = "libnccl.so.2";
+
+static const struct {
+    const char *name;
+    size_t offset;
+} symbols[] = {
+#define SYMBOL(result, name, parameters) {#name, offsetof(xm_nccl_library_t, name)},
+    XM_NCCL_TABLE(SYMBOL)
+#undef SYMBOL
+};
+
+static xm_status_t find_symbols(xm_nccl_library_t *nccl)
+{
+    for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); ++i) {
+        void *symbol = dlsym(nccl->library, symbols[i].name);
+
+        if (symbol == NULL) {
+            return xm_error_set(XM_ERR_UNSUPPORTED,
+                                "no NCCL: %s has no %s; 2.14 or later is needed", library_name,
+                                symbols[i].name);
+        }
+        memcpy((char *)nccl + symbols[i].offset, &symbol, sizeof(symbol));
+    }
+    return XM_OK;
+}
+
+xm_status_t xm_nccl_library_open(xm_nccl_library_t *nccl)
+{
+    xm_status_t status;
+    int result;
+
+    *nccl = (xm_nccl_library_t){.library = dlopen(library_name, RTLD_NOW | RTLD_NODELETE)};
+    if (nccl->library == NULL) {
+        const char *reason = dlerror();
+
+        return xm_error_set(XM_ERR_UNSUPPORTED, "no NCCL: %s",
+                            reason != NULL ? reason : "libnccl.so.2 cannot be opened");
+    }
+    status = find_symbols(nccl);
+    if (status < 0) {
+        return status;
+    }
+    result = nccl->ncclGetVersion(&nccl->version);
+    if (result != XM_NCCL_SUCCESS) {
+        return xm_nccl_error(nccl, NULL, "ncclGetVersion", result);
+    }
+    if (nccl->version < XM_NCCL_OLDEST) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "no NCCL: %s is version number %d; 2.14 (%d) or later is needed",
+                            library_name, nccl->version, XM_NCCL_OLDEST);
+    }
+    return XM_OK;
+}
+
+static xm_status_t status_of(int result)
+{
+    switch (result) {
+    case XM_NCCL_INVALID_ARGUMENT:
+    case XM_NCCL_INVALID_USAGE:
+        return XM_ERR_UNSUPPORTED;
+    case XM_NCCL_REMOTE:
+        return XM_ERR_PEER_DIED;
+    case XM_NCCL_INTERNAL:
+        return XM_ERR_INTERNAL;
+    default:
+        return XM_ERR_IO;
+    }
+}
+
+xm_status_t xm_nccl_error(const xm_nccl_library_t *nccl, void *comm, const char *what, int result)
+{
+    const char *text = nccl->ncclGetErrorString(result);
+    const char *detail = nccl->ncclGetLastError(comm);
+    size_t length = detail != NULL ? strcspn(detail, "\n") : 0;
+
+    if (length == 0) {
+        return xm_error_set(status_of(result), "NCCL: %s: %s", what,
+                            text != NULL ? text : "unknown result");
+    }
+    return xm_error_set(status_of(result), "NCCL: %s: %s (%.*s)", what,
+                        text != NULL ? text : "unknown result", (int)length, detail);
+}

@@ -1,0 +1,236 @@
+/* What the NICs of a host carry, and its own fabric: streams between well-chosen ranks. */
+#include <math.h>
+#include <stdio.h>
+
+#include "comm/base.h"
+#include "comm/probe/flows.h"
+#include "comm/probe/probe_private.h"
+#include "comm/probe/profile.h"
+
+enum {
+    PARTNERS = 4,       /* hosts that one host exchanges with, so that it is the limit */
+    ROUNDS = 4,         /* of XM_PROBE_WINDOWS each, until the rate is known */
+    LARGE = 256 << 10,  /* messages: long enough to be striped over several NICs */
+    WINDOW_MESSAGES = 2 /* a window holds so many of a stream */
+};
+
+/* Seconds. Windows are as long as the budget allows, and as messages need. */
+static const double shortest_window = 0.005, usual_window = 0.05, longest_window = 1;
+/* Settling takes so many windows. */
+static const double settling = 2;
+/* Part of the budget that all NICs together may take. */
+static const double nic_share = 0.6;
+
+char *xm_probe_nic_step(int host, bool out, char *buffer, size_t size)
+{
+    (void)snprintf(buffer, size, "nic/%d/%s", host, out ? "out" : "in");
+    return buffer;
+}
+
+/* Seconds of one message of a stream, from the ping-pong between hosts or inside one. */
+static double message_seconds(const xm_probe_t *probe, const char *curve)
+{
+    size_t count = 0;
+    const double *numbers = xm_probe_state_find(probe->state, curve, &count);
+    double seconds = 0;
+
+    /* Seconds and spread of each size in turn. */
+    for (size_t i = 0; numbers != NULL && 2 * i + 1 < count; ++i) {
+        seconds = numbers[2 * i] * LARGE / (double)probe->sizes[i];
+        if (probe->sizes[i] >= LARGE) {
+            break;
+        }
+    }
+    return seconds;
+}
+
+static double time_left(const xm_probe_t *probe)
+{
+    return probe->params.budget - probe->elapsed;
+}
+
+typedef struct {
+    double rate, spread;
+} rate_t;
+
+/* The median of the slower group's windows, and the widest spread. Of a window in which nothing
+ * ended nothing is known: its bytes are those of a message that was held up. */
+static rate_t judge(xm_probe_windows_t *windows, int groups)
+{
+    rate_t judged = {.rate = INFINITY};
+
+    for (int g = 0; g < groups; ++g) {
+        for (int w = 0; w < XM_PROBE_WINDOWS; ++w) {
+            judged.spread = windows->messages[g][w] < 1 ? 1 : judged.spread;
+        }
+        judged.rate = fmin(judged.rate, xm_probe_median(windows->rate[g], XM_PROBE_WINDOWS));
+        judged.spread = fmax(judged.spread, xm_probe_spread(windows->rate[g], XM_PROBE_WINDOWS));
+    }
+    return judged;
+}
+
+/* The faster round, or the calmer one of two that are about as fast. */
+static rate_t better(rate_t best, rate_t next)
+{
+    bool faster = next.rate > best.rate * (1 + XM_PROBE_TIGHT);
+    bool slower = next.rate < best.rate * (1 - XM_PROBE_TIGHT);
+
+    return faster || (!slower && next.spread < best.spread) ? next : best;
+}
+
+/* Runs streams until the rate of a round is known or the time is up. Rounds are not mixed, and the
+ * fastest counts: what disturbs streams on a busy machine only ever slows them down. *result is the
+ * rate with its spread. */
+static xm_status_t settle_rate(xm_probe_t *probe, const xm_probe_flow_t *flows, int count,
+                               double message, int streams_a_nic, double result[2])
+{
+    double share = nic_share * probe->params.budget / (2 * probe->hosts + 2);
+    double usual = fmin(fmax(share / (XM_PROBE_WINDOWS + settling), shortest_window), usual_window);
+    double window = fmin(fmax(WINDOW_MESSAGES * message * streams_a_nic, usual), longest_window);
+    double started = probe->elapsed, elapsed;
+    xm_probe_flows_t run = {.flows = flows,
+                            .count = count,
+                            .bytes = LARGE,
+                            .settle = settling * window,
+                            .window = window,
+                            .elapsed = &elapsed};
+    int groups = flows[count - 1].group + 1;
+    rate_t best = {.rate = 0, .spread = 1};
+
+    for (int round = 0; round < ROUNDS; ++round) {
+        xm_probe_windows_t windows;
+        xm_status_t status;
+
+        elapsed = xm_clock_seconds() - probe->started;
+        status = xm_probe_flows_run(probe->worker, &run, &windows);
+        if (status < 0) {
+            return status;
+        }
+        probe->elapsed = elapsed;
+        best = better(best, judge(&windows, groups));
+        if (best.spread <= XM_PROBE_TIGHT || time_left(probe) < 0 ||
+            probe->elapsed - started > share) {
+            break;
+        }
+    }
+    result[0] = best.rate;
+    result[1] = best.spread;
+    return XM_OK;
+}
+
+static int rank_on(const xm_probe_t *probe, int host, int index)
+{
+    return xm_probe_rank_on(probe->host_of, probe->ranks, host, index);
+}
+
+static int ranks_on(const xm_probe_t *probe, int host)
+{
+    return xm_probe_ranks_on(probe->host_of, probe->ranks, host);
+}
+
+/* Streams from all ranks of a host to ranks of several others, or the other way round: together
+ * the others are faster than the host, so that its NICs are the limit. */
+static int add_host(const xm_probe_t *probe, int host, bool out, int group, xm_probe_flow_t *flows)
+{
+    int partners = probe->hosts - 1 < PARTNERS ? probe->hosts - 1 : PARTNERS;
+    int own = ranks_on(probe, host);
+    int count = own > partners ? own : partners;
+
+    count = count < XM_PROBE_MAX_FLOWS / 2 ? count : XM_PROBE_MAX_FLOWS / 2;
+    for (int f = 0; f < count; ++f) {
+        int partner = (host + 1 + f % partners) % probe->hosts;
+        int near = rank_on(probe, host, f % own);
+        int far = rank_on(probe, partner, f / partners % ranks_on(probe, partner));
+
+        flows[f] = (xm_probe_flow_t){out ? near : far, out ? far : near, group};
+    }
+    return count;
+}
+
+static xm_status_t measure_direction(xm_probe_t *probe, int host, bool out)
+{
+    xm_probe_flow_t flows[XM_PROBE_MAX_FLOWS];
+    double result[2] = {0, 0};
+    bool first = probe->rank == 0;
+    char step[32];
+    int count;
+    xm_status_t status;
+
+    (void)xm_probe_nic_step(host, out, step, sizeof(step));
+    if (xm_probe_is_done(probe, step)) {
+        return XM_OK;
+    }
+    status = xm_probe_enter(probe, "NIC capacity",
+                            0.6 + 0.35 * (2 * host + (out ? 0 : 1)) / (2 * probe->hosts), 0.95);
+    if (status < 0) {
+        return status;
+    }
+    if (time_left(probe) < 0) {
+        return XM_OK; /* not saved: a probe that goes on may still have the time */
+    }
+    count = add_host(probe, host, out, 0, flows);
+    status = settle_rate(probe, flows, count, message_seconds(probe, "inter_host"), count, result);
+    return status < 0 ? status : xm_probe_finish_step(probe, step, result, first ? 2 : 0);
+}
+
+/* Both directions of the first host at once. */
+static xm_status_t measure_both_ways(xm_probe_t *probe)
+{
+    xm_probe_flow_t flows[XM_PROBE_MAX_FLOWS];
+    double result[2] = {0, 0};
+    bool first = probe->rank == 0;
+    xm_status_t status = xm_probe_enter(probe, "NIC capacity, both directions", 0.95, 1);
+    int count;
+
+    if (status < 0 || xm_probe_is_done(probe, "nic/both") || time_left(probe) < 0) {
+        return status;
+    }
+    count = add_host(probe, 0, true, 0, flows);
+    count += add_host(probe, 0, false, 1, flows + count);
+    status =
+        settle_rate(probe, flows, count, message_seconds(probe, "inter_host"), count / 2, result);
+    return status < 0 ? status : xm_probe_finish_step(probe, "nic/both", result, first ? 2 : 0);
+}
+
+xm_status_t xm_probe_measure_nics(xm_probe_t *probe)
+{
+    xm_status_t status = XM_OK;
+
+    if (probe->hosts < 2) {
+        return XM_OK;
+    }
+    for (int host = 0; status == XM_OK && host < probe->hosts; ++host) {
+        status = measure_direction(probe, host, true);
+        if (status == XM_OK) {
+            status = measure_direction(probe, host, false);
+        }
+    }
+    return status < 0 ? status : measure_both_ways(probe);
+}
+
+xm_status_t xm_probe_measure_fabric(xm_probe_t *probe)
+{
+    xm_probe_flow_t flows[XM_PROBE_MAX_FLOWS];
+    double result[2] = {0, 0};
+    bool first = probe->rank == 0;
+    int host = 0, count;
+    xm_status_t status;
+
+    while (host < probe->hosts && ranks_on(probe, host) < 2) {
+        ++host;
+    }
+    if (host == probe->hosts || xm_probe_is_done(probe, "fabric")) {
+        return XM_OK;
+    }
+    status = xm_probe_enter(probe, "all messages inside a host", 0.55, 0.6);
+    if (status < 0) {
+        return status;
+    }
+    count = ranks_on(probe, host) < XM_PROBE_MAX_FLOWS ? ranks_on(probe, host) : XM_PROBE_MAX_FLOWS;
+    for (int i = 0; i < count; ++i) {
+        flows[i] =
+            (xm_probe_flow_t){rank_on(probe, host, i), rank_on(probe, host, (i + 1) % count), 0};
+    }
+    status = settle_rate(probe, flows, count, message_seconds(probe, "intra_host"), 1, result);
+    return status < 0 ? status : xm_probe_finish_step(probe, "fabric", result, first ? 2 : 0);
+}

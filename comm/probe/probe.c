@@ -1,0 +1,583 @@
+#include "comm/probe/probe.h"
+
+#include <endian.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "comm/base.h"
+#include "comm/probe/compute.h"
+#include "comm/probe/link.h"
+#include "comm/probe/probe_private.h"
+#include "comm/probe/profile.h"
+#include <crossmesh/version.h>
+
+enum {
+    DEFAULT_REPETITIONS = 6,  /* the fewest that have a 95 % confidence interval */
+    COPY_BYTES = 32 << 20,    /* two such buffers a rank exceed the caches */
+    MIN_MAX_BYTES = 64 << 10, /* below, latency noise would hide that time rises with size */
+    DEVICE_NUMBERS = sizeof(xm_probe_device_t) / sizeof(double)
+};
+
+static const uint64_t default_max_bytes = UINT64_C(64) << 20;
+static const double default_budget = 60, compute_seconds = 0.2, copy_seconds = 0.4;
+
+/* Parts of the wait limit that one size of a ping-pong may take: the other ranks wait meanwhile. */
+static const double wait_share = 1.0 / 60;
+/* Part of the whole budget that one curve may take. */
+static const double curve_share = 0.1;
+
+/* Steps of a phase are spread over its part of the whole. */
+static void report_progress(const xm_probe_t *probe, double part)
+{
+    if (probe->params.progress != NULL && probe->rank == 0) {
+        double fraction = probe->phase_start + part * (probe->phase_end - probe->phase_start);
+
+        probe->params.progress(probe->params.progress_arg, fraction * probe->links_part,
+                               probe->phase);
+    }
+}
+
+xm_status_t xm_probe_enter(xm_probe_t *probe, const char *phase, double start, double end)
+{
+    probe->phase = phase;
+    probe->phase_start = start;
+    probe->phase_end = end;
+    report_progress(probe, 0);
+    return xm_worker_barrier(probe->worker);
+}
+
+bool xm_probe_is_done(const xm_probe_t *probe, const char *step)
+{
+    size_t count;
+
+    return xm_probe_state_find(probe->state, step, &count) != NULL;
+}
+
+static xm_status_t save_partial(const xm_probe_t *probe)
+{
+    char *text = NULL;
+    xm_status_t status;
+
+    if (probe->rank != 0 || probe->params.partial == NULL) {
+        return XM_OK;
+    }
+    status = xm_probe_state_to_text(probe->state, &text);
+    if (status == XM_OK) {
+        status = xm_text_save(probe->params.partial, text);
+    }
+    free(text);
+    return status;
+}
+
+static double number_at(const void *bytes)
+{
+    uint64_t word;
+    double number;
+
+    memcpy(&word, bytes, sizeof(word));
+    word = le64toh(word);
+    memcpy(&number, &word, sizeof(number));
+    return number;
+}
+
+/* Every rank sends its clock and its numbers. */
+xm_status_t xm_probe_finish_step(xm_probe_t *probe, const char *step, const double *own,
+                                 size_t count)
+{
+    uint64_t *words = malloc((count + 1) * sizeof(*words));
+    double elapsed = xm_clock_seconds() - probe->started, *numbers = NULL;
+    size_t *offsets = NULL, total = 0;
+    void *all = NULL;
+    xm_status_t status;
+
+    if (words == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");
+    }
+    for (size_t i = 0; i <= count; ++i) {
+        memcpy(&words[i], i == 0 ? &elapsed : &own[i - 1], sizeof(*words));
+        words[i] = htole64(words[i]);
+    }
+    status = xm_worker_barrier(probe->worker);
+    if (status == XM_OK) {
+        status = xm_bootstrap_allgatherv(xm_worker_bootstrap(probe->worker), words,
+                                         (count + 1) * sizeof(*words), &all, &offsets,
+                                         xm_worker_timeout(probe->worker));
+    }
+    free(words);
+    if (status < 0) {
+        return status;
+    }
+    probe->elapsed = number_at(all);
+    numbers = malloc(offsets[probe->ranks]);
+    if (numbers == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");
+        goto free_all;
+    }
+    for (int rank = 0; rank < probe->ranks; ++rank) {
+        for (size_t at = offsets[rank] + sizeof(uint64_t); at < offsets[rank + 1];
+             at += sizeof(uint64_t)) {
+            numbers[total++] = number_at((const char *)all + at);
+        }
+    }
+    status = xm_probe_state_add(probe->state, step, numbers, total);
+    if (status == XM_OK) {
+        status = save_partial(probe);
+    }
+
+free_all:
+    free(numbers);
+    free(offsets);
+    free(all);
+    return status;
+}
+
+/* All ranks compute and then copy at the same time, because that is what devices will do. */
+static xm_status_t measure_device(xm_probe_t *probe)
+{
+    unsigned char *from, *to;
+    xm_probe_device_t own = {0};
+    xm_status_t status;
+
+    if (xm_probe_is_done(probe, "device")) {
+        return XM_OK;
+    }
+    from = malloc(COPY_BYTES);
+    to = malloc(COPY_BYTES);
+    if (from == NULL || to == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "probe: no memory for two buffers of %d bytes",
+                              COPY_BYTES);
+        goto free_buffers;
+    }
+    memset(from, 1, COPY_BYTES); /* pages exist before the clock starts */
+    memset(to, 0, COPY_BYTES);
+    own.host_memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    own.machine = (double)(xm_probe_machine() >> 12); /* as far as a double holds it */
+    status = xm_probe_enter(probe, "FLOP/s", 0, 0.1);
+    if (status == XM_OK) {
+        own.flops = xm_probe_flops(compute_seconds);
+        status = xm_probe_enter(probe, "memory bandwidth", 0.1, 0.2);
+    }
+    if (status == XM_OK) {
+        double numbers[DEVICE_NUMBERS];
+
+        own.copy_bandwidth = xm_probe_copy_bandwidth(to, from, COPY_BYTES, copy_seconds);
+        if (memcmp(from, to, COPY_BYTES) != 0) {
+            status = xm_error_set(XM_ERR_CORRUPT, "probe: a memory copy on rank %d differs",
+                                  probe->rank);
+            goto free_buffers;
+        }
+        memcpy(numbers, &own, sizeof(own));
+        status = xm_probe_finish_step(probe, "device", numbers, DEVICE_NUMBERS);
+    }
+
+free_buffers:
+    free(to);
+    free(from);
+    return status;
+}
+
+/* Copies inside rank 0: seconds and spread of each size. */
+static xm_status_t copy_curve(const xm_probe_t *probe, double *numbers)
+{
+    size_t largest = probe->sizes[probe->size_count - 1];
+    unsigned char *from = malloc(largest), *to = malloc(largest);
+    xm_status_t status = XM_OK;
+
+    if (from == NULL || to == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "probe: no memory for two buffers of %zu bytes",
+                              largest);
+        goto free_buffers;
+    }
+    memset(from, 1, largest);
+    memset(to, 0, largest);
+    for (int i = 0; i < probe->size_count; ++i) {
+        report_progress(probe, (double)i / probe->size_count);
+        numbers[2 * i] = xm_probe_copy_seconds(to, from, probe->sizes[i], probe->params.repetitions,
+                                               &numbers[2 * i + 1]);
+    }
+    if (memcmp(from, to, largest) != 0) {
+        status = xm_error_set(XM_ERR_CORRUPT, "probe: a memory copy on rank 0 differs");
+    }
+
+free_buffers:
+    free(to);
+    free(from);
+    return status;
+}
+
+static xm_status_t measure_self(xm_probe_t *probe)
+{
+    double numbers[2 * XM_PROBE_MAX_POINTS];
+    xm_status_t status;
+
+    if (xm_probe_is_done(probe, "self")) {
+        return XM_OK;
+    }
+    status = xm_probe_enter(probe, "copy inside a process", 0.2, 0.3);
+    if (status == XM_OK && probe->rank == 0) {
+        status = copy_curve(probe, numbers);
+    }
+    return status < 0 ? status
+                      : xm_probe_finish_step(probe, "self", numbers,
+                                             probe->rank == 0 ? 2 * (size_t)probe->size_count : 0);
+}
+
+static void ping_step(void *arg, int index)
+{
+    const xm_probe_t *probe = arg;
+
+    report_progress(probe, (double)index / probe->size_count);
+}
+
+/* This rank's part of a link: numbers are seconds and spread of each size, where it began the
+ * ping-pong. */
+static xm_status_t ping_pong(xm_probe_t *probe, int peer, bool begins, double *numbers,
+                             size_t *count)
+{
+    double timeout = xm_worker_timeout(probe->worker);
+    double seconds[XM_PROBE_MAX_POINTS], spread[XM_PROBE_MAX_POINTS];
+    xm_probe_ping_t ping = {.sizes = probe->sizes,
+                            .size_count = probe->size_count,
+                            .repetitions = probe->params.repetitions,
+                            .budget = fmin(timeout * wait_share,
+                                           probe->params.budget * curve_share / probe->size_count),
+                            .longest = timeout * wait_share,
+                            .step = ping_step,
+                            .step_arg = probe};
+    xm_probe_link_t *link = NULL;
+    int points = 0;
+    xm_status_t status =
+        xm_probe_link_create(probe->worker, peer, probe->sizes[probe->size_count - 1], &link);
+
+    if (status == XM_OK) {
+        status = begins ? xm_probe_link_ping(link, &ping, seconds, spread, &points)
+                        : xm_probe_link_pong(link);
+    }
+    xm_probe_link_destroy(link);
+    for (int i = 0; i < points; ++i) {
+        numbers[2 * i] = seconds[i];
+        numbers[2 * i + 1] = spread[i];
+    }
+    *count = 2 * (size_t)points;
+    return status;
+}
+
+static xm_status_t measure_link(xm_probe_t *probe, xm_link_class_t class, const char *phase,
+                                double start, double end)
+{
+    const char *step = xm_link_class_name(class);
+    double numbers[2 * XM_PROBE_MAX_POINTS];
+    size_t count = 0;
+    int a, b;
+    xm_status_t status;
+
+    if (!xm_probe_pair(probe->host_of, probe->ranks, probe->hosts, class, &a, &b) ||
+        xm_probe_is_done(probe, step)) {
+        return XM_OK;
+    }
+    status = xm_probe_enter(probe, phase, start, end);
+    if (status == XM_OK && (probe->rank == a || probe->rank == b)) {
+        status = ping_pong(probe, probe->rank == a ? b : a, probe->rank == a, numbers, &count);
+    }
+    return status < 0 ? status : xm_probe_finish_step(probe, step, numbers, count);
+}
+
+static void describe(const xm_probe_t *probe, char *name, char *conditions, size_t size)
+{
+    char date[32];
+    time_t now = time(NULL);
+    struct tm utc;
+
+    (void)gmtime_r(&now, &utc);
+    (void)strftime(date, sizeof(date), "%Y-%m-%d %H:%M UTC", &utc);
+    (void)snprintf(name, size, probe->hosts > 1 ? "%s and %d more" : "%s",
+                   xm_worker_host_name(probe->worker, 0), probe->hosts - 1);
+    (void)snprintf(conditions, size,
+                   "%s by crossmesh %s: %d ranks on %d host%s, transport %s; a device is a rank on "
+                   "CPU cores, all ranks at once (%s, copy of %d MiB)",
+                   date, XM_VERSION_STRING, probe->ranks, probe->hosts, probe->hosts > 1 ? "s" : "",
+                   xm_transport_name(xm_worker_transport(probe->worker)), xm_probe_flops_kind(),
+                   COPY_BYTES >> 20);
+}
+
+/* Rank 0 makes the profile and sends its text, or the sentence that says why there is none. */
+static xm_status_t agree(xm_probe_t *probe, xm_probe_summary_t *summary,
+                         xm_cluster_profile_t **profile)
+{
+    char name[512], conditions[512], *text = NULL;
+    void *all = NULL;
+    size_t *offsets = NULL;
+    xm_status_t status = XM_OK, made = XM_OK;
+
+    if (probe->rank == 0) {
+        xm_cluster_profile_t *first = NULL;
+
+        describe(probe, name, conditions, sizeof(name));
+        summary->name = name;
+        summary->conditions = conditions;
+        made = xm_probe_profile(summary, &first);
+        if (made == XM_OK) {
+            made = xm_cluster_profile_to_text(first, &text);
+        }
+        if (made < 0) {
+            text = strdup(xm_last_error());
+        }
+        xm_cluster_profile_destroy(first);
+    }
+    status = xm_bootstrap_allgatherv(xm_worker_bootstrap(probe->worker), text,
+                                     text != NULL ? strlen(text) : 0, &all, &offsets,
+                                     xm_worker_timeout(probe->worker));
+    free(text);
+    if (status < 0) {
+        return status;
+    }
+    if (offsets[1] > 0 && *(const char *)all == '{') {
+        status = xm_cluster_profile_from_text(all, offsets[1], "profile of rank 0", profile);
+    } else {
+        status = xm_error_set(made < 0 ? made : XM_ERR_CORRUPT, "%.*s",
+                              (int)(offsets[1] < 900 ? offsets[1] : 900), (const char *)all);
+    }
+    free(offsets);
+    free(all);
+    return status;
+}
+
+static void take_curve(const xm_probe_t *probe, xm_link_class_t link, xm_probe_curve_t *curve)
+{
+    size_t count = 0;
+    const double *numbers = xm_probe_state_find(probe->state, xm_link_class_name(link), &count);
+
+    curve->count = numbers != NULL ? (int)(count / 2) : 0;
+    for (int i = 0; i < curve->count; ++i) {
+        curve->points[i] = (xm_curve_point_t){probe->sizes[i], numbers[2 * i]};
+        curve->spread[i] = numbers[2 * i + 1];
+    }
+}
+
+/* A rate and its spread; 0 when the step was not done. */
+static double take_rate(const xm_probe_t *probe, const char *step, double *spread)
+{
+    size_t count = 0;
+    const double *numbers = xm_probe_state_find(probe->state, step, &count);
+
+    if (numbers == NULL || count != 2) {
+        return 0;
+    }
+    *spread = fmax(*spread, numbers[1]);
+    return numbers[0];
+}
+
+static xm_status_t make_profile(xm_probe_t *probe, xm_cluster_profile_t **profile)
+{
+    xm_probe_summary_t summary = {
+        .host_of = probe->host_of, .ranks = probe->ranks, .hosts = probe->hosts};
+    size_t count = 0;
+    const double *numbers = xm_probe_state_find(probe->state, "device", &count);
+    xm_probe_device_t *devices = calloc((size_t)probe->ranks, sizeof(*devices));
+    double *egress = calloc(2 * (size_t)probe->hosts, sizeof(*egress)), other = 0;
+    double *ingress = egress + probe->hosts;
+    xm_status_t status;
+
+    if (devices == NULL || egress == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");
+        goto free_all;
+    }
+    for (int rank = 0; rank < probe->ranks; ++rank) {
+        memcpy(&devices[rank], numbers + (size_t)rank * DEVICE_NUMBERS, sizeof(*devices));
+    }
+    for (int h = 0; h < probe->hosts; ++h) {
+        char step[32];
+
+        egress[h] =
+            take_rate(probe, xm_probe_nic_step(h, true, step, sizeof(step)), &summary.nic_spread);
+        ingress[h] =
+            take_rate(probe, xm_probe_nic_step(h, false, step, sizeof(step)), &summary.nic_spread);
+    }
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        take_curve(probe, (xm_link_class_t)link, &summary.curve[link]);
+    }
+    summary.devices = devices;
+    summary.egress = egress;
+    summary.ingress = ingress;
+    summary.nic_both_ways = take_rate(probe, "nic/both", &other);
+    summary.host_fabric = take_rate(probe, "fabric", &other);
+    status = agree(probe, &summary, profile);
+
+free_all:
+    free(egress);
+    free(devices);
+    return status;
+}
+
+/* For which ranks and sizes the numbers are good. */
+static void describe_job(const xm_probe_t *probe, char *text, size_t size)
+{
+    XXH64_hash_t digest = XXH3_64bits(probe->host_of, (size_t)probe->ranks * sizeof(int));
+
+    for (int h = 0; h < probe->hosts; ++h) {
+        const char *name = xm_worker_host_name(probe->worker, h);
+
+        digest ^= XXH3_64bits_withSeed(name, strlen(name), (XXH64_hash_t)h + 1);
+    }
+    (void)snprintf(text, size, "%d ranks on %d hosts from %s, places %016llx, %d sizes",
+                   probe->ranks, probe->hosts, xm_worker_host_name(probe->worker, 0),
+                   (unsigned long long)digest, probe->size_count);
+}
+
+/* What a probe before has left: rank 0 reads it and all take it over. */
+static xm_status_t take_over(xm_probe_t *probe, const char *job)
+{
+    char *text = NULL;
+    size_t length = 0, *offsets = NULL;
+    void *all = NULL;
+    xm_status_t status = XM_OK;
+
+    if (probe->rank == 0 && probe->params.resume && probe->params.partial != NULL) {
+        status = xm_text_load(probe->params.partial, &text, &length);
+        status = status == XM_ERR_NOT_FOUND ? XM_OK : status;
+    }
+    if (status == XM_OK) {
+        status = xm_bootstrap_allgatherv(xm_worker_bootstrap(probe->worker), text, length, &all,
+                                         &offsets, xm_worker_timeout(probe->worker));
+    }
+    free(text);
+    if (status < 0) {
+        return status;
+    }
+    status = offsets[1] > 0 ? xm_probe_state_from_text(all, offsets[1],
+                                                       probe->params.partial != NULL
+                                                           ? probe->params.partial
+                                                           : "the results so far of rank 0",
+                                                       job, &probe->state)
+                            : xm_probe_state_create(job, &probe->state);
+    free(offsets);
+    free(all);
+    return status;
+}
+
+static bool is_count(const xm_probe_t *probe, const char *step, size_t expected)
+{
+    size_t count = expected;
+
+    return xm_probe_state_find(probe->state, step, &count) == NULL || count == expected;
+}
+
+/* What was taken over has as many numbers as a step gives. */
+static xm_status_t check_state(const xm_probe_t *probe)
+{
+    size_t ranks = (size_t)probe->ranks, points = 2 * (size_t)probe->size_count, count = 0;
+    bool good = is_count(probe, "device", ranks * DEVICE_NUMBERS) &&
+                is_count(probe, "self", points) && is_count(probe, "nic/both", 2) &&
+                is_count(probe, "fabric", 2);
+
+    for (int link = XM_LINK_INTRA_HOST; link < XM_LINK_CLASS_COUNT; ++link) {
+        if (xm_probe_state_find(probe->state, xm_link_class_name((xm_link_class_t)link), &count) !=
+            NULL) {
+            good = good && count % 2 == 0 && count >= 4 && count <= points;
+        }
+    }
+    return good ? XM_OK
+                : xm_error_set(XM_ERR_PARSE,
+                               "probe: a step of the results so far has a wrong number of values");
+}
+
+static xm_status_t measure(xm_probe_t *probe, xm_cluster_profile_t **profile)
+{
+    xm_cluster_profile_t *made = NULL;
+    char job[512];
+    xm_status_t status;
+
+    describe_job(probe, job, sizeof(job));
+    if ((status = take_over(probe, job)) < 0 || (status = check_state(probe)) < 0 ||
+        (status = measure_device(probe)) < 0 || (status = measure_self(probe)) < 0 ||
+        (status = measure_link(probe, XM_LINK_INTRA_HOST, "messages inside a host", 0.3, 0.42)) <
+            0 ||
+        (status = measure_link(probe, XM_LINK_INTER_HOST, "messages between hosts", 0.42, 0.55)) <
+            0 ||
+        (status = xm_probe_measure_fabric(probe)) < 0 ||
+        (status = xm_probe_measure_nics(probe)) < 0 ||
+        (status = xm_probe_measure_collectives(probe)) < 0) {
+        return status;
+    }
+    status = make_profile(probe, &made);
+    if (status == XM_OK) {
+        status = xm_probe_add_collectives(probe, &made);
+    }
+    if (status < 0) {
+        xm_cluster_profile_destroy(made);
+    } else {
+        *profile = made;
+        probe->phase_start = probe->phase_end = 1 / probe->links_part;
+        probe->phase = "done";
+        report_progress(probe, 1);
+    }
+    return status;
+}
+
+static xm_status_t check_params(const xm_probe_params_t *params)
+{
+    if (params->max_bytes != 0 &&
+        (params->max_bytes < MIN_MAX_BYTES || params->max_bytes > UINT64_C(1) << 40)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "probe: the largest message is %llu bytes; it must be 64 KiB to 1 TiB",
+                            (unsigned long long)params->max_bytes);
+    }
+    if (params->repetitions < 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "probe: %d repetitions; there cannot be fewer than 0",
+                            params->repetitions);
+    }
+    if (!isfinite(params->budget) || params->budget < 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "probe: a budget of %g seconds; it cannot be negative", params->budget);
+    }
+    return params->collectives != NULL ? xm_collective_check_choice(params->collectives) : XM_OK;
+}
+
+xm_status_t xm_probe_run(xm_worker_t *worker, const xm_probe_params_t *params,
+                         xm_cluster_profile_t **profile)
+{
+    xm_probe_t probe = {.worker = worker, .params = XM_PROBE_PARAMS_INIT};
+    xm_status_t status = XM_PARAMS_COPY(xm_probe_params_t, &probe.params, params);
+
+    if (status == XM_OK) {
+        status = check_params(&probe.params);
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (probe.params.max_bytes == 0) {
+        probe.params.max_bytes = default_max_bytes;
+    }
+    if (probe.params.repetitions == 0) {
+        probe.params.repetitions = DEFAULT_REPETITIONS;
+    }
+    if (probe.params.budget <= 0) {
+        probe.params.budget = default_budget;
+    }
+    probe.rank = xm_worker_rank(worker);
+    probe.ranks = xm_worker_size(worker);
+    probe.hosts = xm_worker_host_count(worker);
+    probe.size_count = xm_probe_sizes(probe.params.max_bytes, probe.sizes);
+    probe.host_of = calloc((size_t)probe.ranks, sizeof(int));
+    if (probe.host_of == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");
+    }
+    for (int rank = 0; rank < probe.ranks; ++rank) {
+        probe.host_of[rank] = xm_worker_host_of(worker, rank);
+    }
+    status = xm_probe_open_collectives(&probe);
+    probe.started = xm_clock_seconds();
+    if (status == XM_OK) {
+        status = measure(&probe, profile);
+    }
+    xm_collective_library_destroy(probe.library);
+    xm_probe_state_destroy(probe.state);
+    free(probe.host_of);
+    return status;
+}

@@ -1,0 +1,311 @@
+#include "comm/probe/profile.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* LONG_BYTES: a message of which the burst that limited NICs let through is a small part. */
+enum { PROVENANCE_SIZE = 1000, LONG_BYTES = 16 << 20 };
+
+static const double usable_memory = 0.8; /* the rest is the operating system's and the program's */
+
+int xm_probe_ranks_on(const int *host_of, int ranks, int host)
+{
+    int count = 0;
+
+    for (int rank = 0; rank < ranks; ++rank) {
+        count += host_of[rank] == host;
+    }
+    return count;
+}
+
+int xm_probe_rank_on(const int *host_of, int ranks, int host, int index)
+{
+    for (int rank = 0; rank < ranks; ++rank) {
+        if (host_of[rank] == host && index-- == 0) {
+            return rank;
+        }
+    }
+    return -1;
+}
+
+bool xm_probe_pair(const int *host_of, int ranks, int hosts, xm_link_class_t link, int *a, int *b)
+{
+    if (link == XM_LINK_INTER_HOST && hosts > 1) {
+        *a = xm_probe_rank_on(host_of, ranks, 0, 0);
+        *b = xm_probe_rank_on(host_of, ranks, 1, 0);
+        return true;
+    }
+    for (int host = 0; link == XM_LINK_INTRA_HOST && host < hosts; ++host) {
+        if (xm_probe_ranks_on(host_of, ranks, host) > 1) {
+            *a = xm_probe_rank_on(host_of, ranks, host, 0);
+            *b = xm_probe_rank_on(host_of, ranks, host, 1);
+            return true;
+        }
+    }
+    return false;
+}
+
+typedef struct {
+    char text[PROVENANCE_SIZE];
+    size_t length;
+} provenance_t;
+
+static void say(provenance_t *provenance, const char *format, ...) XM_PRINTF(2, 3);
+
+static void say(provenance_t *provenance, const char *format, ...)
+{
+    size_t room = sizeof(provenance->text) - provenance->length;
+    va_list args;
+    int length;
+
+    va_start(args, format);
+    length = vsnprintf(provenance->text + provenance->length, room, format, args);
+    va_end(args);
+    if (length > 0) {
+        provenance->length += (size_t)length < room ? (size_t)length : room - 1;
+    }
+}
+
+static double median_of(const xm_probe_summary_t *summary, double *values, size_t offset)
+{
+    for (int rank = 0; rank < summary->ranks; ++rank) {
+        memcpy(&values[rank], (const char *)&summary->devices[rank] + offset, sizeof(double));
+    }
+    return xm_probe_median(values, summary->ranks);
+}
+
+static xm_status_t set_devices(const xm_probe_summary_t *summary,
+                               xm_cluster_profile_params_t *params, provenance_t *provenance)
+{
+    double *values = calloc((size_t)summary->ranks, sizeof(double));
+    int most = 0;
+    bool shared = false;
+
+    if (values == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");
+    }
+    params->device_flops = median_of(summary, values, offsetof(xm_probe_device_t, flops));
+    params->device_memory_bandwidth =
+        median_of(summary, values, offsetof(xm_probe_device_t, copy_bandwidth));
+    free(values);
+    params->hosts = summary->hosts;
+    params->devices_per_host = summary->ranks;
+    for (int host = 0; host < summary->hosts; ++host) {
+        int count = xm_probe_ranks_on(summary->host_of, summary->ranks, host);
+
+        most = count > most ? count : most;
+        params->devices_per_host =
+            count < params->devices_per_host ? count : params->devices_per_host;
+    }
+    for (int rank = 0; rank < summary->ranks; ++rank) {
+        const xm_probe_device_t *device = &summary->devices[rank];
+        int host = summary->host_of[rank];
+        double bytes = usable_memory * device->host_memory /
+                       xm_probe_ranks_on(summary->host_of, summary->ranks, host);
+
+        if (rank == 0 || bytes < params->device_memory_bytes) {
+            params->device_memory_bytes = bytes;
+        }
+        shared = shared ||
+                 (host != summary->host_of[0] && device->machine == summary->devices[0].machine);
+    }
+    if (most > params->devices_per_host) {
+        say(provenance, "; hosts have %d to %d ranks, the smallest counts",
+            params->devices_per_host, most);
+    }
+    if (shared) {
+        say(provenance, "; hosts are emulated on one machine whose cores they share and whose "
+                        "memory each counts as its own");
+    }
+    return XM_OK;
+}
+
+static void substitute(xm_probe_curve_t curves[XM_LINK_CLASS_COUNT], provenance_t *provenance)
+{
+    static const xm_link_class_t stand_ins[XM_LINK_CLASS_COUNT][2] = {
+        [XM_LINK_INTRA_HOST] = {XM_LINK_INTER_HOST, XM_LINK_SELF},
+        [XM_LINK_INTER_HOST] = {XM_LINK_INTRA_HOST, XM_LINK_SELF}};
+    bool measured[XM_LINK_CLASS_COUNT];
+
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        measured[link] = curves[link].count > 0;
+    }
+    for (int link = XM_LINK_INTRA_HOST; link < XM_LINK_CLASS_COUNT; ++link) {
+        for (int i = 0; i < 2 && curves[link].count == 0; ++i) {
+            xm_link_class_t stand_in = stand_ins[link][i];
+
+            if (measured[stand_in]) {
+                curves[link] = curves[stand_in];
+                say(provenance, "; %s is not in this job, the curve of %s stands in",
+                    xm_link_class_name((xm_link_class_t)link), xm_link_class_name(stand_in));
+            }
+        }
+    }
+}
+
+/* What a link keeps up: a limited NIC lets the first bytes after a pause through at any speed
+ * (token buckets of clouds and of traffic shapers), so only the longest message counts. */
+static double sustained(const xm_probe_curve_t *curve)
+{
+    const xm_curve_point_t *longest = curve->points + curve->count;
+
+    return curve->count > 0 ? (double)longest[-1].bytes / longest[-1].seconds : 0.0;
+}
+
+/* Rates that are further apart than this factor are not noise, however badly one of them is known.
+ */
+static double noise(const xm_probe_summary_t *summary)
+{
+    return 1.05 + 2 * fmin(summary->nic_spread, 0.1);
+}
+
+/* Hosts whose two directions differ, one sentence part for the first of them. */
+static void say_uneven(const xm_probe_summary_t *summary, provenance_t *provenance)
+{
+    int count = 0, first = -1;
+
+    for (int h = 0; h < summary->hosts; ++h) {
+        double out = summary->egress[h], in = summary->ingress[h];
+
+        if (out > 0 && in > 0 && fmax(out, in) > noise(summary) * fmin(out, in)) {
+            first = count++ == 0 ? h : first;
+        }
+    }
+    if (count > 0) {
+        say(provenance,
+            "; the NICs of %d host%s are faster in one direction (host %d: %.4g out, %.4g in, "
+            "GB/s) "
+            "and count with the slower one",
+            count, count > 1 ? "s" : "", first, 1e-9 * summary->egress[first],
+            1e-9 * summary->ingress[first]);
+    }
+}
+
+/* The rate of each host, the slower of its two directions, into @p rates; false when none has been
+ * measured. *typical is their median, *differ whether hosts are not alike. */
+static bool host_rates(const xm_probe_summary_t *summary, double *rates, double *typical,
+                       bool *differ, provenance_t *provenance)
+{
+    int measured = 0;
+
+    for (int h = 0; summary->egress != NULL && h < summary->hosts; ++h) {
+        double rate = fmin(summary->egress[h], summary->ingress[h]);
+
+        if (rate > 0) {
+            rates[measured++] = rate;
+        }
+    }
+    if (measured == 0) {
+        if (summary->egress != NULL && summary->hosts > 1) {
+            say(provenance, "; no time was left to measure NICs");
+        }
+        return false;
+    }
+    *typical = xm_probe_median(rates, measured);
+    *differ = rates[measured - 1] > noise(summary) * rates[0];
+    if (measured < summary->hosts) {
+        say(provenance,
+            "; no time was left to measure the NICs of %d of %d hosts, which count as typical",
+            summary->hosts - measured, summary->hosts);
+    }
+    for (int h = 0; h < summary->hosts; ++h) {
+        double rate = fmin(summary->egress[h], summary->ingress[h]);
+
+        rates[h] = rate > 0 ? rate : *typical;
+    }
+    say_uneven(summary, provenance);
+    return true;
+}
+
+static void set_nics(const xm_probe_summary_t *summary, const xm_probe_curve_t *inter_host,
+                     xm_cluster_profile_params_t *params, double *rates, provenance_t *provenance)
+{
+    double longest = sustained(inter_host), typical = 0;
+    bool differ = false, measured = host_rates(summary, rates, &typical, &differ, provenance);
+
+    if (differ) {
+        params->host_nic_bandwidth = rates;
+    }
+    if (measured && (differ || inter_host->points[inter_host->count - 1].bytes < LONG_BYTES)) {
+        longest = 0;
+    }
+    params->nic_bandwidth = fmax(typical, longest);
+    say(provenance, params->nic_bandwidth > typical ? "; NIC capacity from the longest message"
+                    : differ ? "; NIC capacity of each host from concurrent flows"
+                             : "; NIC capacity from concurrent flows");
+    if (measured && params->nic_bandwidth <= typical) {
+        params->nic_spread = summary->nic_spread;
+    }
+    if (measured && summary->nic_both_ways <= 0) {
+        say(provenance, "; no time was left to measure both directions at once");
+    }
+    params->nic_both_ways = summary->nic_both_ways;
+    params->host_fabric = summary->host_fabric;
+}
+
+/* How many points are not as well known as they should be. */
+static void say_loose(const xm_probe_summary_t *summary, const xm_cluster_profile_params_t *params,
+                      provenance_t *provenance)
+{
+    int points = 0, loose = 0;
+
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        for (int i = 0; i < summary->curve[link].count; ++i) {
+            ++points;
+            loose += summary->curve[link].spread[i] > XM_PROBE_TIGHT;
+        }
+    }
+    if (loose > 0) {
+        say(provenance, "; %d of %d points are not known to +-%g %%", loose, points,
+            100 * XM_PROBE_TIGHT);
+    }
+    if (params->nic_spread > XM_PROBE_TIGHT) {
+        say(provenance, "; NIC rates are known to +-%.1f %%", 100 * params->nic_spread);
+    }
+}
+
+xm_status_t xm_probe_profile(const xm_probe_summary_t *summary, xm_cluster_profile_t **profile)
+{
+    xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
+    xm_probe_curve_t curves[XM_LINK_CLASS_COUNT];
+    provenance_t provenance = {.length = 0};
+    double *rates = calloc((size_t)summary->hosts, sizeof(*rates));
+    xm_status_t status;
+
+    if (rates == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");
+    }
+    say(&provenance, "measured %s", summary->conditions);
+    status = set_devices(summary, &params, &provenance);
+    if (status < 0) {
+        goto free_rates;
+    }
+    memcpy(curves, summary->curve, sizeof(curves));
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        if (curves[link].count > 0) {
+            curves[link].count =
+                xm_probe_smooth(curves[link].points, curves[link].spread, curves[link].count);
+        }
+    }
+    substitute(curves, &provenance);
+    set_nics(summary, &curves[XM_LINK_INTER_HOST], &params, rates, &provenance);
+    say_loose(summary, &params, &provenance);
+    params.name = summary->name;
+    params.provenance = provenance.text;
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        params.curve[link] = curves[link].points;
+        params.curve_spread[link] = curves[link].spread;
+        params.curve_points[link] = (size_t)curves[link].count;
+    }
+    status = xm_cluster_profile_create(&params, profile);
+    if (status < 0) {
+        status = xm_error_prefix(status, "probe");
+    }
+
+free_rates:
+    free(rates);
+    return status;
+}

@@ -1,0 +1,195 @@
+#include "comm/probe/state.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+
+enum { FORMAT_VERSION = 1 };
+
+typedef struct {
+    char *name;
+    double *numbers;
+    size_t count;
+} step_t;
+
+struct xm_probe_state {
+    char *job;
+    step_t *steps;
+    size_t count;
+};
+
+xm_status_t xm_probe_state_create(const char *job, xm_probe_state_t **state)
+{
+    xm_probe_state_t *made = calloc(1, sizeof(*made));
+
+    if (made == NULL || (made->job = strdup(job)) == NULL) {
+        free(made);
+        return xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");
+    }
+    *state = made;
+    return XM_OK;
+}
+
+const double *xm_probe_state_find(const xm_probe_state_t *state, const char *step, size_t *count)
+{
+    for (size_t i = 0; i < state->count; ++i) {
+        if (strcmp(state->steps[i].name, step) == 0) {
+            *count = state->steps[i].count;
+            return state->steps[i].numbers;
+        }
+    }
+    return NULL;
+}
+
+xm_status_t xm_probe_state_add(xm_probe_state_t *state, const char *step, const double *numbers,
+                               size_t count)
+{
+    step_t *steps = realloc(state->steps, (state->count + 1) * sizeof(*steps));
+    step_t added = {.name = strdup(step), .numbers = calloc(count + 1, sizeof(double))};
+
+    if (steps != NULL) {
+        state->steps = steps;
+    }
+    if (steps == NULL || added.name == NULL || added.numbers == NULL) {
+        free(added.name);
+        free(added.numbers);
+        return xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");
+    }
+    for (size_t i = 0; i < count; ++i) {
+        added.numbers[i] = numbers[i];
+    }
+    added.count = count;
+    steps[state->count++] = added;
+    return XM_OK;
+}
+
+xm_status_t xm_probe_state_to_text(const xm_probe_state_t *state, char **text)
+{
+    json_t *steps = json_object();
+    json_t *root =
+        json_pack("{s:i,s:s,s:o}", "probe", FORMAT_VERSION, "job", state->job, "steps", steps);
+    char *dumped;
+
+    for (size_t i = 0; i < state->count; ++i) {
+        json_t *numbers = json_array();
+
+        for (size_t k = 0; k < state->steps[i].count; ++k) {
+            (void)json_array_append_new(numbers, json_real(state->steps[i].numbers[k]));
+        }
+        (void)json_object_set_new(steps, state->steps[i].name, numbers);
+    }
+    dumped = root != NULL ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(root);
+    if (dumped == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "probe: no memory for the results so far");
+    }
+    *text = dumped;
+    return XM_OK;
+}
+
+static xm_status_t read_step(xm_probe_state_t *state, const char *name, const json_t *array)
+{
+    size_t count = json_array_size(array);
+    double *numbers;
+    xm_status_t status = XM_OK;
+
+    if (!json_is_array(array)) {
+        return xm_json_wrong_type(name, "an array of numbers", array);
+    }
+    numbers = calloc(count + 1, sizeof(*numbers));
+    if (numbers == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "%s: no memory for %zu numbers", name, count);
+    }
+    for (size_t i = 0; status == XM_OK && i < count; ++i) {
+        const json_t *number = json_array_get(array, i);
+
+        numbers[i] = json_number_value(number);
+        if (!json_is_number(number) || numbers[i] < 0) {
+            status = xm_error_set(XM_ERR_PARSE, "%s[%zu] is not a number of at least 0", name, i);
+        }
+    }
+    if (status == XM_OK) {
+        status = xm_probe_state_add(state, name, numbers, count);
+    }
+    free(numbers);
+    return status;
+}
+
+static xm_status_t from_json(json_t *root, const char *job, xm_probe_state_t *state)
+{
+    static const char *const keys[] = {"probe", "job", "steps"};
+    const char *written_for = NULL, *name;
+    const json_t *steps = NULL;
+    json_t *numbers;
+    xm_status_t status;
+    int version = 0;
+
+    if (!json_is_object(root)) {
+        return xm_json_wrong_type("the document", "an object", root);
+    }
+    if ((status = xm_json_int(root, "probe", &version)) < 0 ||
+        (status = xm_json_check_keys(root, "", keys, 3)) < 0 ||
+        (status = xm_json_string(root, "job", &written_for)) < 0 ||
+        (status = xm_json_object(root, "steps", &steps)) < 0) {
+        return status;
+    }
+    if (version != FORMAT_VERSION) {
+        return xm_error_set(XM_ERR_UNSUPPORTED, "probe is %d; this program reads version %d",
+                            version, FORMAT_VERSION);
+    }
+    if (strcmp(written_for, job) != 0) {
+        return xm_error_set(XM_ERR_MISMATCH,
+                            "the results so far are of another job (%.200s); this one is %.200s",
+                            written_for, job);
+    }
+    json_object_foreach((json_t *)steps, name, numbers)
+    {
+        status = read_step(state, name, numbers);
+        if (status < 0) {
+            return status;
+        }
+    }
+    return XM_OK;
+}
+
+xm_status_t xm_probe_state_from_text(const char *text, size_t length, const char *source,
+                                     const char *job, xm_probe_state_t **state)
+{
+    json_error_t error;
+    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    xm_probe_state_t *read = NULL;
+    xm_status_t status;
+
+    if (root == NULL) {
+        return xm_error_set(XM_ERR_PARSE, "%s: line %d, column %d: %s", source, error.line,
+                            error.column, error.text);
+    }
+    status = xm_probe_state_create(job, &read);
+    if (status == XM_OK) {
+        status = from_json(root, job, read);
+    }
+    json_decref(root);
+    if (status < 0) {
+        xm_probe_state_destroy(read);
+        return xm_error_prefix(status, "%s", source);
+    }
+    *state = read;
+    return XM_OK;
+}
+
+void xm_probe_state_destroy(xm_probe_state_t *state)
+{
+    if (state == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < state->count; ++i) {
+        free(state->steps[i].numbers);
+        free(state->steps[i].name);
+    }
+    free(state->steps);
+    free(state->job);
+    free(state);
+}

@@ -1,0 +1,662 @@
+#include "comm/profile/cluster_profile_private.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+
+/* RESIZED_SIZE: room for what a resize adds to the provenance. */
+enum { MAX_DEVICES = 1 << 24, MAX_COLLECTIVES = 4096, MAX_OP_TIMES = 65536, RESIZED_SIZE = 96 };
+
+struct xm_cluster_profile {
+    char *name, *provenance;
+    int hosts, devices_per_host;
+    double device_flops, device_memory_bytes, device_memory_bandwidth, nic_bandwidth;
+    double *host_nic_bandwidth; /* by host, or NULL */
+    int host_nic_count;
+    xm_cluster_device_t *host_device; /* by host, or NULL */
+    int host_device_count;
+    double nic_spread, nic_both_ways, host_fabric;
+    int hosts_per_rack;
+    double uplink_bandwidth;
+    xm_curve_point_t *curve[XM_LINK_CLASS_COUNT];
+    double *curve_spread[XM_LINK_CLASS_COUNT]; /* or NULL */
+    size_t curve_points[XM_LINK_CLASS_COUNT];
+    xm_collective_curve_t *collectives;
+    size_t collective_count;
+    xm_op_time_t *op_times;
+    size_t op_time_count;
+    double gradient_overlap;
+};
+
+static const char *const link_names[XM_LINK_CLASS_COUNT] = {"self", "intra_host", "inter_host"};
+
+const char *xm_link_class_name(xm_link_class_t link)
+{
+    return link_names[link];
+}
+
+static xm_status_t check_positive(const char *key, double value)
+{
+    if (!isfinite(value) || value <= 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s is %g; it must be positive", key, value);
+    }
+    return XM_OK;
+}
+
+static xm_status_t check_not_negative(const char *key, double value)
+{
+    if (!isfinite(value) || value < 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s is %g; it must not be negative", key,
+                            value);
+    }
+    return XM_OK;
+}
+
+static xm_status_t check_sizes(int hosts, int devices_per_host)
+{
+    if (hosts < 1) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "hosts is %d; it must be at least 1", hosts);
+    }
+    if (devices_per_host < 1) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "devices_per_host is %d; it must be at least 1", devices_per_host);
+    }
+    if (hosts > MAX_DEVICES / devices_per_host) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "hosts x devices_per_host is %d x %d; a cluster has at most %d devices",
+                            hosts, devices_per_host, MAX_DEVICES);
+    }
+    return XM_OK;
+}
+
+/* Devices of hosts that differ. */
+static xm_status_t check_devices(const xm_cluster_profile_params_t *params)
+{
+    xm_status_t status = XM_OK;
+
+    for (int h = 0; params->host_device != NULL && h < params->hosts && status == XM_OK; ++h) {
+        const xm_cluster_device_t *device = &params->host_device[h];
+        char key[64];
+
+        (void)snprintf(key, sizeof(key), "device.hosts[%d].flop_per_s", h);
+        status = check_positive(key, device->flops);
+        if (status == XM_OK) {
+            (void)snprintf(key, sizeof(key), "device.hosts[%d].memory_bytes", h);
+            status = check_positive(key, device->memory_bytes);
+        }
+        if (status == XM_OK) {
+            (void)snprintf(key, sizeof(key), "device.hosts[%d].memory_bytes_per_s", h);
+            status = check_positive(key, device->memory_bandwidth);
+        }
+    }
+    return status;
+}
+
+/* What is optional: hosts that differ, racks. */
+static xm_status_t check_network(const xm_cluster_profile_params_t *params)
+{
+    xm_status_t status;
+
+    for (int h = 0; params->host_nic_bandwidth != NULL && h < params->hosts; ++h) {
+        char key[48];
+
+        (void)snprintf(key, sizeof(key), "nic.hosts[%d]", h);
+        status = check_positive(key, params->host_nic_bandwidth[h]);
+        if (status < 0) {
+            return status;
+        }
+    }
+    if ((status = check_not_negative("nic.spread", params->nic_spread)) < 0 ||
+        (status = check_not_negative("nic.both_ways_bytes_per_s", params->nic_both_ways)) < 0 ||
+        (status = check_not_negative("fabric.bytes_per_s", params->host_fabric)) < 0) {
+        return status;
+    }
+    if (params->hosts_per_rack < 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "uplink.hosts_per_rack is %d; it must be at least 1",
+                            params->hosts_per_rack);
+    }
+    return params->hosts_per_rack == 0
+               ? XM_OK
+               : check_positive("uplink.bytes_per_s", params->uplink_bandwidth);
+}
+
+static xm_status_t check_collectives(const xm_cluster_profile_params_t *params)
+{
+    if (params->collective_count > MAX_COLLECTIVES) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%zu collectives; a profile has at most %d",
+                            params->collective_count, MAX_COLLECTIVES);
+    }
+    for (size_t i = 0; i < params->collective_count; ++i) {
+        char name[40];
+        xm_status_t status;
+
+        (void)snprintf(name, sizeof(name), "collectives[%zu]", i);
+        status = xm_collective_curve_check(name, &params->collectives[i]);
+        if (status < 0) {
+            return status;
+        }
+        for (size_t j = 0; j < i; ++j) {
+            if (xm_collective_curve_same(&params->collectives[i], &params->collectives[j])) {
+                return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                    "%s is about the same collective and group as collectives[%zu]",
+                                    name, j);
+            }
+        }
+    }
+    return XM_OK;
+}
+
+static xm_status_t check_computation(const xm_cluster_profile_params_t *params)
+{
+    xm_status_t status = XM_OK;
+
+    if (!(params->gradient_overlap >= 0) || params->gradient_overlap > 1) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "gradient_overlap is %g; it must be 0 to 1",
+                            params->gradient_overlap);
+    }
+    if (params->op_time_count > MAX_OP_TIMES) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%zu op_times; a profile has at most %d",
+                            params->op_time_count, MAX_OP_TIMES);
+    }
+    for (size_t i = 0; status == XM_OK && i < params->op_time_count; ++i) {
+        char name[40];
+
+        (void)snprintf(name, sizeof(name), "op_times[%zu]", i);
+        status = xm_op_time_check(name, &params->op_times[i]);
+    }
+    return status;
+}
+
+static xm_status_t check_curves(const xm_cluster_profile_params_t *params)
+{
+    xm_status_t status = XM_OK;
+
+    for (int link = 0; status == XM_OK && link < XM_LINK_CLASS_COUNT; ++link) {
+        char name[32];
+
+        (void)snprintf(name, sizeof(name), "curves.%s", link_names[link]);
+        status = xm_curve_check(name, params->curve[link], params->curve_spread[link],
+                                params->curve_points[link]);
+    }
+    return status;
+}
+
+static xm_status_t check(const xm_cluster_profile_params_t *params)
+{
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {{"device.flop_per_s", params->device_flops},
+                   {"device.memory_bytes", params->device_memory_bytes},
+                   {"device.memory_bytes_per_s", params->device_memory_bandwidth},
+                   {"nic.bytes_per_s", params->nic_bandwidth}};
+    xm_status_t status = XM_OK;
+
+    if (params->name == NULL || params->name[0] == '\0') {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "name is empty; it must say which cluster");
+    }
+    if (params->provenance == NULL || params->provenance[0] == '\0') {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "provenance is empty; it must say how the numbers came about");
+    }
+    status = check_sizes(params->hosts, params->devices_per_host);
+    for (size_t i = 0; status == XM_OK && i < sizeof(numbers) / sizeof(numbers[0]); ++i) {
+        status = check_positive(numbers[i].key, numbers[i].value);
+    }
+    if (status == XM_OK) {
+        status = check_devices(params);
+    }
+    if (status == XM_OK) {
+        status = check_network(params);
+    }
+    if (status == XM_OK) {
+        status = check_computation(params);
+    }
+    if (status == XM_OK) {
+        status = check_curves(params);
+    }
+    return status == XM_OK ? check_collectives(params) : status;
+}
+
+/* The curves of the link classes and of the collectives; false: no memory. */
+static bool copy_curves(const xm_cluster_profile_params_t *params, xm_cluster_profile_t *made)
+{
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        size_t count = params->curve_points[link];
+        const double *spread = params->curve_spread[link];
+
+        made->curve_points[link] = count;
+        made->curve[link] = calloc(count, sizeof(xm_curve_point_t));
+        made->curve_spread[link] = spread != NULL ? calloc(count, sizeof(double)) : NULL;
+        if (made->curve[link] == NULL || (spread != NULL && made->curve_spread[link] == NULL)) {
+            return false;
+        }
+        for (size_t i = 0; i < count; ++i) {
+            made->curve[link][i].bytes = params->curve[link][i].bytes;
+            made->curve[link][i].seconds = xm_curve_rounded(params->curve[link][i].seconds);
+            if (spread != NULL) {
+                made->curve_spread[link][i] = xm_curve_rounded(spread[i]);
+            }
+        }
+    }
+    made->collectives = calloc(params->collective_count + 1, sizeof(*made->collectives));
+    if (made->collectives == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < params->collective_count; ++i) {
+        if (xm_collective_curve_copy(&params->collectives[i], &made->collectives[i]) < 0) {
+            return false;
+        }
+        ++made->collective_count;
+    }
+    return true;
+}
+
+static xm_roofline_t roofline_of(const xm_cluster_profile_t *profile)
+{
+    return (xm_roofline_t){.flops = profile->device_flops,
+                           .bandwidth = profile->device_memory_bandwidth};
+}
+
+xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *given,
+                                      xm_cluster_profile_t **profile)
+{
+    xm_cluster_profile_params_t own = XM_CLUSTER_PROFILE_PARAMS_INIT;
+    const xm_cluster_profile_params_t *params = &own;
+    xm_status_t status = XM_PARAMS_COPY(xm_cluster_profile_params_t, &own, given);
+    xm_cluster_profile_t *made;
+
+    if (status == XM_OK) {
+        status = check(params);
+    }
+    if (status < 0) {
+        return status;
+    }
+    made = calloc(1, sizeof(*made));
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
+    }
+    made->name = strdup(params->name);
+    made->provenance = strdup(params->provenance);
+    if (made->name == NULL || made->provenance == NULL) {
+        goto destroy_made;
+    }
+    made->hosts = params->hosts;
+    made->devices_per_host = params->devices_per_host;
+    made->device_flops = xm_curve_rounded(params->device_flops);
+    made->device_memory_bytes = xm_curve_rounded(params->device_memory_bytes);
+    made->device_memory_bandwidth = xm_curve_rounded(params->device_memory_bandwidth);
+    made->nic_bandwidth = xm_curve_rounded(params->nic_bandwidth);
+    made->hosts_per_rack = params->hosts_per_rack;
+    made->uplink_bandwidth =
+        params->hosts_per_rack > 0 ? xm_curve_rounded(params->uplink_bandwidth) : 0;
+    if (params->host_nic_bandwidth != NULL) {
+        made->host_nic_count = params->hosts;
+        made->host_nic_bandwidth = calloc((size_t)params->hosts, sizeof(double));
+        if (made->host_nic_bandwidth == NULL) {
+            goto destroy_made;
+        }
+        for (int h = 0; h < params->hosts; ++h) {
+            made->host_nic_bandwidth[h] = xm_curve_rounded(params->host_nic_bandwidth[h]);
+        }
+    }
+    if (params->host_device != NULL) {
+        made->host_device_count = params->hosts;
+        made->host_device = calloc((size_t)params->hosts, sizeof(*made->host_device));
+        if (made->host_device == NULL) {
+            goto destroy_made;
+        }
+        for (int h = 0; h < params->hosts; ++h) {
+            const xm_cluster_device_t *device = &params->host_device[h];
+
+            made->host_device[h] = (xm_cluster_device_t){
+                .flops = xm_curve_rounded(device->flops),
+                .memory_bytes = xm_curve_rounded(device->memory_bytes),
+                .memory_bandwidth = xm_curve_rounded(device->memory_bandwidth)};
+        }
+    }
+    made->nic_spread = xm_curve_rounded(params->nic_spread);
+    made->nic_both_ways = xm_curve_rounded(params->nic_both_ways);
+    made->host_fabric = xm_curve_rounded(params->host_fabric);
+    made->gradient_overlap = xm_curve_rounded(params->gradient_overlap);
+    if (!copy_curves(params, made) ||
+        xm_op_times_copy(params->op_times, params->op_time_count, roofline_of(made),
+                         &made->op_times) != XM_OK) {
+        goto destroy_made;
+    }
+    made->op_time_count = params->op_time_count;
+    *profile = made;
+    return XM_OK;
+
+destroy_made:
+    xm_cluster_profile_destroy(made);
+    return xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
+}
+
+xm_cluster_profile_params_t xm_cluster_profile_params_of(const xm_cluster_profile_t *profile)
+{
+    xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
+
+    params.name = profile->name;
+    params.provenance = profile->provenance;
+    params.hosts = profile->hosts;
+    params.devices_per_host = profile->devices_per_host;
+    params.device_flops = profile->device_flops;
+    params.device_memory_bytes = profile->device_memory_bytes;
+    params.device_memory_bandwidth = profile->device_memory_bandwidth;
+    params.nic_bandwidth = profile->nic_bandwidth;
+    params.host_nic_bandwidth = profile->host_nic_bandwidth;
+    params.host_device = profile->host_device;
+    params.nic_spread = profile->nic_spread;
+    params.nic_both_ways = profile->nic_both_ways;
+    params.host_fabric = profile->host_fabric;
+    params.hosts_per_rack = profile->hosts_per_rack;
+    params.uplink_bandwidth = profile->uplink_bandwidth;
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        params.curve[link] = profile->curve[link];
+        params.curve_points[link] = profile->curve_points[link];
+        params.curve_spread[link] = profile->curve_spread[link];
+    }
+    params.collectives = profile->collectives;
+    params.collective_count = profile->collective_count;
+    params.op_times = profile->op_times;
+    params.op_time_count = profile->op_time_count;
+    params.gradient_overlap = profile->gradient_overlap;
+    return params;
+}
+
+xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int hosts,
+                                      int devices_per_host, xm_cluster_profile_t **resized)
+{
+    if (XM_IS_NULL(profile) || XM_IS_NULL(resized)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
+    size_t size = strlen(profile->provenance) + RESIZED_SIZE;
+    char *provenance = NULL;
+    double *rates = NULL, share = 1.0;
+    xm_cluster_device_t *devices = NULL;
+    xm_status_t status = check_sizes(hosts, devices_per_host);
+
+    if (status < 0) {
+        return status;
+    }
+    provenance = malloc(size);
+    rates = malloc((size_t)hosts * sizeof(*rates));
+    devices = malloc((size_t)hosts * sizeof(*devices));
+    if (provenance == NULL || rates == NULL || devices == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
+        goto free_all;
+    }
+    (void)snprintf(provenance, size, "%s; resized from %d x %d to %d x %d devices",
+                   profile->provenance, profile->hosts, profile->devices_per_host, hosts,
+                   devices_per_host);
+    params.provenance = provenance;
+    params.hosts = hosts;
+    params.devices_per_host = devices_per_host;
+    if (devices_per_host > profile->devices_per_host) {
+        share = (double)profile->devices_per_host / devices_per_host;
+    }
+    params.device_memory_bytes *= share;
+    for (int h = 0; h < hosts; ++h) {
+        rates[h] = xm_cluster_profile_host_nic_bandwidth(profile, h);
+        devices[h] = xm_cluster_profile_host_device(profile, h);
+        devices[h].memory_bytes *= share;
+    }
+    params.host_nic_bandwidth = profile->host_nic_bandwidth != NULL ? rates : NULL;
+    params.host_device = profile->host_device != NULL ? devices : NULL;
+    status = xm_cluster_profile_create(&params, resized);
+
+free_all:
+    free(devices);
+    free(rates);
+    free(provenance);
+    return status;
+}
+
+xm_status_t xm_cluster_profile_add_collectives(const xm_cluster_profile_t *profile,
+                                               const xm_collective_curve_t *added, size_t count,
+                                               const char *note, xm_cluster_profile_t **extended)
+{
+    xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
+    size_t size = strlen(profile->provenance) + strlen(note) + sizeof("; ");
+    char *provenance = malloc(size);
+    xm_collective_curve_t *all = calloc(profile->collective_count + count + 1, sizeof(*all));
+    size_t kept = 0;
+    xm_status_t status;
+
+    if (provenance == NULL || all == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
+        goto free_all;
+    }
+    for (size_t i = 0; i < profile->collective_count; ++i) {
+        bool replaced = false;
+
+        for (size_t j = 0; j < count; ++j) {
+            replaced = replaced || xm_collective_curve_same(&profile->collectives[i], &added[j]);
+        }
+        if (!replaced) {
+            all[kept++] = profile->collectives[i];
+        }
+    }
+    for (size_t j = 0; j < count; ++j) {
+        all[kept++] = added[j];
+    }
+    (void)snprintf(provenance, size, "%s; %s", profile->provenance, note);
+    params.provenance = provenance;
+    params.collectives = all;
+    params.collective_count = kept;
+    status = xm_cluster_profile_create(&params, extended);
+
+free_all:
+    free(all);
+    free(provenance);
+    return status;
+}
+
+xm_status_t xm_cluster_profile_set_gradient_overlap(const xm_cluster_profile_t *profile,
+                                                    double overlap, xm_cluster_profile_t **changed)
+{
+    xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
+
+    params.gradient_overlap = overlap;
+    return xm_cluster_profile_create(&params, changed);
+}
+
+double xm_cluster_profile_gradient_overlap(const xm_cluster_profile_t *profile)
+{
+    return profile->gradient_overlap;
+}
+
+double xm_cluster_profile_op_seconds(const xm_cluster_profile_t *profile, const char *op,
+                                     double flops, double bytes)
+{
+    return xm_op_times_seconds(profile->op_times, profile->op_time_count, roofline_of(profile), op,
+                               flops, bytes);
+}
+
+const xm_op_time_t *xm_cluster_profile_op_times(const xm_cluster_profile_t *profile, size_t *count)
+{
+    *count = profile->op_time_count;
+    return profile->op_times;
+}
+
+const char *xm_cluster_profile_name(const xm_cluster_profile_t *profile)
+{
+    return profile->name;
+}
+
+const char *xm_cluster_profile_provenance(const xm_cluster_profile_t *profile)
+{
+    return profile->provenance;
+}
+
+int xm_cluster_profile_hosts(const xm_cluster_profile_t *profile)
+{
+    if (XM_IS_NULL(profile)) {
+        return 0;
+    }
+    return profile->hosts;
+}
+
+int xm_cluster_profile_devices_per_host(const xm_cluster_profile_t *profile)
+{
+    if (XM_IS_NULL(profile)) {
+        return 0;
+    }
+    return profile->devices_per_host;
+}
+
+double xm_cluster_profile_device_flops(const xm_cluster_profile_t *profile)
+{
+    return profile->device_flops;
+}
+
+double xm_cluster_profile_device_memory_bytes(const xm_cluster_profile_t *profile)
+{
+    return profile->device_memory_bytes;
+}
+
+double xm_cluster_profile_device_memory_bandwidth(const xm_cluster_profile_t *profile)
+{
+    return profile->device_memory_bandwidth;
+}
+
+double xm_cluster_profile_nic_bandwidth(const xm_cluster_profile_t *profile)
+{
+    return profile->nic_bandwidth;
+}
+
+double xm_cluster_profile_host_nic_bandwidth(const xm_cluster_profile_t *profile, int host)
+{
+    return profile->host_nic_bandwidth != NULL
+               ? profile->host_nic_bandwidth[host % profile->host_nic_count]
+               : profile->nic_bandwidth;
+}
+
+xm_cluster_device_t xm_cluster_profile_host_device(const xm_cluster_profile_t *profile, int host)
+{
+    return profile->host_device != NULL
+               ? profile->host_device[host % profile->host_device_count]
+               : (xm_cluster_device_t){.flops = profile->device_flops,
+                                       .memory_bytes = profile->device_memory_bytes,
+                                       .memory_bandwidth = profile->device_memory_bandwidth};
+}
+
+bool xm_cluster_profile_devices_differ(const xm_cluster_profile_t *profile)
+{
+    return profile->host_device != NULL;
+}
+
+bool xm_cluster_profile_hosts_differ(const xm_cluster_profile_t *profile)
+{
+    return profile->host_nic_bandwidth != NULL;
+}
+
+double xm_cluster_profile_nic_spread(const xm_cluster_profile_t *profile)
+{
+    return profile->nic_spread;
+}
+
+double xm_cluster_profile_nic_both_ways(const xm_cluster_profile_t *profile)
+{
+    return profile->nic_both_ways;
+}
+
+double xm_cluster_profile_host_fabric(const xm_cluster_profile_t *profile)
+{
+    return profile->host_fabric;
+}
+
+const double *xm_cluster_profile_spread(const xm_cluster_profile_t *profile, xm_link_class_t link)
+{
+    return profile->curve_spread[link];
+}
+
+size_t xm_cluster_profile_collectives(const xm_cluster_profile_t *profile)
+{
+    return profile->collective_count;
+}
+
+const xm_collective_curve_t *xm_cluster_profile_collective(const xm_cluster_profile_t *profile,
+                                                           size_t index)
+{
+    return &profile->collectives[index];
+}
+
+const xm_collective_curve_t *xm_cluster_profile_find_collective(const xm_cluster_profile_t *profile,
+                                                                xm_collective_t kind, int hosts,
+                                                                int devices, int groups)
+{
+    const xm_collective_curve_t wanted = {
+        .kind = kind, .hosts = hosts, .devices_per_host = devices, .groups_per_host = groups};
+
+    for (size_t i = 0; i < profile->collective_count; ++i) {
+        if (xm_collective_curve_same(&profile->collectives[i], &wanted)) {
+            return &profile->collectives[i];
+        }
+    }
+    return NULL;
+}
+
+int xm_cluster_profile_hosts_per_rack(const xm_cluster_profile_t *profile)
+{
+    return profile->hosts_per_rack;
+}
+
+double xm_cluster_profile_uplink_bandwidth(const xm_cluster_profile_t *profile)
+{
+    return profile->uplink_bandwidth;
+}
+
+const xm_curve_point_t *xm_cluster_profile_curve(const xm_cluster_profile_t *profile,
+                                                 xm_link_class_t link, size_t *points)
+{
+    *points = profile->curve_points[link];
+    return profile->curve[link];
+}
+
+double xm_cluster_profile_seconds(const xm_cluster_profile_t *profile, xm_link_class_t link,
+                                  double bytes)
+{
+    return xm_curve_seconds(profile->curve[link], profile->curve_points[link], bytes);
+}
+
+double xm_cluster_profile_latency(const xm_cluster_profile_t *profile, xm_link_class_t link)
+{
+    return profile->curve[link][0].seconds;
+}
+
+double xm_cluster_profile_bandwidth(const xm_cluster_profile_t *profile, xm_link_class_t link)
+{
+    double best = 0;
+
+    for (size_t i = 0; i < profile->curve_points[link]; ++i) {
+        const xm_curve_point_t *point = &profile->curve[link][i];
+
+        best = fmax(best, (double)point->bytes / point->seconds);
+    }
+    return best;
+}
+
+void xm_cluster_profile_destroy(xm_cluster_profile_t *profile)
+{
+    if (profile == NULL) {
+        return;
+    }
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        free(profile->curve[link]);
+        free(profile->curve_spread[link]);
+    }
+    xm_collective_curves_free(profile->collectives, profile->collective_count);
+    xm_op_times_free(profile->op_times, profile->op_time_count);
+    free(profile->host_device);
+    free(profile->host_nic_bandwidth);
+    free(profile->provenance);
+    free(profile->name);
+    free(profile);
+}

@@ -1,0 +1,440 @@
+/* The JSON form of a cluster profile, docs/cluster-profile.md. */
+#include "comm/profile/cluster_profile.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/profile/curve_json.h"
+#include "comm/base.h"
+
+/* What is written; older files are read too. */
+enum { FORMAT_VERSION = 2, OLDEST_VERSION = 1, PATH_SIZE = 96 };
+
+static xm_status_t check_version(const json_t *root)
+{
+    int version = 0;
+    xm_status_t status = xm_json_int(root, "version", &version);
+
+    if (status == XM_OK && (version < OLDEST_VERSION || version > FORMAT_VERSION)) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "version is %d; this program reads versions %d to %d", version,
+                            OLDEST_VERSION, FORMAT_VERSION);
+    }
+    return status;
+}
+
+/* Everything but the curves. Strings stay the document's. */
+static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *params)
+{
+    static const char *const root_keys[] = {"version",          "name",   "provenance",  "hosts",
+                                            "devices_per_host", "device", "nic",         "fabric",
+                                            "uplink",           "curves", "collectives", "op_times",
+                                            "gradient_overlap"};
+    static const char *const device_keys[] = {"flop_per_s", "memory_bytes", "memory_bytes_per_s",
+                                              "hosts"};
+    static const char *const nic_keys[] = {"bytes_per_s", "hosts", "spread",
+                                           "both_ways_bytes_per_s"};
+    const json_t *device, *nic;
+    xm_status_t status;
+
+    if (!json_is_object(root)) {
+        return xm_json_wrong_type("the document", "an object", root);
+    }
+    if ((status = check_version(root)) < 0 ||
+        (status = xm_json_check_keys(root, "", root_keys,
+                                     sizeof(root_keys) / sizeof(root_keys[0]))) < 0 ||
+        (status = xm_json_optional_number(root, "gradient_overlap", &params->gradient_overlap)) <
+            0 ||
+        (status = xm_json_string(root, "name", &params->name)) < 0 ||
+        (status = xm_json_string(root, "provenance", &params->provenance)) < 0 ||
+        (status = xm_json_int(root, "hosts", &params->hosts)) < 0 ||
+        (status = xm_json_int(root, "devices_per_host", &params->devices_per_host)) < 0 ||
+        (status = xm_json_object(root, "device", &device)) < 0 ||
+        (status = xm_json_check_keys(device, "device.", device_keys, 4)) < 0 ||
+        (status = xm_json_number(device, "device.flop_per_s", &params->device_flops)) < 0 ||
+        (status = xm_json_number(device, "device.memory_bytes", &params->device_memory_bytes)) <
+            0 ||
+        (status = xm_json_number(device, "device.memory_bytes_per_s",
+                                 &params->device_memory_bandwidth)) < 0 ||
+        (status = xm_json_object(root, "nic", &nic)) < 0 ||
+        (status = xm_json_check_keys(nic, "nic.", nic_keys, 4)) < 0 ||
+        (status = xm_json_optional_number(nic, "nic.spread", &params->nic_spread)) < 0 ||
+        (status = xm_json_optional_number(nic, "nic.both_ways_bytes_per_s",
+                                          &params->nic_both_ways)) < 0) {
+        return status;
+    }
+    return xm_json_number(nic, "nic.bytes_per_s", &params->nic_bandwidth);
+}
+
+/* nic.hosts, which may be missing: the rate of each host. The array is the caller's to free. */
+static xm_status_t read_host_rates(const json_t *root, int hosts, double **rates)
+{
+    const json_t *array = json_object_get(json_object_get(root, "nic"), "hosts");
+
+    if (array == NULL) {
+        return XM_OK;
+    }
+    if (!json_is_array(array)) {
+        return xm_json_wrong_type("nic.hosts", "an array of numbers", array);
+    }
+    if (json_array_size(array) != (size_t)hosts) {
+        return xm_error_set(XM_ERR_PARSE, "nic.hosts has %zu entries; the cluster has %d hosts",
+                            json_array_size(array), hosts);
+    }
+    *rates = calloc((size_t)hosts + 1, sizeof(**rates));
+    if (*rates == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "nic.hosts: no memory for %d hosts", hosts);
+    }
+    for (int h = 0; h < hosts; ++h) {
+        const json_t *rate = json_array_get(array, (size_t)h);
+        char path[PATH_SIZE];
+
+        (void)snprintf(path, sizeof(path), "nic.hosts[%d]", h);
+        if (!json_is_number(rate)) {
+            return xm_json_wrong_type(path, "a number", rate);
+        }
+        (*rates)[h] = json_number_value(rate);
+    }
+    return XM_OK;
+}
+
+/* device.hosts, which may be missing: the devices of each host. The array is the caller's to free.
+ */
+static xm_status_t read_host_devices(const json_t *root, int hosts, xm_cluster_device_t **devices)
+{
+    static const char *const keys[] = {"flop_per_s", "memory_bytes", "memory_bytes_per_s"};
+    const json_t *array = json_object_get(json_object_get(root, "device"), "hosts");
+    xm_status_t status = XM_OK;
+
+    if (array == NULL) {
+        return XM_OK;
+    }
+    if (!json_is_array(array)) {
+        return xm_json_wrong_type("device.hosts", "an array of objects", array);
+    }
+    if (json_array_size(array) != (size_t)hosts) {
+        return xm_error_set(XM_ERR_PARSE, "device.hosts has %zu entries; the cluster has %d hosts",
+                            json_array_size(array), hosts);
+    }
+    *devices = calloc((size_t)hosts + 1, sizeof(**devices));
+    if (*devices == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "device.hosts: no memory for %d hosts", hosts);
+    }
+    for (int h = 0; h < hosts && status == XM_OK; ++h) {
+        const json_t *object = json_array_get(array, (size_t)h);
+        double *values[] = {&(*devices)[h].flops, &(*devices)[h].memory_bytes,
+                            &(*devices)[h].memory_bandwidth};
+        char path[PATH_SIZE];
+
+        (void)snprintf(path, sizeof(path), "device.hosts[%d].", h);
+        status = json_is_object(object) ? xm_json_check_keys(object, path, keys, 3)
+                                        : xm_json_wrong_type(path, "an object", object);
+        for (int i = 0; i < 3 && status == XM_OK; ++i) {
+            (void)snprintf(path, sizeof(path), "device.hosts[%d].%s", h, keys[i]);
+            status = xm_json_number(object, path, values[i]);
+        }
+    }
+    return status;
+}
+
+/* uplink, which may be missing. */
+static xm_status_t read_uplink(const json_t *root, xm_cluster_profile_params_t *params)
+{
+    static const char *const keys[] = {"hosts_per_rack", "bytes_per_s"};
+    const json_t *uplink = json_object_get(root, "uplink");
+    xm_status_t status;
+
+    if (uplink == NULL) {
+        return XM_OK;
+    }
+    if ((status = xm_json_object(root, "uplink", &uplink)) < 0 ||
+        (status = xm_json_check_keys(uplink, "uplink.", keys, 2)) < 0 ||
+        (status = xm_json_int(uplink, "hosts_per_rack", &params->hosts_per_rack)) < 0) {
+        return status;
+    }
+    if (params->hosts_per_rack == 0) {
+        return xm_error_set(XM_ERR_PARSE, "uplink.hosts_per_rack is 0; it must be at least 1");
+    }
+    return xm_json_number(uplink, "uplink.bytes_per_s", &params->uplink_bandwidth);
+}
+
+/* fabric, which may be missing. */
+static xm_status_t read_fabric(const json_t *root, xm_cluster_profile_params_t *params)
+{
+    static const char *const keys[] = {"bytes_per_s"};
+    const json_t *fabric = json_object_get(root, "fabric");
+    xm_status_t status;
+
+    if (fabric == NULL) {
+        return XM_OK;
+    }
+    if ((status = xm_json_object(root, "fabric", &fabric)) < 0 ||
+        (status = xm_json_check_keys(fabric, "fabric.", keys, 1)) < 0) {
+        return status;
+    }
+    return xm_json_number(fabric, "fabric.bytes_per_s", &params->host_fabric);
+}
+
+/* op_times, which may be missing. Names stay the document's, the array is the caller's to free. */
+static xm_status_t read_op_times(const json_t *root, xm_op_time_t **entries, size_t *count)
+{
+    static const char *const keys[] = {"op", "flops", "bytes", "seconds"};
+    const json_t *array = json_object_get(root, "op_times");
+    size_t size = json_array_size(array);
+    xm_status_t status = XM_OK;
+
+    if (array == NULL) {
+        return XM_OK;
+    }
+    if (!json_is_array(array)) {
+        return xm_json_wrong_type("op_times", "an array of objects", array);
+    }
+    *entries = calloc(size + 1, sizeof(**entries));
+    if (*entries == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "op_times: no memory for %zu entries", size);
+    }
+    for (size_t i = 0; status == XM_OK && i < size; ++i) {
+        const json_t *entry = json_array_get(array, i);
+        xm_op_time_t *into = &(*entries)[i];
+        char place[PATH_SIZE], path[PATH_SIZE + 8];
+
+        (void)snprintf(place, sizeof(place), "op_times[%zu]", i);
+        if (!json_is_object(entry)) {
+            return xm_json_wrong_type(place, "an object", entry);
+        }
+        (void)strcat(place, ".");
+        status = xm_json_check_keys(entry, place, keys, 4);
+        if (status == XM_OK) {
+            status = xm_json_string(entry, "op", &into->op);
+        }
+        for (int k = 1; status == XM_OK && k < 4; ++k) {
+            double *const numbers[] = {NULL, &into->flops, &into->bytes, &into->seconds};
+
+            (void)snprintf(path, sizeof(path), "%s%s", place, keys[k]);
+            status = xm_json_number(entry, path, numbers[k]);
+        }
+    }
+    *count = size;
+    return status;
+}
+
+static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
+{
+    xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
+    xm_curve_point_t *curve[XM_LINK_CLASS_COUNT] = {NULL};
+    double *spread[XM_LINK_CLASS_COUNT] = {NULL};
+    const char *names[XM_LINK_CLASS_COUNT];
+    xm_collective_curve_t *collectives = NULL;
+    xm_op_time_t *op_times = NULL;
+    const json_t *curves = NULL;
+    double *rates = NULL;
+    xm_cluster_device_t *devices = NULL;
+    xm_status_t status = read_head(root, &params);
+
+    if (status < 0 || (status = read_uplink(root, &params)) < 0 ||
+        (status = read_fabric(root, &params)) < 0 ||
+        (status = xm_json_object(root, "curves", &curves)) < 0) {
+        return status;
+    }
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        names[link] = xm_link_class_name((xm_link_class_t)link);
+    }
+    status = xm_json_check_keys(curves, "curves.", names, XM_LINK_CLASS_COUNT);
+    for (int link = 0; status == XM_OK && link < XM_LINK_CLASS_COUNT; ++link) {
+        char path[PATH_SIZE];
+
+        (void)snprintf(path, sizeof(path), "curves.%s", names[link]);
+        status = xm_curve_from_json(json_object_get(curves, names[link]), path, &curve[link],
+                                    &spread[link], &params.curve_points[link]);
+        params.curve[link] = curve[link];
+        params.curve_spread[link] = spread[link];
+    }
+    if (status == XM_OK) {
+        status = xm_collectives_from_json(json_object_get(root, "collectives"), &collectives,
+                                          &params.collective_count);
+        params.collectives = collectives;
+    }
+    if (status == XM_OK) {
+        status = read_op_times(root, &op_times, &params.op_time_count);
+        params.op_times = op_times;
+    }
+    if (status == XM_OK) {
+        status = read_host_rates(root, params.hosts, &rates);
+        params.host_nic_bandwidth = rates;
+    }
+    if (status == XM_OK) {
+        status = read_host_devices(root, params.hosts, &devices);
+        params.host_device = devices;
+    }
+    if (status == XM_OK) {
+        status = xm_cluster_profile_create(&params, profile);
+    }
+    free(devices);
+    free(rates);
+    free(op_times);
+    xm_collective_curves_free(collectives, params.collective_count);
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        free(spread[link]);
+        free(curve[link]);
+    }
+    return status;
+}
+
+xm_status_t xm_cluster_profile_from_text(const char *text, size_t length, const char *source,
+                                         xm_cluster_profile_t **profile)
+{
+    if (XM_IS_NULL(text) || XM_IS_NULL(source) || XM_IS_NULL(profile)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    json_error_t error;
+    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    xm_status_t status;
+
+    if (root == NULL) {
+        return xm_error_set(XM_ERR_PARSE, "%s: line %d, column %d: %s", source, error.line,
+                            error.column, error.text);
+    }
+    status = from_json(root, profile);
+    json_decref(root);
+    return status < 0 ? xm_error_prefix(status, "%s", source) : XM_OK;
+}
+
+xm_status_t xm_cluster_profile_load(const char *path, xm_cluster_profile_t **profile)
+{
+    if (XM_IS_NULL(path) || XM_IS_NULL(profile)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    char *text = NULL;
+    size_t length = 0;
+    xm_status_t status = xm_text_load(path, &text, &length);
+
+    if (status == XM_OK) {
+        status = xm_cluster_profile_from_text(text, length, path, profile);
+    }
+    free(text);
+    return status;
+}
+
+static json_t *curve_to_json(const xm_cluster_profile_t *profile, xm_link_class_t link)
+{
+    size_t points;
+    const xm_curve_point_t *curve = xm_cluster_profile_curve(profile, link, &points);
+
+    return xm_curve_to_json(curve, xm_cluster_profile_spread(profile, link), points);
+}
+
+static void add_positive(json_t *object, const char *key, double value)
+{
+    if (value > 0) {
+        (void)json_object_set_new(object, key, json_real(value));
+    }
+}
+
+/* The parts that a profile may leave out. */
+static void add_optional(const xm_cluster_profile_t *profile, json_t *root)
+{
+    size_t count;
+    const xm_op_time_t *op_times = xm_cluster_profile_op_times(profile, &count);
+
+    if (xm_cluster_profile_hosts_differ(profile)) {
+        json_t *rates = json_array();
+
+        for (int h = 0; h < xm_cluster_profile_hosts(profile); ++h) {
+            (void)json_array_append_new(
+                rates, json_real(xm_cluster_profile_host_nic_bandwidth(profile, h)));
+        }
+        (void)json_object_set_new(json_object_get(root, "nic"), "hosts", rates);
+    }
+    if (xm_cluster_profile_devices_differ(profile)) {
+        json_t *devices = json_array();
+
+        for (int h = 0; h < xm_cluster_profile_hosts(profile); ++h) {
+            xm_cluster_device_t device = xm_cluster_profile_host_device(profile, h);
+
+            (void)json_array_append_new(devices,
+                                        json_pack("{s:f,s:f,s:f}", "flop_per_s", device.flops,
+                                                  "memory_bytes", device.memory_bytes,
+                                                  "memory_bytes_per_s", device.memory_bandwidth));
+        }
+        (void)json_object_set_new(json_object_get(root, "device"), "hosts", devices);
+    }
+    add_positive(json_object_get(root, "nic"), "spread", xm_cluster_profile_nic_spread(profile));
+    add_positive(json_object_get(root, "nic"), "both_ways_bytes_per_s",
+                 xm_cluster_profile_nic_both_ways(profile));
+    if (xm_cluster_profile_host_fabric(profile) > 0) {
+        (void)json_object_set_new(
+            root, "fabric",
+            json_pack("{s:f}", "bytes_per_s", xm_cluster_profile_host_fabric(profile)));
+    }
+    if (xm_cluster_profile_collectives(profile) > 0) {
+        json_t *collectives = json_array();
+
+        for (size_t i = 0; i < xm_cluster_profile_collectives(profile); ++i) {
+            (void)json_array_append_new(
+                collectives, xm_collective_to_json(xm_cluster_profile_collective(profile, i)));
+        }
+        (void)json_object_set_new(root, "collectives", collectives);
+    }
+    if (count > 0) {
+        json_t *list = json_array();
+
+        for (size_t i = 0; i < count; ++i) {
+            (void)json_array_append_new(list, json_pack("{s:s,s:f,s:f,s:f}", "op", op_times[i].op,
+                                                        "flops", op_times[i].flops, "bytes",
+                                                        op_times[i].bytes, "seconds",
+                                                        op_times[i].seconds));
+        }
+        (void)json_object_set_new(root, "op_times", list);
+    }
+    add_positive(root, "gradient_overlap", xm_cluster_profile_gradient_overlap(profile));
+    if (xm_cluster_profile_hosts_per_rack(profile) > 0) {
+        (void)json_object_set_new(
+            root, "uplink",
+            json_pack("{s:i,s:f}", "hosts_per_rack", xm_cluster_profile_hosts_per_rack(profile),
+                      "bytes_per_s", xm_cluster_profile_uplink_bandwidth(profile)));
+    }
+}
+
+xm_status_t xm_cluster_profile_to_text(const xm_cluster_profile_t *profile, char **text)
+{
+    json_error_t error;
+    json_t *root = json_pack_ex(
+        &error, 0, "{s:i,s:s,s:s,s:i,s:i,s:{s:f,s:f,s:f},s:{s:f},s:{s:o,s:o,s:o}}", "version",
+        FORMAT_VERSION, "name", xm_cluster_profile_name(profile), "provenance",
+        xm_cluster_profile_provenance(profile), "hosts", xm_cluster_profile_hosts(profile),
+        "devices_per_host", xm_cluster_profile_devices_per_host(profile), "device", "flop_per_s",
+        xm_cluster_profile_device_flops(profile), "memory_bytes",
+        xm_cluster_profile_device_memory_bytes(profile), "memory_bytes_per_s",
+        xm_cluster_profile_device_memory_bandwidth(profile), "nic", "bytes_per_s",
+        xm_cluster_profile_nic_bandwidth(profile), "curves", xm_link_class_name(XM_LINK_SELF),
+        curve_to_json(profile, XM_LINK_SELF), xm_link_class_name(XM_LINK_INTRA_HOST),
+        curve_to_json(profile, XM_LINK_INTRA_HOST), xm_link_class_name(XM_LINK_INTER_HOST),
+        curve_to_json(profile, XM_LINK_INTER_HOST));
+    char *dumped;
+
+    if (root == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "cluster profile as JSON: %s", error.text);
+    }
+    add_optional(profile, root);
+    dumped = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
+    json_decref(root);
+    if (dumped == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
+    }
+    *text = dumped;
+    return XM_OK;
+}
+
+xm_status_t xm_cluster_profile_save(const xm_cluster_profile_t *profile, const char *path)
+{
+    char *text = NULL;
+    xm_status_t status = xm_cluster_profile_to_text(profile, &text);
+
+    if (status == XM_OK) {
+        status = xm_text_save(path, text);
+    }
+    free(text);
+    return status;
+}

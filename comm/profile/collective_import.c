@@ -1,0 +1,399 @@
+#include "comm/profile/collective_import.h"
+
+#include <ctype.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/profile/collective_table.h"
+#include "comm/profile/curve_json.h"
+#include "comm/base.h"
+#include "comm/profile/curve_fit.h"
+
+/* Of our own documents. */
+enum { FORMAT_VERSION = 2 };
+
+xm_status_t xm_table_add_row(xm_collective_table_t *table, uint64_t size, double microseconds)
+{
+    if (!isfinite(microseconds) || microseconds <= 0) {
+        return xm_error_set(XM_ERR_PARSE, "a time of %g us; it must be positive", microseconds);
+    }
+    if (size == 0) {
+        return XM_OK;
+    }
+    if (table->count == XM_TABLE_ROWS) {
+        return xm_error_set(XM_ERR_PARSE, "more than %d rows", XM_TABLE_ROWS);
+    }
+    if (table->count > 0 && size <= table->rows[table->count - 1].bytes) {
+        return xm_error_set(XM_ERR_PARSE, "size %llu after %llu; sizes must rise",
+                            (unsigned long long)size,
+                            (unsigned long long)table->rows[table->count - 1].bytes);
+    }
+    table->rows[table->count++] = (xm_curve_point_t){size, microseconds * 1e-6};
+    return XM_OK;
+}
+
+xm_status_t xm_table_add_rank(xm_collective_table_t *table, int group, const char *host,
+                              size_t length)
+{
+    xm_table_rank_t *ranks;
+
+    if (length == 0 || length >= XM_TABLE_HOST) {
+        return xm_error_set(XM_ERR_PARSE, "a host name of %zu bytes; it must have 1 to %d", length,
+                            XM_TABLE_HOST - 1);
+    }
+    if (table->rank_count == XM_TABLE_RANKS) {
+        return xm_error_set(XM_ERR_PARSE, "more than %d ranks", XM_TABLE_RANKS);
+    }
+    if ((table->rank_count & (table->rank_count - 1)) == 0) {
+        size_t capacity = table->rank_count > 0 ? 2 * table->rank_count : 1;
+
+        ranks = realloc(table->ranks, capacity * sizeof(*ranks));
+        if (ranks == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu ranks", capacity);
+        }
+        table->ranks = ranks;
+    }
+    ranks = &table->ranks[table->rank_count++];
+    ranks->group = group;
+    memcpy(ranks->host, host, length);
+    ranks->host[length] = '\0';
+    return XM_OK;
+}
+
+int xm_table_nccl_kind(const char *program, size_t length)
+{
+    static const struct {
+        const char *name;
+        xm_collective_t kind;
+    } programs[] = {{"all_gather_perf", XM_ALL_GATHER},
+                    {"all_reduce_perf", XM_ALL_REDUCE},
+                    {"reduce_scatter_perf", XM_REDUCE_SCATTER},
+                    {"alltoall_perf", XM_ALL_TO_ALL}};
+
+    for (size_t i = length; i > 0; --i) {
+        if (program[i - 1] == '/') {
+            program += i;
+            length -= i;
+            break;
+        }
+    }
+    for (size_t i = 0; i < sizeof(programs) / sizeof(programs[0]); ++i) {
+        size_t name = strlen(programs[i].name);
+
+        /* Builds with MPI may have a suffix: all_reduce_perf_mpi. */
+        if (length >= name && memcmp(program, programs[i].name, name) == 0 &&
+            (length == name || program[name] == '_')) {
+            return (int)programs[i].kind;
+        }
+    }
+    return -1;
+}
+
+void xm_table_nccl_version(xm_collective_table_t *table, long version)
+{
+    if (version >= 10000 && version < 1000000) {
+        (void)snprintf(table->library, sizeof(table->library), "NCCL %ld.%ld.%ld", version / 10000,
+                       version / 100 % 100, version % 100);
+    }
+}
+
+static int compare_ranks(const void *a, const void *b)
+{
+    const xm_table_rank_t *left = a, *right = b;
+    int hosts = strcmp(left->host, right->host);
+
+    return hosts != 0 ? hosts : (left->group > right->group) - (left->group < right->group);
+}
+
+/* How the groups lie on the hosts, from the list of ranks: all hosts have as many groups, and every
+ * group as many ranks on each of its hosts. */
+static xm_status_t shape_of(const xm_collective_table_t *table, xm_collective_hint_t *shape)
+{
+    xm_table_rank_t *sorted = malloc(table->rank_count * sizeof(*sorted));
+    size_t parts = 0, hosts = 0, groups = 0, part = 0;
+    bool even = true;
+
+    if (sorted == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu ranks", table->rank_count);
+    }
+    memcpy(sorted, table->ranks, table->rank_count * sizeof(*sorted));
+    qsort(sorted, table->rank_count, sizeof(*sorted), compare_ranks);
+    /* A part is what one group has on one host. */
+    for (size_t i = 0, size = 0; i < table->rank_count; ++i) {
+        bool last = i + 1 == table->rank_count || compare_ranks(&sorted[i], &sorted[i + 1]) != 0;
+
+        ++size;
+        if (i == 0 || strcmp(sorted[i].host, sorted[i - 1].host) != 0) {
+            ++hosts;
+        }
+        if (last) {
+            even = even && (parts == 0 || size == part);
+            part = size;
+            ++parts;
+            size = 0;
+        }
+    }
+    for (size_t i = 0; i < table->rank_count; ++i) {
+        bool seen = false;
+
+        for (size_t k = 0; k < i && !seen; ++k) {
+            seen = sorted[k].group == sorted[i].group;
+        }
+        groups += !seen;
+    }
+    free(sorted);
+    if (!even || parts % hosts != 0 || parts % groups != 0) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "its %zu ranks do not lie evenly on %zu hosts in %zu groups; --axis "
+                            "must say what was measured",
+                            table->rank_count, hosts, groups);
+    }
+    shape->hosts = (int)(parts / groups);
+    shape->devices_per_host = (int)part;
+    shape->groups_per_host = (int)(parts / hosts);
+    return XM_OK;
+}
+
+/* The curve of a table, with what the hint adds. */
+static xm_status_t finish(xm_collective_table_t *table, const xm_collective_hint_t *hint,
+                          const char *library, xm_collective_curve_t **curves, size_t *count)
+{
+    xm_collective_curve_t curve = {0}, *made;
+    xm_collective_hint_t shape = *hint;
+    double spread[XM_TABLE_ROWS] = {0};
+    uint64_t factor = 1;
+    xm_status_t status;
+
+    shape.kind = hint->kind >= 0 ? hint->kind : table->kind;
+    if (shape.kind < 0) {
+        return xm_error_set(XM_ERR_PARSE,
+                            "it does not tell which collective it is; --collective must");
+    }
+    if (shape.hosts == 0) {
+        if (table->rank_count == 0) {
+            return xm_error_set(XM_ERR_PARSE,
+                                "it does not tell how its ranks lie on hosts; --axis must");
+        }
+        status = shape_of(table, &shape);
+        if (status < 0) {
+            return status;
+        }
+    }
+    curve.kind = (xm_collective_t)shape.kind;
+    curve.hosts = shape.hosts;
+    curve.devices_per_host = shape.devices_per_host;
+    curve.groups_per_host = shape.groups_per_host;
+    curve.library = table->library[0] != '\0' ? table->library : library;
+    for (uint64_t i = 0; i < table->scale_power; ++i) {
+        factor *= (uint64_t)xm_collective_curve_devices(&curve);
+    }
+    for (size_t i = 0; i < table->count; ++i) {
+        if (__builtin_mul_overflow(table->rows[i].bytes, factor, &table->rows[i].bytes) ||
+            table->rows[i].bytes > INT64_MAX) {
+            return xm_error_set(XM_ERR_PARSE, "row %zu: the whole tensor has more than 2^63 bytes",
+                                i + 1);
+        }
+    }
+    if (table->count < 2) {
+        return xm_error_set(XM_ERR_PARSE, "it has %zu rows; a curve needs at least 2",
+                            table->count);
+    }
+    curve.points = table->rows;
+    curve.count = (size_t)xm_probe_smooth(table->rows, spread, (int)table->count);
+    status = xm_collective_curve_check("the curve", &curve);
+    if (status < 0) {
+        return status;
+    }
+    made = calloc(1, sizeof(*made));
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a curve");
+    }
+    status = xm_collective_curve_copy(&curve, made);
+    if (status < 0) {
+        free(made);
+        return status;
+    }
+    *curves = made;
+    *count = 1;
+    return XM_OK;
+}
+
+static xm_status_t read_nccl_rows(const json_t *results, xm_collective_table_t *table)
+{
+    if (!json_is_array(results)) {
+        return xm_json_wrong_type("results", "an array of objects", results);
+    }
+    for (size_t i = 0; i < json_array_size(results); ++i) {
+        const json_t *row = json_array_get(results, i);
+        const json_t *size = json_object_get(row, "size");
+        const json_t *body = json_object_get(row, "out_of_place"), *wrong;
+        char path[64];
+        double microseconds = 0;
+        xm_status_t status;
+
+        body = json_is_object(body) ? body : json_object_get(row, "in_place");
+        wrong = json_object_get(body, "nwrong");
+        (void)snprintf(path, sizeof(path), "results[%zu].size", i);
+        if (!json_is_integer(size) || json_integer_value(size) < 0) {
+            return xm_json_wrong_type(path, "an integer of at least 0", size);
+        }
+        if (json_is_number(wrong) && json_number_value(wrong) > 0) {
+            return xm_error_set(XM_ERR_PARSE,
+                                "results[%zu]: %g wrong elements; a run with wrong results is not "
+                                "imported",
+                                i, json_number_value(wrong));
+        }
+        (void)snprintf(path, sizeof(path), "results[%zu].time", i);
+        status = xm_json_number(body, path, &microseconds);
+        if (status == XM_OK) {
+            status = xm_table_add_row(table, (uint64_t)json_integer_value(size), microseconds);
+        }
+        if (status < 0) {
+            return xm_error_prefix(status, "results[%zu]", i);
+        }
+    }
+    return XM_OK;
+}
+
+static xm_status_t read_nccl_ranks(const json_t *devices, xm_collective_table_t *table)
+{
+    for (size_t i = 0; i < json_array_size(devices); ++i) {
+        const json_t *device = json_array_get(devices, i);
+        const json_t *group = json_object_get(device, "group");
+        const char *host = json_string_value(json_object_get(device, "hostname"));
+        xm_status_t status;
+
+        if (!json_is_integer(group) || host == NULL) {
+            return xm_error_set(XM_ERR_PARSE,
+                                "devices[%zu] must have an integer 'group' and a string 'hostname'",
+                                i);
+        }
+        while (isspace((unsigned char)*host)) {
+            ++host;
+        }
+        status = xm_table_add_rank(table, (int)json_integer_value(group), host, strlen(host));
+        if (status < 0) {
+            return xm_error_prefix(status, "devices[%zu]", i);
+        }
+    }
+    return XM_OK;
+}
+
+/* nccl-tests --json: the program is the first of its arguments. */
+static xm_status_t read_nccl_json(const json_t *root, xm_collective_table_t *table)
+{
+    const char *program = json_string_value(json_array_get(json_object_get(root, "args"), 0));
+    const json_t *version = json_object_get(root, "nccl_version");
+    xm_status_t status;
+
+    if (program != NULL) {
+        table->kind = xm_table_nccl_kind(program, strlen(program));
+    }
+    if (json_is_integer(version)) {
+        xm_table_nccl_version(table, (long)json_integer_value(version));
+    }
+    status = read_nccl_ranks(json_object_get(root, "devices"), table);
+    return status < 0 ? status : read_nccl_rows(json_object_get(root, "results"), table);
+}
+
+static xm_status_t import_json(const char *text, size_t length, const xm_collective_hint_t *hint,
+                               xm_collective_table_t *table, xm_collective_curve_t **curves,
+                               size_t *count)
+{
+    json_error_t error;
+    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    const json_t *own;
+    xm_status_t status;
+
+    if (root == NULL) {
+        return xm_error_set(XM_ERR_PARSE, "line %d, column %d: %s", error.line, error.column,
+                            error.text);
+    }
+    own = json_object_get(root, "collectives");
+    if (own != NULL) {
+        status = xm_collectives_from_json(own, curves, count);
+    } else {
+        status = read_nccl_json(root, table);
+        if (status == XM_OK) {
+            table->scale_power = table->kind == XM_ALL_TO_ALL || hint->kind == XM_ALL_TO_ALL;
+            status = finish(table, hint, "NCCL", curves, count);
+        }
+    }
+    json_decref(root);
+    return status;
+}
+
+static bool contains(const char *text, size_t length, const char *word)
+{
+    return memmem(text, length, word, strlen(word)) != NULL;
+}
+
+xm_status_t xm_collective_import(const char *text, size_t length, const char *source,
+                                 const xm_collective_hint_t *hint, xm_collective_curve_t **curves,
+                                 size_t *count)
+{
+    xm_collective_table_t table = {.kind = -1};
+    size_t start = 0;
+    xm_status_t status;
+
+    while (start < length && isspace((unsigned char)text[start])) {
+        ++start;
+    }
+    if (start < length && text[start] == '{') {
+        status = import_json(text, length, hint, &table, curves, count);
+    } else if (contains(text, length, "# OSU ")) {
+        status = xm_table_read_osu_text(text, length, &table);
+        if (status == XM_OK) {
+            int kind = hint->kind >= 0 ? hint->kind : table.kind;
+
+            /* OSU counts what a rank sends to one other in an all-to-all, and what it contributes
+             * to an all-gather. */
+            table.scale_power = kind == XM_ALL_TO_ALL ? 2 : kind == XM_ALL_GATHER ? 1 : 0;
+            status = finish(&table, hint, "MPI", curves, count);
+        }
+    } else {
+        status = xm_table_read_nccl_text(text, length, &table);
+        if (status == XM_OK) {
+            table.scale_power = (hint->kind >= 0 ? hint->kind : table.kind) == XM_ALL_TO_ALL;
+            status = finish(&table, hint, "NCCL", curves, count);
+        }
+    }
+    free(table.ranks);
+    return status < 0 ? xm_error_prefix(status, "%s", source) : XM_OK;
+}
+
+xm_status_t xm_collective_export(const xm_collective_curve_t *curves, size_t count,
+                                 const char *path)
+{
+    json_t *array = json_array();
+    json_t *root = json_pack("{s:i,s:o}", "version", FORMAT_VERSION, "collectives", array);
+    xm_status_t status;
+    char *text;
+
+    for (size_t i = 0; i < count; ++i) {
+        (void)json_array_append_new(array, xm_collective_to_json(&curves[i]));
+    }
+    text = root != NULL ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) : NULL;
+    status = text != NULL ? xm_text_save(path, text)
+                          : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu curves", count);
+    free(text);
+    json_decref(root);
+    return status;
+}
+
+xm_status_t xm_collective_import_file(const char *path, const xm_collective_hint_t *hint,
+                                      xm_collective_curve_t **curves, size_t *count)
+{
+    char *text = NULL;
+    size_t length = 0;
+    xm_status_t status = xm_text_load(path, &text, &length);
+
+    if (status == XM_OK) {
+        status = xm_collective_import(text, length, path, hint, curves, count);
+    }
+    free(text);
+    return status;
+}

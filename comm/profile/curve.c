@@ -1,0 +1,87 @@
+#include "comm/profile/curve.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MAX_POINTS = 1 << 16 };
+
+double xm_curve_rounded(double value)
+{
+    char text[32];
+
+    (void)snprintf(text, sizeof(text), "%.12g", value);
+    return strtod(text, NULL);
+}
+
+xm_status_t xm_curve_check(const char *name, const xm_curve_point_t *points, const double *spread,
+                           size_t count)
+{
+    double last = 0;
+
+    if (points == NULL || count < 2 || count > MAX_POINTS) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s has %zu points; it needs 2 to %d", name,
+                            points == NULL ? (size_t)0 : count, MAX_POINTS);
+    }
+    for (size_t i = 0; i < count; ++i) {
+        double seconds = xm_curve_rounded(points[i].seconds);
+
+        if (!isfinite(seconds) || seconds <= 0) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "%s[%zu]: %g seconds; a time must be positive", name, i,
+                                points[i].seconds);
+        }
+        if (points[i].bytes > INT64_MAX) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "%s[%zu]: %" PRIu64 " bytes; the most is %" PRId64, name, i,
+                                points[i].bytes, INT64_MAX);
+        }
+        if (i > 0 && points[i].bytes <= points[i - 1].bytes) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "%s[%zu]: %" PRIu64 " bytes after %" PRIu64 "; bytes must rise",
+                                name, i, points[i].bytes, points[i - 1].bytes);
+        }
+        if (seconds < last) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "%s[%zu]: %g seconds after %g; times must not fall", name, i,
+                                seconds, last);
+        }
+        if (i == count - 1 && seconds <= last) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "%s: the last two times are equal; the last must be longer, "
+                                "because its slope prices larger messages",
+                                name);
+        }
+        if (spread != NULL && (!isfinite(spread[i]) || spread[i] < 0)) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "%s[%zu]: a spread of %g; it must not be negative", name, i,
+                                spread[i]);
+        }
+        last = seconds;
+    }
+    return XM_OK;
+}
+
+double xm_curve_seconds(const xm_curve_point_t *points, size_t count, double bytes)
+{
+    size_t low = 0, high = count - 1;
+    double span, slope;
+
+    if (bytes <= (double)points[0].bytes) {
+        return points[0].seconds;
+    }
+    /* The segment low … low + 1 that holds the size, or the last one. */
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+
+        if ((double)points[middle].bytes <= bytes) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    span = (double)(points[low + 1].bytes - points[low].bytes);
+    slope = (points[low + 1].seconds - points[low].seconds) / span;
+    return points[low].seconds + (bytes - (double)points[low].bytes) * slope;
+}

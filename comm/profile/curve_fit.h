@@ -1,0 +1,38 @@
+/**
+ * @file curve_fit.h
+ * From single times to a curve: sizes, median and its confidence, monotone smoothing. Internal.
+ */
+#ifndef XM_COMM_PROFILE_CURVE_FIT_H
+#define XM_COMM_PROFILE_CURVE_FIT_H
+
+#include "comm/profile/curve.h"
+
+/* Points of a curve that the probe measures, and of one that can be smoothed. */
+enum { XM_PROBE_MAX_POINTS = 24, XM_PROBE_MAX_SMOOTH = 256 };
+
+/** Sizes 8, 64, 256, … × 4 up to @p max_bytes (at least 64); returns how many. */
+int xm_probe_sizes(uint64_t max_bytes, uint64_t sizes[XM_PROBE_MAX_POINTS]);
+
+/** Median (mean of the middle two); sorts @p values. */
+double xm_probe_median(double *values, int count);
+
+/**
+ * How well @p count values (sorted, as xm_probe_median() leaves them) tell their median: half the
+ * width of the distribution-free 95 % confidence interval (order statistics), as a part of the
+ * median, at most 1. Fewer than 6 values cannot give 95 %; their whole range counts, and of one
+ * value nothing is known: 1.
+ */
+double xm_probe_spread(const double *sorted, int count);
+
+/** A median counts as known when its interval is within ± this part of it. */
+#define XM_PROBE_TIGHT 0.02
+
+/**
+ * Makes the times of a curve non-decreasing, as near as possible in the sense of least squares
+ * (isotonic regression, pool adjacent violators). If the last times come out equal only the
+ * largest size of them is kept, so that the curve ends rising. @p spread, of each point, follows
+ * what is dropped. Returns the new number of points.
+ */
+int xm_probe_smooth(xm_curve_point_t *curve, double *spread, int points);
+
+#endif

@@ -1,0 +1,140 @@
+#include "comm/profile/op_times.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/profile/curve.h"
+
+enum { NAME_LENGTH = 31 };
+
+double xm_roofline_seconds(xm_roofline_t roofline, double flops, double bytes)
+{
+    return fmax(flops / roofline.flops, bytes / roofline.bandwidth);
+}
+
+xm_status_t xm_op_time_check(const char *name, const xm_op_time_t *entry)
+{
+    const double numbers[] = {entry->flops, entry->bytes};
+    static const char *const keys[] = {"flops", "bytes"};
+
+    if (entry->op == NULL || entry->op[0] == '\0' || strlen(entry->op) > NAME_LENGTH) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%s.op must name a kind of operator in 1 to %d letters", name,
+                            NAME_LENGTH);
+    }
+    for (int i = 0; i < 2; ++i) {
+        if (!isfinite(numbers[i]) || numbers[i] < 0) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s.%s is %g; it must not be negative",
+                                name, keys[i], numbers[i]);
+        }
+    }
+    if (!(entry->flops + entry->bytes > 0)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%s has neither FLOPs nor bytes; nothing can be compared with it",
+                            name);
+    }
+    if (!isfinite(entry->seconds) || !(entry->seconds > 0)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s.seconds is %g; it must be positive", name,
+                            entry->seconds);
+    }
+    return XM_OK;
+}
+
+/* An entry on its way into order. */
+typedef struct placed {
+    xm_op_time_t entry;
+    double roofline;
+} placed_t;
+
+static int by_place(const void *left, const void *right)
+{
+    const placed_t *a = left, *b = right;
+    int names = strcmp(a->entry.op, b->entry.op);
+
+    if (names != 0) {
+        return names;
+    }
+    if (a->roofline != b->roofline) {
+        return a->roofline < b->roofline ? -1 : 1;
+    }
+    return (a->entry.seconds > b->entry.seconds) - (a->entry.seconds < b->entry.seconds);
+}
+
+xm_status_t xm_op_times_copy(const xm_op_time_t *entries, size_t count, xm_roofline_t roofline,
+                             xm_op_time_t **copy)
+{
+    placed_t *placed = calloc(count + 1, sizeof(*placed));
+    xm_op_time_t *made = calloc(count + 1, sizeof(*made));
+
+    if (placed == NULL || made == NULL) {
+        goto no_memory;
+    }
+    for (size_t i = 0; i < count; ++i) {
+        placed[i].entry = (xm_op_time_t){.op = entries[i].op,
+                                         .flops = xm_curve_rounded(entries[i].flops),
+                                         .bytes = xm_curve_rounded(entries[i].bytes),
+                                         .seconds = xm_curve_rounded(entries[i].seconds)};
+        placed[i].roofline =
+            xm_roofline_seconds(roofline, placed[i].entry.flops, placed[i].entry.bytes);
+    }
+    if (count > 0) {
+        qsort(placed, count, sizeof(*placed), by_place);
+    }
+    for (size_t i = 0; i < count; ++i) {
+        made[i] = placed[i].entry;
+        made[i].op = strdup(placed[i].entry.op);
+        if (made[i].op == NULL) {
+            goto no_memory;
+        }
+    }
+    free(placed);
+    *copy = made;
+    return XM_OK;
+
+no_memory:
+    free(placed);
+    xm_op_times_free(made, made != NULL ? count : 0);
+    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the times of %zu operators", count);
+}
+
+void xm_op_times_free(xm_op_time_t *entries, size_t count)
+{
+    for (size_t i = 0; i < count; ++i) {
+        free((char *)entries[i].op);
+    }
+    free(entries);
+}
+
+double xm_op_times_seconds(const xm_op_time_t *entries, size_t count, xm_roofline_t roofline,
+                           const char *op, double flops, double bytes)
+{
+    const double best = xm_roofline_seconds(roofline, flops, bytes);
+    double below = 0, above = 0, ratio_below = 0, ratio_above = 0;
+
+    if (!(best > 0)) {
+        return best;
+    }
+    for (size_t i = 0; i < count; ++i) {
+        double at, ratio;
+
+        if (strcmp(entries[i].op, op) != 0) {
+            continue;
+        }
+        at = xm_roofline_seconds(roofline, entries[i].flops, entries[i].bytes);
+        ratio = entries[i].seconds / at;
+        if (at <= best) {
+            below = at;
+            ratio_below = ratio;
+        } else {
+            above = at;
+            ratio_above = ratio;
+            break;
+        }
+    }
+    if (!(below > 0) || !(above > 0)) {
+        return below > 0 ? best * ratio_below : above > 0 ? best * ratio_above : best;
+    }
+    return best *
+           (ratio_below + (ratio_above - ratio_below) * log(best / below) / log(above / below));
+}

@@ -1,0 +1,214 @@
+#include "comm/profile/profile_compare.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "comm/base.h"
+
+struct xm_profile_compare {
+    xm_profile_change_t *rows;
+    size_t count, capacity;
+    bool no_memory;
+};
+
+enum { FIRST_CAPACITY = 64 };
+
+static const double unknown = -1;
+
+static void add(xm_profile_compare_t *compare, bool is_time, double before, double after,
+                double spread, const char *format, ...) XM_PRINTF(6, 7);
+
+/* A number that one of the two lacks (0) makes no row. */
+static void add(xm_profile_compare_t *compare, bool is_time, double before, double after,
+                double spread, const char *format, ...)
+{
+    xm_profile_change_t *row;
+    va_list args;
+
+    if (before <= 0 || after <= 0) {
+        return;
+    }
+    if (compare->count == compare->capacity) {
+        size_t capacity = compare->capacity > 0 ? 2 * compare->capacity : FIRST_CAPACITY;
+        xm_profile_change_t *rows = realloc(compare->rows, capacity * sizeof(*rows));
+
+        if (rows == NULL) {
+            compare->no_memory = true;
+            return;
+        }
+        compare->rows = rows;
+        compare->capacity = capacity;
+    }
+    row = &compare->rows[compare->count++];
+    *row = (xm_profile_change_t){.is_time = is_time,
+                                 .before = before,
+                                 .after = after,
+                                 .change = after / before - 1,
+                                 .spread = spread};
+    row->significant = spread < 0 || fabs(row->change) > spread;
+    va_start(args, format);
+    (void)vsnprintf(row->name, sizeof(row->name), format, args);
+    va_end(args);
+}
+
+/* What two spreads allow together. */
+static double both(double before, double after)
+{
+    return before < 0 || after < 0 ? unknown : before + after;
+}
+
+static double spread_at(const double *spread, size_t point)
+{
+    return spread != NULL ? spread[point] : unknown;
+}
+
+typedef struct {
+    const xm_curve_point_t *points;
+    const double *spread;
+    size_t count;
+} curve_t;
+
+/* The sizes that both curves have. */
+static void add_curve(xm_profile_compare_t *compare, const char *name, const curve_t *before,
+                      const curve_t *after)
+{
+    for (size_t i = 0, k = 0; i < before->count && k < after->count;) {
+        uint64_t old = before->points[i].bytes, new = after->points[k].bytes;
+        char bytes[32];
+
+        if (old == new) {
+            add(compare, true, before->points[i].seconds, after->points[k].seconds,
+                both(spread_at(before->spread, i), spread_at(after->spread, k)), "%s %s", name,
+                xm_text_format_bytes(old, bytes, sizeof(bytes)));
+        }
+        i += old <= new;
+        k += new <= old;
+    }
+}
+
+static curve_t link_curve(const xm_cluster_profile_t *profile, xm_link_class_t link)
+{
+    curve_t curve = {.spread = xm_cluster_profile_spread(profile, link)};
+
+    curve.points = xm_cluster_profile_curve(profile, link, &curve.count);
+    return curve;
+}
+
+static void add_collectives(xm_profile_compare_t *compare, const xm_cluster_profile_t *before,
+                            const xm_cluster_profile_t *after)
+{
+    for (size_t i = 0; i < xm_cluster_profile_collectives(before); ++i) {
+        const xm_collective_curve_t *old = xm_cluster_profile_collective(before, i);
+        const xm_collective_curve_t *new = xm_cluster_profile_find_collective(
+            after, old->kind, old->hosts, old->devices_per_host, old->groups_per_host);
+        char name[64];
+
+        if (new != NULL) {
+            curve_t from = {old->points, old->spread, old->count};
+            curve_t to = {new->points, new->spread, new->count};
+
+            (void)snprintf(name, sizeof(name), "%s %dx%dx%d", xm_collective_name(old->kind),
+                           old->hosts, old->devices_per_host, old->groups_per_host);
+            add_curve(compare, name, &from, &to);
+        }
+    }
+}
+
+/* A spread of 0 in a profile is one that nobody measured. */
+static double nic_spread(const xm_cluster_profile_t *profile)
+{
+    double spread = xm_cluster_profile_nic_spread(profile);
+
+    return spread > 0 ? spread : unknown;
+}
+
+static void add_rates(xm_profile_compare_t *compare, const xm_cluster_profile_t *before,
+                      const xm_cluster_profile_t *after)
+{
+    double nics = both(nic_spread(before), nic_spread(after));
+
+    add(compare, false, xm_cluster_profile_device_flops(before),
+        xm_cluster_profile_device_flops(after), unknown, "device FLOP/s");
+    add(compare, false, xm_cluster_profile_device_memory_bandwidth(before),
+        xm_cluster_profile_device_memory_bandwidth(after), unknown, "device memory B/s");
+    add(compare, false, xm_cluster_profile_host_fabric(before),
+        xm_cluster_profile_host_fabric(after), unknown, "fabric of a host B/s");
+    add(compare, false, xm_cluster_profile_nic_bandwidth(before),
+        xm_cluster_profile_nic_bandwidth(after), nics, "nic B/s");
+    add(compare, false, xm_cluster_profile_nic_both_ways(before),
+        xm_cluster_profile_nic_both_ways(after), nics, "nic both ways B/s");
+    if (!xm_cluster_profile_hosts_differ(before) && !xm_cluster_profile_hosts_differ(after)) {
+        return;
+    }
+    for (int h = 0; h < xm_cluster_profile_hosts(before); ++h) {
+        add(compare, false, xm_cluster_profile_host_nic_bandwidth(before, h),
+            xm_cluster_profile_host_nic_bandwidth(after, h), nics, "nic of host %d B/s", h);
+    }
+}
+
+xm_status_t xm_profile_compare_create(const xm_cluster_profile_t *before,
+                                      const xm_cluster_profile_t *after,
+                                      xm_profile_compare_t **compare)
+{
+    xm_profile_compare_t *made;
+    int hosts[2] = {xm_cluster_profile_hosts(before), xm_cluster_profile_hosts(after)};
+    int devices[2] = {xm_cluster_profile_devices_per_host(before),
+                      xm_cluster_profile_devices_per_host(after)};
+
+    if (hosts[0] != hosts[1] || devices[0] != devices[1]) {
+        return xm_error_set(XM_ERR_MISMATCH,
+                            "the profiles are of %d x %d and of %d x %d devices; only profiles of "
+                            "clusters of one size can be compared",
+                            hosts[0], devices[0], hosts[1], devices[1]);
+    }
+    made = calloc(1, sizeof(*made));
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to compare profiles");
+    }
+    add_rates(made, before, after);
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        curve_t old = link_curve(before, (xm_link_class_t)link);
+        curve_t new = link_curve(after, (xm_link_class_t)link);
+
+        add_curve(made, xm_link_class_name((xm_link_class_t)link), &old, &new);
+    }
+    add_collectives(made, before, after);
+    if (made->no_memory) {
+        xm_profile_compare_destroy(made);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to compare profiles");
+    }
+    *compare = made;
+    return XM_OK;
+}
+
+size_t xm_profile_compare_rows(const xm_profile_compare_t *compare)
+{
+    return compare->count;
+}
+
+const xm_profile_change_t *xm_profile_compare_row(const xm_profile_compare_t *compare, size_t row)
+{
+    return &compare->rows[row];
+}
+
+size_t xm_profile_compare_beyond(const xm_profile_compare_t *compare, double threshold)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < compare->count; ++i) {
+        const xm_profile_change_t *row = &compare->rows[i];
+
+        count += row->significant && fabs(row->change) > threshold;
+    }
+    return count;
+}
+
+void xm_profile_compare_destroy(xm_profile_compare_t *compare)
+{
+    if (compare != NULL) {
+        free(compare->rows);
+        free(compare);
+    }
+}

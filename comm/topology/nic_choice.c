@@ -1,0 +1,356 @@
+#include "comm/topology/nic_choice.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/topology/nic_choice_private.h"
+#include "comm/base.h"
+
+/* KEEP: a nearer NIC is a candidate unless another is worth more than so many times as much.
+ * ACROSS: what crosses the link between packages is worth one in so many. */
+enum { KEEP = 2, ACROSS = 2 };
+
+/* Sums of rates in another order differ in the last bits. */
+static const double rounding = 1e-9;
+
+static bool holds_seat(const xm_nic_choice_t *choice, int uplink, const xm_nic_seat_t *seat)
+{
+    return seat->gpu >= 0 &&
+           xm_topology_uplink_holds(choice->topology, uplink, XM_DEVICE_GPU, seat->gpu);
+}
+
+/* What the PCI links between a NIC and a device leave of the NIC's rate. A link above the NIC is
+ * shared with the suitable NICs below it. A link above the device limits each NIC that is not below
+ * it by itself: which NICs the device uses at the same time is not known yet. Where that limits all
+ * NICs alike it is passed over: an idle GPU's link is slower than it will be. */
+static void limit_by_uplinks(const xm_nic_choice_t *choice, const xm_nic_seat_t *seat,
+                             xm_nic_way_t *way)
+{
+    double assumed = xm_nic_choice_assumed(choice, way->nic), rate = assumed;
+
+    for (int uplink = 0; uplink < xm_topology_uplink_count(choice->topology); ++uplink) {
+        bool below = xm_topology_uplink_holds(choice->topology, uplink, XM_DEVICE_NIC, way->nic);
+        double share = xm_topology_uplink(choice->topology, uplink)->bandwidth;
+
+        if (below == holds_seat(choice, uplink, seat) || choice->below[uplink] <= 0) {
+            continue;
+        }
+        share *= below ? assumed / choice->below[uplink] : 1;
+        if (share < rate * (1 - rounding)) {
+            rate = share;
+            way->limit = XM_NIC_LIMIT_UPLINK;
+            way->uplink = uplink;
+        }
+    }
+    way->bandwidth = way->limit == XM_NIC_LIMIT_UPLINK ? rate : way->bandwidth;
+}
+
+static xm_nic_way_t way_to(const xm_nic_choice_t *choice, const xm_nic_seat_t *seat, int nic,
+                           int *depth)
+{
+    const xm_topology_device_t *device = xm_topology_device(choice->topology, XM_DEVICE_NIC, nic);
+    double rate = choice->nics[nic].rate;
+    xm_nic_way_t way = {.nic = nic, .bandwidth = rate, .uplink = -1};
+
+    *depth = 0;
+    if (seat->gpu >= 0) {
+        way.path = xm_topology_path_between(choice->topology, XM_DEVICE_NIC, nic, XM_DEVICE_GPU,
+                                            seat->gpu, depth);
+    } else {
+        way.path = xm_topology_path_to_node(choice->topology, XM_DEVICE_NIC, nic, seat->node);
+    }
+    /* Bridges make a difference below one root only: a deeper place to meet is a nearer one. */
+    *depth = way.path == XM_PATH_SWITCH ? *depth : 0;
+    if (rate > 0 && rate <= device->pci_bandwidth &&
+        device->pci_bandwidth < device->link_bandwidth) {
+        way.limit = XM_NIC_LIMIT_SLOT;
+    }
+    if (choice->rates_known) {
+        limit_by_uplinks(choice, seat, &way);
+    }
+    return way;
+}
+
+static double worth_of(const xm_nic_choice_t *choice, const xm_nic_way_t *way)
+{
+    double worth = way->bandwidth > 0 ? way->bandwidth : choice->fastest;
+
+    return way->path == XM_PATH_MACHINE ? worth / ACROSS : worth;
+}
+
+int xm_nic_choice_near(const xm_nic_choice_t *choice, const xm_nic_seat_t *seat, xm_nic_way_t *ways)
+{
+    xm_topology_path_t nearest = XM_PATH_MACHINE;
+    int deepest = 0, count = 0, depth;
+    double best = 0;
+
+    for (int nic = 0; nic < choice->nic_count; ++nic) {
+        if (choice->nics[nic].suitable) {
+            xm_nic_way_t way = way_to(choice, seat, nic, &depth);
+            double worth = worth_of(choice, &way);
+
+            best = worth > best ? worth : best;
+        }
+    }
+    for (int nic = 0; nic < choice->nic_count; ++nic) {
+        xm_nic_way_t way;
+
+        if (!choice->nics[nic].suitable) {
+            continue;
+        }
+        way = way_to(choice, seat, nic, &depth);
+        if (worth_of(choice, &way) * KEEP < best * (1 - rounding) || way.path > nearest ||
+            (way.path == nearest && depth < deepest)) {
+            continue;
+        }
+        if (way.path < nearest || depth > deepest) {
+            count = 0;
+            nearest = way.path;
+            deepest = depth;
+        }
+        ways[count++] = way;
+    }
+    return count;
+}
+
+/* How full a NIC would be with so many ranks. */
+static double fullness(const xm_nic_choice_t *choice, const xm_nic_way_t *way, int more)
+{
+    return (choice->nics[way->nic].load + more) / worth_of(choice, way);
+}
+
+static const xm_nic_way_t *emptiest(const xm_nic_choice_t *choice, const xm_nic_seated_t *seated)
+{
+    const xm_nic_way_t *best = NULL;
+
+    for (int i = 0; i < seated->near_count; ++i) {
+        const xm_nic_way_t *way = &seated->near[i];
+
+        if (best == NULL || fullness(choice, way, 1) < fullness(choice, best, 1) * (1 - rounding)) {
+            best = way;
+        }
+    }
+    return best;
+}
+
+/* Ranks with fewer near NICs come first: they have no choice, and the others can avoid them. */
+static void seat_all(xm_nic_choice_t *choice)
+{
+    for (int near = 1; near <= choice->nic_count; ++near) {
+        for (int i = 0; i < choice->seat_count; ++i) {
+            xm_nic_seated_t *seated = &choice->seats[i];
+
+            if (seated->near_count == near) {
+                seated->way[0] = *emptiest(choice, seated);
+                seated->count = 1;
+                ++choice->nics[seated->way[0].nic].load;
+            }
+        }
+    }
+}
+
+/* Moves ranks while that makes the fuller of two NICs emptier: the first round may have left such a
+ * move where the near NICs of ranks overlap without one set holding the other. Ranks at different
+ * places may not agree on what a NIC is worth, so the number of rounds is limited. */
+static void even_out(xm_nic_choice_t *choice)
+{
+    bool moved = true;
+
+    for (int round = 0; moved && round <= choice->seat_count; ++round) {
+        moved = false;
+        for (int i = 0; i < choice->seat_count; ++i) {
+            xm_nic_seated_t *seated = &choice->seats[i];
+            const xm_nic_way_t *better = seated->count > 0 ? emptiest(choice, seated) : NULL;
+
+            if (better != NULL && better->nic != seated->way[0].nic &&
+                fullness(choice, better, 1) <
+                    fullness(choice, &seated->way[0], 0) * (1 - rounding)) {
+                --choice->nics[seated->way[0].nic].load;
+                seated->way[0] = *better;
+                ++choice->nics[better->nic].load;
+                moved = true;
+            }
+        }
+    }
+}
+
+/* Gives a near NIC that nobody has to the rank with the fewest. */
+static void add_rails(xm_nic_choice_t *choice)
+{
+    for (int nic = 0; nic < choice->nic_count; ++nic) {
+        xm_nic_seated_t *chosen = NULL;
+        const xm_nic_way_t *way = NULL;
+
+        if (!choice->nics[nic].suitable || choice->nics[nic].load > 0) {
+            continue;
+        }
+        for (int i = 0; i < choice->seat_count; ++i) {
+            xm_nic_seated_t *seated = &choice->seats[i];
+
+            for (int near = 0; near < seated->near_count; ++near) {
+                if (seated->near[near].nic == nic && seated->count < XM_NIC_CHOICE_MAX &&
+                    (chosen == NULL || seated->count < chosen->count)) {
+                    chosen = seated;
+                    way = &seated->near[near];
+                }
+            }
+        }
+        if (chosen != NULL) {
+            chosen->way[chosen->count++] = *way;
+        }
+    }
+}
+
+/* What the suitable NICs below each uplink would send over it together. */
+static void sum_uplinks(xm_nic_choice_t *choice)
+{
+    for (int uplink = 0; uplink < xm_topology_uplink_count(choice->topology); ++uplink) {
+        for (int nic = 0; nic < choice->nic_count; ++nic) {
+            if (choice->nics[nic].suitable &&
+                xm_topology_uplink_holds(choice->topology, uplink, XM_DEVICE_NIC, nic)) {
+                choice->below[uplink] += xm_nic_choice_assumed(choice, nic);
+            }
+        }
+    }
+}
+
+static xm_status_t check_seats(const xm_nic_choice_params_t *params)
+{
+    int gpus = xm_topology_device_count(params->topology, XM_DEVICE_GPU);
+
+    for (int i = 0; i < params->seat_count; ++i) {
+        const xm_nic_seat_t *seat = &params->seats[i];
+        bool known = seat->node < 0;
+
+        for (int n = 0; n < xm_topology_node_count(params->topology); ++n) {
+            known = known || xm_topology_node(params->topology, n)->os_index == seat->node;
+        }
+        if (seat->gpu >= gpus) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "local rank %d: no GPU %d, the machine has %d", i, seat->gpu, gpus);
+        }
+        if (seat->gpu < 0 && !known) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "local rank %d: the machine has no NUMA node %d", i, seat->node);
+        }
+    }
+    return XM_OK;
+}
+
+xm_status_t xm_nic_choice_create(const xm_nic_choice_params_t *given, xm_nic_choice_t **created)
+{
+    xm_nic_choice_params_t own = XM_NIC_CHOICE_PARAMS_INIT;
+    const xm_nic_choice_params_t *params = &own;
+    xm_nic_choice_t *choice;
+    size_t nics, seats, uplinks;
+    xm_status_t status = XM_PARAMS_COPY(xm_nic_choice_params_t, &own, given);
+
+    if (status < 0) {
+        return status;
+    }
+    if (params->topology == NULL || params->seat_count < 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "NIC choice: %d local ranks, or no topology",
+                            params->seat_count);
+    }
+    status = check_seats(params);
+    if (status < 0) {
+        return status;
+    }
+    nics = (size_t)xm_topology_device_count(params->topology, XM_DEVICE_NIC);
+    seats = (size_t)params->seat_count;
+    uplinks = (size_t)xm_topology_uplink_count(params->topology);
+    choice = calloc(1, sizeof(*choice));
+    if (choice != NULL) {
+        choice->nics = calloc(nics + 1, sizeof(*choice->nics));
+        choice->seats = calloc(seats + 1, sizeof(*choice->seats));
+        choice->ways = calloc(nics * seats + 1, sizeof(*choice->ways));
+        choice->below = calloc(uplinks + 1, sizeof(*choice->below));
+    }
+    if (choice == NULL || choice->nics == NULL || choice->seats == NULL || choice->ways == NULL ||
+        choice->below == NULL) {
+        xm_nic_choice_destroy(choice);
+        return xm_error_set(XM_ERR_NO_MEMORY, "NIC choice: no memory for %zu NICs, %zu local ranks",
+                            nics, seats);
+    }
+    choice->topology = params->topology;
+    choice->nic_count = (int)nics;
+    choice->seat_count = params->seat_count;
+    status = xm_nic_choice_judge(choice, params);
+    if (status < 0) {
+        xm_nic_choice_destroy(choice);
+        return status;
+    }
+    sum_uplinks(choice);
+    for (size_t i = 0; i < seats; ++i) {
+        choice->seats[i].seat = params->seats[i];
+        choice->seats[i].near = choice->ways + i * nics;
+        choice->seats[i].near_count =
+            xm_nic_choice_near(choice, &params->seats[i], choice->seats[i].near);
+    }
+    seat_all(choice);
+    even_out(choice);
+    add_rails(choice);
+    *created = choice;
+    return XM_OK;
+}
+
+int xm_nic_choice_suitable(const xm_nic_choice_t *choice)
+{
+    return choice->suitable;
+}
+
+xm_fabric_t xm_nic_choice_fabric(const xm_nic_choice_t *choice)
+{
+    return choice->fabric;
+}
+
+const xm_nic_verdict_t *xm_nic_choice_nic(const xm_nic_choice_t *choice, int nic)
+{
+    return &choice->nics[nic];
+}
+
+double xm_nic_choice_rate(const xm_nic_choice_t *choice)
+{
+    double sum = 0;
+
+    for (int nic = 0; nic < choice->nic_count; ++nic) {
+        if (choice->nics[nic].suitable && choice->nics[nic].rate <= 0) {
+            return 0;
+        }
+        sum += choice->nics[nic].suitable ? choice->nics[nic].rate : 0;
+    }
+    return sum;
+}
+
+int xm_nic_choice_seat(const xm_nic_choice_t *choice, int seat, const xm_nic_way_t **ways)
+{
+    *ways = choice->seats[seat].way;
+    return choice->seats[seat].count;
+}
+
+int xm_nic_choice_pair(const xm_nic_choice_t *a, int seat_a, const xm_nic_choice_t *b, int seat_b,
+                       int *nics_a, int *nics_b)
+{
+    const xm_nic_seated_t *first = &a->seats[seat_a], *second = &b->seats[seat_b];
+    int count = first->count < second->count ? first->count : second->count;
+
+    if (count == 0 || a->fabric != b->fabric) {
+        return 0;
+    }
+    for (int rail = 0; rail < count; ++rail) {
+        nics_a[rail] = first->way[rail].nic;
+        nics_b[rail] = second->way[rail].nic;
+    }
+    return count;
+}
+
+void xm_nic_choice_destroy(xm_nic_choice_t *choice)
+{
+    if (choice != NULL) {
+        free(choice->below);
+        free(choice->ways);
+        free(choice->seats);
+        free(choice->nics);
+        free(choice);
+    }
+}

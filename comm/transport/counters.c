@@ -1,0 +1,134 @@
+#include "comm/transport/counters.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/transport/counters_private.h"
+#include "comm/base.h"
+
+const char *xm_direction_name(xm_direction_t direction)
+{
+    static const char *const names[] = {"send", "receive"};
+
+    return names[direction];
+}
+
+const char *xm_outcome_name(xm_outcome_t outcome)
+{
+    static const char *const names[] = {"ok", "canceled", "peer_died", "corrupt", "failed"};
+
+    return names[outcome];
+}
+
+xm_status_t xm_counters_create(int peers, xm_counters_t **counters)
+{
+    xm_counters_t *self =
+        peers < 0 ? NULL : calloc(1, sizeof(*self) + (size_t)peers * sizeof(self->peer[0]));
+
+    if (self == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the counters of %d peers", peers);
+    }
+    self->peer_count = peers;
+    self->trace = xm_log_enabled(XM_LOG_TRACE);
+    *counters = self;
+    return XM_OK;
+}
+
+void xm_counters_destroy(xm_counters_t *counters)
+{
+    free(counters);
+}
+
+int xm_counters_peers(const xm_counters_t *counters)
+{
+    return counters->peer_count;
+}
+
+void xm_counters_peer(const xm_counters_t *counters, int peer, xm_peer_counts_t *counts)
+{
+    const xm_peer_counters_t *from = &counters->peer[peer];
+
+    *counts = (xm_peer_counts_t){.copies = xm_counted(&from->copies),
+                                 .copied_bytes = xm_counted(&from->copied_bytes)};
+    for (int d = 0; d < XM_DIRECTION_COUNT; ++d) {
+        /* Ends before posts: an operation that ends meanwhile is then seen in flight, and never
+         * the other way round. */
+        for (int o = 0; o < XM_OUTCOME_COUNT; ++o) {
+            counts->ended[d][o] = atomic_load_explicit(&from->ended[d][o], memory_order_acquire);
+        }
+        counts->bytes[d] = xm_counted(&from->bytes[d]);
+        counts->refused[d] = xm_counted(&from->refused[d]);
+        counts->posted[d] = xm_counted(&from->posted[d]);
+    }
+}
+
+uint64_t xm_peer_counts_in_flight(const xm_peer_counts_t *counts, xm_direction_t direction)
+{
+    uint64_t ended = 0;
+
+    for (int o = 0; o < XM_OUTCOME_COUNT; ++o) {
+        ended += counts->ended[direction][o];
+    }
+    return counts->posted[direction] - ended;
+}
+
+int xm_counters_nics(const xm_counters_t *counters)
+{
+    return atomic_load_explicit(&counters->nic_count, memory_order_acquire);
+}
+
+void xm_counters_nic(const xm_counters_t *counters, int nic, xm_nic_counts_t *counts)
+{
+    const xm_nic_counters_t *from = &counters->nic[nic];
+
+    *counts = (xm_nic_counts_t){.rate = xm_counted(&from->rate),
+                                .errors = xm_counted(&from->errors),
+                                .retries = xm_counted(&from->retries),
+                                .failovers = xm_counted(&from->failovers)};
+    memcpy(counts->name, from->name, sizeof(counts->name));
+    for (int d = 0; d < XM_DIRECTION_COUNT; ++d) {
+        counts->pieces[d] = xm_counted(&from->pieces[d]);
+        counts->bytes[d] = xm_counted(&from->bytes[d]);
+    }
+}
+
+void xm_counters_rank(const xm_counters_t *counters, xm_rank_counts_t *counts)
+{
+    *counts = (xm_rank_counts_t){.sleeps = xm_counted(&counters->sleeps),
+                                 .slept_ns = xm_counted(&counters->slept_ns),
+                                 .registration_hits = xm_counted(&counters->registration_hits),
+                                 .registration_misses = xm_counted(&counters->registration_misses)};
+}
+
+xm_nic_counters_t *xm_counters_open_nic(xm_counters_t *counters, const char *name, uint64_t rate)
+{
+    xm_nic_counters_t *nic;
+    int count;
+
+    if (counters == NULL) {
+        return NULL;
+    }
+    count = xm_counters_nics(counters);
+    for (int i = 0; i < count; ++i) {
+        if (strcmp(counters->nic[i].name, name) == 0) {
+            return &counters->nic[i];
+        }
+    }
+    if (count == XM_COUNTERS_MAX_NICS) {
+        return &counters->nic[count - 1];
+    }
+    nic = &counters->nic[count];
+    (void)snprintf(nic->name, sizeof(nic->name), "%s", name);
+    atomic_store_explicit(&nic->rate, rate, memory_order_relaxed);
+    atomic_store_explicit(&counters->nic_count, count + 1, memory_order_release);
+    return nic;
+}
+
+void xm_counters_trace(int rank, int peer, xm_direction_t direction, uint64_t tag, size_t length,
+                       const char *what)
+{
+    xm_log_trace("%s of %zu bytes, rank %d with rank %d, tag %" PRIx64 ": %s",
+                 xm_direction_name(direction), length, rank, peer, tag, what);
+}

@@ -1,0 +1,413 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+#include "comm/transport/sim/transport_sim_private.h"
+
+static bool earlier(const xm_sim_message_t *a, const xm_sim_message_t *b)
+{
+    return a->end_ns < b->end_ns || (a->end_ns == b->end_ns && a->sequence < b->sequence);
+}
+
+/* Appends to a list of messages. */
+static xm_status_t append(xm_sim_message_t **list, size_t *count, size_t *capacity,
+                          xm_sim_message_t message)
+{
+    if (*count == *capacity) {
+        size_t grown = *capacity > 0 ? *capacity * 2 : 64;
+        xm_sim_message_t *larger = realloc(*list, grown * sizeof(*larger));
+
+        if (larger == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu simulated messages", grown);
+        }
+        *list = larger;
+        *capacity = grown;
+    }
+    (*list)[(*count)++] = message;
+    return XM_OK;
+}
+
+static xm_status_t heap_push(xm_sim_fabric_t *fabric, xm_sim_message_t message)
+{
+    size_t i = fabric->heap_count;
+
+    if (append(&fabric->heap, &fabric->heap_count, &fabric->heap_capacity, message) < 0) {
+        return XM_ERR_NO_MEMORY;
+    }
+    while (i > 0 && earlier(&message, &fabric->heap[(i - 1) / 2])) {
+        fabric->heap[i] = fabric->heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    fabric->heap[i] = message;
+    return XM_OK;
+}
+
+/* Puts `message` at hole i, whose children may be earlier. */
+static void heap_sink(xm_sim_fabric_t *fabric, size_t i, xm_sim_message_t message)
+{
+    for (;;) {
+        size_t child = 2 * i + 1;
+
+        if (child + 1 < fabric->heap_count &&
+            earlier(&fabric->heap[child + 1], &fabric->heap[child])) {
+            ++child;
+        }
+        if (child >= fabric->heap_count || !earlier(&fabric->heap[child], &message)) {
+            break;
+        }
+        fabric->heap[i] = fabric->heap[child];
+        i = child;
+    }
+    fabric->heap[i] = message;
+}
+
+static xm_sim_message_t heap_pop(xm_sim_fabric_t *fabric)
+{
+    xm_sim_message_t top = fabric->heap[0];
+
+    --fabric->heap_count;
+    if (fabric->heap_count > 0) {
+        heap_sink(fabric, 0, fabric->heap[fabric->heap_count]);
+    }
+    return top;
+}
+
+void xm_sim_route(const xm_sim_fabric_t *fabric, int sender, int receiver, xm_sim_route_t *route)
+{
+    int from = fabric->host_of_rank[sender], to = fabric->host_of_rank[receiver];
+    int uplinks = 2 * fabric->hosts, ports = uplinks + 2 * fabric->racks;
+
+    route->count = 2;
+    if (from == to) {
+        route->resource[0] = ports + sender;
+        route->resource[1] = ports + fabric->ranks + receiver;
+        route->latency = fabric->host_latency;
+        return;
+    }
+    route->resource[0] = from;
+    route->resource[1] = fabric->hosts + to;
+    route->latency = fabric->nic_latency;
+    from = fabric->rack_of_host[from];
+    to = fabric->rack_of_host[to];
+    if (fabric->uplinks && from != to) {
+        route->resource[2] = uplinks + from;
+        route->resource[3] = uplinks + fabric->racks + to;
+        route->count = 4;
+    }
+}
+
+static bool is_cut(const xm_sim_fabric_t *fabric, const xm_sim_message_t *message)
+{
+    int from = fabric->host_of_rank[xm_sim_rank(message->send)];
+    int to = fabric->host_of_rank[xm_sim_rank(message->receive)];
+
+    return fabric->cut != NULL && fabric->cut[from * fabric->hosts + to];
+}
+
+/* A link is down: the message stands still. */
+static void stall(xm_sim_fabric_t *fabric, xm_sim_message_t message)
+{
+    if (append(&fabric->stalled, &fabric->stalled_count, &fabric->stalled_capacity, message) < 0) {
+        xm_sim_finish(message.send, XM_ERR_NO_MEMORY);
+        xm_sim_finish(message.receive, XM_ERR_NO_MEMORY);
+        return;
+    }
+    message.send->priv.kind = message.receive->priv.kind = XM_SIM_ON_WIRE;
+}
+
+void xm_sim_start(xm_sim_fabric_t *fabric, xm_op_t *send, xm_op_t *receive)
+{
+    double bytes = (double)send->priv.length;
+    int64_t start = fabric->now, longest = 0;
+    xm_sim_route_t route;
+    xm_sim_message_t message = {.sequence = fabric->sequence++, .send = send, .receive = receive};
+
+    if (is_cut(fabric, &message)) {
+        stall(fabric, message);
+        return;
+    }
+    xm_sim_route(fabric, xm_sim_rank(send), xm_sim_rank(receive), &route);
+    for (int i = 0; i < route.count; ++i) {
+        int64_t free_at = fabric->resource[route.resource[i]].free_at;
+
+        start = free_at > start ? free_at : start;
+    }
+    for (int i = 0; i < route.count; ++i) {
+        xm_sim_resource_t *resource = &fabric->resource[route.resource[i]];
+        int64_t occupied = (int64_t)ceil(bytes * 1e9 / resource->rate);
+
+        resource->free_at = start + occupied;
+        longest = occupied > longest ? occupied : longest;
+    }
+    message.end_ns = start + longest + route.latency;
+    if (heap_push(fabric, message) < 0) {
+        xm_sim_finish(send, XM_ERR_NO_MEMORY);
+        xm_sim_finish(receive, XM_ERR_NO_MEMORY);
+        return;
+    }
+    send->priv.kind = receive->priv.kind = XM_SIM_ON_WIRE;
+}
+
+/* What becomes of a message of a rank that is gone or fenced. */
+typedef void end_message_t(xm_sim_fabric_t *fabric, const xm_sim_message_t *message, int rank,
+                           xm_status_t own);
+
+static void drop(xm_sim_fabric_t *fabric, const xm_sim_message_t *message, int rank,
+                 xm_status_t own)
+{
+    (void)fabric;
+    xm_sim_end_own(message->send, rank, own);
+    xm_sim_end_own(message->receive, rank, own);
+}
+
+static void recall(xm_sim_fabric_t *fabric, const xm_sim_message_t *message, int rank,
+                   xm_status_t own)
+{
+    xm_op_t *halves[2] = {message->send, message->receive};
+
+    for (int h = 0; h < 2; ++h) {
+        if (xm_sim_rank(halves[h]) == rank) {
+            xm_sim_finish(halves[h], own);
+        } else {
+            halves[h]->priv.kind = h == 0 ? XM_SIM_SEND : XM_SIM_RECEIVE;
+            xm_sim_wait_for_match(fabric, halves[h]);
+        }
+    }
+}
+
+/* Takes a rank's messages out of a list; returns how many are left. */
+static size_t end_messages(xm_sim_fabric_t *fabric, xm_sim_message_t *list, size_t count, int rank,
+                           xm_status_t own, end_message_t *end)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < count; ++i) {
+        if (xm_sim_rank(list[i].send) != rank && xm_sim_rank(list[i].receive) != rank) {
+            list[kept++] = list[i];
+        } else {
+            end(fabric, &list[i], rank, own);
+        }
+    }
+    return kept;
+}
+
+static void end_all_messages(xm_sim_fabric_t *fabric, int rank, xm_status_t own, end_message_t *end)
+{
+    fabric->heap_count = end_messages(fabric, fabric->heap, fabric->heap_count, rank, own, end);
+    for (size_t i = fabric->heap_count; i-- > 0;) {
+        heap_sink(fabric, i, fabric->heap[i]);
+    }
+    fabric->stalled_count =
+        end_messages(fabric, fabric->stalled, fabric->stalled_count, rank, own, end);
+}
+
+void xm_sim_drop_messages(xm_sim_fabric_t *fabric, int rank, xm_status_t own)
+{
+    end_all_messages(fabric, rank, own, drop);
+    xm_sim_order_drop(fabric, rank, own);
+}
+
+void xm_sim_recall_messages(xm_sim_fabric_t *fabric, int rank)
+{
+    end_all_messages(fabric, rank, XM_ERR_CANCELED, recall);
+    xm_sim_order_recall(fabric, rank);
+}
+
+xm_status_t xm_sim_fabric_cut(xm_sim_fabric_t *fabric, int host, int other, bool down)
+{
+    size_t count = fabric->heap_count, kept = 0;
+
+    if (host < 0 || other < 0 || host >= fabric->hosts || other >= fabric->hosts) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "no link between host %d and host %d of %d",
+                            host, other, fabric->hosts);
+    }
+    if (fabric->cut == NULL) {
+        fabric->cut = calloc((size_t)fabric->hosts * (size_t)fabric->hosts, sizeof(*fabric->cut));
+        if (fabric->cut == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the links of %d hosts",
+                                fabric->hosts);
+        }
+    }
+    fabric->cut[host * fabric->hosts + other] = fabric->cut[other * fabric->hosts + host] = down;
+    for (size_t i = 0; i < count; ++i) {
+        if (is_cut(fabric, &fabric->heap[i])) {
+            stall(fabric, fabric->heap[i]);
+        } else {
+            fabric->heap[kept++] = fabric->heap[i];
+        }
+    }
+    fabric->heap_count = kept;
+    for (size_t i = kept; i-- > 0;) {
+        heap_sink(fabric, i, fabric->heap[i]);
+    }
+    count = fabric->stalled_count;
+    fabric->stalled_count = 0; /* those that still are stalled come back */
+    for (size_t i = 0; i < count; ++i) {
+        xm_sim_message_t message = fabric->stalled[i];
+
+        xm_sim_start(fabric, message.send, message.receive);
+    }
+    return XM_OK;
+}
+
+bool xm_sim_fabric_step(xm_sim_fabric_t *fabric)
+{
+    bool stepped = false;
+
+    while (fabric->heap_count > 0 && (!stepped || fabric->heap[0].end_ns == fabric->now)) {
+        xm_sim_message_t message = heap_pop(fabric);
+
+        fabric->now = message.end_ns;
+        if (!fabric->no_copy) {
+            memcpy(message.receive->priv.buffer, message.send->priv.buffer,
+                   message.send->priv.length);
+        }
+        xm_sim_finish(message.send, XM_OK);
+        xm_sim_finish(message.receive, XM_OK);
+        stepped = true;
+    }
+    return stepped;
+}
+
+int64_t xm_sim_fabric_now(const xm_sim_fabric_t *fabric)
+{
+    return fabric->now;
+}
+
+void xm_sim_fabric_kill(xm_sim_fabric_t *fabric, int rank)
+{
+    if (!fabric->dead[rank]) {
+        fabric->dead[rank] = true;
+        xm_sim_drop_messages(fabric, rank, XM_OK);
+        xm_sim_end_waiting(fabric, rank, XM_OK);
+        xm_sim_order_pass_dead(fabric);
+    }
+}
+
+/* Copies the groups of members, and counts them; without a list, every member is one (`apart`) or
+ * all are in the same. */
+static xm_status_t copy_groups(const char *member, const char *group, const int *list, int count,
+                               bool apart, int **copy, int *groups)
+{
+    int *made = malloc((size_t)count * sizeof(*made));
+
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a fabric of %d %ss", count, member);
+    }
+    *copy = made;
+    *groups = 1;
+    for (int i = 0; i < count; ++i) {
+        made[i] = list != NULL ? list[i] : apart ? i : 0;
+        if (made[i] < 0 || made[i] >= count) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s %d is on %s %d, outside 0 … %d",
+                                member, i, group, made[i], count - 1);
+        }
+        *groups = made[i] >= *groups ? made[i] + 1 : *groups;
+    }
+    return XM_OK;
+}
+
+static xm_status_t fill_resources(xm_sim_fabric_t *fabric, const xm_sim_fabric_params_t *params)
+{
+    double nic = params->nic_bandwidth > 0 ? params->nic_bandwidth : 1e9;
+    double port = params->host_bandwidth > 0 ? params->host_bandwidth : 1e10;
+    xm_sim_resource_t *next;
+
+    fabric->resources = 2 * (fabric->hosts + fabric->racks + fabric->ranks);
+    fabric->resource = calloc((size_t)fabric->resources, sizeof(*fabric->resource));
+    if (fabric->resource == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a fabric of %d ranks", fabric->ranks);
+    }
+    next = fabric->resource;
+    for (int i = 0; i < 2 * fabric->hosts; ++i) {
+        const double *rates = i < fabric->hosts ? params->egress : params->ingress;
+        int host = i % fabric->hosts;
+
+        next->rate = rates != NULL ? rates[host] : nic;
+        if (!(next++->rate > 0)) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the NICs of host %d have no bandwidth",
+                                host);
+        }
+    }
+    for (int i = 0; i < 2 * fabric->racks; ++i) {
+        next++->rate = params->uplink_bandwidth;
+    }
+    for (int i = 0; i < 2 * fabric->ranks; ++i) {
+        next++->rate = port;
+    }
+    return XM_OK;
+}
+
+static xm_status_t fill_fabric(xm_sim_fabric_t *fabric, const xm_sim_fabric_params_t *params)
+{
+    size_t ranks = (size_t)params->ranks;
+    xm_status_t status;
+
+    fabric->ranks = params->ranks;
+    fabric->nic_latency = llround(params->nic_latency * 1e9);
+    fabric->host_latency = llround(params->host_latency * 1e9);
+    fabric->uplinks = params->uplink_bandwidth > 0;
+    fabric->no_copy = params->no_copy;
+    fabric->transport = calloc(ranks, sizeof(*fabric->transport));
+    fabric->dead = calloc(ranks, sizeof(*fabric->dead));
+    fabric->fences = calloc(ranks, sizeof(*fabric->fences));
+    fabric->bucket_bits = 6;
+    fabric->bucket = xm_sim_make_buckets(fabric->bucket_bits);
+    if (fabric->transport == NULL || fabric->dead == NULL || fabric->fences == NULL ||
+        fabric->bucket == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a fabric of %d ranks", fabric->ranks);
+    }
+    status = copy_groups("rank", "host", params->host_of_rank, fabric->ranks, true,
+                         &fabric->host_of_rank, &fabric->hosts);
+    if (status == XM_OK) {
+        status = copy_groups("host", "rack", params->rack_of_host, fabric->hosts, false,
+                             &fabric->rack_of_host, &fabric->racks);
+    }
+    return status == XM_OK ? fill_resources(fabric, params) : status;
+}
+
+xm_status_t xm_sim_fabric_create(const xm_sim_fabric_params_t *given, xm_sim_fabric_t **fabric)
+{
+    xm_sim_fabric_params_t own = XM_SIM_FABRIC_PARAMS_INIT;
+    const xm_sim_fabric_params_t *params = &own;
+    xm_sim_fabric_t *created;
+    xm_status_t status = XM_PARAMS_COPY(xm_sim_fabric_params_t, &own, given);
+
+    if (status < 0) {
+        return status;
+    }
+    if (params->ranks < 1) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a fabric has at least one rank, not %d",
+                            params->ranks);
+    }
+    created = calloc(1, sizeof(*created));
+    if (created == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a simulated fabric");
+    }
+    status = fill_fabric(created, params);
+    if (status < 0) {
+        xm_sim_fabric_destroy(created);
+        return status;
+    }
+    *fabric = created;
+    return XM_OK;
+}
+
+void xm_sim_fabric_destroy(xm_sim_fabric_t *fabric)
+{
+    if (fabric != NULL) {
+        xm_sim_order_destroy(fabric->order);
+        free(fabric->bucket);
+        free(fabric->heap);
+        free(fabric->resource);
+        free(fabric->stalled);
+        free(fabric->cut);
+        free(fabric->fences);
+        free(fabric->dead);
+        free(fabric->transport);
+        free(fabric->rack_of_host);
+        free(fabric->host_of_rank);
+        free(fabric);
+    }
+}

@@ -1,0 +1,62 @@
+/**
+ * @file stripe.h
+ * How messages between two ranks are spread over the rails between them. Internal.
+ *
+ * Rail i joins the i-th NICs of both; its weight is the smaller of their rates. Both ends compute
+ * the same answers from what they exchanged and from a message's tag and length, so nothing about
+ * it travels with a message:
+ *  - from half of XM_STRIPE_THRESHOLD bytes a rail in use on, a message is split, one piece for
+ * each rail in use, in rail order and in proportion to the weights;
+ *  - a shorter one goes whole over one rail, chosen by a hash of its tag, so that many of them
+ *    load the rails in proportion too.
+ */
+#ifndef XM_COMM_TRANSPORT_STRIPE_H
+#define XM_COMM_TRANSPORT_STRIPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "comm/topology.h"
+
+/* Where two rails of 1 Gbit/s begin to win over one: a piece of 32 KiB takes as long as the
+ * handshake of a second message. */
+enum { XM_STRIPE_THRESHOLD = 64 * 1024 };
+
+typedef struct xm_stripe {
+    int rails;                 /**< rails between the two, in use or not */
+    int used;                  /**< rails that carry anything */
+    uint32_t end[XM_NICS_MAX]; /**< shares of rails 0 … i together, of 65536 */
+} xm_stripe_t;
+
+/**
+ * Computes the shares of @p count rails from the rates of their two ends (0: unknown). A rate that
+ * only one end knows counts; a rail of which nobody knows one makes all shares equal. A rail that
+ * would carry less than a sixteenth is not used: its pieces would be all latency.
+ */
+void xm_stripe_make(xm_stripe_t *stripe, const uint64_t *ours, const uint64_t *theirs, int count);
+
+/** The same without the rails whose bits are set in @p lost: they carry nothing. Without any rail
+ * left `used` is 0, and nothing else may be asked. */
+void xm_stripe_make_without(xm_stripe_t *stripe, const uint64_t *ours, const uint64_t *theirs,
+                            int count, unsigned lost);
+
+/** Whether rail @p rail carries anything. */
+static inline bool xm_stripe_uses(const xm_stripe_t *stripe, int rail)
+{
+    return stripe->end[rail] > (rail > 0 ? stripe->end[rail - 1] : 0);
+}
+
+static inline bool xm_stripe_splits(const xm_stripe_t *stripe, size_t length)
+{
+    return stripe->used > 1 && length >= (size_t)XM_STRIPE_THRESHOLD / 2 * (size_t)stripe->used;
+}
+
+/** The rail of a message that is not split. */
+int xm_stripe_rail(const xm_stripe_t *stripe, uint64_t tag);
+
+/** Where the piece of rail @p rail ends in a message that is split: it begins where that of the
+ * rail before ends. No piece of a rail in use is empty. */
+size_t xm_stripe_end(const xm_stripe_t *stripe, size_t length, int rail);
+
+#endif

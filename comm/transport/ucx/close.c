@@ -1,0 +1,312 @@
+/* The UCX transport: its end. */
+#include <poll.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "comm/transport/ucx/mail.h"
+
+/* How long destroy waits for peers that are slow to take what was sent; until what nobody answers
+ * is sent by another way; at least for connections to close, whatever the first took; and for one
+ * that a peer is just opening. */
+enum { CLOSE_MS = 1000, ANSWER_MS = 20, PART_MS = 250, QUIET_MS = 10 };
+
+/* Frees the requests of closes that have ended; true when none is left. */
+static bool closes_ended(xm_ucx_transport_t *self)
+{
+    bool all = true;
+
+    for (int rank = 0; rank < self->base.size; ++rank) {
+        xm_ucx_peer_t *peer = &self->peers[rank];
+
+        for (int i = 0; i < peer->stripe.rails; ++i) {
+            void **closing = &peer->lanes[i].closing;
+
+            if (*closing != NULL && ucp_request_check_status(*closing) != UCS_INPROGRESS) {
+                ucp_request_free(*closing);
+                *closing = NULL;
+            }
+            /* A rail with abandoned operations makes no more progress. */
+            all = all && (*closing == NULL || xm_ucx_rail_of(peer, i)->abandoned > 0);
+        }
+        all = all && xm_list_is_empty(&peer->in_flight) && peer->strays == NULL;
+    }
+    return all;
+}
+
+/* Peers that left without a word never answer a close; UCX aborts when such a request still has an
+ * owner. */
+static void forget_closes(xm_ucx_transport_t *self)
+{
+    for (int rank = 0; rank < self->base.size; ++rank) {
+        xm_ucx_peer_t *peer = &self->peers[rank];
+
+        for (int i = 0; i < peer->stripe.rails; ++i) {
+            if (peer->lanes[i].closing != NULL) {
+                ucp_request_free(peer->lanes[i].closing);
+                peer->lanes[i].closing = NULL;
+                ++xm_ucx_rail_of(peer, i)->abandoned;
+            }
+        }
+    }
+}
+
+/* Receives that nothing will come for do not keep what was sent from going out. */
+static void cancel_mail_receives(xm_ucx_peer_t *peer)
+{
+    for (xm_list_t *at = xm_list_first(&peer->in_flight), *next; at != NULL; at = next) {
+        xm_op_t *op = xm_op_of(at);
+
+        next = xm_list_next(&peer->in_flight, at);
+        if (op->priv.kind == XM_UCX_RECEIVE) {
+            xm_ucx_inbox_cancel(peer->mail, op);
+        }
+    }
+}
+
+/* Whether this peer's mail can be expected to go out, and to be answered. */
+static bool mail_is_well(const xm_ucx_peer_t *peer)
+{
+    return peer->mail != NULL && peer->connected && !peer->failed && !peer->reported &&
+           !peer->owner->fenced && xm_list_is_empty(&peer->in_flight);
+}
+
+static bool goes_out(const xm_ucx_mail_t *mail)
+{
+    return xm_ucx_mail_has_parcels(mail);
+}
+
+static bool lacks_answers(const xm_ucx_mail_t *mail)
+{
+    return mail->unfinished.next != &mail->unfinished && !mail->left;
+}
+
+/* Makes progress while `waits` is true of any mail that is well. For all peers side by side: one
+ * that takes nothing more must not use up the time of the others. */
+static void wait_for_mails(xm_ucx_transport_t *self, bool (*waits)(const xm_ucx_mail_t *mail),
+                           int64_t deadline)
+{
+    bool any = self->mails > 0;
+
+    while (any && xm_transport_now(&self->base) < deadline) {
+        int moved = xm_transport_progress(&self->base);
+
+        any = false;
+        for (int rank = 0; rank < self->base.size && !any; ++rank) {
+            any = mail_is_well(&self->peers[rank]) && waits(self->peers[rank].mail);
+        }
+        if (any && moved == 0) {
+            (void)poll(NULL, 0, 1);
+        }
+    }
+}
+
+static int64_t after_ms(const xm_ucx_transport_t *self, int64_t milliseconds)
+{
+    return xm_transport_now(&self->base) + milliseconds * 1000000;
+}
+
+/* What is in the mails, and what was not answered soon once more by another way. */
+static void flush_mails(xm_ucx_transport_t *self, int64_t deadline)
+{
+    /* A lane that is dead without anybody knowing may not take all. */
+    wait_for_mails(self, goes_out, after_ms(self, CLOSE_MS / 2));
+    wait_for_mails(self, lacks_answers, after_ms(self, ANSWER_MS));
+    for (int rank = 0; rank < self->base.size; ++rank) {
+        const xm_ucx_peer_t *peer = &self->peers[rank];
+
+        if (mail_is_well(peer) && !peer->mail->left) {
+            xm_ucx_outbox_repeat(peer->mail);
+        }
+    }
+    wait_for_mails(self, goes_out, deadline);
+}
+
+/* Receives end, and a peer with mail hears what has arrived here. */
+static void stop_receiving(xm_ucx_peer_t *peer)
+{
+    xm_ucx_cancel_receives(peer);
+    if (peer->mail != NULL && !peer->failed && !peer->owner->fenced) {
+        cancel_mail_receives(peer);
+        xm_ucx_inbox_farewell(peer->mail);
+    }
+}
+
+void xm_ucx_abandon(xm_ucx_peer_t *peer)
+{
+    xm_ucx_abandon_ops(peer);
+    for (int i = 0; i < peer->stripe.rails; ++i) {
+        if (peer->failed && peer->lanes[i].ep != NULL) {
+            /* Its endpoint cannot be closed without the peer. With mail UCX has no memory of users,
+             * so the rail may go on with what it has for others. */
+            ++*(peer->mail != NULL ? &xm_ucx_rail_of(peer, i)->stuck
+                                   : &xm_ucx_rail_of(peer, i)->abandoned);
+        }
+        peer->lanes[i].ep = NULL;
+    }
+    peer->connected = false;
+}
+
+/* Begins to close the connections to a peer, in order if nothing is in flight with it. */
+static void part_from(xm_ucx_peer_t *peer)
+{
+    bool busy = !xm_list_is_empty(&peer->in_flight) || peer->strays != NULL;
+
+    if (peer->mail != NULL) {
+        xm_ucx_abandon_ops(peer);
+        busy = busy || xm_ucx_mail_has_parcels(peer->mail);
+    }
+    if (!xm_ucx_watches(peer) && busy) {
+        xm_ucx_abandon(peer);
+    } else if (!peer->failed) {
+        xm_ucx_close_endpoints(peer, busy);
+    }
+}
+
+/* Until nothing has moved for a while. A peer may have begun to connect: UCX 1.13 aborts the
+ * process if its answer to that has not gone out when the worker is destroyed, and it shows nobody
+ * the endpoints that peers have opened. */
+static void settle(xm_ucx_transport_t *self)
+{
+    int64_t end = after_ms(self, PART_MS), quiet = after_ms(self, QUIET_MS);
+
+    while (xm_transport_now(&self->base) < quiet && xm_transport_now(&self->base) < end) {
+        if (xm_transport_progress(&self->base) > 0) {
+            quiet = after_ms(self, QUIET_MS);
+        } else {
+            (void)poll(NULL, 0, 1);
+        }
+    }
+}
+
+/* Lets what was sent reach the peers (an endpoint with nothing in flight closes in order), and
+ * makes UCX end what is still in flight. */
+static void close_all(xm_ucx_transport_t *self)
+{
+    int64_t deadline = after_ms(self, CLOSE_MS), soonest;
+
+    if (self->mails > 0) {
+        (void)xm_transport_progress(&self->base); /* hears who has left before */
+    }
+    for (int rank = 0; rank < self->base.size; ++rank) {
+        stop_receiving(&self->peers[rank]);
+    }
+    flush_mails(self, deadline);
+    for (int rank = 0; rank < self->base.size; ++rank) {
+        part_from(&self->peers[rank]);
+    }
+    soonest = after_ms(self, PART_MS);
+    deadline = deadline > soonest ? deadline : soonest;
+    while (!closes_ended(self) && xm_transport_now(&self->base) < deadline) {
+        if (xm_transport_progress(&self->base) == 0) {
+            (void)poll(NULL, 0, 1);
+        }
+    }
+    settle(self);
+    forget_closes(self);
+    (void)xm_ucx_deliver(self);
+}
+
+static void ignore_message(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
+                           void *user_data)
+{
+    (void)status;
+    (void)info;
+    (void)user_data;
+    ucp_request_free(request);
+}
+
+/* Throws away messages that nobody received: after a failure that is normal, but UCX would warn
+ * about each. Their senders see a closed connection. */
+static void discard_messages(xm_ucx_rail_t *rail)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK,
+                                 .cb.recv = ignore_message};
+    ucp_tag_recv_info_t info;
+    ucp_tag_message_h message;
+    char nothing;
+
+    while ((message = ucp_tag_probe_nb(rail->worker, 0, 0, 1, &info)) != NULL) {
+        (void)ucp_tag_msg_recv_nbx(rail->worker, &nothing, 0, message, &param);
+    }
+}
+
+/* Parcels that UCX has not sent over a rail. */
+static int parcels_stuck(const xm_ucx_transport_t *self, int rail)
+{
+    int stuck = 0;
+
+    for (int rank = 0; rank < self->base.size; ++rank) {
+        const xm_ucx_peer_t *peer = &self->peers[rank];
+        int lane = rail - peer->rail;
+
+        if (peer->mail != NULL && lane >= 0 && lane < XM_NICS_MAX) {
+            stuck += !xm_list_is_empty(&peer->mail->lanes[lane].posted);
+        }
+    }
+    return stuck;
+}
+
+/* What mails had, now that UCX is done with. */
+static void close_mails(xm_ucx_transport_t *self)
+{
+    for (int rank = 0; rank < self->base.size; ++rank) {
+        xm_ucx_mail_close(&self->peers[rank]);
+    }
+    xm_ucx_mail_free_parcels(&self->free_parcels);
+    if (self->has_parcel_type) {
+        ucp_dt_destroy(self->parcel_type);
+    }
+    xm_nic_watch_close(&self->watch);
+    if (self->timer_fd >= 0) {
+        (void)close(self->timer_fd);
+    }
+}
+
+/* Whether a failure brought the end. Connections may then be half made, with the dead or with those
+ * who left because of them, and messages wait whose senders are gone: UCX 1.13 aborts the process
+ * over either when it destroys the worker, or receives the message to throw it away. */
+static bool ended_badly(const xm_ucx_transport_t *self)
+{
+    bool badly = self->fenced;
+
+    for (int rank = 0; rank < self->base.size && !badly; ++rank) {
+        badly = self->peers[rank].failed;
+    }
+    return badly;
+}
+
+void xm_ucx_destroy(xm_transport_t *transport)
+{
+    xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
+    bool badly;
+
+    self->closing = true;
+    close_all(self);
+    badly = ended_badly(self);
+    /* The caller forgot these; UCX would abort the process over them. */
+    while (!xm_list_is_empty(&self->memory)) {
+        xm_ucx_memory_deregister(transport, xm_list_entry(self->memory.next, xm_memory_t, link));
+    }
+    for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
+        if (self->rails[rail].open && !badly) {
+            discard_messages(&self->rails[rail]);
+        }
+        self->rails[rail].stuck += parcels_stuck(self, rail) + badly;
+        xm_ucx_rail_close(&self->rails[rail]);
+    }
+    /* UCX has let go of everything now: whatever it did not end, ends here. */
+    for (int rank = 0; rank < self->base.size; ++rank) {
+        while (!xm_list_is_empty(&self->peers[rank].in_flight)) {
+            xm_ucx_end_op(xm_op_of(self->peers[rank].in_flight.next), XM_ERR_CANCELED);
+        }
+    }
+    (void)xm_ucx_deliver(self);
+    close_mails(self);
+    if (self->epoll >= 0) {
+        (void)close(self->epoll);
+    }
+    xm_ucx_free_pieces(self);
+    free(self->addresses);
+    free(self->peers);
+    free(self);
+}

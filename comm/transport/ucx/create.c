@@ -1,0 +1,426 @@
+/* The UCX transport: opening rails, exchanging addresses. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "comm/base.h"
+#include "comm/transport/ucx/mail.h"
+
+static int host_of(const xm_transport_ucx_params_t *params, int rank)
+{
+    return params->host != NULL ? params->host[rank] : 0;
+}
+
+static int machine_of(const xm_transport_ucx_params_t *params, int rank)
+{
+    return params->machine != NULL ? params->machine[rank] : host_of(params, rank);
+}
+
+/* Both ends come to the same answer. Another host on the same machine: only TCP is honest there. */
+static int rail_to(const xm_transport_ucx_params_t *params, int rank, int peer)
+{
+    if (machine_of(params, rank) != machine_of(params, peer)) {
+        return XM_UCX_RAIL_NIC;
+    }
+    return host_of(params, rank) == host_of(params, peer) ? XM_UCX_RAIL_HOST : XM_UCX_RAIL_TCP;
+}
+
+/* Several rails over one NIC are counted together. */
+static void count_rail(xm_ucx_transport_t *self, int rail)
+{
+    const xm_nic_t *nic = rail < XM_UCX_RAIL_NIC ? NULL : &self->nics.nic[rail - XM_UCX_RAIL_NIC];
+
+    self->rails[rail].counters = xm_counters_open_nic(
+        self->base.counters,
+        xm_ucx_rail_name((xm_ucx_rail_kind_t)(nic == NULL ? rail : XM_UCX_RAIL_NIC),
+                         nic != NULL ? nic->device : ""),
+        nic != NULL ? nic->rate : 0);
+}
+
+static xm_status_t watch_fd(const xm_ucx_transport_t *self, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+
+    return self->epoll < 0 || fd < 0 || epoll_ctl(self->epoll, EPOLL_CTL_ADD, fd, &event) == 0
+               ? XM_OK
+               : xm_error_set(XM_ERR_IO, "epoll_ctl: %s", strerror(errno));
+}
+
+static xm_status_t open_rail(xm_ucx_transport_t *self, int rail, bool wakeup)
+{
+    bool frames = self->failover && self->nics.count > 1;
+    int nic = rail - XM_UCX_RAIL_NIC;
+    xm_ucx_rail_params_t params = {.kind = nic < 0 ? (xm_ucx_rail_kind_t)rail : XM_UCX_RAIL_NIC,
+                                   .device = nic < 0 ? "" : self->nics.nic[nic].device,
+                                   .rank = self->base.rank,
+                                   .ranks = self->base.size,
+                                   .ranks_here = self->ranks_here,
+                                   .wakeup = wakeup,
+                                   .frames = frames && nic >= 0};
+    xm_status_t status = xm_ucx_rail_open(&self->rails[rail], &params);
+
+    if (status == XM_OK) {
+        self->base.cuda = self->base.cuda && self->rails[rail].cuda;
+        count_rail(self, rail);
+        status = watch_fd(self, self->rails[rail].event_fd);
+    }
+    return status;
+}
+
+/* A NIC that cannot be used is left out as long as there is another one: a job that has lost one
+ * must be able to go on with its next transport. Its place in the list stays, for rails join NICs
+ * of the same place. */
+static xm_status_t open_nics(xm_ucx_transport_t *self, bool wakeup)
+{
+    char why[XM_NICS_MAX][512] = {""};
+    xm_status_t failure = XM_OK;
+    int open = 0;
+
+    for (int nic = 0; nic < self->nics.count; ++nic) {
+        xm_status_t status = open_rail(self, XM_UCX_RAIL_NIC + nic, wakeup);
+
+        if (status < 0 && (status != XM_ERR_UNREACHABLE || self->nics.count == 1)) {
+            return status;
+        }
+        if (status < 0) {
+            failure = status;
+            (void)snprintf(why[nic], sizeof(why[nic]), "%s", xm_last_error());
+        }
+        open += status == XM_OK;
+    }
+    for (int nic = 0; nic < self->nics.count && open > 0; ++nic) {
+        if (why[nic][0] != '\0') {
+            xm_log_warn("%s; the other NICs carry on without it", why[nic]);
+        }
+    }
+    return open > 0 ? XM_OK : failure;
+}
+
+static xm_status_t open_rails(xm_ucx_transport_t *self, bool wakeup)
+{
+    bool needed[XM_UCX_RAIL_COUNT] = {false};
+    xm_status_t status = XM_OK;
+
+    self->base.cuda = true;
+    for (int rank = 0; rank < self->base.size; ++rank) {
+        needed[self->peers[rank].rail] |= rank != self->base.rank;
+    }
+    for (int rail = 0; rail < XM_UCX_RAIL_NIC && status == XM_OK; ++rail) {
+        status = needed[rail] ? open_rail(self, rail, wakeup) : XM_OK;
+    }
+    return status == XM_OK && needed[XM_UCX_RAIL_NIC] ? open_nics(self, wakeup) : status;
+}
+
+/*
+ * A rank's blob, little-endian: u32 number of NICs, u32 whether it can send frames over them, u64
+ * rate of each, then for each rail up to the last NIC's u32 length (0: closed) and the address.
+ */
+enum { COUNT_SIZE = 4, FRAMES_SIZE = 4, HEAD_SIZE = 8, RATE_SIZE = 8, LENGTH_SIZE = 4 };
+
+/* Several NICs, all that can be used with TCP only. */
+static bool can_frame(const xm_ucx_transport_t *self)
+{
+    bool can = self->failover && self->nics.count > 1;
+
+    for (int nic = 0; nic < self->nics.count; ++nic) {
+        const xm_ucx_rail_t *rail = &self->rails[XM_UCX_RAIL_NIC + nic];
+
+        can = can && (rail->tcp_only || !rail->open);
+    }
+    return can;
+}
+
+static xm_status_t pack_addresses(const xm_ucx_transport_t *self, uint8_t **blob, size_t *length)
+{
+    int rails = XM_UCX_RAIL_NIC + self->nics.count;
+    size_t total = HEAD_SIZE + (size_t)self->nics.count * RATE_SIZE, used = 0;
+
+    for (int rail = 0; rail < rails; ++rail) {
+        total += LENGTH_SIZE + self->rails[rail].address_length;
+    }
+    *blob = malloc(total);
+    if (*blob == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu bytes of addresses", total);
+    }
+    xm_put_le(*blob, (uint64_t)self->nics.count, COUNT_SIZE);
+    xm_put_le(*blob + COUNT_SIZE, can_frame(self), FRAMES_SIZE);
+    used += HEAD_SIZE;
+    for (int nic = 0; nic < self->nics.count; ++nic) {
+        xm_put_le(*blob + used, self->nics.nic[nic].rate, RATE_SIZE);
+        used += RATE_SIZE;
+    }
+    for (int rail = 0; rail < rails; ++rail) {
+        const xm_ucx_rail_t *from = &self->rails[rail];
+
+        xm_put_le(*blob + used, from->address_length, LENGTH_SIZE);
+        used += LENGTH_SIZE;
+        if (from->address_length > 0) {
+            memcpy(*blob + used, from->address, from->address_length);
+        }
+        used += from->address_length;
+    }
+    *length = total;
+    return XM_OK;
+}
+
+/* The address of one rail in the part of a rank's blob that holds addresses, NULL when it is not
+ * there. */
+static const void *find_address(const uint8_t *blob, size_t length, int wanted)
+{
+    size_t at = 0;
+
+    for (int rail = 0; length - at >= LENGTH_SIZE; ++rail) {
+        size_t address_length = (size_t)xm_get_le(blob + at, LENGTH_SIZE);
+
+        at += LENGTH_SIZE;
+        if (address_length > length - at) {
+            return NULL;
+        }
+        if (rail == wanted) {
+            return address_length > 0 ? blob + at : NULL;
+        }
+        at += address_length;
+    }
+    return NULL;
+}
+
+/* Rails to a peer that cannot be used because either end could not open its NIC, as bits. */
+static unsigned lost_rails(const xm_ucx_peer_t *peer, const uint8_t *addresses, size_t length,
+                           int lanes)
+{
+    unsigned lost = 0;
+
+    for (int lane = 0; lane < lanes; ++lane) {
+        if (!xm_ucx_rail_of(peer, lane)->open ||
+            find_address(addresses, length, peer->rail + lane) == NULL) {
+            lost |= 1u << lane;
+        }
+    }
+    return lost;
+}
+
+/* There is no rail to a peer. */
+static xm_status_t no_way(const xm_ucx_peer_t *peer, const uint8_t *addresses, size_t length)
+{
+    for (int nic = 0; nic < XM_NICS_MAX && peer->rail == XM_UCX_RAIL_NIC; ++nic) {
+        if (find_address(addresses, length, peer->rail + nic) != NULL) {
+            return xm_error_set(XM_ERR_UNREACHABLE,
+                                "rank %d and rank %d have no NICs of the same place in XM_NICS "
+                                "that both can use",
+                                peer->owner->base.rank, peer->rank);
+        }
+    }
+    return xm_error_set(XM_ERR_MISMATCH,
+                        "rank %d and rank %d disagree on whether they share a machine",
+                        peer->owner->base.rank, peer->rank);
+}
+
+/* Learns the way to a peer from its blob. Between two ranks there are as many rails as the one with
+ * fewer NICs has. */
+static xm_status_t read_peer(xm_ucx_peer_t *peer, const uint8_t *blob, size_t length)
+{
+    const xm_nics_t *nics = &peer->owner->nics;
+    uint64_t count = length >= HEAD_SIZE ? xm_get_le(blob, COUNT_SIZE) : 0;
+    uint64_t ours[XM_NICS_MAX] = {0}, theirs[XM_NICS_MAX] = {0};
+    size_t head = HEAD_SIZE + (size_t)count * RATE_SIZE;
+    int lanes = count < (uint64_t)nics->count ? (int)count : nics->count;
+
+    if (count < 1 || count > XM_NICS_MAX || head > length) {
+        return xm_error_set(XM_ERR_CORRUPT, "rank %d: rank %d sent no list of its NICs",
+                            peer->owner->base.rank, peer->rank);
+    }
+    lanes = peer->rail == XM_UCX_RAIL_NIC ? lanes : 1;
+    for (int lane = 0; lane < lanes; ++lane) {
+        ours[lane] = nics->nic[lane].rate;
+        theirs[lane] = xm_get_le(blob + HEAD_SIZE + (size_t)lane * RATE_SIZE, RATE_SIZE);
+        theirs[lane] = theirs[lane] < XM_NICS_MAX_RATE ? theirs[lane] : XM_NICS_MAX_RATE;
+    }
+    if (peer->rank == peer->owner->base.rank) {
+        xm_stripe_make(&peer->stripe, ours, theirs, lanes);
+        return XM_OK;
+    }
+    xm_stripe_make_without(&peer->stripe, ours, theirs, lanes,
+                           lost_rails(peer, blob + head, length - head, lanes));
+    if (peer->stripe.used == 0) {
+        return no_way(peer, blob + head, length - head);
+    }
+    for (int lane = 0; lane < lanes; ++lane) {
+        peer->lanes[lane].address =
+            xm_stripe_uses(&peer->stripe, lane)
+                ? find_address(blob + head, length - head, peer->rail + lane)
+                : NULL;
+        peer->lanes[lane].peer = peer;
+    }
+    if (peer->stripe.used > 1 && can_frame(peer->owner) &&
+        xm_get_le(blob + COUNT_SIZE, FRAMES_SIZE) != 0) {
+        ++peer->owner->mails;
+        return xm_ucx_mail_open(peer);
+    }
+    return XM_OK;
+}
+
+/* What mails need besides. */
+static xm_status_t open_mails(xm_ucx_transport_t *self)
+{
+    xm_status_t status = XM_OK;
+
+    for (int nic = 0; nic < self->nics.count && status == XM_OK && self->mails > 0; ++nic) {
+        if (self->rails[XM_UCX_RAIL_NIC + nic].open) {
+            status = xm_ucx_mail_listen(self, XM_UCX_RAIL_NIC + nic);
+        }
+    }
+    if (status < 0 || self->mails == 0) {
+        return status;
+    }
+    self->base.cuda = false; /* bytes are read and written by this process itself */
+    self->base.acknowledges = true;
+    xm_nic_watch_open(&self->watch, &self->nics);
+    if (self->epoll < 0) {
+        return XM_OK;
+    }
+    self->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (self->timer_fd < 0) {
+        return xm_error_set(XM_ERR_IO, "timerfd_create: %s", strerror(errno));
+    }
+    status = watch_fd(self, self->timer_fd);
+    return status == XM_OK ? watch_fd(self, self->watch.fd) : status;
+}
+
+xm_status_t xm_transport_ucx_join(xm_transport_t *transport, void *addresses, const size_t *offsets)
+{
+    xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
+    xm_status_t status = XM_OK;
+
+    self->addresses = addresses;
+    for (int rank = 0; rank < self->base.size && status == XM_OK; ++rank) {
+        status = read_peer(&self->peers[rank], (const uint8_t *)addresses + offsets[rank],
+                           offsets[rank + 1] - offsets[rank]);
+    }
+    return status == XM_OK ? open_mails(self) : status;
+}
+
+static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_params_t *params)
+{
+    xm_ucx_transport_t *self = calloc(1, sizeof(*self));
+
+    if (self == NULL) {
+        return NULL;
+    }
+    self->peers = calloc((size_t)size, sizeof(*self->peers));
+    if (self->peers == NULL) {
+        free(self);
+        return NULL;
+    }
+    self->base.ops = &xm_ucx_ops;
+    self->base.rank = rank;
+    self->base.size = size;
+    self->base.failed_peer = -1;
+    self->base.real_hosts = true;
+    self->epoll = self->timer_fd = self->watch.fd = -1;
+    xm_list_init(&self->ended);
+    xm_list_init(&self->memory);
+    xm_list_init(&self->free_parcels);
+    for (int other = 0; other < size; ++other) {
+        xm_ucx_peer_t *peer = &self->peers[other];
+
+        self->ranks_here += machine_of(params, other) == machine_of(params, rank);
+        peer->owner = self;
+        peer->rank = other;
+        peer->rail = rail_to(params, rank, other);
+        xm_list_init(&peer->in_flight);
+    }
+    return self;
+}
+
+static xm_status_t read_nics(xm_ucx_transport_t *self, const char *text)
+{
+    xm_status_t status = xm_nics_parse(text, self->base.rank, "/sys", &self->nics);
+
+    if (status == XM_OK && self->nics.count > 1 && self->base.size > XM_UCX_MAX_RANKS_SPLIT) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "rank %d: XM_NICS: a job of %d ranks is too large for several NICs "
+                            "(at most %d)",
+                            self->base.rank, self->base.size, XM_UCX_MAX_RANKS_SPLIT);
+    }
+    return status;
+}
+
+xm_status_t xm_transport_ucx_open(int rank, int size, const xm_transport_ucx_params_t *given,
+                                  xm_transport_t **transport, void **blob, size_t *length)
+{
+    xm_transport_ucx_params_t own = XM_TRANSPORT_UCX_PARAMS_INIT;
+    const xm_transport_ucx_params_t *params = &own;
+    xm_ucx_transport_t *self;
+    uint8_t *packed = NULL;
+    xm_status_t status = XM_PARAMS_COPY(xm_transport_ucx_params_t, &own, given);
+
+    if (status < 0) {
+        return status;
+    }
+    if (size > XM_UCX_MAX_RANKS) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "UCX transport: %d ranks", size);
+    }
+    self = allocate(rank, size, params);
+    if (self == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a transport of %d ranks", size);
+    }
+    self->fault_channel = params->fault_channel;
+    self->base.counters = params->counters;
+    self->base.job_rank = params->job_rank;
+    self->failover = params->failover;
+    self->patience = (int64_t)(params->patience * 1e9);
+    status = read_nics(self, params->nics);
+    if (status == XM_OK) {
+        status = xm_ucx_add_pieces(self);
+    }
+    if (status == XM_OK && !params->spin) {
+        self->epoll = epoll_create1(EPOLL_CLOEXEC);
+        if (self->epoll < 0) {
+            status = xm_error_set(XM_ERR_IO, "epoll_create1: %s", strerror(errno));
+        }
+    }
+    if (status == XM_OK) {
+        status = open_rails(self, !params->spin);
+    }
+    if (status == XM_OK) {
+        status = pack_addresses(self, &packed, length);
+    }
+    if (status < 0) {
+        xm_ucx_destroy(&self->base);
+        return status;
+    }
+    *transport = &self->base;
+    *blob = packed;
+    return XM_OK;
+}
+
+xm_status_t xm_transport_ucx_create(xm_bootstrap_t *bootstrap,
+                                    const xm_transport_ucx_params_t *params,
+                                    xm_transport_t **transport)
+{
+    void *blob = NULL, *addresses = NULL;
+    size_t length = 0, *offsets = NULL;
+    xm_status_t status =
+        xm_transport_ucx_open(xm_bootstrap_rank(bootstrap), xm_bootstrap_size(bootstrap), params,
+                              transport, &blob, &length);
+
+    if (status < 0) {
+        return status;
+    }
+    status =
+        xm_bootstrap_allgatherv(bootstrap, blob, length, &addresses, &offsets, params->timeout);
+    free(blob);
+    if (status == XM_OK) {
+        status = xm_transport_ucx_join(*transport, addresses, offsets);
+    }
+    free(offsets);
+    if (status < 0) {
+        xm_ucx_destroy(*transport);
+        *transport = NULL;
+    }
+    return status;
+}

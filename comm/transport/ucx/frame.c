@@ -1,0 +1,64 @@
+#include "comm/transport/ucx/frame.h"
+
+#include <stdbool.h>
+
+#include "comm/base.h"
+
+static const uint16_t magic = 0x4658; /* "XF" */
+
+void xm_ucx_frame_encode(const xm_ucx_frame_t *frame, uint8_t bytes[XM_UCX_FRAME_SIZE])
+{
+    xm_put_le(bytes, magic, 2);
+    xm_put_le(bytes + 2, (uint64_t)frame->kind, 1);
+    xm_put_le(bytes + 3, frame->dead, 1);
+    xm_put_le(bytes + 4, (uint64_t)frame->sender, 4);
+    xm_put_le(bytes + 8, frame->message, 8);
+    xm_put_le(bytes + 16, frame->tag, 8);
+    xm_put_le(bytes + 24, frame->length, 8);
+    xm_put_le(bytes + 32, frame->offset, 8);
+    xm_put_le(bytes + 40, frame->chunk, 4);
+    xm_put_le(bytes + 44, 0, 4);
+}
+
+/* Whether the numbers make sense for the kind; who knows the message checks the rest. */
+static bool is_possible(const xm_ucx_frame_t *frame)
+{
+    switch (frame->kind) {
+    case XM_UCX_FRAME_START:
+        return frame->length > 0 && frame->chunk > 0 && frame->tag >> 48 == 0;
+    case XM_UCX_FRAME_EAGER:
+        return frame->length > 0 && frame->tag >> 48 == 0;
+    case XM_UCX_FRAME_GRANT:
+        return frame->offset != XM_UCX_FRAME_ALL || frame->length > 0;
+    case XM_UCX_FRAME_CHUNK:
+    case XM_UCX_FRAME_PING:
+    case XM_UCX_FRAME_PONG:
+    case XM_UCX_FRAME_BYE:
+        return true;
+    }
+    return false;
+}
+
+xm_status_t xm_ucx_frame_decode(const void *bytes, size_t length, xm_ucx_frame_t *frame)
+{
+    const uint8_t *at = bytes;
+    uint64_t sender;
+
+    if (length != XM_UCX_FRAME_SIZE || xm_get_le(at, 2) != magic || xm_get_le(at + 44, 4) != 0) {
+        return xm_error_set(XM_ERR_CORRUPT, "%zu bytes are no frame of a message", length);
+    }
+    sender = xm_get_le(at + 4, 4);
+    *frame = (xm_ucx_frame_t){.kind = (xm_ucx_frame_kind_t)xm_get_le(at + 2, 1),
+                              .dead = (unsigned)xm_get_le(at + 3, 1),
+                              .sender = (int)(sender & INT32_MAX),
+                              .message = xm_get_le(at + 8, 8),
+                              .tag = xm_get_le(at + 16, 8),
+                              .length = xm_get_le(at + 24, 8),
+                              .offset = xm_get_le(at + 32, 8),
+                              .chunk = (uint32_t)xm_get_le(at + 40, 4)};
+    if (sender > INT32_MAX || !is_possible(frame)) {
+        return xm_error_set(XM_ERR_CORRUPT, "a frame of kind %d has impossible numbers",
+                            (int)frame->kind);
+    }
+    return XM_OK;
+}

@@ -1,0 +1,107 @@
+/* Mail between two ranks: the frames that come from UCX, and the end of everything. */
+#include <stdlib.h>
+
+#include "comm/transport/ucx/mail.h"
+
+/* A frame has come. UCX keeps nothing of it afterwards. */
+static ucs_status_t on_frame(void *arg, const void *header, size_t header_length, void *data,
+                             size_t length, const ucp_am_recv_param_t *param)
+{
+    xm_ucx_listener_t *listener = arg;
+    xm_ucx_transport_t *self = listener->transport;
+    const uint8_t *bytes = data;
+    xm_ucx_frame_t frame;
+    xm_ucx_peer_t *peer;
+    int lane;
+
+    (void)param;
+    if (self->fenced || xm_ucx_frame_decode(header, header_length, &frame) < 0 ||
+        frame.sender >= self->base.size || self->peers[frame.sender].mail == NULL) {
+        return UCS_OK;
+    }
+    peer = &self->peers[frame.sender];
+    lane = listener->rail - peer->rail;
+    if (peer->failed || peer->reported || lane >= peer->stripe.rails ||
+        xm_ucx_mail_is_closed(peer)) {
+        return UCS_OK;
+    }
+    if (!xm_ucx_mail_uses(peer->mail, lane)) {
+        /* Perhaps both sides have given up what the other one still uses. */
+        xm_ucx_failover_learn(peer->mail, frame.dead);
+        return UCS_OK;
+    }
+    xm_ucx_failover_heard(peer->mail, lane, frame.dead);
+    switch (frame.kind) {
+    case XM_UCX_FRAME_GRANT:
+        xm_ucx_outbox_on_grant(peer->mail, &frame);
+        break;
+    case XM_UCX_FRAME_PING:
+        frame.kind = XM_UCX_FRAME_PONG;
+        xm_ucx_mail_answer(peer->mail, lane, &frame);
+        break;
+    case XM_UCX_FRAME_PONG:
+        break;
+    case XM_UCX_FRAME_BYE:
+        peer->mail->left = true;
+        break;
+    default:
+        if (length == 0 || bytes[length - 1] == 1 || frame.kind == XM_UCX_FRAME_START) {
+            xm_ucx_inbox_on_frame(peer->mail, lane, &frame, bytes, length > 0 ? length - 1 : 0);
+        }
+    }
+    return UCS_OK;
+}
+
+xm_status_t xm_ucx_mail_listen(xm_ucx_transport_t *self, int rail)
+{
+    xm_ucx_listener_t *listener = &self->listeners[rail];
+    ucp_am_handler_param_t param = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                      UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
+        .id = XM_UCX_MAIL_FRAMES,
+        .flags = UCP_AM_FLAG_WHOLE_MSG,
+        .cb = on_frame,
+        .arg = listener};
+    ucs_status_t status;
+
+    *listener = (xm_ucx_listener_t){.transport = self, .rail = rail};
+    status = xm_ucx_mail_make_type(self);
+    if (status == UCS_OK) {
+        status = ucp_worker_set_am_recv_handler(self->rails[rail].worker, &param);
+    }
+    return status == UCS_OK
+               ? XM_OK
+               : xm_error_set(XM_ERR_UNSUPPORTED, "rank %d: UCX has no active messages for %s: %s",
+                              self->base.rank, self->nics.nic[rail - XM_UCX_RAIL_NIC].device,
+                              ucs_status_string(status));
+}
+
+void xm_ucx_mail_abandon(xm_ucx_peer_t *peer, xm_status_t status)
+{
+    while (!xm_list_is_empty(&peer->in_flight)) {
+        xm_op_t *op = xm_op_of(peer->in_flight.next);
+
+        if (op->priv.kind == XM_UCX_RECEIVE && op->priv.handle != NULL) {
+            ((xm_ucx_incoming_t *)op->priv.handle)->op = NULL;
+        }
+        xm_ucx_end_op(op, status);
+    }
+    xm_ucx_outbox_clear(peer->mail);
+}
+
+void xm_ucx_mail_close(xm_ucx_peer_t *peer)
+{
+    xm_ucx_mail_t *mail = peer->mail;
+
+    if (mail == NULL) {
+        return;
+    }
+    xm_ucx_outbox_clear(mail);
+    xm_ucx_inbox_clear(mail);
+    xm_ucx_mail_free_parcels(&mail->answers);
+    for (int lane = 0; lane < XM_NICS_MAX; ++lane) {
+        xm_ucx_mail_free_parcels(&mail->lanes[lane].posted);
+    }
+    free(mail);
+    peer->mail = NULL;
+}

@@ -1,0 +1,131 @@
+/* The UCX transport: the endpoints of a peer, and what UCX reports of them. */
+#include <stdlib.h>
+
+#include "comm/transport/ucx/mail.h"
+
+void xm_ucx_report(xm_ucx_peer_t *peer, ucs_status_t reason)
+{
+    if (!peer->reported && !peer->failed) {
+        peer->reported = true;
+        peer->reason = reason;
+        ++peer->owner->reports;
+    }
+}
+
+void xm_ucx_failover_broken(xm_ucx_peer_t *peer, int lane, ucs_status_t status)
+{
+    xm_ucx_mail_t *mail = peer->mail;
+
+    if (mail == NULL) {
+        xm_ucx_report(peer, status);
+    } else if (xm_ucx_mail_uses(mail, lane) && !(peer->owner->closing && !peer->connected)) {
+        mail->lanes[lane].error = status;
+        if (mail->broken_at == 0) {
+            mail->broken_at = xm_transport_now(&peer->owner->base);
+        }
+        peer->owner->broken = true;
+    }
+}
+
+static void on_endpoint_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    xm_ucx_lane_t *lane = arg;
+
+    (void)ep;
+    xm_ucx_failover_broken(lane->peer, (int)(lane - lane->peer->lanes), status);
+}
+
+xm_status_t xm_ucx_peer_error(const xm_ucx_peer_t *peer)
+{
+    if (peer->reason == UCS_OK) {
+        return xm_error_set(XM_ERR_PEER_DIED, "rank %d died", peer->rank);
+    }
+    return xm_error_set(XM_ERR_PEER_DIED, "rank %d is gone: its connection failed (%s)", peer->rank,
+                        ucs_status_string(peer->reason));
+}
+
+/* Lanes that have an endpoint already, after a failure half way, keep it. */
+xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer)
+{
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .err_mode = xm_ucx_watches(peer) ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE,
+        .err_handler = {.cb = on_endpoint_error}};
+
+    for (int i = 0; i < peer->stripe.rails; ++i) {
+        xm_ucx_lane_t *lane = &peer->lanes[i];
+        ucs_status_t status;
+
+        if (lane->address == NULL || lane->ep != NULL ||
+            (peer->mail != NULL && !xm_ucx_mail_uses(peer->mail, i))) {
+            continue;
+        }
+        params.address = lane->address;
+        params.err_handler.arg = lane;
+        status = ucp_ep_create(xm_ucx_rail_of(peer, i)->worker, &params, &lane->ep);
+        if (status != UCS_OK) {
+            const char *tls = getenv("UCX_TLS");
+
+            lane->ep = NULL;
+            if (peer->mail != NULL) {
+                xm_ucx_failover_broken(peer, i, status); /* other lanes may do */
+                continue;
+            }
+            return xm_error_set(XM_ERR_UNREACHABLE, "rank %d: UCX has no path to rank %d: %s%s%s",
+                                peer->owner->base.rank, peer->rank, ucs_status_string(status),
+                                tls != NULL ? ", UCX_TLS=" : "", tls != NULL ? tls : "");
+        }
+    }
+    peer->connected = true;
+    return XM_OK;
+}
+
+/* Starts closing the endpoints. An orderly close is waited for in destroy; one by force may never
+ * end when the peer is dead, so its request is given back at once. */
+void xm_ucx_close_endpoints(xm_ucx_peer_t *peer, bool force)
+{
+    ucp_request_param_t param = {.op_attr_mask = force ? (uint32_t)UCP_OP_ATTR_FIELD_FLAGS : 0u,
+                                 .flags = UCP_EP_CLOSE_FLAG_FORCE};
+
+    peer->connected = false; /* what comes while they close is not answered any more */
+    for (int i = 0; i < peer->stripe.rails; ++i) {
+        xm_ucx_lane_t *lane = &peer->lanes[i];
+        ucs_status_ptr_t request;
+
+        if (lane->ep == NULL) {
+            continue;
+        }
+        request = ucp_ep_close_nbx(lane->ep, &param);
+        lane->ep = NULL;
+        if (request == NULL || UCS_PTR_IS_ERR(request)) {
+            continue;
+        }
+        if (force) {
+            ucp_request_free(request);
+        } else {
+            lane->closing = request;
+        }
+    }
+}
+
+void xm_ucx_retire_lane(xm_ucx_peer_t *peer, int lane)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                 .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    ucs_status_ptr_t request = NULL;
+
+    if (peer->lanes[lane].ep == NULL) {
+        return;
+    }
+    if (xm_ucx_watches(peer)) {
+        request = ucp_ep_close_nbx(peer->lanes[lane].ep, &param);
+    } else {
+        /* It cannot be closed without the peer, nor can its rail at the end. */
+        ++xm_ucx_rail_of(peer, lane)->stuck;
+    }
+    if (request != NULL && !UCS_PTR_IS_ERR(request)) {
+        ucp_request_free(request);
+    }
+    peer->lanes[lane].ep = NULL;
+}

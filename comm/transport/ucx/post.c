@@ -1,0 +1,272 @@
+/* The UCX transport: posting operations, and taking them back. */
+#include <inttypes.h>
+
+#include "comm/transport/ucx/mail.h"
+#include "comm/transport/ucx/op.h"
+
+static const uint64_t max_tag = (UINT64_C(1) << XM_UCX_TAG_BITS) - 1;
+
+/* What every post checks and prepares. */
+static xm_status_t prepare(xm_ucx_transport_t *self, int rank, uint64_t tag, const void *buffer,
+                           size_t length, const xm_op_t *op)
+{
+    xm_ucx_peer_t *peer;
+
+    if (rank < 0 || rank >= self->base.size || rank == self->base.rank) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "rank %d: no peer %d among %d ranks",
+                            self->base.rank, rank, self->base.size);
+    }
+    if (tag > max_tag || length == 0 || buffer == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "rank %d: message of %zu bytes with tag %" PRIu64
+                            "; at least 1 byte and a tag below 2^48 are needed",
+                            self->base.rank, length, tag);
+    }
+    if (op->priv.kind != XM_UCX_IDLE) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "rank %d: operation with tag %" PRIu64 " is posted while in flight",
+                            self->base.rank, op->priv.tag);
+    }
+    peer = &self->peers[rank];
+    if (self->closing || self->fenced) {
+        return xm_error_set(XM_ERR_CANCELED, "rank %d: the transport %s", self->base.rank,
+                            self->closing ? "is being destroyed"
+                                          : "is closed: the group was aborted or shrunk");
+    }
+    if (peer->failed || peer->reported) {
+        if (self->base.failed_peer < 0) {
+            self->base.failed_peer = rank;
+        }
+        return xm_ucx_peer_error(peer);
+    }
+    /* A receiver connects as well: only then does UCX watch whether the peer lives. */
+    return peer->connected ? XM_OK : xm_ucx_connect(peer);
+}
+
+/* Makes the operation in flight. That comes before UCX is called, because UCX may end a piece (a
+ * message that is there already) inside the call. */
+static void start_op(xm_ucx_transport_t *self, xm_op_t *op, int peer, uint64_t tag, size_t length,
+                     int kind)
+{
+    op->priv.owner = self;
+    op->priv.peer = peer;
+    op->priv.tag = tag;
+    op->priv.length = length;
+    op->priv.received = 0;
+    op->priv.kind = kind;
+    op->priv.handle = NULL;
+    op->priv.pending = 0;
+    op->priv.flags = 0;
+    op->priv.status = XM_IN_PROGRESS;
+    self->peers[peer].users += tag < XM_TRANSPORT_TAG_OWN;
+    xm_list_append(&self->peers[peer].in_flight, &op->priv.link);
+}
+
+/* What a message is, before it is cut into pieces. */
+typedef struct {
+    xm_ucx_peer_t *peer;
+    uint64_t wire_tag;
+    uint64_t mask;
+    uint8_t *buffer;
+    size_t length;
+    xm_memory_t *memory;
+    bool split;
+} message_t;
+
+/* Hands one piece to UCX. UCS_INPROGRESS: its callback will come; *called: it came inside. */
+static ucs_status_t post_piece(const message_t *message, xm_op_t *op, int lane, bool *called)
+{
+    size_t begin = 0, end = message->length;
+    ucp_request_param_t param = {.op_attr_mask =
+                                     UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA};
+    xm_ucx_peer_t *peer = message->peer;
+    xm_ucx_piece_t *piece;
+    ucs_status_ptr_t request;
+
+    if (message->split) {
+        begin = lane > 0 ? xm_stripe_end(&peer->stripe, message->length, lane - 1) : 0;
+        end = xm_stripe_end(&peer->stripe, message->length, lane);
+    }
+    piece = xm_ucx_take_piece(peer, op, lane, end - begin);
+    if (piece == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    param.user_data = piece;
+    if (message->memory != NULL) {
+        param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+        param.memh = message->memory->handle[peer->rail + lane];
+    }
+    if (op->priv.kind == XM_UCX_SEND) {
+        param.cb.send = xm_ucx_on_sent;
+        request = ucp_tag_send_nbx(peer->lanes[lane].ep, message->buffer + begin, end - begin,
+                                   message->wire_tag, &param);
+    } else {
+        /* UCX 1.13 tells the length of a message that was there already to the callback only. */
+        param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+        param.cb.recv = xm_ucx_on_received;
+        request = ucp_tag_recv_nbx(xm_ucx_rail_of(peer, lane)->worker, message->buffer + begin,
+                                   end - begin, message->wire_tag, message->mask, &param);
+    }
+    if (piece->ended) {
+        *called = true;
+        xm_ucx_give_piece(piece);
+        return UCS_OK;
+    }
+    if (request == NULL || UCS_PTR_IS_ERR(request)) {
+        xm_ucx_count_piece(piece, request == NULL ? XM_OK : XM_ERR_IO);
+        xm_ucx_give_piece(piece);
+        return request == NULL ? UCS_OK : UCS_PTR_STATUS(request);
+    }
+    piece->request = request;
+    return UCS_INPROGRESS;
+}
+
+/* The peer of a send that UCX refused is lost. */
+static xm_status_t post_error(xm_ucx_transport_t *self, const xm_op_t *op, ucs_status_t status)
+{
+    bool send = op->priv.kind == XM_UCX_SEND;
+
+    if (send && status != UCS_ERR_NO_MEMORY) {
+        xm_ucx_report(&self->peers[op->priv.peer], status);
+        self->base.failed_peer =
+            self->base.failed_peer < 0 ? op->priv.peer : self->base.failed_peer;
+    }
+    return xm_error_set(xm_ucx_status(status, send), "rank %d: %s rank %d with tag %" PRIu64 ": %s",
+                        self->base.rank, send ? "send to" : "receive from", op->priv.peer,
+                        op->priv.tag, ucs_status_string(status));
+}
+
+static xm_status_t post(xm_ucx_transport_t *self, const message_t *message, xm_op_t *op)
+{
+    const xm_stripe_t *stripe = &message->peer->stripe;
+    int first = message->split ? 0 : xm_stripe_rail(stripe, op->priv.tag);
+    int last = message->split ? stripe->rails - 1 : first;
+    bool called = false;
+
+    ++op->priv.pending; /* pieces that end meanwhile do not end the operation */
+    for (int lane = first; lane <= last && op->priv.status == XM_IN_PROGRESS; ++lane) {
+        ucs_status_t status =
+            xm_stripe_uses(stripe, lane) ? post_piece(message, op, lane, &called) : UCS_OK;
+
+        if (status < 0) {
+            op->priv.status = post_error(self, op, status);
+            xm_ucx_cancel_pieces(op->priv.handle);
+        }
+    }
+    if (--op->priv.pending > 0) {
+        return XM_IN_PROGRESS;
+    }
+    if (called) {
+        xm_ucx_end_op(op, XM_OK);
+        return XM_IN_PROGRESS;
+    }
+    xm_ucx_leave_ring(op);
+    op->priv.kind = XM_UCX_IDLE;
+    return op->priv.status == XM_IN_PROGRESS ? XM_OK : op->priv.status;
+}
+
+xm_status_t xm_ucx_send(xm_transport_t *transport, int peer, uint64_t tag, const void *buffer,
+                        size_t length, xm_memory_t *memory, xm_op_t *op)
+{
+    xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
+    xm_status_t status = prepare(self, peer, tag, buffer, length, op);
+    message_t message = {
+        .buffer = (uint8_t *)(uintptr_t)buffer, .length = length, .memory = memory};
+
+    if (status < 0) {
+        return status;
+    }
+    message.peer = &self->peers[peer];
+    message.split = xm_stripe_splits(&message.peer->stripe, length);
+    message.wire_tag =
+        (uint64_t)self->base.rank << XM_UCX_TAG_BITS | tag | (message.split ? XM_UCX_TAG_SPLIT : 0);
+    if (message.peer->mail != NULL && xm_ucx_outbox_copies(message.peer->mail, length)) {
+        return xm_ucx_outbox_send(message.peer->mail, NULL, tag, buffer, length);
+    }
+    start_op(self, op, peer, tag, length, XM_UCX_SEND);
+    if (message.peer->mail != NULL) {
+        return xm_ucx_outbox_send(message.peer->mail, op, tag, buffer, length);
+    }
+    return post(self, &message, op);
+}
+
+xm_status_t xm_ucx_receive(xm_transport_t *transport, int peer, uint64_t tag, void *buffer,
+                           size_t length, xm_memory_t *memory, xm_op_t *op)
+{
+    xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
+    xm_status_t status = prepare(self, peer, tag, buffer, length, op);
+    message_t message = {.buffer = buffer, .length = length, .memory = memory};
+
+    if (status < 0) {
+        return status;
+    }
+    message.peer = &self->peers[peer];
+    message.split = xm_stripe_splits(&message.peer->stripe, length);
+    message.wire_tag = (uint64_t)peer << XM_UCX_TAG_BITS | tag;
+    message.mask = message.peer->stripe.used > 1 ? ~XM_UCX_TAG_SPLIT : UINT64_MAX;
+    start_op(self, op, peer, tag, length, XM_UCX_RECEIVE);
+    if (message.peer->mail != NULL) {
+        op->priv.buffer = buffer;
+        xm_ucx_inbox_receive(message.peer->mail, op);
+        return XM_IN_PROGRESS;
+    }
+    op->priv.flags = message.split ? XM_UCX_EXPECTS_SPLIT : 0;
+    return post(self, &message, op);
+}
+
+void xm_ucx_cancel(xm_transport_t *transport, xm_op_t *op)
+{
+    xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
+    if (op->priv.kind == XM_UCX_IDLE) {
+        return;
+    }
+    if (self->peers[op->priv.peer].mail != NULL) {
+        xm_ucx_inbox_cancel(self->peers[op->priv.peer].mail, op);
+    } else {
+        xm_ucx_cancel_pieces(op->priv.handle);
+    }
+}
+
+void xm_ucx_cancel_receives(xm_ucx_peer_t *peer)
+{
+    if (peer->mail != NULL) {
+        return; /* UCX has none of them */
+    }
+    for (xm_list_t *at = xm_list_first(&peer->in_flight), *next; at != NULL; at = next) {
+        const xm_op_t *op = xm_op_of(at);
+
+        next = xm_list_next(&peer->in_flight, at);
+        if (op->priv.kind == XM_UCX_RECEIVE) {
+            xm_ucx_cancel_pieces(op->priv.handle);
+        }
+    }
+    xm_ucx_cancel_pieces(peer->strays);
+}
+
+static void abandon_list(xm_ucx_piece_t *piece)
+{
+    while (piece != NULL) {
+        xm_ucx_piece_t *next = piece->next;
+
+        ((xm_ucx_request_t *)piece->request)->abandoned = true;
+        ++xm_ucx_rail_of(piece->peer, piece->lane)->abandoned;
+        xm_ucx_give_piece(piece);
+        piece = next;
+    }
+}
+
+void xm_ucx_abandon_ops(xm_ucx_peer_t *peer)
+{
+    if (peer->mail != NULL) {
+        xm_ucx_mail_abandon(peer, peer->failed ? XM_ERR_PEER_DIED : XM_ERR_CANCELED);
+        return;
+    }
+    xm_ucx_cancel_receives(peer); /* most end right here */
+    while (!xm_list_is_empty(&peer->in_flight)) {
+        xm_op_t *op = xm_op_of(peer->in_flight.next);
+
+        abandon_list(op->priv.handle);
+        xm_ucx_end_op(op, peer->failed ? XM_ERR_PEER_DIED : XM_ERR_CANCELED);
+    }
+    abandon_list(peer->strays);
+}

@@ -1,0 +1,216 @@
+/**
+ * @file transport_ucx_private.h
+ * The UCX transport's state, shared by its files. Internal.
+ *
+ * | file | subject |
+ * |---|---|
+ * | comm/transport/ucx/ucx.c | progress, sleeping, failed peers: the ops table |
+ * | comm/transport/ucx/post.c | posting and cancelling operations |
+ * | comm/transport/ucx/op.c | their pieces, and how they end |
+ * | comm/transport/ucx/peer.c | the endpoints of a peer, and what UCX reports of them |
+ * | comm/transport/ucx/rail.c | one rail: context and worker |
+ * | comm/transport/ucx/memory.c | registrations |
+ * | comm/transport/ucx/create.c, comm/transport/ucx/close.c | the beginning and the end |
+ *
+ * Each calls only those below it: creation the ops table, that the end, the end the posts, they the
+ * mails (comm/transport/ucx/mail.h), and those the pieces and the peers.
+ *
+ * Life of an operation: idle → on its peer's list, while UCX has one of its pieces → on the list
+ * `ended`, when UCX has let go of all → idle, just before `done` is called. `done` is called from
+ * progress (and destroy) only, so posting and UCX's callbacks never run a caller's code.
+ *
+ * A piece is one request of UCX on one rail. A message that is not split is one piece. Both ends
+ * compute the pieces from the length (stripe.h); the tag of a split message's pieces has a bit for
+ * that, which receives ignore when they match: so a receive of another length than its message
+ * notices which kind came, knows on which rails the rest of it is, and has that thrown away.
+ *
+ * Messages with a peer that several TCP rails reach are no such requests but travel in frames, see
+ * comm/transport/ucx/mail.h.
+ */
+#ifndef XM_COMM_TRANSPORT_UCX_TRANSPORT_UCX_PRIVATE_H
+#define XM_COMM_TRANSPORT_UCX_TRANSPORT_UCX_PRIVATE_H
+
+#include "comm/transport.h"
+#include "comm/topology.h"
+#include "comm/transport/ucx/ucx.h"
+#include "comm/transport/ucx/rail.h"
+
+/* The upper bits of UCX's tag are the sender's rank; with several NICs the uppermost of them tells
+ * a split message. */
+enum { XM_UCX_TAG_BITS = 48, XM_UCX_MAX_RANKS = 1 << 16, XM_UCX_MAX_RANKS_SPLIT = 1 << 15 };
+#define XM_UCX_TAG_SPLIT (UINT64_C(1) << 63)
+
+/* What xm_op_t's priv.kind says. */
+enum { XM_UCX_IDLE, XM_UCX_SEND, XM_UCX_RECEIVE };
+
+typedef struct xm_ucx_transport xm_ucx_transport_t;
+typedef struct xm_ucx_peer xm_ucx_peer_t;
+typedef struct xm_ucx_piece xm_ucx_piece_t;
+struct xm_ucx_mail;
+
+struct xm_ucx_piece {
+    xm_ucx_piece_t *next;
+    xm_op_t *op; /**< NULL: throws away a piece of a message whose receive has failed */
+    xm_ucx_peer_t *peer;
+    void *request; /**< UCX's; NULL while it is being posted */
+    size_t length;
+    int lane;
+    bool ended; /**< its callback came while it was being posted */
+};
+
+/* The connection to a peer over one rail. */
+typedef struct xm_ucx_lane {
+    const void *address; /**< NULL: nothing goes this way */
+    ucp_ep_h ep;         /**< NULL until the first message, and again after a failure */
+    void *closing;       /**< request of the endpoint's close */
+    xm_ucx_peer_t *peer;
+} xm_ucx_lane_t;
+
+struct xm_ucx_peer {
+    xm_ucx_transport_t *owner;
+    int rank;
+    int rail;           /**< of lane 0; the next lane's is the next */
+    xm_stripe_t stripe; /**< how messages are spread over the lanes */
+    xm_ucx_lane_t lanes[XM_NICS_MAX];
+    struct xm_ucx_mail *mail; /**< messages travel in frames; NULL: they do not */
+    bool connected;           /**< all its lanes have endpoints */
+    bool failed;              /**< nothing can be posted any more */
+    bool reported;            /**< UCX has reported a failure that progress must act upon */
+    ucs_status_t reason;      /**< what UCX reported; UCS_OK when the caller told us */
+    xm_list_t in_flight;      /**< operations */
+    xm_ucx_piece_t *strays;   /**< pieces without an operation */
+    int users;                /**< operations in flight that are not the worker's own */
+    uint64_t moved;           /**< those that have ended */
+};
+
+/* Who hears the frames of a rail. */
+typedef struct xm_ucx_listener {
+    xm_ucx_transport_t *transport;
+    int rail;
+} xm_ucx_listener_t;
+
+struct xm_memory {
+    xm_list_t link;
+    ucp_mem_h handle[XM_UCX_RAIL_COUNT]; /**< NULL for closed rails */
+};
+
+struct xm_ucx_transport {
+    xm_transport_t base;
+    xm_ucx_rail_t rails[XM_UCX_RAIL_COUNT];
+    xm_ucx_peer_t *peers;
+    void *addresses; /**< what the peers sent; peers point into it */
+    int epoll;       /**< holds the rails' descriptors; -1 when spinning */
+    int reports;     /**< peers with `reported` */
+    bool closing;
+    bool fenced;
+    bool fault_channel; /**< the caller reports deaths */
+    bool failover;      /**< wanted, between several TCP NICs */
+    int ranks_here;     /**< on this machine, this one among them */
+    xm_nics_t nics;
+    xm_list_t ended;             /**< operations whose `done` is due */
+    xm_list_t memory;            /**< registrations */
+    xm_ucx_piece_t *free_pieces; /**< not in use */
+    xm_ucx_piece_t *blocks;      /**< first pieces of the allocations that hold all pieces */
+
+    /* What follows is used with mails (comm/transport/ucx/mail.h) only. */
+    int mails;                    /**< peers that have one */
+    struct xm_ucx_mail *due_mail; /**< list of those that have something for UCX */
+    xm_list_t free_parcels;
+    xm_ucx_listener_t listeners[XM_UCX_RAIL_COUNT];
+    ucp_datatype_t parcel_type;
+    bool has_parcel_type;
+    bool broken;       /**< a lane failed, or was given up and has an endpoint still */
+    bool wound;        /**< the clock rings from time to time */
+    int timer_fd;      /**< for sleepers; -1: none */
+    int64_t patience;  /**< with a silent lane, in nanoseconds */
+    int64_t clock;     /**< when progress began */
+    int64_t next_look; /**< at the lanes */
+    xm_nic_watch_t watch;
+    int64_t down_at[XM_NICS_MAX]; /**< when a NIC was first seen down; 0: it is not */
+};
+
+extern const xm_transport_ops_t xm_ucx_ops;
+
+/** Whether UCX itself watches a peer, see comm/transport/ucx/rail.h. */
+static inline bool xm_ucx_watches(const xm_ucx_peer_t *peer)
+{
+    return peer->rail == XM_UCX_RAIL_NIC && !peer->owner->fault_channel;
+}
+
+static inline xm_ucx_rail_t *xm_ucx_rail_of(const xm_ucx_peer_t *peer, int lane)
+{
+    return &peer->owner->rails[peer->rail + lane];
+}
+
+/* Counts a piece that has ended; one that throws something away belongs to no operation. */
+static inline void xm_ucx_count_piece(const xm_ucx_piece_t *piece, xm_status_t status)
+{
+    if (piece->op != NULL) {
+        xm_count_piece(xm_ucx_rail_of(piece->peer, piece->lane)->counters,
+                       piece->op->priv.kind == XM_UCX_SEND ? XM_SENT : XM_RECEIVED, piece->length,
+                       status);
+    }
+}
+
+/* Calls `done` of an operation that is in no list any more. */
+static inline void xm_ucx_end(xm_op_t *op)
+{
+    const xm_ucx_transport_t *self = op->priv.owner;
+    xm_direction_t direction = op->priv.kind == XM_UCX_SEND ? XM_SENT : XM_RECEIVED;
+
+    op->priv.kind = XM_UCX_IDLE;
+    xm_transport_end(&self->base, op, direction, op->priv.status);
+}
+
+/* comm/transport/ucx/post.c */
+xm_status_t xm_ucx_send(xm_transport_t *transport, int peer, uint64_t tag, const void *buffer,
+                        size_t length, xm_memory_t *memory, xm_op_t *op);
+xm_status_t xm_ucx_receive(xm_transport_t *transport, int peer, uint64_t tag, void *buffer,
+                           size_t length, xm_memory_t *memory, xm_op_t *op);
+void xm_ucx_cancel(xm_transport_t *transport, xm_op_t *op);
+
+/** Cancels all receives from a peer that UCX has. */
+void xm_ucx_cancel_receives(xm_ucx_peer_t *peer);
+
+/** Ends what is in flight with a peer of a rail without error handling: cancels receives, and
+ * abandons what UCX cannot cancel. */
+void xm_ucx_abandon_ops(xm_ucx_peer_t *peer);
+
+/* comm/transport/ucx/op.c */
+
+/** Makes more pieces; called once at the start, and when all are in use. */
+xm_status_t xm_ucx_add_pieces(xm_ucx_transport_t *self);
+void xm_ucx_free_pieces(xm_ucx_transport_t *self);
+
+/** Calls `done` of everything that has ended; returns how many that were. */
+int xm_ucx_deliver(xm_ucx_transport_t *self);
+
+/** Moves an operation from its peer's list to `ended`. A failure that it has already stays. */
+void xm_ucx_end_op(xm_op_t *op, xm_status_t status);
+
+/* comm/transport/ucx/peer.c */
+xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer);
+xm_status_t xm_ucx_peer_error(const xm_ucx_peer_t *peer);
+
+/** Remembers that UCX lost the connection; the next progress acts upon it. */
+void xm_ucx_report(xm_ucx_peer_t *peer, ucs_status_t reason);
+
+/** UCX reports that the connection of one lane is lost. */
+void xm_ucx_failover_broken(xm_ucx_peer_t *peer, int lane, ucs_status_t status);
+
+/** Lets go of the endpoint of one lane that is lost. */
+void xm_ucx_retire_lane(xm_ucx_peer_t *peer, int lane);
+void xm_ucx_close_endpoints(xm_ucx_peer_t *peer, bool force);
+
+/* comm/transport/ucx/memory.c */
+xm_status_t xm_ucx_memory_register(xm_transport_t *transport, void *address, size_t length,
+                                   xm_memory_t **memory);
+void xm_ucx_memory_deregister(xm_transport_t *transport, xm_memory_t *memory);
+
+/* comm/transport/ucx/close.c */
+
+/** Ends what is in flight with a peer that UCX does not watch, and forgets its endpoints. */
+void xm_ucx_abandon(xm_ucx_peer_t *peer);
+void xm_ucx_destroy(xm_transport_t *transport);
+
+#endif

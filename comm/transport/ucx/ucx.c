@@ -1,0 +1,225 @@
+#include "comm/transport/ucx/ucx.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+
+#include "comm/base.h"
+#include "comm/transport/ucx/mail.h"
+
+static void fail_peer(xm_ucx_peer_t *peer)
+{
+    peer->failed = true;
+    if (peer->mail != NULL) {
+        xm_ucx_abandon_ops(peer);
+    }
+    if (!xm_ucx_watches(peer)) {
+        xm_ucx_abandon(peer);
+        return;
+    }
+    xm_ucx_cancel_receives(peer);
+    xm_ucx_close_endpoints(peer, true);
+}
+
+static void ucx_peer_failed(xm_transport_t *transport, int rank)
+{
+    xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
+
+    if (rank >= 0 && rank < self->base.size && rank != self->base.rank &&
+        !self->peers[rank].failed) {
+        fail_peer(&self->peers[rank]);
+    }
+}
+
+static void act_on_reports(xm_ucx_transport_t *self)
+{
+    self->reports = 0;
+    for (int rank = 0; rank < self->base.size; ++rank) {
+        xm_ucx_peer_t *peer = &self->peers[rank];
+
+        if (peer->reported && !peer->failed) {
+            fail_peer(peer);
+        }
+    }
+}
+
+static int ucx_progress(xm_transport_t *transport)
+{
+    xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
+    unsigned count = 0;
+
+    if (self->fenced && !self->closing) {
+        return xm_ucx_deliver(self);
+    }
+    if (self->mails > 0) {
+        self->clock = xm_transport_now(transport);
+    }
+    for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
+        /* What was abandoned may name memory that its owner has freed since: a peer that answers
+         * late would have it sent or written to. */
+        if (self->rails[rail].open && !(self->closing && self->rails[rail].abandoned > 0)) {
+            count += ucp_worker_progress(self->rails[rail].worker);
+        }
+    }
+    if (self->mails > 0) {
+        xm_ucx_failover_look(self);
+        xm_ucx_mail_pump(self);
+    }
+    if (self->reports > 0) {
+        act_on_reports(self);
+    }
+    return (int)(count & 0xffff) + xm_ucx_deliver(self);
+}
+
+static xm_status_t ucx_arm(xm_transport_t *transport)
+{
+    xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
+
+    if (self->epoll < 0 || self->reports > 0 || !xm_list_is_empty(&self->ended)) {
+        return XM_IN_PROGRESS;
+    }
+    if (self->mails > 0 && !self->fenced &&
+        (self->broken || self->due_mail != NULL || xm_ucx_failover_rings(self))) {
+        return XM_IN_PROGRESS;
+    }
+    for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
+        ucs_status_t status = UCS_OK;
+
+        if (self->rails[rail].open && !self->fenced) {
+            status = ucp_worker_arm(self->rails[rail].worker);
+        }
+        if (status == UCS_ERR_BUSY) {
+            return XM_IN_PROGRESS;
+        }
+        if (status != UCS_OK) {
+            return xm_error_set(XM_ERR_INTERNAL, "rank %d: ucp_worker_arm: %s", self->base.rank,
+                                ucs_status_string(status));
+        }
+    }
+    return XM_OK;
+}
+
+static int ucx_event_fd(const xm_transport_t *transport)
+{
+    return ((const xm_ucx_transport_t *)transport)->epoll;
+}
+
+static bool ucx_waits(const xm_transport_t *transport, int peer, uint64_t *moved)
+{
+    const xm_ucx_peer_t *other = &((const xm_ucx_transport_t *)transport)->peers[peer];
+
+    *moved = other->moved;
+    return other->users > 0;
+}
+
+/* What nobody acts upon any more must not keep a sleeper awake either. */
+static void stop_waking(xm_ucx_transport_t *self)
+{
+    int fds[XM_UCX_RAIL_COUNT + 2], count = 0;
+
+    for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
+        if (self->rails[rail].open) {
+            fds[count++] = self->rails[rail].event_fd;
+        }
+    }
+    fds[count++] = self->timer_fd;
+    fds[count++] = self->watch.fd;
+    for (int i = 0; i < count; ++i) {
+        if (self->epoll >= 0 && fds[i] >= 0) {
+            (void)epoll_ctl(self->epoll, EPOLL_CTL_DEL, fds[i], NULL);
+        }
+    }
+}
+
+/* UCX writes to the user's memory from inside its progress only, so none is made any more. */
+static void ucx_fence(xm_transport_t *transport)
+{
+    xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
+
+    self->fenced = true;
+    stop_waking(self);
+    for (int rank = 0; rank < self->base.size; ++rank) {
+        xm_ucx_abandon_ops(&self->peers[rank]);
+    }
+    (void)xm_ucx_deliver(self);
+}
+
+int xm_transport_ucx_shares(const xm_transport_t *transport, int rank, uint64_t tag, size_t length,
+                            size_t *shares)
+{
+    const xm_stripe_t *stripe = &((const xm_ucx_transport_t *)transport)->peers[rank].stripe;
+    bool split = xm_stripe_splits(stripe, length);
+    int whole = split ? -1 : xm_stripe_rail(stripe, tag);
+
+    for (int rail = 0; rail < stripe->rails; ++rail) {
+        size_t begin = split && rail > 0 ? xm_stripe_end(stripe, length, rail - 1) : 0;
+
+        shares[rail] = split           ? xm_stripe_end(stripe, length, rail) - begin
+                       : rail == whole ? length
+                                       : 0;
+    }
+    return stripe->rails;
+}
+
+xm_status_t xm_transport_ucx_lanes(xm_transport_t *transport, int rank, char *buffer, size_t size)
+{
+    xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
+    xm_ucx_peer_t *peer;
+    xm_status_t status = XM_OK;
+
+    if (transport->ops != &xm_ucx_ops || rank < 0 || rank >= transport->size ||
+        rank == transport->rank || size == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "lanes: no UCX peer %d", rank);
+    }
+    peer = &self->peers[rank];
+    if (peer->failed || peer->reported) {
+        return xm_error_set(XM_ERR_PEER_DIED, "lanes: rank %d is gone", rank);
+    }
+    if (!peer->connected) {
+        status = xm_ucx_connect(peer);
+    }
+    buffer[0] = '\0';
+    for (int lane = 0; lane < peer->stripe.rails && status == XM_OK; ++lane) {
+        size_t used = strlen(buffer);
+
+        if (peer->lanes[lane].ep == NULL) {
+            continue;
+        }
+        (void)snprintf(buffer + used, size - used, "%s", used > 0 ? " + " : "");
+        status = xm_ucx_rail_lanes(peer->lanes[lane].ep, buffer, size);
+    }
+    return status;
+}
+
+static void ucx_path(xm_transport_t *transport, int peer, char *buffer, size_t size)
+{
+    const xm_ucx_transport_t *self = (const xm_ucx_transport_t *)transport;
+
+    buffer[0] = '\0';
+    if (self->peers[peer].connected) {
+        (void)xm_transport_ucx_lanes(transport, peer, buffer, size);
+    }
+}
+
+static int64_t ucx_now(const xm_transport_t *transport)
+{
+    (void)transport;
+    return xm_clock_ns();
+}
+
+const xm_transport_ops_t xm_ucx_ops = {.name = "ucx",
+                                       .memory_register = xm_ucx_memory_register,
+                                       .memory_deregister = xm_ucx_memory_deregister,
+                                       .send = xm_ucx_send,
+                                       .receive = xm_ucx_receive,
+                                       .cancel = xm_ucx_cancel,
+                                       .progress = ucx_progress,
+                                       .arm = ucx_arm,
+                                       .event_fd = ucx_event_fd,
+                                       .peer_failed = ucx_peer_failed,
+                                       .now = ucx_now,
+                                       .waits = ucx_waits,
+                                       .fence = ucx_fence,
+                                       .path = ucx_path,
+                                       .destroy = xm_ucx_destroy};

@@ -1,0 +1,136 @@
+/* The verbs transport: opening ports and connecting to all ranks. */
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include "comm/base.h"
+#include "comm/transport/verbs/transport_verbs_private.h"
+
+/*
+ * SLOTS and SLOT_SIZE: receives of a connection, if RING_BYTES allow; both become smaller in large
+ * jobs, down to the FEWEST and SMALLEST. Slots hold 8 KiB, or 2 KiB, and a header.
+ */
+enum { SLOTS = 32, FEWEST = 8, SLOT_SIZE = 8192 + 64, SMALLEST = 2048 + 64 };
+static const size_t ring_bytes = (size_t)64 << 20;
+
+static void choose_slots(xm_verbs_transport_t *self)
+{
+    size_t peers = (size_t)self->base.size - (self->base.size > 1);
+    int room = self->ports[0].max_cqe;
+
+    self->offer.slots = SLOTS;
+    self->offer.slot_size = SLOT_SIZE;
+    for (int i = 1; i < self->port_count; ++i) {
+        room = self->ports[i].max_cqe < room ? self->ports[i].max_cqe : room;
+    }
+    while (self->offer.slots > FEWEST &&
+           (peers * self->offer.slots * self->offer.slot_size > ring_bytes ||
+            peers * (self->offer.slots + XM_VERBS_QUEUE) > (size_t)room)) {
+        self->offer.slots /= 2;
+    }
+    if (peers * self->offer.slots * self->offer.slot_size > ring_bytes) {
+        self->offer.slot_size = SMALLEST;
+    }
+}
+
+static xm_verbs_transport_t *allocate(int rank, int size)
+{
+    xm_verbs_transport_t *self = calloc(1, sizeof(*self));
+
+    if (self == NULL) {
+        return NULL;
+    }
+    self->peers = calloc((size_t)size, sizeof(*self->peers));
+    if (self->peers == NULL) {
+        free(self);
+        return NULL;
+    }
+    self->base = (xm_transport_t){
+        .ops = &xm_verbs_ops, .rank = rank, .size = size, .failed_peer = -1, .real_hosts = true};
+    self->epoll = self->timer = -1;
+    xm_list_init(&self->ended);
+    xm_list_init(&self->memory);
+    xm_list_init(&self->temporary);
+    for (int other = 0; other < size; ++other) {
+        xm_verbs_peer_t *peer = &self->peers[other];
+
+        peer->owner = self;
+        peer->rank = other;
+        peer->stored_last = &peer->stored;
+        xm_list_init(&peer->receives);
+        xm_list_init(&peer->busy);
+        for (int rail = 0; rail < XM_NICS_MAX; ++rail) {
+            peer->lanes[rail].peer = peer;
+            peer->lanes[rail].rail = rail;
+            peer->lanes[rail].last = &peer->lanes[rail].first;
+        }
+    }
+    return self;
+}
+
+/* One positive line of what was chosen. */
+static void log_ports(const xm_verbs_transport_t *self)
+{
+    for (int i = 0; i < self->port_count; ++i) {
+        const xm_verbs_port_t *port = &self->ports[i];
+        char address[INET6_ADDRSTRLEN];
+        xm_verbs_gid_kind_t kind = XM_VERBS_GID_IPV4;
+
+        while (!port->offer.infiniband && port->gid_index[kind] < 0) {
+            ++kind;
+        }
+        xm_log_info("rank %d: verbs rail %d is %s, %s, MTU %d, %" PRIu64 " bit/s", self->base.rank,
+                    i, port->offer.name,
+                    xm_verbs_format_address(&port->offer, kind, address, sizeof(address)),
+                    128 << port->offer.mtu, port->offer.rate);
+    }
+}
+
+xm_status_t xm_transport_verbs_create(xm_bootstrap_t *bootstrap,
+                                      const xm_transport_verbs_params_t *given,
+                                      xm_transport_t **transport)
+{
+    xm_transport_verbs_params_t own = XM_TRANSPORT_VERBS_PARAMS_INIT;
+    const xm_transport_verbs_params_t *params = &own;
+    int rank = xm_bootstrap_rank(bootstrap), size = xm_bootstrap_size(bootstrap);
+    xm_verbs_transport_t *self;
+    xm_status_t status = XM_PARAMS_COPY(xm_transport_verbs_params_t, &own, given);
+
+    if (status < 0) {
+        return status;
+    }
+    if (size > XM_VERBS_MAX_RANKS) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "verbs transport: %d ranks", size);
+    }
+    self = allocate(rank, size);
+    if (self == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a transport of %d ranks", size);
+    }
+    self->base.counters = params->counters;
+    self->base.job_rank = params->job_rank;
+    self->spin = params->spin;
+    self->longest_write = params->longest_write > 0 ? params->longest_write : SIZE_MAX;
+    status = xm_verbs_ports_open(params->nics, rank, self->ports, &self->port_count);
+    if (status == XM_OK) {
+        log_ports(self);
+        choose_slots(self);
+        self->offer.ports = self->port_count;
+        for (int i = 0; i < self->port_count; ++i) {
+            self->offer.port[i] = self->ports[i].offer;
+            self->ports[i].counters = xm_counters_open_nic(
+                params->counters, self->ports[i].offer.name, self->ports[i].offer.rate);
+        }
+        (void)!getrandom(&self->offer.seed, sizeof(self->offer.seed), 0);
+        status = xm_verbs_events_open(self);
+    }
+    if (status == XM_OK) {
+        status = xm_verbs_connect(self, bootstrap, params->timeout);
+    }
+    if (status < 0) {
+        xm_verbs_destroy(&self->base);
+        return status;
+    }
+    *transport = &self->base;
+    return XM_OK;
+}

@@ -1,0 +1,318 @@
+/* The verbs transport: one connection. What it sends, and its credits. */
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "comm/transport/verbs/transport_verbs_private.h"
+
+/* What other requests leave free: a credit and room for a header that only gives credits back, and
+ * room for a heartbeat. So the peer can always send again, whatever waits here. */
+enum { SPARE_CREDITS = 1, SPARE_ROOM = 2 };
+
+/* What is written on the stack of a message that needs no send slot. */
+enum { INLINE_MAX = XM_VERBS_INLINE_MAX };
+_Static_assert(INLINE_MAX >= XM_VERBS_HEADER_SIZE + XM_VERBS_GRANT_SIZE, "a grant does not fit");
+
+static uint64_t work_number(const xm_verbs_lane_t *lane, int work, uint32_t value)
+{
+    uint64_t index = (uint64_t)lane->peer->rank * XM_VERBS_LANES + (uint64_t)lane->rail;
+
+    return index << XM_VERBS_LANE_SHIFT | (uint64_t)work << XM_VERBS_WORK_SHIFT | value;
+}
+
+void xm_verbs_lane_list(xm_verbs_lane_t *lane)
+{
+    xm_verbs_transport_t *self = lane->peer->owner;
+
+    if (!lane->listed) {
+        lane->listed = true;
+        lane->next_listed = self->listed;
+        self->listed = lane;
+    }
+}
+
+/* The queue pair is of no use any more when it refuses a request. */
+static bool posted(xm_verbs_lane_t *lane, int error)
+{
+    if (error != 0) {
+        xm_verbs_fail(lane->peer, "its connection over %s refuses requests (%s)",
+                      xm_verbs_port_of(lane)->offer.name, strerror(error));
+        return false;
+    }
+    ++lane->posted;
+    return true;
+}
+
+bool xm_verbs_lane_post_receive(xm_verbs_lane_t *lane, uint32_t slot)
+{
+    uint32_t slot_size = lane->peer->owner->offer.slot_size;
+    struct ibv_sge part = {.addr = (uintptr_t)(lane->slots + (size_t)slot * slot_size),
+                           .length = slot_size,
+                           .lkey = xm_verbs_port_of(lane)->ring_mr->lkey};
+    struct ibv_recv_wr request = {
+        .wr_id = work_number(lane, XM_VERBS_WORK_RECEIVE, slot), .sg_list = &part, .num_sge = 1};
+    struct ibv_recv_wr *bad;
+
+    return posted(lane, ibv_post_recv(lane->qp, &request, &bad));
+}
+
+xm_status_t xm_verbs_lane_fill(xm_verbs_lane_t *lane)
+{
+    for (uint32_t slot = 0; slot < lane->peer->owner->offer.slots; ++slot) {
+        if (!xm_verbs_lane_post_receive(lane, slot)) {
+            return xm_verbs_peer_error(lane->peer);
+        }
+    }
+    return XM_OK;
+}
+
+static bool post(xm_verbs_lane_t *lane, struct ibv_send_wr *request)
+{
+    struct ibv_send_wr *bad;
+
+    request->send_flags |= IBV_SEND_SIGNALED;
+    if (!posted(lane, ibv_post_send(lane->qp, request, &bad))) {
+        return false;
+    }
+    --lane->room;
+    return true;
+}
+
+/* Whether a header and so many bytes can be sent now. */
+static bool has_slot(const xm_verbs_lane_t *lane, size_t size)
+{
+    return size <= lane->max_inline || xm_verbs_port_of(lane)->free_send_count > 0;
+}
+
+static bool may_send(const xm_verbs_lane_t *lane)
+{
+    return lane->credits > SPARE_CREDITS && lane->room > SPARE_ROOM;
+}
+
+/* Sends a header with what follows it. The caller knows that all it takes is there. */
+static bool post_message(xm_verbs_lane_t *lane, xm_verbs_header_t *header,
+                         const xm_verbs_grant_t *grant, const void *body, size_t body_size)
+{
+    xm_verbs_port_t *port = xm_verbs_port_of(lane);
+    uint8_t small[INLINE_MAX], *bytes = small;
+    struct ibv_sge part = {0};
+    struct ibv_send_wr request = {.sg_list = &part, .num_sge = 1, .opcode = IBV_WR_SEND};
+    int work = header->kind == XM_VERBS_CREDIT ? XM_VERBS_WORK_CREDIT : XM_VERBS_WORK_INLINE,
+        slot = -1;
+    size_t size;
+
+    header->credits = (uint16_t)lane->owed;
+    header->taken = lane->peer->taken;
+    size = xm_verbs_header_encode(header, grant, small);
+    if (size + body_size <= lane->max_inline) {
+        request.send_flags = IBV_SEND_INLINE;
+    } else {
+        work = XM_VERBS_WORK_MESSAGE;
+        slot = port->free_sends[--port->free_send_count];
+        bytes = port->sends + (size_t)slot * port->send_size;
+        part.lkey = port->sends_mr->lkey;
+        memcpy(bytes, small, size);
+    }
+    if (body_size > 0) {
+        memcpy(bytes + size, body, body_size);
+    }
+    part.addr = (uintptr_t)bytes;
+    part.length = (uint32_t)(size + body_size);
+    request.wr_id = work_number(lane, work, (uint32_t)slot);
+    if (!post(lane, &request)) {
+        if (slot >= 0) {
+            port->free_sends[port->free_send_count++] = slot;
+        }
+        return false;
+    }
+    if (header->kind == XM_VERBS_EAGER) {
+        xm_count_piece(port->counters, XM_SENT, body_size, XM_OK);
+    }
+    lane->unsent += work != XM_VERBS_WORK_CREDIT;
+    lane->owed = 0;
+    --lane->credits;
+    return true;
+}
+
+static bool post_credit(xm_verbs_lane_t *lane)
+{
+    xm_verbs_header_t header = {.kind = XM_VERBS_CREDIT};
+
+    return post_message(lane, &header, NULL, NULL, 0);
+}
+
+/* Writes as much of a piece as fits; true when all of it is on its way. */
+static bool post_piece(xm_verbs_lane_t *lane, xm_verbs_item_t *item)
+{
+    xm_verbs_flow_t *flow = item->flow;
+    size_t longest = lane->peer->owner->longest_write;
+
+    longest = longest < xm_verbs_port_of(lane)->max_message ? longest
+                                                            : xm_verbs_port_of(lane)->max_message;
+    while (item->begin < item->end && may_send(lane)) {
+        size_t length = item->end - item->begin;
+        bool last = length <= longest;
+        struct ibv_sge part = {.addr = (uintptr_t)flow->op->priv.buffer + item->begin,
+                               .length = (uint32_t)(last ? length : longest),
+                               .lkey = flow->memory->mr[lane->rail]->lkey};
+        struct ibv_send_wr request = {
+            .wr_id = work_number(lane, last ? XM_VERBS_WORK_LAST_WRITE : XM_VERBS_WORK_WRITE,
+                                 flow->number),
+            .sg_list = &part,
+            .num_sge = 1,
+            .opcode = last ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
+            .wr.rdma.remote_addr = flow->grant.address + item->begin,
+            .wr.rdma.rkey = flow->grant.keys[lane->rail]};
+
+        request.imm_data = htonl(flow->other);
+        if (!post(lane, &request)) {
+            return false;
+        }
+        item->begin += part.length;
+        xm_count_piece(xm_verbs_port_of(lane)->counters, XM_SENT, part.length, XM_OK);
+        lane->credits -= last;
+        ++lane->unsent;
+    }
+    return item->begin == item->end;
+}
+
+/* Sends the item as far as that is possible; true when nothing of it is left. */
+static bool post_item(xm_verbs_lane_t *lane, xm_verbs_item_t *item)
+{
+    xm_verbs_header_t header = {.kind = (xm_verbs_kind_t)item->kind};
+    const xm_verbs_grant_t *grant = NULL;
+    const void *body = NULL;
+    size_t body_size = 0, extra = 0;
+
+    if (!may_send(lane)) {
+        return false;
+    }
+    switch (item->kind) {
+    case XM_VERBS_PIECE:
+        return post_piece(lane, item);
+    case XM_VERBS_EAGER:
+        header.tag = item->op->priv.tag;
+        header.length = body_size = item->op->priv.length;
+        body = item->op->priv.buffer;
+        break;
+    case XM_VERBS_REQUEST:
+        header.tag = item->flow->op->priv.tag;
+        header.length = item->flow->op->priv.length;
+        header.sender = item->flow->number;
+        break;
+    case XM_VERBS_GRANT:
+        header.length = item->flow->op->priv.length;
+        header.sender = item->flow->other;
+        header.receiver = item->flow->number;
+        grant = &item->flow->grant;
+        extra = XM_VERBS_GRANT_SIZE;
+        break;
+    default:
+        header.sender = item->number;
+        break;
+    }
+    return has_slot(lane, XM_VERBS_HEADER_SIZE + extra + body_size) &&
+           post_message(lane, &header, grant, body, body_size);
+}
+
+xm_status_t xm_verbs_lane_send(xm_verbs_lane_t *lane, const xm_verbs_item_t *what)
+{
+    xm_verbs_item_t item = *what, *queued;
+
+    if (lane->first == NULL && post_item(lane, &item)) {
+        return XM_OK;
+    }
+    if (lane->peer->failed) {
+        return xm_verbs_peer_error(lane->peer);
+    }
+    queued = xm_verbs_take_item(lane->peer->owner);
+    if (queued == NULL) {
+        return XM_ERR_NO_MEMORY;
+    }
+    *queued = item;
+    queued->next = NULL;
+    *lane->last = queued;
+    lane->last = &queued->next;
+    xm_verbs_lane_list(lane);
+    return XM_IN_PROGRESS;
+}
+
+bool xm_verbs_lane_unqueue(xm_verbs_lane_t *lane, const xm_op_t *op)
+{
+    for (xm_verbs_item_t **link = &lane->first; *link != NULL; link = &(*link)->next) {
+        xm_verbs_item_t *item = *link;
+        bool of_op = (item->kind == XM_VERBS_EAGER && item->op == op) ||
+                     (item->kind == XM_VERBS_REQUEST && item->flow->op == op);
+
+        if (of_op) {
+            *link = item->next;
+            lane->last = *link == NULL ? link : lane->last;
+            xm_verbs_give_item(lane->peer->owner, item);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void drop_first(xm_verbs_lane_t *lane)
+{
+    xm_verbs_item_t *item = lane->first;
+
+    lane->first = item->next;
+    lane->last = lane->first == NULL ? &lane->first : lane->last;
+    xm_verbs_give_item(lane->peer->owner, item);
+}
+
+void xm_verbs_lane_drop_items(xm_verbs_lane_t *lane)
+{
+    while (lane->first != NULL) {
+        drop_first(lane);
+    }
+}
+
+/* True when the lane must be looked at again. */
+static bool flush(xm_verbs_lane_t *lane)
+{
+    bool owes;
+
+    while (!lane->peer->failed && lane->first != NULL && post_item(lane, lane->first)) {
+        xm_op_t *op = lane->first->kind == XM_VERBS_EAGER ? lane->first->op : NULL;
+
+        drop_first(lane);
+        if (op != NULL) {
+            xm_verbs_end_op(op, XM_OK);
+        }
+    }
+    owes = lane->owed >= (int)lane->peer->owner->offer.slots / 2;
+    if (!lane->peer->failed && owes && lane->credits > 0 && lane->room > 0 &&
+        has_slot(lane, XM_VERBS_HEADER_SIZE)) {
+        owes = !post_credit(lane);
+    }
+    return !lane->peer->failed && (owes || lane->first != NULL);
+}
+
+void xm_verbs_flush_lanes(xm_verbs_transport_t *self)
+{
+    xm_verbs_lane_t *lane = self->listed;
+
+    self->listed = NULL;
+    while (lane != NULL) {
+        xm_verbs_lane_t *next = lane->next_listed;
+
+        lane->listed = false;
+        if (flush(lane)) {
+            xm_verbs_lane_list(lane);
+        }
+        lane = next;
+    }
+}
+
+void xm_verbs_lane_beat(xm_verbs_lane_t *lane)
+{
+    struct ibv_send_wr request = {.wr_id = work_number(lane, XM_VERBS_WORK_BEAT, 0),
+                                  .opcode = IBV_WR_RDMA_WRITE};
+
+    if (lane->qp != NULL && !lane->beating && lane->room > 0) {
+        lane->beating = post(lane, &request);
+    }
+}

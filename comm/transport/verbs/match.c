@@ -1,0 +1,268 @@
+/* The verbs transport: what comes from a peer meets the receives that were posted for it. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/transport/verbs/transport_verbs_private.h"
+
+static xm_op_t *find_receive(const xm_verbs_peer_t *peer, uint64_t tag)
+{
+    xm_list_t *at = xm_list_first(&peer->receives);
+
+    while (at != NULL && xm_op_of(at)->priv.tag != tag) {
+        at = xm_list_next(&peer->receives, at);
+    }
+    return at != NULL ? xm_op_of(at) : NULL;
+}
+
+/* The peer's request is done with: its send ends as if somebody had received it. */
+static void discard(xm_verbs_lane_t *lane, uint32_t number)
+{
+    xm_verbs_item_t item = {.kind = XM_VERBS_DISCARD, .number = number};
+
+    if (xm_verbs_lane_send(lane, &item) == XM_ERR_NO_MEMORY) {
+        xm_verbs_fail(lane->peer, "it cannot be answered (%s)", xm_last_error());
+    }
+}
+
+/* Lets the peer write into the receive's buffer. */
+static void grant(xm_verbs_lane_t *lane, xm_op_t *op, uint32_t number)
+{
+    xm_verbs_peer_t *peer = lane->peer;
+    xm_verbs_transport_t *self = peer->owner;
+    xm_verbs_flow_t *flow = op->priv.handle;
+    xm_verbs_item_t item = {.kind = XM_VERBS_GRANT, .flow = flow};
+    xm_status_t status = XM_OK;
+
+    if (flow == NULL) {
+        flow = item.flow = op->priv.handle = xm_verbs_take_flow(self, op);
+    }
+    if (flow == NULL) {
+        status = XM_ERR_NO_MEMORY;
+    } else if (flow->memory == NULL) {
+        /* A short message that the sender did not dare to send at once. */
+        status = xm_verbs_memory_hold(self, op->priv.buffer, op->priv.length, true, &flow->memory);
+    }
+    if (status < 0) {
+        (void)snprintf(self->sentence, sizeof(self->sentence), "%s", xm_last_error());
+        discard(lane, number);
+        xm_verbs_end_op(op, status);
+        return;
+    }
+    xm_list_remove(&op->priv.link);
+    xm_list_append(&peer->busy, &op->priv.link);
+    flow->other = number;
+    flow->pieces = xm_stripe_splits(&peer->stripe, op->priv.length) ? peer->stripe.used : 1;
+    flow->grant.address = (uintptr_t)op->priv.buffer;
+    flow->grant.rails = peer->stripe.rails;
+    for (int rail = 0; rail < peer->stripe.rails; ++rail) {
+        flow->grant.keys[rail] = flow->memory->mr[rail]->rkey;
+    }
+    if (xm_verbs_lane_send(lane, &item) == XM_ERR_NO_MEMORY) {
+        xm_verbs_fail(peer, "it cannot be answered (%s)", xm_last_error());
+    }
+}
+
+/* A receive has met its message. */
+static void match(xm_verbs_lane_t *lane, xm_op_t *op, const xm_verbs_stored_t *message,
+                  const uint8_t *bytes)
+{
+    op->priv.received = message->length;
+    if (message->length != op->priv.length) {
+        if (!message->eager) {
+            discard(lane, message->number);
+        }
+        xm_verbs_end_op(op, XM_ERR_CORRUPT);
+    } else if (message->eager) {
+        memcpy(op->priv.buffer, bytes, message->length);
+        xm_verbs_end_op(op, XM_OK);
+    } else {
+        grant(lane, op, message->number);
+    }
+}
+
+static void store(xm_verbs_lane_t *lane, const xm_verbs_stored_t *message, const uint8_t *bytes)
+{
+    xm_verbs_peer_t *peer = lane->peer;
+    size_t size = message->eager ? message->length : 0;
+    xm_verbs_stored_t *stored = malloc(sizeof(*stored) + size);
+
+    if (stored == NULL) {
+        xm_verbs_fail(peer, "there is no memory for a message of %zu bytes from it", size);
+        return;
+    }
+    *stored = *message;
+    if (size > 0) {
+        memcpy(stored->bytes, bytes, size);
+    }
+    *peer->stored_last = stored;
+    peer->stored_last = &stored->next;
+}
+
+static void arrived(xm_verbs_lane_t *lane, const xm_verbs_header_t *header, const uint8_t *bytes)
+{
+    xm_verbs_stored_t message = {.tag = header->tag,
+                                 .length = header->length,
+                                 .number = header->sender,
+                                 .rail = lane->rail,
+                                 .eager = header->kind == XM_VERBS_EAGER};
+    xm_op_t *op = find_receive(lane->peer, header->tag);
+
+    if (message.eager) {
+        xm_count_piece(xm_verbs_port_of(lane)->counters, XM_RECEIVED, header->length, XM_OK);
+    }
+    if (op == NULL) {
+        store(lane, &message, bytes);
+        return;
+    }
+    lane->peer->taken += message.eager;
+    match(lane, op, &message, bytes);
+}
+
+void xm_verbs_match_stored(xm_verbs_peer_t *peer, xm_op_t *op)
+{
+    xm_verbs_stored_t **link = &peer->stored, *message;
+
+    while (*link != NULL && (*link)->tag != op->priv.tag) {
+        link = &(*link)->next;
+    }
+    message = *link;
+    if (message == NULL) {
+        return;
+    }
+    *link = message->next;
+    peer->stored_last = *link == NULL ? link : peer->stored_last;
+    peer->taken += message->eager;
+    match(&peer->lanes[message->rail], op, message, message->bytes);
+    free(message);
+}
+
+void xm_verbs_forget_stored(xm_verbs_peer_t *peer)
+{
+    while (peer->stored != NULL) {
+        xm_verbs_stored_t *next = peer->stored->next;
+
+        free(peer->stored);
+        peer->stored = next;
+    }
+    peer->stored_last = &peer->stored;
+}
+
+/* What the other side says about one of our flows, or a number that it got wrong. */
+static xm_verbs_flow_t *flow_of(xm_verbs_lane_t *lane, uint32_t number, int kind)
+{
+    xm_verbs_flow_t *flow = xm_verbs_find_flow(lane->peer->owner, number, lane->peer, kind);
+
+    if (flow == NULL) {
+        xm_verbs_fail(lane->peer, "it speaks of a message that there is not (number %" PRIu32 ")",
+                      number);
+    }
+    return flow;
+}
+
+/* The peer has a receive for one of our requests: all pieces are written there. */
+static void granted(xm_verbs_lane_t *lane, const xm_verbs_header_t *header,
+                    const xm_verbs_grant_t *given)
+{
+    xm_verbs_peer_t *peer = lane->peer;
+    const xm_stripe_t *stripe = &peer->stripe;
+    xm_verbs_flow_t *flow = flow_of(lane, header->sender, XM_VERBS_SEND);
+    xm_verbs_item_t item = {.kind = XM_VERBS_PIECE, .flow = flow};
+    size_t length = header->length;
+    bool split = xm_stripe_splits(stripe, length);
+
+    if (flow == NULL) {
+        return;
+    }
+    if (flow->pieces > 0 || length != flow->op->priv.length || given->rails != stripe->rails) {
+        xm_verbs_fail(peer, "it granted %zu bytes on %d rails for a message of %zu bytes on %d",
+                      length, given->rails, flow->op->priv.length, stripe->rails);
+        return;
+    }
+    flow->grant = *given;
+    flow->other = header->receiver;
+    flow->pieces = split ? stripe->used : 1;
+    for (int rail = 0; rail < stripe->rails; ++rail) {
+        xm_verbs_lane_t *way = split ? &peer->lanes[rail] : lane;
+
+        if (split && !xm_stripe_uses(stripe, rail)) {
+            continue;
+        }
+        item.begin = split && rail > 0 ? xm_stripe_end(stripe, length, rail - 1) : 0;
+        item.end = split ? xm_stripe_end(stripe, length, rail) : length;
+        if (xm_verbs_lane_send(way, &item) == XM_ERR_NO_MEMORY) {
+            xm_verbs_fail(peer, "it cannot be answered (%s)", xm_last_error());
+        }
+        if (!split || peer->failed) {
+            break;
+        }
+    }
+}
+
+static void discarded(xm_verbs_lane_t *lane, uint32_t number)
+{
+    xm_verbs_flow_t *flow = flow_of(lane, number, XM_VERBS_SEND);
+
+    if (flow != NULL) {
+        xm_verbs_end_op(flow->op, XM_OK);
+    }
+}
+
+/* What a lane carries of a message of that length. */
+static size_t piece_length(const xm_verbs_lane_t *lane, size_t length)
+{
+    const xm_stripe_t *stripe = &lane->peer->stripe;
+    size_t begin = lane->rail > 0 ? xm_stripe_end(stripe, length, lane->rail - 1) : 0;
+
+    return xm_stripe_splits(stripe, length) ? xm_stripe_end(stripe, length, lane->rail) - begin
+                                            : length;
+}
+
+void xm_verbs_written(xm_verbs_lane_t *lane, uint32_t number)
+{
+    xm_verbs_flow_t *flow = flow_of(lane, number, XM_VERBS_RECEIVE);
+
+    if (flow == NULL) {
+        return;
+    }
+    xm_count_piece(xm_verbs_port_of(lane)->counters, XM_RECEIVED,
+                   piece_length(lane, flow->op->priv.length), XM_OK);
+    if (--flow->pieces == 0) {
+        xm_verbs_end_op(flow->op, XM_OK);
+    }
+}
+
+void xm_verbs_message(xm_verbs_lane_t *lane, const uint8_t *bytes, size_t size)
+{
+    xm_verbs_peer_t *peer = lane->peer;
+    xm_verbs_header_t header;
+    xm_verbs_grant_t given;
+
+    if (!xm_verbs_header_decode(bytes, size, &header, &given) ||
+        lane->credits + header.credits > (int)peer->slots) {
+        xm_verbs_fail(peer, "it sent %zu bytes that are no message", size);
+        return;
+    }
+    lane->credits += header.credits;
+    if ((int32_t)(header.taken - peer->eager_taken) > 0) {
+        peer->eager_taken = header.taken;
+    }
+    if (lane->first != NULL) {
+        xm_verbs_lane_list(lane);
+    }
+    switch (header.kind) {
+    case XM_VERBS_EAGER:
+    case XM_VERBS_REQUEST:
+        arrived(lane, &header, bytes + XM_VERBS_HEADER_SIZE);
+        break;
+    case XM_VERBS_GRANT:
+        granted(lane, &header, &given);
+        break;
+    case XM_VERBS_DISCARD:
+        discarded(lane, header.sender);
+        break;
+    case XM_VERBS_CREDIT:
+        break;
+    }
+}

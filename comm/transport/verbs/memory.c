@@ -1,0 +1,142 @@
+/* The verbs transport: registered memory. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "comm/transport/verbs/transport_verbs_private.h"
+
+static const unsigned writable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+
+/* Most registrations that fail do so because of the limit on locked memory. */
+static xm_status_t pin_error(const xm_verbs_transport_t *self, const xm_verbs_port_t *port,
+                             size_t length, int error)
+{
+    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+    char hint[128] = "";
+
+    (void)getrlimit(RLIMIT_MEMLOCK, &limit);
+    if (limit.rlim_cur != RLIM_INFINITY && (error == ENOMEM || error == EAGAIN)) {
+        (void)snprintf(hint, sizeof(hint),
+                       "; this process may lock %" PRIu64 " bytes (ulimit -l is %" PRIu64 ")",
+                       (uint64_t)limit.rlim_cur, (uint64_t)limit.rlim_cur / 1024);
+    }
+    return xm_error_set(error == EFAULT || error == EINVAL ? XM_ERR_INVALID_ARGUMENT
+                                                           : XM_ERR_NO_MEMORY,
+                        "rank %d: %s cannot register %zu bytes: %s%s", self->base.rank,
+                        port->offer.name, length, strerror(error), hint);
+}
+
+struct ibv_mr *xm_verbs_pin(const xm_verbs_transport_t *self, const xm_verbs_port_t *port,
+                            void *address, size_t length, unsigned access)
+{
+    struct ibv_mr *mr = ibv_reg_mr(port->pd, address, length, access);
+
+    if (mr == NULL) {
+        (void)pin_error(self, port, length, errno);
+    }
+    return mr;
+}
+
+static void unpin(xm_verbs_transport_t *self, xm_memory_t *memory)
+{
+    for (int i = 0; i < self->port_count; ++i) {
+        if (memory->mr[i] != NULL) {
+            (void)ibv_dereg_mr(memory->mr[i]);
+        }
+    }
+    xm_list_remove(&memory->link);
+    free(memory);
+}
+
+static xm_status_t pin(xm_verbs_transport_t *self, void *address, size_t length, bool written,
+                       xm_list_t *list, xm_memory_t **memory)
+{
+    xm_memory_t *made = calloc(1, sizeof(*made));
+
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "rank %d: no memory for a registration",
+                            self->base.rank);
+    }
+    made->start = (uintptr_t)address;
+    made->length = length;
+    made->written = written;
+    xm_list_append(list, &made->link);
+    for (int i = 0; i < self->port_count; ++i) {
+        made->mr[i] = ibv_reg_mr(self->ports[i].pd, address, length, written ? writable : 0);
+        if (made->mr[i] == NULL) {
+            xm_status_t status = pin_error(self, &self->ports[i], length, errno);
+
+            unpin(self, made);
+            return status;
+        }
+    }
+    *memory = made;
+    return XM_OK;
+}
+
+xm_status_t xm_verbs_memory_register(xm_transport_t *transport, void *address, size_t length,
+                                     xm_memory_t **memory)
+{
+    xm_verbs_transport_t *self = (xm_verbs_transport_t *)transport;
+
+    if (address == NULL || length == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "rank %d: register %zu bytes at %p",
+                            self->base.rank, length, address);
+    }
+    return pin(self, address, length, true, &self->memory, memory);
+}
+
+void xm_verbs_memory_deregister(xm_transport_t *transport, xm_memory_t *memory)
+{
+    if (memory != NULL) {
+        unpin((xm_verbs_transport_t *)transport, memory);
+    }
+}
+
+xm_status_t xm_verbs_memory_hold(xm_verbs_transport_t *self, void *address, size_t length,
+                                 bool written, xm_memory_t **memory)
+{
+    uintptr_t start = (uintptr_t)address;
+    xm_status_t status;
+
+    /* Only of exactly the same bytes: then all of them belong to an operation in flight. Of a
+     * larger registration the owner of the rest may have freed that, and got it back elsewhere. */
+    for (xm_list_t *at = xm_list_first(&self->temporary); at != NULL;
+         at = xm_list_next(&self->temporary, at)) {
+        xm_memory_t *held = xm_list_entry(at, xm_memory_t, link);
+
+        if (held->start == start && held->length == length && held->written == written) {
+            ++held->users;
+            xm_count_registration(self->base.counters, true);
+            *memory = held;
+            return XM_OK;
+        }
+    }
+    xm_count_registration(self->base.counters, false);
+    status = pin(self, address, length, written, &self->temporary, memory);
+    if (status == XM_OK) {
+        (*memory)->users = 1;
+    }
+    return status;
+}
+
+void xm_verbs_memory_release(xm_verbs_transport_t *self, xm_memory_t *memory)
+{
+    if (--memory->users == 0) {
+        unpin(self, memory);
+    }
+}
+
+void xm_verbs_memory_forget(xm_verbs_transport_t *self)
+{
+    xm_list_t *lists[] = {&self->memory, &self->temporary};
+
+    for (int i = 0; i < 2; ++i) {
+        while (!xm_list_is_empty(lists[i])) {
+            unpin(self, xm_list_entry(lists[i]->next, xm_memory_t, link));
+        }
+    }
+}

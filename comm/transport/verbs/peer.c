@@ -1,0 +1,27 @@
+/* The verbs transport: that a peer has failed, and why. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "comm/transport/verbs/transport_verbs_private.h"
+
+void xm_verbs_fail(xm_verbs_peer_t *peer, const char *format, ...)
+{
+    va_list args;
+
+    if (peer->failed) {
+        return;
+    }
+    peer->failed = true;
+    ++peer->owner->failures;
+    va_start(args, format);
+    (void)vsnprintf(peer->reason, sizeof(peer->reason), format, args);
+    va_end(args);
+}
+
+xm_status_t xm_verbs_peer_error(const xm_verbs_peer_t *peer)
+{
+    if (peer->reason[0] == '\0') {
+        return xm_error_set(XM_ERR_PEER_DIED, "rank %d died", peer->rank);
+    }
+    return xm_error_set(XM_ERR_PEER_DIED, "rank %d is gone: %s", peer->rank, peer->reason);
+}

@@ -1,0 +1,204 @@
+#include <crossmesh/group.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "comm/job.h"
+#include "comm/base.h"
+#include "comm/fault.h"
+#include "comm/worker/worker_private.h"
+
+int xm_group_generation(const xm_worker_t *worker)
+{
+    if (XM_IS_NULL(worker)) {
+        return -1;
+    }
+    return worker->generation;
+}
+
+int xm_group_job_rank(const xm_worker_t *worker, int rank)
+{
+    if (XM_IS_NULL(worker) || rank < 0 || rank >= xm_worker_size(worker)) {
+        return -1;
+    }
+    return worker->job_rank[rank];
+}
+
+static void keep_verdict(xm_worker_t *worker, xm_status_t status, int failed_rank)
+{
+    worker->verdict = status;
+    worker->failed_rank = failed_rank;
+    (void)snprintf(worker->sentence, sizeof(worker->sentence), "%s", xm_last_error());
+}
+
+xm_status_t xm_group_abort(xm_worker_t *worker, const char *sentence)
+{
+    if (XM_IS_NULL(worker) || XM_IS_NULL(sentence)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    if (worker->verdict == XM_OK) {
+        int failed_rank = xm_worker_rank(worker);
+        xm_status_t status;
+
+        xm_worker_give_up(worker, sentence);
+        status = xm_bootstrap_poll(worker->bootstrap, &failed_rank);
+        keep_verdict(worker, status, failed_rank);
+    }
+    xm_transport_fence(worker->transport);
+    return XM_OK;
+}
+
+/* What belongs to one generation of a worker. */
+typedef struct {
+    xm_bootstrap_t *bootstrap;
+    xm_transport_t *transport;
+    xm_vigil_t *vigil;
+    xm_worker_seats_t seats;
+} era_t;
+
+static era_t take_era(xm_worker_t *worker)
+{
+    era_t era = {worker->bootstrap, worker->transport, worker->vigil, worker->seats};
+
+    worker->bootstrap = NULL;
+    worker->transport = NULL;
+    worker->vigil = NULL;
+    worker->seats = (xm_worker_seats_t){0};
+    return era;
+}
+
+static void give_era(xm_worker_t *worker, era_t era)
+{
+    worker->bootstrap = era.bootstrap;
+    worker->transport = era.transport;
+    worker->vigil = era.vigil;
+    worker->seats = era.seats;
+}
+
+/* The ranks of the job that are in the new group, in their order. */
+static void number_members(xm_worker_t *worker, const bool *dead)
+{
+    int size = worker->contacts.of != NULL ? worker->contacts.size : 1, count = 0;
+
+    for (int rank = 0; rank < size; ++rank) {
+        worker->group_rank[rank] = -1;
+        if (!dead[rank]) {
+            worker->group_rank[rank] = count;
+            worker->job_rank[count++] = rank;
+        }
+    }
+}
+
+static xm_status_t gather(const xm_worker_t *worker, double timeout, bool *dead,
+                          xm_bootstrap_t **bootstrap, uint32_t *generation)
+{
+    xm_regroup_params_t params = {.contacts = &worker->contacts,
+                                  .heartbeat = worker->heartbeat,
+                                  .interval = worker->interval > 0.0 ? worker->interval : 1.0,
+                                  .generation = *generation,
+                                  .timeout = timeout};
+    xm_bootstrap_seat_t alone = {.fd = -1};
+
+    if (worker->contacts.of == NULL) {
+        ++*generation;
+        return xm_bootstrap_adopt(0, 1, &alone, bootstrap);
+    }
+    return xm_regroup(&params, dead, bootstrap, generation);
+}
+
+/* Opens the new group's transport. A failure that is another rank's is noted in `dead`. */
+static xm_status_t enter(xm_worker_t *worker, xm_bootstrap_t *bootstrap, bool *dead, bool *again)
+{
+    era_t old = take_era(worker);
+    xm_status_t status, fault;
+    int failed_rank = -1;
+
+    worker->bootstrap = bootstrap;
+    status = xm_worker_enter(worker);
+    if (status == XM_OK) {
+        era_t entered = take_era(worker);
+
+        give_era(worker, old);
+        xm_worker_leave(worker);
+        give_era(worker, entered);
+        return XM_OK;
+    }
+    /* The others must not wait for this rank in a group that will not be. */
+    xm_bootstrap_abort(bootstrap, xm_last_error());
+    fault = xm_bootstrap_poll(bootstrap, &failed_rank);
+    *again = fault == XM_ERR_PEER_DIED ||
+             (fault == XM_ERR_CANCELED && failed_rank != xm_bootstrap_rank(bootstrap));
+    if (fault == XM_ERR_PEER_DIED && failed_rank >= 0) {
+        dead[worker->job_rank[failed_rank]] = true;
+    }
+    xm_worker_leave(worker);
+    give_era(worker, old);
+    return *again ? fault : status;
+}
+
+/* Meets the survivors and opens the transport, again and again as long as somebody dies in
+ * between. */
+static xm_status_t form_group(xm_worker_t *worker, double timeout, bool *dead)
+{
+    double deadline = xm_clock_seconds() + timeout;
+    uint32_t generation = (uint32_t)worker->generation;
+    xm_bootstrap_t *bootstrap;
+    xm_status_t status;
+    bool again;
+
+    do {
+        again = false;
+        status = gather(worker, deadline - xm_clock_seconds(), dead, &bootstrap, &generation);
+        if (status == XM_OK) {
+            number_members(worker, dead);
+            worker->generation = (int)generation;
+            status = enter(worker, bootstrap, dead, &again);
+        }
+    } while (again && xm_clock_seconds() < deadline);
+    return status;
+}
+
+xm_status_t xm_group_shrink(xm_worker_t *worker, double timeout)
+{
+    if (XM_IS_NULL(worker)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    int job_size = worker->contacts.of != NULL ? worker->contacts.size : 1;
+    bool *dead;
+    xm_status_t status;
+
+    if (worker->contacts.of == NULL && xm_worker_size(worker) > 1) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "a group over the caller's own allgather cannot be shrunk");
+    }
+    if (worker->verdict == XM_ERR_PEER_DIED && worker->failed_rank == xm_worker_rank(worker)) {
+        char sentence[sizeof(worker->sentence)];
+
+        (void)snprintf(sentence, sizeof(sentence), "%s", worker->sentence);
+        return xm_error_set(XM_ERR_PEER_DIED, "the others go on without this rank: %s", sentence);
+    }
+    dead = calloc((size_t)job_size, sizeof(*dead));
+    if (dead == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to regroup %d ranks", job_size);
+    }
+    for (int rank = 0; rank < job_size; ++rank) {
+        dead[rank] = worker->group_rank[rank] < 0;
+    }
+    if (worker->verdict == XM_ERR_PEER_DIED && worker->failed_rank >= 0) {
+        dead[worker->job_rank[worker->failed_rank]] = true;
+    }
+    if (worker->heartbeat != NULL) {
+        xm_heartbeat_mute(worker->heartbeat);
+    }
+    xm_transport_fence(worker->transport);
+    xm_worker_dismiss_guests(worker);
+    status = form_group(worker, timeout > 0.0 ? timeout : worker->timeout, dead);
+    free(dead);
+    if (status == XM_OK) {
+        worker->verdict = XM_OK;
+        worker->failed_rank = -1;
+        return XM_OK;
+    }
+    keep_verdict(worker, status, -1);
+    return status;
+}

@@ -1,0 +1,64 @@
+/* Rates of hosts, from the topologies that the ranks have exchanged. */
+#include "comm/worker/rate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/topology.h"
+#include "comm/worker/worker_private.h"
+
+static xm_status_t rate_of(const char *xml, double *rate)
+{
+    xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
+    xm_topology_t *topology;
+    xm_nic_choice_t *choice;
+    xm_status_t status = xm_topology_create_from_text(xml, 0, &topology);
+
+    if (status < 0) {
+        return status;
+    }
+    params.topology = topology;
+    status = xm_nic_choice_create(&params, &choice);
+    if (status == XM_OK) {
+        *rate = xm_nic_choice_suitable(choice) > 0 ? xm_nic_choice_rate(choice) : 0.0;
+        xm_nic_choice_destroy(choice);
+    }
+    xm_topology_destroy(topology);
+    return status;
+}
+
+/* Emulated hosts have one machine's topology, which is read once. */
+static xm_status_t read_rates(const xm_worker_seats_t *seats, double *rates)
+{
+    xm_status_t status = XM_OK;
+
+    for (int h = 0; status == XM_OK && h < seats->host_count; ++h) {
+        if (h > 0 && strcmp(seats->topology_xml[h], seats->topology_xml[h - 1]) == 0) {
+            rates[h] = rates[h - 1];
+        } else {
+            status = rate_of(seats->topology_xml[h], &rates[h]);
+        }
+    }
+    return status;
+}
+
+xm_status_t xm_worker_nic_rates(xm_worker_t *worker, const double **rates)
+{
+    xm_worker_seats_t *seats = &worker->seats;
+    xm_status_t status = XM_OK;
+
+    if (seats->nic_rates == NULL) {
+        double *read = calloc((size_t)seats->host_count, sizeof(*read));
+
+        status = read != NULL ? read_rates(seats, read)
+                              : xm_error_set(XM_ERR_NO_MEMORY, "no memory for rates of %d hosts",
+                                             seats->host_count);
+        if (status < 0) {
+            free(read);
+            return status;
+        }
+        seats->nic_rates = read;
+    }
+    *rates = seats->nic_rates;
+    return status;
+}

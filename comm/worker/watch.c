@@ -1,0 +1,142 @@
+/* What a worker tells of itself: counters, metrics, the line at the start. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+#include "comm/worker/worker_private.h"
+
+const xm_counters_t *xm_worker_counters(const xm_worker_t *worker)
+{
+    return worker->counters;
+}
+
+xm_status_t xm_worker_peer_counts(const xm_worker_t *worker, int peer, xm_peer_counts_t *counts)
+{
+    if (XM_IS_NULL(worker) || XM_IS_NULL(counts)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    if (peer < 0 || peer >= xm_counters_peers(worker->counters)) {
+        return xm_error_set(XM_ERR_NOT_FOUND,
+                            "the job began with %d ranks; rank %d is none of them",
+                            xm_counters_peers(worker->counters), peer);
+    }
+    xm_counters_peer(worker->counters, peer, counts);
+    return XM_OK;
+}
+
+xm_status_t xm_worker_nic_counts(const xm_worker_t *worker, int nic, xm_nic_counts_t *counts)
+{
+    if (XM_IS_NULL(worker) || XM_IS_NULL(counts)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    if (nic < 0 || nic >= xm_counters_nics(worker->counters)) {
+        return xm_error_set(XM_ERR_NOT_FOUND, "%d NICs have been opened; there is no number %d",
+                            xm_counters_nics(worker->counters), nic);
+    }
+    xm_counters_nic(worker->counters, nic, counts);
+    return XM_OK;
+}
+
+xm_status_t xm_worker_rank_counts(const xm_worker_t *worker, xm_rank_counts_t *counts)
+{
+    if (XM_IS_NULL(worker) || XM_IS_NULL(counts)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    xm_counters_rank(worker->counters, counts);
+    return XM_OK;
+}
+
+xm_status_t xm_worker_open_counters(xm_worker_t *worker)
+{
+    return xm_counters_create(xm_worker_size(worker), &worker->counters);
+}
+
+/* Two ranks of a host must not write the same file. */
+static xm_status_t check_pattern(const xm_worker_t *worker, const char *pattern)
+{
+    int rank = xm_worker_rank(worker), beside = -1;
+
+    for (int other = 0; other < xm_worker_size(worker) && beside < 0; ++other) {
+        if (other != rank && worker->seats.machine_of[other] == worker->seats.machine_of[rank] &&
+            (worker->seats.host_of[other] == worker->seats.host_of[rank] ||
+             !xm_path_pattern_has(pattern, 'h'))) {
+            beside = other;
+        }
+    }
+    if (beside < 0 || xm_path_pattern_has(pattern, 'r') || xm_path_pattern_has(pattern, 'p')) {
+        return XM_OK;
+    }
+    return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                        "rank %d: XM_METRICS_FILE=%s is rank %d's file as well; %%r in it makes "
+                        "one for each rank",
+                        rank, pattern, beside);
+}
+
+xm_status_t xm_worker_open_metrics(xm_worker_t *worker)
+{
+    xm_metrics_params_t params = {.path = xm_config_string(XM_CONFIG_METRICS_FILE),
+                                  .interval = xm_config_seconds(XM_CONFIG_METRICS_INTERVAL),
+                                  .rank = xm_worker_rank(worker),
+                                  .transport = xm_transport_name(worker->transport),
+                                  .counters = worker->counters};
+    int size = xm_worker_size(worker);
+    const char **hosts;
+    xm_status_t status;
+
+    if (params.path[0] == '\0') {
+        return XM_OK;
+    }
+    status = check_pattern(worker, params.path);
+    if (status < 0) {
+        return status;
+    }
+    hosts = calloc((size_t)size, sizeof(*hosts));
+    if (hosts == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the names of %d hosts", size);
+    }
+    for (int rank = 0; rank < size; ++rank) {
+        hosts[rank] = xm_worker_host_name(worker, xm_worker_host_of(worker, rank));
+    }
+    params.host = hosts;
+    status = xm_metrics_create(&params, &worker->metrics);
+    free((void *)hosts);
+    return status;
+}
+
+/* "mlx5_0:1 (200 Gbit/s), mlx5_1:1": what the transport has opened. */
+static void format_nics(const xm_counters_t *counters, char *buffer, size_t size)
+{
+    size_t used = 0;
+
+    buffer[0] = '\0';
+    for (int nic = 0; nic < xm_counters_nics(counters) && used < size; ++nic) {
+        xm_nic_counts_t counts;
+        char rate[32] = "";
+        int length;
+
+        xm_counters_nic(counters, nic, &counts);
+        if (counts.rate > 0) {
+            (void)snprintf(rate, sizeof(rate), " (%g Gbit/s)", (double)counts.rate * 1e-9);
+        }
+        length =
+            snprintf(buffer + used, size - used, "%s%s%s", used > 0 ? ", " : "", counts.name, rate);
+        used += length > 0 ? (size_t)length : 0;
+    }
+}
+
+char *xm_worker_describe(const xm_worker_t *worker, char *buffer, size_t size)
+{
+    char nics[256], under[160];
+    int rank = xm_worker_rank(worker);
+    xm_versions_t versions;
+
+    xm_versions_read("", &versions);
+    format_nics(worker->counters, nics, sizeof(nics));
+    (void)snprintf(buffer, size, "rank %d of %d on %s, crossmesh %s, transport %s, NICs %s; %s",
+                   rank, xm_worker_size(worker),
+                   xm_worker_host_name(worker, xm_worker_host_of(worker, rank)), versions.crossmesh,
+                   xm_transport_name(worker->transport), nics[0] != '\0' ? nics : "none",
+                   xm_versions_format(&versions, under, sizeof(under)));
+    return buffer;
+}

@@ -1,0 +1,680 @@
+#include "comm/worker/worker.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "comm/job.h"
+#include "comm/base.h"
+#include "comm/transport/ucx.h"
+#include "comm/transport/verbs.h"
+#include "comm/worker/nics.h"
+#include "comm/worker/worker_private.h"
+
+/*
+ * FAULT_POLL_EVERY: busy progress calls between two looks at the fault channel.
+ * DRAIN_CALLS: progress calls that end the operations with a failed peer.
+ * SPIN_ROUNDS: idle progress calls of a spinning rank between two looks at the clock, which takes
+ * longer than one of them.
+ */
+enum { FAULT_POLL_EVERY = 256, DRAIN_CALLS = 1000, SPIN_ROUNDS = 32 };
+
+/* How long the fault channel gets to name the culprit after a connection broke. */
+static const int64_t verdict_grace_ns = 250000000;
+/* Longest sleep while an allgather runs over a bootstrap that has no descriptor. */
+static const int64_t oob_nap_ns = 1000000;
+
+int xm_worker_rank(const xm_worker_t *worker)
+{
+    if (XM_IS_NULL(worker)) {
+        return -1;
+    }
+    return xm_bootstrap_rank(worker->bootstrap);
+}
+
+int xm_worker_size(const xm_worker_t *worker)
+{
+    if (XM_IS_NULL(worker)) {
+        return 0;
+    }
+    return xm_bootstrap_size(worker->bootstrap);
+}
+
+int xm_worker_host_count(const xm_worker_t *worker)
+{
+    return worker->seats.host_count;
+}
+
+int xm_worker_host_of(const xm_worker_t *worker, int rank)
+{
+    if (XM_IS_NULL(worker) || rank < 0 || rank >= xm_bootstrap_size(worker->bootstrap)) {
+        return -1;
+    }
+    return worker->seats.host_of[rank];
+}
+
+const char *xm_worker_host_name(const xm_worker_t *worker, int host)
+{
+    if (XM_IS_NULL(worker) || host < 0 || host >= worker->seats.host_count) {
+        return NULL;
+    }
+    return worker->seats.host_name[host];
+}
+
+const char *xm_worker_topology_xml(const xm_worker_t *worker, int host)
+{
+    return worker->seats.topology_xml[host];
+}
+
+xm_transport_t *xm_worker_transport(xm_worker_t *worker)
+{
+    return worker->transport;
+}
+
+xm_bootstrap_t *xm_worker_bootstrap(xm_worker_t *worker)
+{
+    return worker->bootstrap;
+}
+
+double xm_worker_timeout(const xm_worker_t *worker)
+{
+    if (XM_IS_NULL(worker)) {
+        return 0.0;
+    }
+    return worker->timeout;
+}
+
+int64_t xm_worker_now(const xm_worker_t *worker)
+{
+    if (XM_IS_NULL(worker)) {
+        return 0;
+    }
+    return xm_transport_now(worker->transport);
+}
+
+int64_t xm_worker_deadline(const xm_worker_t *worker)
+{
+    if (XM_IS_NULL(worker)) {
+        return 0;
+    }
+    return xm_worker_now(worker) + (int64_t)(worker->timeout * 1e9);
+}
+
+static xm_status_t verdict(const xm_worker_t *worker)
+{
+    return worker->verdict == XM_OK ? XM_OK : xm_error_set(worker->verdict, "%s", worker->sentence);
+}
+
+xm_status_t xm_worker_condemn(xm_worker_t *worker, xm_status_t status, int failed_rank)
+{
+    xm_bootstrap_fault_t fault = {.rank = failed_rank, .status = status};
+
+    worker->verdict = status;
+    worker->failed_rank = failed_rank;
+    (void)snprintf(worker->sentence, sizeof(worker->sentence), "%s", xm_last_error());
+    (void)snprintf(fault.sentence, sizeof(fault.sentence), "%s", worker->sentence);
+    xm_bootstrap_condemn(worker->bootstrap, &fault);
+    if (worker->heartbeat != NULL) {
+        fault.rank = failed_rank >= 0 ? worker->job_rank[failed_rank] : -1;
+        xm_heartbeat_tell(worker->heartbeat, &fault);
+    }
+    if (status == XM_ERR_CANCELED) {
+        xm_transport_fence(worker->transport);
+    } else if (failed_rank >= 0) {
+        xm_transport_peer_failed(worker->transport, failed_rank);
+        for (int i = 0; i < DRAIN_CALLS && xm_transport_progress(worker->transport) > 0; ++i) {
+            continue;
+        }
+    }
+    return verdict(worker);
+}
+
+/* What the heartbeat has found or heard. */
+static xm_status_t hear(xm_worker_t *worker)
+{
+    xm_bootstrap_fault_t fault;
+    int rank;
+
+    if (worker->vigil != NULL) {
+        xm_vigil_on_news(worker->vigil);
+    }
+    if (!xm_heartbeat_verdict(worker->heartbeat, &fault)) {
+        return XM_OK;
+    }
+    rank = fault.rank >= 0 ? worker->group_rank[fault.rank] : -1;
+    return xm_worker_condemn(worker, xm_error_set(fault.status, "%s", fault.sentence), rank);
+}
+
+xm_status_t xm_worker_poll_faults(xm_worker_t *worker)
+{
+    int failed_rank = -1;
+    xm_status_t status = xm_bootstrap_poll(worker->bootstrap, &failed_rank);
+
+    if (status < 0) {
+        return xm_worker_condemn(worker, status, failed_rank);
+    }
+    return worker->heartbeat != NULL && xm_heartbeat_take_news(worker->heartbeat) ? hear(worker)
+                                                                                  : XM_OK;
+}
+
+/* Looks after peers that are waited for; *next tells when to do so again. */
+static xm_status_t look_around(xm_worker_t *worker, int64_t *next)
+{
+    xm_bootstrap_fault_t fault;
+
+    *next = INT64_MAX;
+    if (worker->vigil == NULL) {
+        return XM_OK;
+    }
+    *next = xm_vigil_look(worker->vigil, xm_worker_now(worker), &fault);
+    return fault.status == XM_OK
+               ? XM_OK
+               : xm_worker_condemn(worker, xm_error_set(fault.status, "%s", fault.sentence),
+                                   fault.rank);
+}
+
+/* The transport lost a peer. The fault channel knows better who died first, so it is asked. */
+static xm_status_t judge_lost_peer(xm_worker_t *worker)
+{
+    struct pollfd entry = {.fd = xm_bootstrap_fd(worker->bootstrap), .events = POLLIN};
+    int64_t deadline = xm_worker_now(worker) + verdict_grace_ns;
+    int lost = worker->transport->failed_peer;
+
+    while (entry.fd >= 0 && xm_worker_now(worker) < deadline) {
+        xm_status_t status = xm_worker_poll_faults(worker);
+
+        if (status < 0) {
+            return status;
+        }
+        (void)poll(&entry, 1, 10);
+    }
+    return xm_worker_condemn(
+        worker,
+        xm_error_set(XM_ERR_PEER_DIED,
+                     "rank %d (host %s) is gone: rank %d lost the connection to it", lost,
+                     worker->seats.host_name[worker->seats.host_of[lost]], xm_worker_rank(worker)),
+        lost);
+}
+
+static void write_metrics(xm_worker_t *worker, int64_t now)
+{
+    if (worker->metrics != NULL) {
+        xm_metrics_tick(worker->metrics, now);
+    }
+}
+
+/* Progress and the checks that go with it; *moved tells whether anything happened. */
+static xm_status_t advance(xm_worker_t *worker, bool *moved)
+{
+    *moved = xm_transport_progress(worker->transport) > 0;
+    *moved = xm_worker_advance_guests(worker) || *moved;
+    if (worker->transport->failed_peer >= 0) {
+        return judge_lost_peer(worker);
+    }
+    if (++worker->calls % FAULT_POLL_EVERY == 0) {
+        int64_t next;
+        xm_status_t status = xm_worker_poll_faults(worker);
+
+        *moved = true; /* what was read may be the end of an allgather: the caller must look */
+        if (status == XM_OK) {
+            write_metrics(worker, xm_worker_now(worker));
+            status = look_around(worker, &next);
+        }
+        return status;
+    }
+    return worker->heartbeat != NULL && xm_heartbeat_take_news(worker->heartbeat) ? hear(worker)
+                                                                                  : XM_OK;
+}
+
+void xm_worker_wake(xm_worker_t *worker)
+{
+    if (XM_IS_NULL(worker)) {
+        return;
+    }
+    /* A full counter means that it is to be woken already. */
+    (void)eventfd_write(worker->wake_fd, 1);
+}
+
+/* Sleeps on transport, fault channel, heartbeat and wake-ups for at most `duration` nanoseconds. */
+static xm_status_t sleep_until_event(xm_worker_t *worker, int64_t duration)
+{
+    struct pollfd entries[] = {
+        {.fd = xm_bootstrap_fd(worker->bootstrap), .events = POLLIN},
+        {.fd = xm_transport_event_fd(worker->transport), .events = POLLIN},
+        {.fd = worker->heartbeat != NULL ? xm_heartbeat_fd(worker->heartbeat) : -1,
+         .events = POLLIN},
+        {.fd = worker->wake_fd, .events = POLLIN},
+    };
+    struct timespec limit = {.tv_sec = duration / 1000000000, .tv_nsec = duration % 1000000000};
+    int ready = ppoll(entries, 4, &limit, NULL);
+    eventfd_t wakes;
+
+    if (ready < 0 && errno != EINTR) {
+        return xm_error_set(XM_ERR_IO, "ppoll: %s", strerror(errno));
+    }
+    if (ready > 0 && entries[3].revents != 0) {
+        (void)eventfd_read(worker->wake_fd, &wakes);
+    }
+    /* The fault channel first: a dead peer shows up on both, and only this one names it. */
+    return ready > 0 && (entries[0].revents != 0 || entries[2].revents != 0)
+               ? xm_worker_poll_faults(worker)
+               : XM_OK;
+}
+
+/* The deadline passed: names whom this rank waited for. */
+static xm_status_t too_late(const xm_worker_t *worker)
+{
+    for (int rank = 0; rank < xm_worker_size(worker); ++rank) {
+        uint64_t moved;
+
+        if (rank != xm_worker_rank(worker) && xm_transport_waits(worker->transport, rank, &moved)) {
+            return xm_error_set(XM_ERR_TIMEOUT,
+                                "rank %d: the deadline passed (XM_TIMEOUT is %g s) with operations "
+                                "in flight with rank %d (host %s)",
+                                xm_worker_rank(worker), worker->timeout, rank,
+                                worker->seats.host_name[worker->seats.host_of[rank]]);
+        }
+    }
+    return xm_error_set(XM_ERR_TIMEOUT, "rank %d: the deadline passed (XM_TIMEOUT is %g s)",
+                        xm_worker_rank(worker), worker->timeout);
+}
+
+static xm_status_t wait_at_most(xm_worker_t *worker, int64_t deadline, int64_t longest_sleep)
+{
+    bool moved = false;
+    xm_status_t status = verdict(worker);
+
+    /* A fault that an allgather read already makes no descriptor readable any more. */
+    if (status == XM_OK && xm_bootstrap_verdict(worker->bootstrap) < 0) {
+        status = xm_worker_poll_faults(worker);
+    }
+    while (status == XM_OK) {
+        int64_t now, woke, next = INT64_MAX, sleep = longest_sleep;
+
+        for (int round = worker->spin ? SPIN_ROUNDS : 1; round > 0 && status == XM_OK; --round) {
+            status = advance(worker, &moved);
+            if (status < 0 || moved) {
+                return status;
+            }
+        }
+        status = look_around(worker, &next);
+        now = xm_worker_now(worker);
+        if (status < 0) {
+            return status;
+        }
+        if (now >= deadline) {
+            /* The last word belongs to the fault channel: a death is a better reason. */
+            status = xm_worker_poll_faults(worker);
+            return status < 0 ? status : too_late(worker);
+        }
+        write_metrics(worker, now);
+        if (worker->spin) {
+            continue;
+        }
+        status = xm_transport_arm(worker->transport);
+        if (status == XM_OK) {
+            sleep = deadline - now < sleep ? deadline - now : sleep;
+            sleep = next - now < sleep ? next - now : sleep;
+            sleep = worker->metrics != NULL && xm_metrics_due(worker->metrics) - now < sleep
+                        ? xm_metrics_due(worker->metrics) - now
+                        : sleep;
+            status = sleep_until_event(worker, sleep > 0 ? sleep : 0);
+            woke = xm_worker_now(worker);
+            xm_count_sleep(worker->counters, woke - now);
+            if (status < 0 || woke < deadline) {
+                return status;
+            }
+            continue;
+        }
+        status = status == XM_IN_PROGRESS ? XM_OK : status;
+    }
+    return status;
+}
+
+xm_status_t xm_worker_wait(xm_worker_t *worker, int64_t deadline)
+{
+    if (XM_IS_NULL(worker)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    return wait_at_most(worker, deadline, INT64_MAX);
+}
+
+xm_status_t xm_worker_progress(xm_worker_t *worker)
+{
+    if (XM_IS_NULL(worker)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    bool moved;
+    int64_t next;
+    xm_status_t status = verdict(worker);
+
+    if (status == XM_OK) {
+        status = advance(worker, &moved);
+    }
+    /* Callers come here rarely, and rank 0 passes on what it reads: so it reads every time. */
+    if (status == XM_OK) {
+        status = xm_worker_poll_faults(worker);
+    }
+    return status < 0 ? status : look_around(worker, &next);
+}
+
+xm_status_t xm_worker_allgather_wait(xm_worker_t *worker, int64_t start, int64_t until)
+{
+    int64_t deadline = start + (int64_t)(worker->timeout * 1e9);
+    int64_t longest_sleep = xm_bootstrap_fd(worker->bootstrap) < 0 ? oob_nap_ns : INT64_MAX;
+    xm_status_t status, waited = XM_OK;
+    bool late = false;
+
+    while ((status = xm_bootstrap_allgather_test(worker->bootstrap)) == XM_IN_PROGRESS) {
+        if (waited < 0) {
+            status = xm_bootstrap_allgather_abandon(worker->bootstrap,
+                                                    (double)(xm_worker_now(worker) - start) * 1e-9);
+            break;
+        }
+        if (late) {
+            return XM_IN_PROGRESS;
+        }
+        waited = wait_at_most(worker, until < deadline ? until : deadline, longest_sleep);
+        late = xm_worker_now(worker) >= until;
+        if (waited == XM_ERR_TIMEOUT && xm_worker_now(worker) < deadline) {
+            waited = XM_OK;
+        }
+    }
+    /* A failed wait explains more than the allgather that was given up because of it, unless it
+     * only says that time is up: the allgather can tell who was missing. */
+    return waited < 0 && waited != XM_ERR_TIMEOUT && status < 0 ? verdict(worker) : status;
+}
+
+static xm_status_t allgather(xm_worker_t *worker, const void *send, void *receive, size_t length)
+{
+    int64_t start = xm_worker_now(worker);
+    xm_status_t status = verdict(worker);
+
+    if (status == XM_OK) {
+        status = xm_bootstrap_allgather_post(worker->bootstrap, send, receive, length);
+    }
+    return status < 0 ? status : xm_worker_allgather_wait(worker, start, INT64_MAX);
+}
+
+xm_status_t xm_worker_barrier(xm_worker_t *worker)
+{
+    return allgather(worker, NULL, NULL, 0);
+}
+
+xm_status_t xm_worker_allgather(xm_worker_t *worker, const void *send, void *receive, size_t length)
+{
+    if (XM_IS_NULL(worker) || XM_IS_NULL(send) || XM_IS_NULL(receive)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    return allgather(worker, send, receive, length);
+}
+
+xm_status_t xm_worker_fail_together(xm_worker_t *worker, xm_status_t status)
+{
+    xm_error_t error;
+
+    if (status < 0) {
+        xm_error_save(&error, status);
+        /* If this fails, somebody else has died since. */
+        (void)xm_worker_barrier(worker);
+        (void)xm_error_restore(&error);
+    }
+    return status;
+}
+
+static xm_status_t open_verbs(xm_worker_t *worker)
+{
+    xm_transport_verbs_params_t params = XM_TRANSPORT_VERBS_PARAMS_INIT;
+
+    params.spin = worker->spin;
+    params.timeout = worker->timeout;
+    params.counters = worker->counters;
+    params.job_rank = worker->job_rank;
+    params.nics = xm_config_string(XM_CONFIG_NICS);
+    return xm_transport_verbs_create(worker->bootstrap, &params, &worker->transport);
+}
+
+static xm_status_t open_ucx(xm_worker_t *worker)
+{
+    xm_transport_ucx_params_t params = XM_TRANSPORT_UCX_PARAMS_INIT;
+    const char *given = xm_config_string(XM_CONFIG_NICS);
+    char chosen[XM_WORKER_NICS_SIZE];
+    xm_status_t status =
+        xm_worker_nics_choose(&worker->seats, worker->bootstrap, worker->timeout, chosen);
+
+    if (status < 0) {
+        return status;
+    }
+    params.host = worker->seats.host_of;
+    params.machine = worker->seats.machine_of;
+    params.fault_channel = xm_bootstrap_fd(worker->bootstrap) >= 0;
+    params.spin = worker->spin;
+    params.timeout = worker->timeout;
+    params.counters = worker->counters;
+    params.job_rank = worker->job_rank;
+    params.failover = xm_config_choice(XM_CONFIG_FAILOVER) == 0;
+    params.patience = worker->interval > 0.0 ? 1.5 * worker->interval : params.patience;
+    params.nics = given[0] != '\0' && given[0] != '^' ? given : chosen;
+    return xm_transport_ucx_create(worker->bootstrap, &params, &worker->transport);
+}
+
+static xm_status_t join(const xm_job_env_t *env, const xm_worker_params_t *params, double timeout,
+                        xm_bootstrap_t **bootstrap)
+{
+    if (params->oob == NULL) {
+        return xm_bootstrap_create(env, params->listen_fd, timeout, bootstrap);
+    }
+    if (params->listen_fd >= 0) {
+        (void)close(params->listen_fd);
+    }
+    return params->oob_only ? xm_bootstrap_create_oob(params->oob, bootstrap)
+                            : xm_bootstrap_create_star(params->oob, timeout, bootstrap);
+}
+
+/* The ranks of a job that begins are those of its group. */
+static xm_status_t number_ranks(xm_worker_t *worker)
+{
+    int size = xm_bootstrap_size(worker->bootstrap);
+
+    worker->job_rank = calloc((size_t)size, sizeof(*worker->job_rank));
+    worker->group_rank = calloc((size_t)size, sizeof(*worker->group_rank));
+    if (worker->job_rank == NULL || worker->group_rank == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a group of %d ranks", size);
+    }
+    for (int rank = 0; rank < size; ++rank) {
+        worker->job_rank[rank] = worker->group_rank[rank] = rank;
+    }
+    return XM_OK;
+}
+
+/* Once, and last of what all ranks do together: nobody is asked after before he can answer. Without
+ * connections of the bootstrap there is no address to be reached at: no heartbeat then. */
+static xm_status_t make_contacts(xm_worker_t *worker)
+{
+    xm_status_t status = XM_OK;
+
+    /* A caller's table alone knows nobody's address. */
+    if (worker->contacts.of == NULL && xm_bootstrap_size(worker->bootstrap) > 1 &&
+        worker->bootstrap->ops->connected) {
+        status = xm_contacts_open(&worker->contacts, worker->bootstrap, worker->timeout);
+        if (status == XM_OK && worker->interval > 0.0) {
+            status = xm_heartbeat_create(&worker->contacts, worker->interval, &worker->heartbeat);
+        }
+    }
+    return status;
+}
+
+xm_status_t xm_worker_enter(xm_worker_t *worker)
+{
+    xm_status_t status =
+        xm_worker_seats_exchange(&worker->seats, worker->bootstrap, worker->host, worker->timeout);
+
+    if (status == XM_OK) {
+        status = worker->verbs ? open_verbs(worker) : open_ucx(worker);
+    }
+    if (status == XM_OK) {
+        status = make_contacts(worker);
+    }
+    if (status == XM_OK && worker->heartbeat != NULL) {
+        status = xm_vigil_create(worker->transport, worker->heartbeat, &worker->contacts,
+                                 worker->job_rank, worker->interval, &worker->vigil);
+    }
+    if (status == XM_OK && worker->heartbeat != NULL) {
+        xm_heartbeat_begin(worker->heartbeat, (uint32_t)worker->generation, worker->group_rank);
+        xm_heartbeat_await(worker->heartbeat);
+    }
+    return status;
+}
+
+void xm_worker_leave(xm_worker_t *worker)
+{
+    xm_transport_destroy(worker->transport);
+    worker->transport = NULL;
+    xm_vigil_destroy(worker->vigil);
+    worker->vigil = NULL;
+    xm_bootstrap_destroy(worker->bootstrap);
+    worker->bootstrap = NULL;
+    xm_worker_seats_free(&worker->seats);
+    worker->seats = (xm_worker_seats_t){0};
+}
+
+static void free_worker(xm_worker_t *worker)
+{
+    xm_metrics_destroy(worker->metrics);
+    xm_counters_destroy(worker->counters);
+    xm_heartbeat_destroy(worker->heartbeat);
+    xm_contacts_close(&worker->contacts);
+    free(worker->group_rank);
+    free(worker->job_rank);
+    free(worker->host);
+    if (worker->wake_fd >= 0) {
+        (void)close(worker->wake_fd);
+    }
+    free(worker);
+}
+
+void xm_worker_give_up(xm_worker_t *worker, const char *sentence)
+{
+    int rank = xm_worker_rank(worker);
+    xm_bootstrap_fault_t fault = {.rank = worker->job_rank[rank], .status = XM_ERR_CANCELED};
+
+    xm_bootstrap_abort(worker->bootstrap, sentence);
+    if (worker->heartbeat != NULL && worker->verdict == XM_OK) {
+        (void)snprintf(fault.sentence, sizeof(fault.sentence),
+                       "rank %d (host %s, pid %d) gave up: %s", rank,
+                       worker->contacts.of[fault.rank].host, (int)getpid(), sentence);
+        xm_heartbeat_tell(worker->heartbeat, &fault);
+    }
+}
+
+/* The one line at the start. */
+static void introduce(const xm_worker_t *worker)
+{
+    char line[512];
+
+    if (xm_log_enabled(XM_LOG_INFO)) {
+        xm_log_info("%s", xm_worker_describe(worker, line, sizeof(line)));
+    }
+}
+
+xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *given,
+                             xm_worker_t **worker)
+{
+    xm_worker_params_t own = XM_WORKER_PARAMS_INIT;
+    const xm_worker_params_t *params = &own;
+    const char *transport;
+    bool verbs;
+    xm_worker_t *self;
+    xm_status_t status = XM_PARAMS_COPY(xm_worker_params_t, &own, given);
+
+    if (status < 0) {
+        return status;
+    }
+    if (XM_IS_NULL(worker) || (own.oob == NULL && XM_IS_NULL(env))) {
+        if (own.listen_fd >= 0) {
+            (void)close(own.listen_fd);
+        }
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    transport = own.transport != NULL ? own.transport : xm_config_string(XM_CONFIG_TRANSPORT);
+    verbs = strcmp(transport, "verbs") == 0;
+    if (!verbs && strcmp(transport, "ucx") != 0) {
+        if (params->listen_fd >= 0) {
+            (void)close(params->listen_fd);
+        }
+        return xm_error_set(XM_ERR_UNSUPPORTED, "no transport '%s'; this build has ucx and verbs",
+                            transport);
+    }
+    self = calloc(1, sizeof(*self));
+    if (self == NULL) {
+        if (params->listen_fd >= 0) {
+            (void)close(params->listen_fd);
+        }
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a worker");
+    }
+    self->timeout = params->timeout > 0.0 ? params->timeout : xm_config_seconds(XM_CONFIG_TIMEOUT);
+    self->spin = strcmp(xm_config_string(XM_CONFIG_PROGRESS), "spin") == 0;
+    self->interval = xm_config_seconds(XM_CONFIG_HEARTBEAT);
+    self->failed_rank = -1;
+    self->verbs = verbs;
+    self->host = params->host != NULL ? strdup(params->host) : NULL;
+    self->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (self->wake_fd < 0) {
+        status = xm_error_set(XM_ERR_IO, "eventfd: %s", strerror(errno));
+        if (params->listen_fd >= 0) {
+            (void)close(params->listen_fd);
+        }
+    } else {
+        status = join(env, params, self->timeout, &self->bootstrap);
+    }
+    if (status < 0) {
+        free_worker(self);
+        return status;
+    }
+    xm_log_set_rank(xm_worker_rank(self));
+    status = number_ranks(self);
+    if (status == XM_OK) {
+        status = xm_worker_open_counters(self);
+    }
+    if (status == XM_OK) {
+        status = xm_worker_enter(self);
+    }
+    if (status == XM_OK) {
+        status = xm_worker_open_metrics(self);
+    }
+    if (status < 0) {
+        xm_bootstrap_abort(self->bootstrap, xm_last_error());
+        xm_worker_leave(self);
+        free_worker(self);
+        return status;
+    }
+    introduce(self);
+    *worker = self;
+    return XM_OK;
+}
+
+void xm_worker_destroy(xm_worker_t *worker, const char *reason)
+{
+    if (worker == NULL) {
+        return;
+    }
+    if (reason != NULL && worker->bootstrap != NULL) {
+        xm_worker_give_up(worker, reason);
+    } else if (worker->verdict == XM_OK) {
+        /* Nobody closes his connections while another still needs them. A failure here is the
+         * failure of somebody who will report it himself. */
+        (void)xm_worker_barrier(worker);
+    }
+    xm_worker_dismiss_guests(worker);
+    xm_worker_leave(worker);
+    if (worker->metrics != NULL) {
+        xm_metrics_write(worker->metrics);
+    }
+    free_worker(worker);
+}

@@ -1,0 +1,554 @@
+#include "planner/boundary.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "planner/boundary/cross_mesh_bound.h"
+#include "resharding/plan.h"
+
+enum { FIRST_SLOTS = 256 };
+
+static const xm_strategy_t used_strategy = XM_STRATEGY_BROADCAST;
+static const xm_scheduler_t used_scheduler = XM_SCHEDULER_BALANCE;
+
+/* All a cost depends on; unused bytes are zero, so keys compare as memory. */
+typedef struct cost_key {
+    int64_t dims[AP_MAX_RANK];
+    ap_spec_t src_spec, dst_spec;
+    int rank, element_size;
+    int src_shape[2], dst_shape[2];
+    int src_first, dst_first; /* of the same hosts from the first on, where all are alike */
+} cost_key_t;
+
+typedef struct cost_entry {
+    cost_key_t key; /* rank 0: free slot */
+    ap_cross_mesh_cost_t cost;
+    ap_link_load_t *links; /* in the hosts of the key */
+    int link_count;
+} cost_entry_t;
+
+/* What one direction of a resharding keeps busy, in seconds. */
+typedef struct survey {
+    const ap_cross_mesh_t *cross_mesh;
+    const xm_network_t *network;
+    const xm_plan_t *plan;
+    int ranks;
+    double *busy;          /* devices sending, then receiving */
+    ap_link_load_t *links; /* hosts, then racks */
+    bool back;
+} survey_t;
+
+struct ap_cross_mesh {
+    const xm_cluster_profile_t *profile;
+    bool alike; /* all hosts have the same NICs, and none shares an uplink */
+    pthread_mutex_t mutex;
+    cost_entry_t *slots; /* open addressing, a power of two, at most half full */
+    size_t slot_count;
+    size_t used;
+};
+
+xm_status_t ap_cross_mesh_create(const xm_cluster_profile_t *profile, ap_cross_mesh_t **result)
+{
+    ap_cross_mesh_t *cross_mesh = calloc(1, sizeof(*cross_mesh));
+
+    if (cross_mesh == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for boundary costs");
+    }
+    if (pthread_mutex_init(&cross_mesh->mutex, NULL) != 0) {
+        free(cross_mesh);
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for boundary costs");
+    }
+    cross_mesh->profile = profile;
+    cross_mesh->alike = !xm_cluster_profile_hosts_differ(profile) &&
+                        xm_cluster_profile_hosts_per_rack(profile) == 0;
+    *result = cross_mesh;
+    return XM_OK;
+}
+
+static cost_entry_t *find_slot(cost_entry_t *slots, size_t slot_count, const cost_key_t *key)
+{
+    size_t slot = (size_t)XXH3_64bits(key, sizeof(*key)) & (slot_count - 1);
+
+    while (slots[slot].key.rank != 0 && memcmp(&slots[slot].key, key, sizeof(*key)) != 0) {
+        slot = (slot + 1) & (slot_count - 1);
+    }
+    return &slots[slot];
+}
+
+static xm_status_t make_room(ap_cross_mesh_t *cross_mesh)
+{
+    size_t count = cross_mesh->slot_count == 0 ? FIRST_SLOTS : 2 * cross_mesh->slot_count;
+    cost_entry_t *slots;
+
+    if (2 * (cross_mesh->used + 1) <= cross_mesh->slot_count) {
+        return XM_OK;
+    }
+    slots = calloc(count, sizeof(*slots));
+    if (slots == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu boundary costs", count);
+    }
+    for (size_t i = 0; i < cross_mesh->slot_count; ++i) {
+        if (cross_mesh->slots[i].key.rank != 0) {
+            *find_slot(slots, count, &cross_mesh->slots[i].key) = cross_mesh->slots[i];
+        }
+    }
+    free(cross_mesh->slots);
+    cross_mesh->slots = slots;
+    cross_mesh->slot_count = count;
+    return XM_OK;
+}
+
+static xm_status_t make_layout(const cost_key_t *key, bool src, xm_layout_t **layout)
+{
+    const int *shape = src ? key->src_shape : key->dst_shape;
+    int first = src ? key->src_first : key->dst_first, count = shape[0] * shape[1];
+    int *ranks = malloc((size_t)count * sizeof(*ranks));
+    xm_mesh_t *mesh = NULL;
+    char text[AP_SPEC_TEXT];
+    xm_spec_t spec;
+    xm_status_t status;
+
+    if (ranks == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a mesh of %d devices", count);
+    }
+    for (int i = 0; i < count; ++i) {
+        ranks[i] = first + i;
+    }
+    status = xm_mesh_create(2, shape, ranks, &mesh);
+    free(ranks);
+    if (status != XM_OK) {
+        return status;
+    }
+    (void)ap_spec_format(src ? key->src_spec : key->dst_spec, key->rank, text, sizeof(text));
+    status = xm_spec_parse(text, &spec);
+    if (status == XM_OK) {
+        status = xm_layout_create(mesh, &spec, XM_PARTITION_EVEN, key->dims, layout);
+    }
+    xm_mesh_destroy(mesh);
+    return status;
+}
+
+static xm_status_t make_network(const ap_cross_mesh_t *cross_mesh, int ranks,
+                                xm_network_t **network)
+{
+    int per_host = xm_cluster_profile_devices_per_host(cross_mesh->profile);
+    int *host_of_rank = malloc((size_t)ranks * sizeof(*host_of_rank));
+    xm_status_t status;
+
+    if (host_of_rank == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d ranks", ranks);
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+        host_of_rank[rank] = rank / per_host;
+    }
+    status = xm_network_from_profile(cross_mesh->profile, ranks, host_of_rank, network);
+    free(host_of_rank);
+    return status;
+}
+
+static void add_to_link(const survey_t *survey, int link, int direction, double seconds)
+{
+    ap_link_load_t *load = &survey->links[link];
+
+    (survey->back ? load->backward : load->forward)[direction] += seconds;
+}
+
+/* So many bytes from a host to another. */
+static void add_to_links(const survey_t *survey, int from, int to, double bytes)
+{
+    const xm_network_t *network = survey->network;
+    double uplink = xm_network_uplink_bandwidth(network);
+    int hosts = xm_network_hosts(network), up = xm_network_rack_of(network, from),
+        down = xm_network_rack_of(network, to);
+
+    add_to_link(survey, from, AP_LINK_OUT, bytes / xm_network_egress(network, from));
+    add_to_link(survey, to, AP_LINK_IN, bytes / xm_network_ingress(network, to));
+    if (uplink > 0.0 && up != down) {
+        add_to_link(survey, hosts + up, AP_LINK_OUT, bytes / uplink);
+        add_to_link(survey, hosts + down, AP_LINK_IN, bytes / uplink);
+    }
+}
+
+/* Adds the time of every hop of a transfer to its sender's and its receiver's, and to the links. */
+static void add_hops(const survey_t *survey, int64_t index, const xm_transfer_t *transfer)
+{
+    const xm_plan_t *plan = survey->plan;
+    const xm_route_t *route = xm_plan_route(plan, transfer->route);
+    double bytes = (double)xm_plan_transfer_bytes(plan, index);
+
+    if (xm_transfer_is_copy(transfer, route)) {
+        return;
+    }
+    for (int h = 0; h < route->count; ++h) {
+        int sender = xm_hop_sender(transfer, route, h), receiver = route->ranks[h];
+        int from = xm_plan_host_of(plan, sender), to = xm_plan_host_of(plan, receiver);
+        double time =
+            xm_cluster_profile_seconds(survey->cross_mesh->profile,
+                                       from == to ? XM_LINK_INTRA_HOST : XM_LINK_INTER_HOST, bytes);
+
+        survey->busy[sender] += time;
+        survey->busy[survey->ranks + receiver] += time;
+        if (from != to) {
+            add_to_links(survey, from, to, bytes);
+        }
+    }
+}
+
+/* Seconds of the busiest device's messages, one after the other, from the measured curves; and what
+ * the links carry. */
+static xm_status_t look_at_hops(survey_t *survey, double *seconds)
+{
+    const xm_transfer_t *transfers;
+    int64_t count;
+
+    survey->ranks = xm_plan_ranks(survey->plan);
+    survey->busy = calloc(2 * (size_t)survey->ranks, sizeof(*survey->busy));
+    if (survey->busy == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d ranks", survey->ranks);
+    }
+    transfers = xm_plan_transfers(survey->plan, &count);
+    for (int64_t i = 0; i < count; ++i) {
+        add_hops(survey, i, &transfers[i]);
+    }
+    *seconds = 0.0;
+    for (int i = 0; i < 2 * survey->ranks; ++i) {
+        *seconds = survey->busy[i] > *seconds ? survey->busy[i] : *seconds;
+    }
+    free(survey->busy);
+    return XM_OK;
+}
+
+/* Seconds of one direction: what the NICs take together, or the busiest device by itself. */
+static xm_status_t one_way(survey_t *survey, const xm_plan_params_t *params, double *seconds,
+                           double *bound, int64_t *net_bytes)
+{
+    xm_plan_t *plan;
+    xm_status_t status = xm_plan_create(params, &plan);
+    double device = 0.0, nics;
+
+    if (status != XM_OK) {
+        return status;
+    }
+    survey->plan = plan;
+    status = look_at_hops(survey, &device);
+    if (status == XM_OK) {
+        *net_bytes = (int64_t)xm_plan_net_bytes(plan);
+        *bound = 1e-9 * (double)xm_plan_bound_ns(plan);
+        nics = 1e-9 * (double)xm_plan_makespan_ns(plan);
+        *seconds = nics > device ? nics : device;
+    }
+    xm_plan_destroy(plan);
+    return status;
+}
+
+static xm_status_t both_ways(survey_t *survey, const xm_layout_t *src, const xm_layout_t *dst,
+                             int element_size, ap_cross_mesh_cost_t *cost)
+{
+    xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
+    double bound;
+    int64_t net_bytes;
+    xm_status_t status;
+
+    params.src = src;
+    params.dst = dst;
+    params.element_size = element_size;
+    params.strategy = used_strategy;
+    params.scheduler = used_scheduler;
+    params.network = survey->network;
+    status = one_way(survey, &params, &cost->forward, &cost->bound, &cost->net_bytes);
+    if (status != XM_OK) {
+        return status;
+    }
+    params.src = dst;
+    params.dst = src;
+    survey->back = true;
+    return one_way(survey, &params, &cost->backward, &bound, &net_bytes);
+}
+
+static bool is_idle(const ap_link_load_t *link)
+{
+    return link->forward[AP_LINK_OUT] + link->forward[AP_LINK_IN] + link->backward[AP_LINK_OUT] +
+               link->backward[AP_LINK_IN] <=
+           0.0;
+}
+
+/* Costs of both directions, and the links that they occupy. */
+static xm_status_t look_at_both(const ap_cross_mesh_t *cross_mesh, const xm_layout_t *src,
+                                const xm_layout_t *dst, const xm_network_t *network,
+                                cost_entry_t *entry)
+{
+    int hosts = xm_network_hosts(network), links = hosts + xm_network_racks(network);
+    survey_t survey = {.cross_mesh = cross_mesh,
+                       .network = network,
+                       .links = calloc((size_t)links, sizeof(*survey.links))};
+    xm_status_t status;
+
+    if (survey.links == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the NICs of %d hosts", hosts);
+    }
+    status = both_ways(&survey, src, dst, entry->key.element_size, &entry->cost);
+    if (status != XM_OK) {
+        free(survey.links);
+        return status;
+    }
+    for (int i = 0; i < links; ++i) {
+        ap_link_load_t link = survey.links[i];
+
+        link.rack = i >= hosts;
+        link.index = link.rack ? i - hosts : i;
+        if (!is_idle(&link)) {
+            survey.links[entry->link_count++] = link;
+        }
+    }
+    /* Many entries are kept, most with few links. */
+    entry->links = realloc(survey.links, ((size_t)entry->link_count + 1) * sizeof(*survey.links));
+    if (entry->links == NULL) {
+        entry->links = survey.links;
+    }
+    return XM_OK;
+}
+
+/* Fills in what follows from the entry's key. */
+static xm_status_t compute(const ap_cross_mesh_t *cross_mesh, cost_entry_t *entry)
+{
+    const cost_key_t *key = &entry->key;
+    xm_layout_t *src, *dst;
+    xm_network_t *network;
+    int src_end, dst_end;
+    xm_status_t status = make_layout(key, true, &src);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    status = make_layout(key, false, &dst);
+    if (status != XM_OK) {
+        goto destroy_src;
+    }
+    src_end = key->src_first + key->src_shape[0] * key->src_shape[1];
+    dst_end = key->dst_first + key->dst_shape[0] * key->dst_shape[1];
+    status = make_network(cross_mesh, src_end > dst_end ? src_end : dst_end, &network);
+    if (status != XM_OK) {
+        goto destroy_dst;
+    }
+    status = look_at_both(cross_mesh, src, dst, network, entry);
+    xm_network_destroy(network);
+
+destroy_dst:
+    xm_layout_destroy(dst);
+destroy_src:
+    xm_layout_destroy(src);
+    return status;
+}
+
+/* The same hosts shared, from device 0 on. */
+static int canonical_first(int per_host, int src_first, int src_size, int dst_first, int dst_size)
+{
+    int src_last = src_first + src_size - 1, dst_last = dst_first + dst_size - 1;
+
+    if (src_first / per_host == dst_last / per_host ||
+        src_last / per_host == dst_first / per_host) {
+        return src_size;
+    }
+    return (src_size + per_host - 1) / per_host * per_host;
+}
+
+int ap_cross_mesh_place(const ap_cross_mesh_t *cross_mesh, int first_device)
+{
+    int per_host = xm_cluster_profile_devices_per_host(cross_mesh->profile);
+
+    if (!cross_mesh->alike) {
+        return first_device;
+    }
+    return first_device % per_host != 0 ? 1 : 0; /* with or without the stage before on the host */
+}
+
+static xm_status_t make_key(const ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
+                            int element_size, const ap_cross_mesh_side_t *src,
+                            const ap_cross_mesh_side_t *dst, cost_key_t *key)
+{
+    int src_size = src->shape[0] * src->shape[1], dst_size = dst->shape[0] * dst->shape[1];
+
+    if (src->first_device < dst->first_device + dst_size &&
+        dst->first_device < src->first_device + src_size) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "devices %d to %d and %d to %d of two stages overlap",
+                            src->first_device, src->first_device + src_size - 1, dst->first_device,
+                            dst->first_device + dst_size - 1);
+    }
+    memset(key, 0, sizeof(*key));
+    memcpy(key->dims, shape->dims, (size_t)shape->rank * sizeof(key->dims[0]));
+    key->rank = shape->rank;
+    key->element_size = element_size;
+    key->src_spec = src->spec;
+    key->dst_spec = dst->spec;
+    memcpy(key->src_shape, src->shape, sizeof(key->src_shape));
+    memcpy(key->dst_shape, dst->shape, sizeof(key->dst_shape));
+    key->src_first = cross_mesh->alike ? 0 : src->first_device;
+    key->dst_first = cross_mesh->alike
+                         ? canonical_first(xm_cluster_profile_devices_per_host(cross_mesh->profile),
+                                           src->first_device, src_size, dst->first_device, dst_size)
+                         : dst->first_device;
+    return XM_OK;
+}
+
+/* The cost behind a key, if it is known. */
+static bool recall(ap_cross_mesh_t *cross_mesh, const cost_key_t *key, ap_cross_mesh_cost_t *cost)
+{
+    bool known = false;
+
+    (void)pthread_mutex_lock(&cross_mesh->mutex);
+    if (cross_mesh->slot_count > 0) {
+        const cost_entry_t *slot = find_slot(cross_mesh->slots, cross_mesh->slot_count, key);
+
+        known = slot->key.rank != 0;
+        *cost = slot->cost;
+    }
+    (void)pthread_mutex_unlock(&cross_mesh->mutex);
+    return known;
+}
+
+/* Keeps an entry, unless another thread has done so meanwhile. The entry's links are taken. */
+static xm_status_t keep(ap_cross_mesh_t *cross_mesh, const cost_entry_t *entry)
+{
+    bool taken = false;
+    xm_status_t status;
+
+    (void)pthread_mutex_lock(&cross_mesh->mutex);
+    status = make_room(cross_mesh);
+    if (status == XM_OK) {
+        cost_entry_t *slot = find_slot(cross_mesh->slots, cross_mesh->slot_count, &entry->key);
+
+        taken = slot->key.rank == 0;
+        if (taken) {
+            *slot = *entry;
+            ++cross_mesh->used;
+        }
+    }
+    (void)pthread_mutex_unlock(&cross_mesh->mutex);
+    if (!taken) {
+        free(entry->links);
+    }
+    return status;
+}
+
+/* What is behind a key, from the cache or made now, which others need not wait for. */
+static xm_status_t look_up(ap_cross_mesh_t *cross_mesh, const cost_key_t *key,
+                           ap_cross_mesh_cost_t *cost)
+{
+    cost_entry_t entry = {.key = *key};
+    xm_status_t status;
+
+    if (recall(cross_mesh, key, cost)) {
+        return XM_OK;
+    }
+    status = compute(cross_mesh, &entry);
+    if (status != XM_OK) {
+        return status;
+    }
+    *cost = entry.cost;
+    return keep(cross_mesh, &entry);
+}
+
+xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
+                               int element_size, const ap_cross_mesh_side_t *src,
+                               const ap_cross_mesh_side_t *dst, ap_cross_mesh_cost_t *cost)
+{
+    cost_key_t key;
+    xm_status_t status = make_key(cross_mesh, shape, element_size, src, dst, &key);
+
+    return status == XM_OK ? look_up(cross_mesh, &key, cost) : status;
+}
+
+xm_status_t ap_cross_mesh_least(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
+                                int element_size, const ap_cross_mesh_side_t *src,
+                                const ap_cross_mesh_side_t *dst, double *seconds)
+{
+    ap_cross_mesh_cost_t cost;
+    cost_key_t key;
+    xm_status_t status = make_key(cross_mesh, shape, element_size, src, dst, &key);
+
+    if (status == XM_OK) {
+        *seconds =
+            recall(cross_mesh, &key, &cost)
+                ? cost.forward + cost.backward
+                : ap_cross_mesh_bound(cross_mesh->profile, shape, element_size, src, dst) +
+                      ap_cross_mesh_bound(cross_mesh->profile, shape, element_size, dst, src);
+    }
+    return status;
+}
+
+/* The hosts of a key are those of the sides, moved to the front of the cluster. */
+static int true_host(int per_host, const cost_key_t *key, const ap_cross_mesh_side_t *src,
+                     const ap_cross_mesh_side_t *dst, int host)
+{
+    int src_end = key->src_first + key->src_shape[0] * key->src_shape[1];
+
+    return host < (src_end + per_host - 1) / per_host
+               ? host - key->src_first / per_host + src->first_device / per_host
+               : host - key->dst_first / per_host + dst->first_device / per_host;
+}
+
+xm_status_t ap_cross_mesh_loads(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
+                                int element_size, const ap_cross_mesh_side_t *src,
+                                const ap_cross_mesh_side_t *dst, ap_link_load_t **loads, int *count)
+{
+    int per_host = xm_cluster_profile_devices_per_host(cross_mesh->profile);
+    ap_link_load_t *copy = NULL;
+    const cost_entry_t *entry;
+    ap_cross_mesh_cost_t cost;
+    cost_key_t key;
+    xm_status_t status = make_key(cross_mesh, shape, element_size, src, dst, &key);
+
+    if (status == XM_OK) {
+        status = look_up(cross_mesh, &key, &cost);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    (void)pthread_mutex_lock(&cross_mesh->mutex); /* the table may move */
+    entry = find_slot(cross_mesh->slots, cross_mesh->slot_count, &key);
+    *count = entry->link_count;
+    copy = malloc(((size_t)*count + 1) * sizeof(*copy));
+    if (copy == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d NICs", *count);
+    }
+    for (int i = 0; status == XM_OK && i < *count; ++i) {
+        copy[i] = entry->links[i];
+        if (cross_mesh->alike) {
+            copy[i].index = true_host(per_host, &key, src, dst, copy[i].index);
+        }
+    }
+    (void)pthread_mutex_unlock(&cross_mesh->mutex);
+    *loads = copy;
+    return status;
+}
+
+size_t ap_cross_mesh_simulated(const ap_cross_mesh_t *cross_mesh)
+{
+    return cross_mesh->used;
+}
+
+const char *ap_cross_mesh_strategy(void)
+{
+    return xm_strategy_name(used_strategy);
+}
+
+const char *ap_cross_mesh_scheduler(void)
+{
+    return xm_scheduler_name(used_scheduler);
+}
+
+void ap_cross_mesh_destroy(ap_cross_mesh_t *cross_mesh)
+{
+    if (cross_mesh != NULL) {
+        (void)pthread_mutex_destroy(&cross_mesh->mutex);
+        for (size_t i = 0; i < cross_mesh->slot_count; ++i) {
+            free(cross_mesh->slots[i].links);
+        }
+        free(cross_mesh->slots);
+        free(cross_mesh);
+    }
+}

@@ -1,0 +1,97 @@
+/* Sets of mesh axes: how they cut a tensor, and collectives over several of them. */
+#include <math.h>
+
+#include "comm/base.h"
+#include "planner/cost/cost_private.h"
+
+void ap_cost_mesh_allow_uneven(ap_cost_mesh_t *mesh)
+{
+    if (XM_IS_NULL(mesh)) {
+        return;
+    }
+    mesh->uneven = true;
+}
+
+int64_t ap_cost_mesh_share(const ap_cost_mesh_t *mesh, int64_t extent, unsigned axes)
+{
+    int64_t devices = ap_cost_mesh_devices(mesh, axes);
+
+    return (extent + devices - 1) / devices;
+}
+
+bool ap_cost_mesh_cuts(const ap_cost_mesh_t *mesh, int64_t extent, unsigned axes)
+{
+    unsigned before = 0;
+
+    if (extent % ap_cost_mesh_devices(mesh, axes) == 0) {
+        return true;
+    }
+    if (!mesh->uneven || extent < ap_cost_mesh_devices(mesh, axes)) {
+        return false;
+    }
+    for (int a = 0; a < mesh->rank; ++a) {
+        unsigned with = before | (axes & 1U << a);
+
+        if (before != 0 &&
+            ap_cost_mesh_share(mesh, extent, with) * ap_cost_mesh_devices(mesh, with & ~before) !=
+                ap_cost_mesh_share(mesh, extent, before)) {
+            return false;
+        }
+        before = with;
+    }
+    return true;
+}
+
+double ap_cost_mesh_local_bytes(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, double bytes,
+                                ap_spec_t spec)
+{
+    for (int d = 0; d < shape->rank; ++d) {
+        unsigned axes = ap_spec_axes(spec, d);
+
+        if (axes != 0) {
+            bytes *=
+                (double)ap_cost_mesh_share(mesh, shape->dims[d], axes) / (double)shape->dims[d];
+        }
+    }
+    return bytes;
+}
+
+/* One axis after the other, each on the whole. */
+static double in_turn(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, unsigned axes,
+                      double bytes)
+{
+    double cost = 0;
+
+    for (int a = 0; a < mesh->rank; ++a) {
+        cost += (axes >> a & 1U) != 0 ? ap_cost_collective(mesh, kind, a, bytes) : 0;
+    }
+    return cost;
+}
+
+double ap_cost_collective_over(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, unsigned axes,
+                               double bytes)
+{
+    bool shrinks = kind == AP_ALL_GATHER || kind == AP_REDUCE_SCATTER;
+    double best;
+
+    axes &= ap_cost_mesh_axes(mesh);
+    best = in_turn(mesh, kind, axes, bytes);
+    if ((axes & (axes - 1)) == 0 || ap_cost_model_is_alpa(mesh->model) ||
+        (!shrinks && kind != AP_ALL_REDUCE)) {
+        return best;
+    }
+    for (int a = 0; a < mesh->rank; ++a) {
+        double rest, cost;
+
+        if ((axes >> a & 1U) == 0) {
+            continue;
+        }
+        rest = ap_cost_collective_over(mesh, kind, axes & ~(1U << a), bytes / mesh->axis[a].size);
+        /* The first scattering sees all bytes, the last gathering too. */
+        cost = shrinks ? ap_cost_collective(mesh, kind, a, bytes)
+                       : ap_cost_collective(mesh, AP_REDUCE_SCATTER, a, bytes) +
+                             ap_cost_collective(mesh, AP_ALL_GATHER, a, bytes);
+        best = fmin(best, cost + rest);
+    }
+    return best;
+}

@@ -1,0 +1,122 @@
+/**
+ * @file cost.h
+ * What compute and communication cost on a logical mesh: two models behind one interface.
+ *
+ *  - *profile*: seconds, from a measured cluster profile. Compute is a roofline (FLOPs over
+ *    device_flops, bytes over device_memory_bandwidth), corrected by what the profile has measured
+ *    of such operators. Of a gradient's collectives only the part counts that does not hide behind
+ *    the backward pass, as the profile says. A collective over one mesh axis costs what
+ *    the profile has measured of it, on groups that lie on the hosts as the axis' groups do
+ *    (collective_curve.h). What was not measured counts as a ring whose steps come from the
+ *    measured point-to-point curves; an axis inside a host uses the
+ *    intra-host curve, one that crosses hosts the inter-host curve, and the rings of a host that
+ *    cross at once share its NICs.
+ *  - *alpa*: the alpha-beta constants of Alpa (OSDI'22) with its tie-breakers, for golden tests and
+ *    comparison: all-gather a + b(n-1)/n·B + 0.1, all-reduce a + 2b(n-1)/n·B + 0.01, reduce-scatter
+ *    a + b(n-1)/n·B + 0.001, all-to-all a + b(n-1)/n²·B·(n/2) + 0.001; compute is free, a
+ * replicated parameter or input pays a penalty. Its unit is Alpa's, not seconds.
+ *
+ * B is always the bytes of the whole tensor as seen on that axis: the gathered result of an
+ * all-gather, the operand of an all-reduce or reduce-scatter, n times a device's buffer for an
+ * all-to-all, the buffer of one device for a permutation.
+ *
+ * A cost model is made once; an ap_cost_mesh_t binds it to a logical mesh. Threads: both immutable.
+ */
+#ifndef AP_PLANNER_COST_COST_H
+#define AP_PLANNER_COST_COST_H
+
+#include "planner/cost/profile.h"
+
+#include <autopar/cost.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "comm/profile.h"
+#include "comm/base.h"
+#include "planner/graph.h"
+
+/** A cost no plan may contain (Alpa uses the same number). */
+#define AP_COST_INFINITE 1e13
+
+/** "all-gather", "all-reduce", "reduce-scatter", "all-to-all", "permute". */
+const char *ap_collective_name(ap_collective_kind_t kind);
+
+/** The same with devices that are not the profile's typical ones. */
+xm_status_t ap_cost_model_create_device(const xm_cluster_profile_t *profile,
+                                        const xm_cluster_device_t *device, ap_cost_model_t **model);
+/** The profile, or NULL for the alpa model. */
+const xm_cluster_profile_t *ap_cost_model_profile(const ap_cost_model_t *model);
+bool ap_cost_model_is_alpa(const ap_cost_model_t *model);
+bool ap_cost_model_forces_data_parallel(const ap_cost_model_t *model);
+
+int ap_cost_mesh_rank(const ap_cost_mesh_t *mesh);
+/** Devices along one axis. */
+int ap_cost_mesh_size(const ap_cost_mesh_t *mesh, int axis);
+/** Product of the sizes of a set of axes. */
+int ap_cost_mesh_devices(const ap_cost_mesh_t *mesh, unsigned axes);
+/**
+ * Whether a dimension of @p extent may be cut over a set of axes. Uneven: it has at least as many
+ * elements as there are devices, and the parts of each further axis divide those of the axes
+ * before, so that cutting once more stays local.
+ */
+bool ap_cost_mesh_cuts(const ap_cost_mesh_t *mesh, int64_t extent, unsigned axes);
+/** Elements of a dimension on one device, padding included. */
+int64_t ap_cost_mesh_share(const ap_cost_mesh_t *mesh, int64_t extent, unsigned axes);
+/** Bytes on one device of a tensor of @p bytes, padding included. */
+double ap_cost_mesh_local_bytes(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, double bytes,
+                                ap_spec_t spec);
+/** Set of the axes with more than one device. */
+unsigned ap_cost_mesh_axes(const ap_cost_mesh_t *mesh);
+const ap_cost_model_t *ap_cost_mesh_model(const ap_cost_mesh_t *mesh);
+
+/**
+ * The same over a set of axes. An all-reduce over several is the cheapest of: one axis after the
+ * other; a reduce-scatter over one of them, an all-reduce of the parts over the rest, an
+ * all-gather. All-gathers and reduce-scatters take the axes in the cheapest order. The alpa model
+ * takes one axis after the other.
+ */
+double ap_cost_collective_over(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, unsigned axes,
+                               double bytes);
+
+/** Cost of one device's share of an operator, by the device's peak rates: FLOPs, and bytes read
+ * plus written. */
+double ap_cost_compute(const ap_cost_mesh_t *mesh, double flops, double bytes);
+
+/** Part of the time of a gradient's collective that counts: what does not hide behind the backward
+ * pass. 1 for the alpa model. */
+double ap_cost_gradient_share(const ap_cost_mesh_t *mesh);
+
+/** Penalty of a parameter or input that no axis cuts (alpa model only, else 0). */
+double ap_cost_replicated(const ap_cost_mesh_t *mesh);
+
+/** A step of a resharding: a collective over one axis, or (bytes 0) a local slice. */
+typedef struct ap_reshard_step {
+    ap_collective_kind_t kind;
+    bool slice; /**< local: no communication, kind is unset */
+    int axis;
+    double bytes;
+    ap_spec_t after;
+} ap_reshard_step_t;
+
+enum { AP_MAX_RESHARD_STEPS = 2 * AP_MAX_MESH_RANK + 2 };
+
+/**
+ * Cheapest sequence of slices, all-gathers and all-to-alls, one axis at a time, that turns a tensor
+ * of @p bytes with spec @p from into spec @p to. Returns its cost; AP_COST_INFINITE or more when a
+ * dimension on the way does not divide. @p steps (AP_MAX_RESHARD_STEPS entries) and @p step_count
+ * may be NULL.
+ */
+double ap_cost_reshard(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, double bytes,
+                       ap_spec_t from, ap_spec_t to, ap_reshard_step_t *steps, int *step_count);
+
+/** The costs from one spec to @p count others, at little more than the price of one. */
+void ap_cost_reshard_many(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, double bytes,
+                          ap_spec_t from, const ap_spec_t *to, int count, double *costs);
+
+/** One sentence on a compute cost: which of FLOPs and memory bandwidth bounds it, and what was
+ * measured of such operators. */
+char *ap_cost_explain_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, double flops, double bytes,
+                         char *buffer, size_t size);
+
+#endif

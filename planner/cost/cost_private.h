@@ -1,0 +1,42 @@
+/* The inside of cost models and cost meshes: cost.c, planner/cost/ring.c, planner/cost/reshard.c.
+ */
+#ifndef AP_PLANNER_COST_COST_PRIVATE_H
+#define AP_PLANNER_COST_COST_PRIVATE_H
+
+#include "planner/cost/cost.h"
+
+struct ap_cost_model {
+    const xm_cluster_profile_t *profile; /* NULL: alpa */
+    xm_cluster_device_t device;          /* of the profile, or one of its hosts' */
+    ap_alpa_params_t alpa;
+};
+
+/* How the devices of one axis lie on the hosts. */
+typedef struct ap_cost_axis {
+    int size;
+    bool inside;    /* some ring neighbours share a host */
+    int ring_flows; /* ring links that leave one host at once, over all rings of the axis */
+    int far_peers;  /* most peers of a device that are on other hosts */
+    int64_t all_to_all_flows; /* pairs that leave one host, over all groups of the axis */
+    /* Measured curves of the axis by xm_collective_t, borrowed from the profile; NULL: none. */
+    const xm_collective_curve_t *measured[XM_COLLECTIVE_COUNT];
+} ap_cost_axis_t;
+
+struct ap_cost_mesh {
+    const ap_cost_model_t *model;
+    int hosts, devices;
+    int rank;
+    bool uneven; /* dimensions that do not divide are padded */
+    ap_cost_axis_t axis[AP_MAX_MESH_RANK];
+};
+
+/* The measured curve of a collective over an axis, or NULL. */
+const xm_collective_curve_t *ap_cost_measured(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,
+                                              int axis);
+
+/* Seconds of a collective as a ring of messages, and where any of a profile's costs comes from. */
+double ap_cost_ring(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis, double bytes);
+char *ap_cost_ring_explain(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
+                           double bytes, char *buffer, size_t size);
+
+#endif

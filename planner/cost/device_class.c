@@ -1,0 +1,193 @@
+#include "planner/cost/device_class.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool alike(const xm_cluster_device_t *a, const xm_cluster_device_t *b)
+{
+    return a->flops == b->flops && a->memory_bytes == b->memory_bytes &&
+           a->memory_bandwidth == b->memory_bandwidth;
+}
+
+/* Index of the class of such devices; `count` where there is none. */
+static int find_class(const ap_device_classes_t *classes, const xm_cluster_device_t *device)
+{
+    int index = 0;
+
+    while (index < classes->count && !alike(&classes->classes[index].device, device)) {
+        ++index;
+    }
+    return index;
+}
+
+/* Adds the class of such devices. */
+static xm_status_t add_class(ap_device_classes_t *classes, const xm_cluster_profile_t *profile,
+                             const xm_cluster_device_t *device)
+{
+    size_t count = (size_t)classes->count, hosts = (size_t)classes->hosts;
+    ap_device_class_t *grown = realloc(classes->classes, (count + 1) * sizeof(*grown));
+    bool *some;
+    xm_status_t status;
+
+    if (grown == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for kinds of devices");
+    }
+    classes->classes = grown;
+    some = realloc(classes->some, (count + 1) * hosts * sizeof(*some));
+    if (some == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for kinds of devices");
+    }
+    classes->some = some;
+    memset(some + count * hosts, 0, hosts * sizeof(*some));
+    grown[count] = (ap_device_class_t){.device = *device};
+    status = ap_cost_model_create_device(profile, device, &grown[count].cost);
+    classes->count += status == XM_OK;
+    return status;
+}
+
+static xm_cluster_device_t device_of(const xm_cluster_profile_t *profile, const int *order,
+                                     int place)
+{
+    return xm_cluster_profile_host_device(profile, order != NULL ? order[place] : place);
+}
+
+/* Finds the class of every run of an order; adds those that are missing, or fails. */
+static xm_status_t classify(ap_device_classes_t *classes, const xm_cluster_profile_t *profile,
+                            double memory_limit, const int *order, bool may_add, int *of)
+{
+    int hosts = classes->hosts;
+
+    for (int first = 0; first < hosts; ++first) {
+        xm_cluster_device_t least = device_of(profile, order, first);
+
+        for (int count = 1; count <= hosts; ++count) {
+            int *class = &of[first * hosts + count - 1];
+            xm_cluster_device_t device;
+
+            *class = -1;
+            if (first + count > hosts) {
+                continue;
+            }
+            device = device_of(profile, order, first + count - 1);
+            least.flops = fmin(least.flops, device.flops);
+            least.memory_bytes = fmin(least.memory_bytes, device.memory_bytes);
+            least.memory_bandwidth = fmin(least.memory_bandwidth, device.memory_bandwidth);
+            device = least;
+            if (memory_limit > 0.0) {
+                device.memory_bytes = memory_limit;
+            }
+            *class = find_class(classes, &device);
+            if (may_add && *class == classes->count) {
+                xm_status_t status = add_class(classes, profile, &device);
+
+                if (status != XM_OK) {
+                    return status;
+                }
+            }
+            if (may_add) {
+                classes->some[*class * hosts + count - 1] = true;
+            } else if (*class == classes->count || !classes->some[*class * hosts + count - 1]) {
+                return xm_error_set(XM_ERR_NOT_FOUND, "%d hosts of a kind that is not known",
+                                    count);
+            }
+        }
+    }
+    return XM_OK;
+}
+
+static xm_status_t make(const xm_cluster_profile_t *profile, ap_device_classes_t **classes)
+{
+    size_t hosts = (size_t)xm_cluster_profile_hosts(profile);
+    ap_device_classes_t *made = calloc(1, sizeof(*made));
+
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for kinds of devices");
+    }
+    made->hosts = (int)hosts;
+    made->of = malloc(hosts * hosts * sizeof(*made->of));
+    if (made->of == NULL) {
+        free(made);
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu hosts", hosts);
+    }
+    *classes = made;
+    return XM_OK;
+}
+
+xm_status_t ap_device_classes_create(const xm_cluster_profile_t *profile, double memory_limit,
+                                     ap_device_classes_t **classes)
+{
+    ap_device_classes_t *made;
+    xm_status_t status = make(profile, &made);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    status = classify(made, profile, memory_limit, NULL, true, made->of);
+    if (status != XM_OK) {
+        ap_device_classes_destroy(made);
+        return status;
+    }
+    *classes = made;
+    return XM_OK;
+}
+
+xm_status_t ap_device_classes_widen(ap_device_classes_t *classes,
+                                    const xm_cluster_profile_t *profile, double memory_limit,
+                                    const int *order)
+{
+    size_t hosts = (size_t)classes->hosts;
+    int *of = malloc(hosts * hosts * sizeof(*of));
+    xm_status_t status;
+
+    if (of == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu hosts", hosts);
+    }
+    status = classify(classes, profile, memory_limit, order, true, of);
+    free(of);
+    return status;
+}
+
+xm_status_t ap_device_classes_arrange(const ap_device_classes_t *whole,
+                                      const xm_cluster_profile_t *profile, double memory_limit,
+                                      const int *order, ap_device_classes_t **classes)
+{
+    ap_device_classes_t *made;
+    xm_status_t status = make(profile, &made);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    made->whole = whole;
+    made->count = whole->count;
+    made->classes = whole->classes;
+    made->some = whole->some;
+    status = classify(made, profile, memory_limit, order, false, made->of);
+    if (status != XM_OK) {
+        ap_device_classes_destroy(made);
+        return status;
+    }
+    *classes = made;
+    return XM_OK;
+}
+
+int ap_device_classes_find(const ap_device_classes_t *classes, int first_host, int hosts)
+{
+    return classes->of[first_host * classes->hosts + hosts - 1];
+}
+
+void ap_device_classes_destroy(ap_device_classes_t *classes)
+{
+    if (classes == NULL) {
+        return;
+    }
+    if (classes->whole == NULL) {
+        for (int i = 0; i < classes->count; ++i) {
+            ap_cost_model_destroy(classes->classes[i].cost);
+        }
+        free(classes->classes);
+        free(classes->some);
+    }
+    free(classes->of);
+    free(classes);
+}

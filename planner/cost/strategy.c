@@ -1,0 +1,318 @@
+#include "planner/cost/strategy.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+double ap_strategy_local_bytes(const ap_strategy_site_t *site, int term, ap_spec_t spec)
+{
+    ap_shape_t shape = ap_sharding_rule_shape(site->rule, term);
+    double bytes = site->element_bytes[term];
+
+    for (int d = 0; d < shape.rank; ++d) {
+        bytes *= (double)ap_cost_mesh_share(site->mesh, shape.dims[d], ap_spec_axes(spec, d));
+    }
+    return bytes;
+}
+
+double ap_strategy_moved_bytes(const ap_strategy_site_t *site, const ap_spec_t *spec)
+{
+    double sum = 0;
+
+    for (int t = 0; t < site->rule->operands + site->rule->results; ++t) {
+        int touched = site->touched != NULL ? site->touched[t] : 0;
+        double bytes = touched < 0 ? 0 : ap_strategy_local_bytes(site, t, spec[t]);
+
+        if (touched > 0) {
+            bytes = fmin(bytes, ap_strategy_local_bytes(site, touched - 1, spec[touched - 1]));
+        }
+        sum += bytes;
+    }
+    return sum;
+}
+
+/* Whether a factor is the major one of a dimension of several: its parts must be equal then. */
+static bool is_compound(const ap_sharding_rule_t *rule, int factor)
+{
+    for (int t = 0; t < rule->operands + rule->results; ++t) {
+        for (int d = 0; d < rule->rank[t]; ++d) {
+            if (rule->dim[t][d].count > 1 && rule->dim[t][d].factor[0] == factor) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Whether a factor can be cut over a set of axes. */
+static bool can_cut(const ap_strategy_site_t *site, int factor, unsigned axes)
+{
+    const ap_factor_t *of = &site->rule->factor[factor];
+
+    if (of->kind == AP_FACTOR_NEED_REPLICATION || !ap_cost_mesh_cuts(site->mesh, of->size, axes)) {
+        return false;
+    }
+    /* Unequal shards cannot be exchanged one for one. */
+    return of->size % ap_cost_mesh_devices(site->mesh, axes) == 0 ||
+           (of->kind != AP_FACTOR_PERMUTATION && !is_compound(site->rule, factor));
+}
+
+/* Spec of one term; false when an axis comes twice or a minor factor is cut. */
+static bool term_spec(const ap_sharding_rule_t *rule, int term, const unsigned *axes,
+                      ap_spec_t *spec)
+{
+    unsigned used = 0;
+
+    *spec = AP_SPEC_REPLICATED;
+    for (int d = 0; d < rule->rank[term]; ++d) {
+        const ap_rule_dim_t *dim = &rule->dim[term][d];
+
+        for (int k = 0; k < dim->count; ++k) {
+            unsigned cut = axes[dim->factor[k]];
+
+            if ((cut & used) != 0 || (k > 0 && cut != 0)) {
+                return false;
+            }
+            used |= cut;
+            *spec = k == 0 ? ap_spec_with(*spec, d, cut) : *spec;
+        }
+    }
+    return true;
+}
+
+/* Axes on factors that an operand brings in and the result lacks. */
+static unsigned partial_axes(const ap_sharding_rule_t *rule, int result, const unsigned *axes)
+{
+    unsigned partial = 0;
+
+    for (int f = 0; f < rule->factors; ++f) {
+        bool brought = false;
+
+        for (int o = 0; o < rule->operands && !brought; ++o) {
+            brought = ap_sharding_rule_carries(rule, o, f);
+        }
+        if (brought && !ap_sharding_rule_carries(rule, rule->operands + result, f)) {
+            partial |= axes[f];
+        }
+    }
+    return partial;
+}
+
+static void add_collective(ap_strategy_t *strategy, ap_collective_kind_t kind, int axis, int term,
+                           double bytes)
+{
+    strategy->collective[strategy->collective_count++] = (ap_collective_t){
+        .kind = kind, .axis = axis, .axes = 1U << axis, .term = term, .bytes = bytes};
+}
+
+/* All-reduces of what is still partial, on the bytes that are left after scattering: one per axis,
+ * or one over all. */
+static void all_reduce(const ap_strategy_site_t *site, ap_strategy_t *strategy, int result,
+                       unsigned axes, bool together)
+{
+    int term = site->rule->operands + result;
+
+    for (int a = 0; a < ap_cost_mesh_rank(site->mesh); ++a) {
+        if ((axes >> a & 1U) != 0) {
+            add_collective(strategy, AP_ALL_REDUCE, a, term,
+                           ap_strategy_local_bytes(site, term, strategy->spec[term]));
+            if (together) {
+                strategy->collective[strategy->collective_count - 1].axes = axes;
+                return;
+            }
+        }
+    }
+}
+
+/* A cut permutation factor sends each device's shard of the first operand to a neighbour. */
+static void permute(const ap_strategy_site_t *site, ap_strategy_t *strategy)
+{
+    for (int f = 0; f < site->rule->factors; ++f) {
+        for (int a = 0; a < ap_cost_mesh_rank(site->mesh); ++a) {
+            if (site->rule->factor[f].kind == AP_FACTOR_PERMUTATION &&
+                (strategy->axes[f] >> a & 1U) != 0) {
+                add_collective(strategy, AP_PERMUTE, a, 0,
+                               ap_strategy_local_bytes(site, 0, strategy->spec[0]));
+            }
+        }
+    }
+}
+
+/* Fills in all but the collectives on results. */
+static bool assign(const ap_strategy_site_t *site, const unsigned *axes, ap_strategy_t *strategy)
+{
+    const ap_sharding_rule_t *rule = site->rule;
+
+    memset(strategy, 0, sizeof(*strategy));
+    strategy->devices = 1;
+    for (int f = 0; f < rule->factors; ++f) {
+        strategy->axes[f] = axes[f];
+        if (axes[f] != 0 && !can_cut(site, f, axes[f])) {
+            return false;
+        }
+        strategy->devices *= (double)rule->factor[f].size /
+                             (double)ap_cost_mesh_share(site->mesh, rule->factor[f].size, axes[f]);
+    }
+    for (int t = 0; t < rule->operands + rule->results; ++t) {
+        if (!term_spec(rule, t, axes, &strategy->spec[t])) {
+            return false;
+        }
+    }
+    for (int r = 0; r < rule->results; ++r) {
+        strategy->partial[r] = partial_axes(rule, r, axes);
+    }
+    permute(site, strategy);
+    return true;
+}
+
+bool ap_strategy_assign(const ap_strategy_site_t *site, const unsigned *axes,
+                        ap_strategy_t *strategy)
+{
+    if (!assign(site, axes, strategy)) {
+        return false;
+    }
+    for (int r = 0; r < site->rule->results; ++r) {
+        all_reduce(site, strategy, r, strategy->partial[r], false);
+    }
+    return true;
+}
+
+static xm_status_t append(ap_strategy_list_t *list, int *capacity, const ap_strategy_t *strategy)
+{
+    if (list->count == *capacity) {
+        int wanted = *capacity == 0 ? 32 : 2 * *capacity;
+        ap_strategy_t *grown = realloc(list->items, (size_t)wanted * sizeof(*grown));
+
+        if (grown == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d strategies", wanted);
+        }
+        list->items = grown;
+        *capacity = wanted;
+    }
+    list->items[list->count++] = *strategy;
+    return XM_OK;
+}
+
+typedef struct enumeration {
+    const ap_strategy_site_t *site;
+    const ap_strategy_options_t *options;
+    ap_strategy_list_t *list;
+    int capacity;
+} enumeration_t;
+
+/* Every way to all-reduce or scatter the first result's partial axes from `axis` on. */
+static xm_status_t finish_result(enumeration_t *e, const ap_strategy_t *strategy, int axis,
+                                 unsigned reduced)
+{
+    const ap_sharding_rule_t *rule = e->site->rule;
+    int term = rule->operands, rank = ap_cost_mesh_rank(e->site->mesh);
+    ap_shape_t shape = ap_sharding_rule_shape(rule, term);
+    xm_status_t status;
+
+    while (axis < rank && (strategy->partial[0] >> axis & 1U) == 0) {
+        ++axis;
+    }
+    if (axis == rank) {
+        ap_strategy_t whole = *strategy;
+
+        all_reduce(e->site, &whole, 0, reduced, e->options->axis_sets);
+        for (int r = 1; r < rule->results; ++r) {
+            all_reduce(e->site, &whole, r, whole.partial[r], e->options->axis_sets);
+        }
+        return append(e->list, &e->capacity, &whole);
+    }
+    status = finish_result(e, strategy, axis + 1, reduced | 1U << axis);
+    for (int d = 0; d < shape.rank && e->options->scatter && status == XM_OK; ++d) {
+        unsigned cut = ap_spec_axes(strategy->spec[term], d);
+        ap_strategy_t scattered = *strategy;
+
+        if (cut >> axis != 0 ||
+            !ap_cost_mesh_cuts(e->site->mesh, shape.dims[d], cut | 1U << axis)) {
+            continue;
+        }
+        scattered.spec[term] = ap_spec_with(strategy->spec[term], d, cut | 1U << axis);
+        add_collective(&scattered, AP_REDUCE_SCATTER, axis, term,
+                       ap_cost_mesh_size(e->site->mesh, axis) *
+                           ap_strategy_local_bytes(e->site, term, scattered.spec[term]));
+        status = finish_result(e, &scattered, axis + 1, reduced);
+    }
+    return status;
+}
+
+/* Assigns axis after axis to a factor or to none. */
+static xm_status_t assign_axis(enumeration_t *e, unsigned *axes, int axis)
+{
+    const ap_sharding_rule_t *rule = e->site->rule;
+    ap_strategy_t strategy;
+    xm_status_t status = XM_OK;
+
+    if (axis < 0) {
+        return assign(e->site, axes, &strategy) ? finish_result(e, &strategy, 0, 0) : XM_OK;
+    }
+    if (ap_cost_mesh_size(e->site->mesh, axis) == 1) {
+        return assign_axis(e, axes, axis - 1);
+    }
+    for (int f = 0; f < rule->factors && status == XM_OK; ++f) {
+        axes[f] |= 1U << axis;
+        status = assign_axis(e, axes, axis - 1);
+        axes[f] &= ~(1U << axis);
+    }
+    if (!e->options->all_axes && status == XM_OK) {
+        status = assign_axis(e, axes, axis - 1);
+    }
+    return status;
+}
+
+xm_status_t ap_strategy_enumerate(const ap_strategy_site_t *site,
+                                  const ap_strategy_options_t *options, ap_strategy_list_t *list)
+{
+    ap_strategy_list_t made = {0};
+    enumeration_t e = {.site = site, .options = options, .list = &made};
+    unsigned axes[AP_MAX_FACTORS] = {0};
+    xm_status_t status = assign_axis(&e, axes, ap_cost_mesh_rank(site->mesh) - 1);
+
+    if (status != XM_OK) {
+        ap_strategy_list_free(&made);
+        return status;
+    }
+    *list = made;
+    return XM_OK;
+}
+
+char *ap_strategy_format(const ap_sharding_rule_t *rule, const ap_strategy_t *strategy,
+                         char *buffer, size_t size)
+{
+    char spec[AP_SPEC_TEXT];
+    size_t length = 0;
+    bool first = true;
+
+    buffer[0] = '\0';
+    for (int t = 0; t < rule->operands + rule->results && length < size; ++t) {
+        const char *separator = t == 0 ? "" : t == rule->operands ? "->" : ",";
+
+        length +=
+            (size_t)snprintf(buffer + length, size - length, "%s%s", separator,
+                             ap_spec_format(strategy->spec[t], rule->rank[t], spec, sizeof(spec)));
+    }
+    for (int f = 0; f < rule->factors; ++f) {
+        for (int a = 0; a < AP_MAX_MESH_RANK && length < size; ++a) {
+            if ((strategy->axes[f] >> a & 1U) != 0) {
+                length += (size_t)snprintf(buffer + length, size - length, "%s%c:%d",
+                                           first ? " {" : ",", rule->factor[f].letter, a);
+                first = false;
+            }
+        }
+    }
+    if (!first && length < size) {
+        (void)snprintf(buffer + length, size - length, "}");
+    }
+    return buffer;
+}
+
+void ap_strategy_list_free(ap_strategy_list_t *list)
+{
+    free(list->items);
+    list->items = NULL;
+    list->count = 0;
+}

@@ -1,0 +1,98 @@
+/**
+ * @file strategy.h
+ * The ways to shard one operator, derived from its rule alone.
+ *
+ * A strategy assigns every mesh axis to one factor of the rule, or to none (then the axis repeats
+ * the work). From the assignment follow the spec of every operand and result, which results are
+ * partial sums over which axes (an axis on a factor that the result lacks), and the communication:
+ *
+ *  - a partial result is all-reduced, or reduce-scattered into one of its dimensions;
+ *  - a cut permutation factor exchanges whole shards with a neighbour;
+ *  - pass-through factors cost nothing, need-replication factors are never cut.
+ *
+ * A factor is cut only if its size divides, or if the mesh allows uneven cuts (cost.h) and the
+ * factor is alone in its dimensions and no permutation. The order of axes within a dimension is
+ * ascending. Works for a mesh of any rank up to AP_MAX_MESH_RANK. Source: Alpa (OSDI'22) table 3
+ * lists the strategies of a batched matrix product; this is the general rule behind it.
+ *
+ * Threads: lists are immutable.
+ */
+#ifndef AP_PLANNER_COST_STRATEGY_H
+#define AP_PLANNER_COST_STRATEGY_H
+
+#include <stdbool.h>
+
+#include "planner/cost/cost.h"
+#include "planner/graph.h"
+
+enum { AP_MAX_COLLECTIVES = AP_MAX_MESH_RANK * AP_MAX_RESULTS + AP_MAX_MESH_RANK };
+
+/** One collective of a strategy. */
+typedef struct ap_collective {
+    ap_collective_kind_t kind;
+    int axis;      /**< the first of `axes` */
+    unsigned axes; /**< that it is over: one, or several for an all-reduce (`axis_sets`) */
+    int term;      /**< of the rule, whose bytes move */
+    double bytes;  /**< as cost.h defines them for the kind */
+} ap_collective_t;
+
+typedef struct ap_strategy {
+    unsigned axes[AP_MAX_FACTORS];    /**< per factor: set of mesh axes that cut it */
+    ap_spec_t spec[AP_MAX_TERMS];     /**< per term, after the collectives */
+    unsigned partial[AP_MAX_RESULTS]; /**< per result: axes it is a partial sum over before them */
+    double devices; /**< that share the work: 1 / devices of the FLOPs each, padding included */
+    int collective_count;
+    ap_collective_t collective[AP_MAX_COLLECTIVES];
+} ap_strategy_t;
+
+/** An operator as strategies see it. */
+typedef struct ap_strategy_site {
+    const ap_sharding_rule_t *rule;
+    const ap_cost_mesh_t *mesh;
+    double element_bytes[AP_MAX_TERMS]; /**< per term of the rule */
+    const int8_t *touched;              /**< per term, as ap_op_t has it; NULL: all of each */
+} ap_strategy_site_t;
+
+/** What to enumerate. */
+typedef struct ap_strategy_options {
+    bool scatter;   /**< also reduce-scatter partial results into each of their dimensions */
+    bool all_axes;  /**< every axis must cut a factor: no repeated work */
+    bool axis_sets; /**< one all-reduce over all axes of a result instead of one per axis */
+} ap_strategy_options_t;
+
+typedef struct ap_strategy_list {
+    int count;
+    ap_strategy_t *items;
+} ap_strategy_list_t;
+
+/**
+ * The strategy of one assignment (a set of axes per factor), with partial results all-reduced.
+ * False when it does not divide, cuts a need-replication factor or a minor factor of a compound
+ * dimension, or uses an axis twice in a term.
+ */
+bool ap_strategy_assign(const ap_strategy_site_t *site, const unsigned *axes,
+                        ap_strategy_t *strategy);
+
+/**
+ * Every strategy of an operator, in a fixed order: by assignment of the last axis slowest, factors
+ * in rule order, "none" last. Free with ap_strategy_list_free().
+ */
+xm_status_t ap_strategy_enumerate(const ap_strategy_site_t *site,
+                                  const ap_strategy_options_t *options, ap_strategy_list_t *list);
+
+/** Local bytes of a term under a spec. */
+double ap_strategy_local_bytes(const ap_strategy_site_t *site, int term, ap_spec_t spec);
+
+/**
+ * Bytes that one device reads and writes under a spec per term: all of its share of each, of a
+ * table that is looked up only the rows (see ap_op_params_t).
+ */
+double ap_strategy_moved_bytes(const ap_strategy_site_t *site, const ap_spec_t *spec);
+
+/** "S0RR,RS1->S0RS1 {b:0,f:1}": the specs and the assignment. Returns @p buffer. */
+char *ap_strategy_format(const ap_sharding_rule_t *rule, const ap_strategy_t *strategy,
+                         char *buffer, size_t size);
+
+void ap_strategy_list_free(ap_strategy_list_t *list);
+
+#endif

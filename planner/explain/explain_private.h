@@ -1,0 +1,39 @@
+/**
+ * @file explain_private.h
+ * What the files that make explanations share. Not installed.
+ */
+#ifndef AP_PLANNER_EXPLAIN_EXPLAIN_PRIVATE_H
+#define AP_PLANNER_EXPLAIN_EXPLAIN_PRIVATE_H
+
+#include "planner/explain/explain.h"
+#include "planner/search.h"
+
+struct ap_explanation {
+    ap_decision_t *decisions;
+    char *costs;
+    int count, capacity;
+};
+
+/* The plan under explanation with its hosts in their order (planner/plan/order.h), as it was given,
+ * and the stage table of its case. */
+typedef struct ap_explain_context {
+    const ap_plan_t *plan;
+    const xm_cluster_profile_t *profile;
+    const ap_plan_t *asked_plan;
+    const xm_cluster_profile_t *asked_profile;
+    ap_planner_setup_t setup;
+    ap_planner_case_t one;
+    int operators;
+} ap_explain_context_t;
+
+/* Adds an empty decision without runner-up; NULL when memory is short (the sentence is set). */
+ap_decision_t *ap_explanation_add(ap_explanation_t *explanation);
+
+/* Logical mesh and dearest operators of one stage. */
+xm_status_t ap_explain_stage(ap_explain_context_t *context, int index,
+                             ap_explanation_t *explanation);
+
+/* The pipeline schedule. */
+xm_status_t ap_explain_schedule(const ap_explain_context_t *context, ap_explanation_t *explanation);
+
+#endif

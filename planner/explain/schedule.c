@@ -1,0 +1,82 @@
+/* Why the pipeline schedule: what the plan would take under the others. */
+#include <stdio.h>
+
+#include "planner/explain/explain_private.h"
+#include "planner/plan.h"
+
+/* Simulated step and idle share under a schedule, whether or not it fits. */
+static xm_status_t simulate(const ap_plan_t *plan, ap_schedule_kind_t kind, double *seconds,
+                            double *idle)
+{
+    ap_plan_simulation_t simulation = AP_PLAN_SIMULATION_INIT;
+    ap_schedule_t *schedule;
+    ap_pipeline_run_t *run;
+    xm_status_t status;
+
+    simulation.kind = kind;
+    status = ap_plan_simulate(plan, &simulation, &schedule, &run);
+    if (status == XM_OK) {
+        *seconds = 1e-9 * (double)run->step_ns;
+        *idle = run->bubble;
+        ap_pipeline_run_destroy(run);
+        ap_schedule_destroy(schedule);
+    }
+    return status;
+}
+
+/* The fastest other synchronous schedule that fits the memory; `runner_up` stays empty if none. */
+static xm_status_t find_runner_up(const ap_plan_t *plan, ap_schedule_kind_t chosen,
+                                  ap_decision_t *decision)
+{
+    for (int i = 0; i < AP_SCHEDULE_KINDS; ++i) {
+        ap_schedule_kind_t kind = (ap_schedule_kind_t)i;
+        ap_plan_t *other;
+        xm_status_t status;
+
+        if (kind == chosen || !ap_plan_can_have(kind) || !ap_schedule_is_synchronous(kind)) {
+            continue;
+        }
+        status = ap_plan_reschedule(plan, kind, &other);
+        if (status == XM_ERR_NO_SOLUTION) {
+            continue;
+        }
+        if (status != XM_OK) {
+            return status;
+        }
+        if (ap_plan_info(other)->step < decision->runner_up_seconds) {
+            decision->runner_up_seconds = ap_plan_info(other)->step;
+            (void)snprintf(decision->runner_up, sizeof(decision->runner_up), "%s",
+                           ap_schedule_name(kind));
+        }
+        ap_plan_destroy(other);
+    }
+    return XM_OK;
+}
+
+xm_status_t ap_explain_schedule(const ap_explain_context_t *context, ap_explanation_t *explanation)
+{
+    const ap_plan_info_t *info = ap_plan_info(context->plan);
+    ap_decision_t *decision = ap_explanation_add(explanation);
+    ap_schedule_kind_t kind;
+    double idle;
+    xm_status_t status;
+
+    if (decision == NULL) {
+        return XM_ERR_NO_MEMORY;
+    }
+    (void)snprintf(decision->subject, sizeof(decision->subject), "schedule");
+    (void)snprintf(decision->unit, sizeof(decision->unit), "step");
+    (void)snprintf(decision->chosen, sizeof(decision->chosen), "%s", info->schedule);
+    status = ap_schedule_find(info->schedule, &kind);
+    if (status == XM_OK) {
+        status = simulate(context->plan, kind, &decision->chosen_seconds, &idle);
+    }
+    if (status == XM_OK) {
+        (void)snprintf(decision->decided_by, sizeof(decision->decided_by),
+                       "simulated, transfers overlapped: meshes are without a pass for %.1f %% of "
+                       "the step",
+                       100.0 * idle);
+        status = find_runner_up(context->plan, kind, decision);
+    }
+    return status;
+}

@@ -1,0 +1,442 @@
+#include "planner/export/hlo.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/export/export_private.h"
+#include "planner/export/site.h"
+#include "planner/frontend/hlo.h"
+
+/* One instruction and the sites that look at it. */
+typedef struct place {
+    const hlo_computation_t *in;
+    const hlo_instruction_t *of;
+    const int *sites;
+    int count;
+} place_t;
+
+static xm_status_t no_memory(void)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an HLO module with shardings");
+}
+
+/* Takes over `text`, also when it fails. */
+xm_status_t ap_hlo_edit(ap_hlo_exporter_t *e, size_t at, size_t length, char *text)
+{
+    if (text == NULL) {
+        return no_memory();
+    }
+    if (e->edit_count == e->edit_room) {
+        int room = e->edit_room == 0 ? 256 : 2 * e->edit_room;
+        ap_hlo_edit_t *grown = realloc(e->edits, (size_t)room * sizeof(*grown));
+
+        if (grown == NULL) {
+            free(text);
+            return no_memory();
+        }
+        e->edits = grown;
+        e->edit_room = room;
+    }
+    e->edits[e->edit_count] =
+        (ap_hlo_edit_t){.at = at, .length = length, .number = e->edit_count, .text = text};
+    ++e->edit_count;
+    return XM_OK;
+}
+
+/* Text that is made to measure; NULL without memory. */
+char *ap_hlo_print(const char *format, ...)
+{
+    va_list args, again;
+    char *text = NULL;
+    int length;
+
+    va_start(args, format);
+    va_copy(again, args);
+    length = vsnprintf(NULL, 0, format, args);
+    if (length >= 0) {
+        text = malloc((size_t)length + 1);
+    }
+    if (text != NULL) {
+        (void)vsnprintf(text, (size_t)length + 1, format, again);
+    }
+    va_end(again);
+    va_end(args);
+    return text;
+}
+
+/* Writes or replaces the annotation of an instruction. */
+xm_status_t ap_hlo_annotate(ap_hlo_exporter_t *e, const hlo_instruction_t *of, const char *sharding)
+{
+    for (int a = 0; a < of->attribute_count; ++a) {
+        const hlo_attribute_t *attribute = &of->attributes[a];
+
+        if (hlo_slice_is(attribute->key, "sharding")) {
+            return ap_hlo_edit(e, (size_t)(attribute->value.at - e->module->text.bytes),
+                               attribute->value.length, ap_hlo_print("%s", sharding));
+        }
+    }
+    return ap_hlo_edit(e, of->end, 0, ap_hlo_print(", sharding=%s", sharding));
+}
+
+static int rank_of(const ap_hlo_exporter_t *e, int tensor)
+{
+    return ap_graph_tensor(e->solution->graph, tensor)->shape.rank;
+}
+
+/* The sharding that all sites of an instruction agree on. What needs no data is whole everywhere:
+ * every user takes its part without asking another device. */
+static bool common_spec(const ap_hlo_exporter_t *e, const place_t *place, ap_spec_t *spec)
+{
+    for (int i = 0; i < place->count; ++i) {
+        const hlo_site_t *site = &e->source->sites[place->sites[i]];
+        ap_spec_t made = site->tensor < 0 ? AP_SPEC_REPLICATED
+                                          : ap_export_site_found(e->solution, e->source,
+                                                                 site->context, site->tensor);
+
+        if (i > 0 && made != *spec) {
+            return false;
+        }
+        *spec = made;
+    }
+    return place->count > 0;
+}
+
+/* The sites of an instruction: one slice of the sorted list. */
+static void find_sites(const ap_hlo_exporter_t *e, place_t *place)
+{
+    int low = 0, high = e->source->site_count;
+
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+
+        if (e->source->sites[e->sites[middle]].at < place->of->at) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    place->sites = e->sites + low;
+    for (place->count = 0; low + place->count < e->source->site_count; ++place->count) {
+        if (e->source->sites[place->sites[place->count]].at != place->of->at) {
+            break;
+        }
+    }
+}
+
+/* The names of an instruction's operands as they stand in the text. */
+xm_status_t ap_hlo_operand_names(const ap_hlo_exporter_t *e, const hlo_instruction_t *of,
+                                 hlo_slice_t *names)
+{
+    const hlo_text_t *text = &e->module->text;
+    hlo_cursor_t cursor = {.text = text,
+                           .at = (size_t)(of->opcode.at - text->bytes) + of->opcode.length,
+                           .end = of->end};
+    xm_status_t status = hlo_expect(&cursor, "(");
+
+    for (int o = 0; o < of->operand_count && status == XM_OK; ++o) {
+        hlo_slice_t value;
+        size_t start;
+
+        status = hlo_value(&cursor, &value);
+        if (status != XM_OK) {
+            return status;
+        }
+        /* "f32[2]{0} %name" or "name": the last word. */
+        for (start = value.length; start > 0; --start) {
+            char c = value.at[start - 1];
+
+            if (c == ' ' || c == '/') {
+                break;
+            }
+        }
+        names[o] = (hlo_slice_t){value.at + start, value.length - start};
+        (void)hlo_accept(&cursor, ",");
+    }
+    return status;
+}
+
+/* Where an instruction begins, with the word ROOT in front of its name. */
+size_t ap_hlo_start(const hlo_text_t *text, size_t at)
+{
+    static const char root[] = "ROOT";
+    const size_t length = sizeof(root) - 1;
+    size_t back = at;
+
+    while (back > 0 && text->bytes[back - 1] == ' ') {
+        --back;
+    }
+    return back >= length && memcmp(text->bytes + back - length, root, length) == 0 ? back - length
+                                                                                    : at;
+}
+
+/* The type of an instruction as it stands in the text. */
+hlo_slice_t ap_hlo_type_text(const ap_hlo_exporter_t *e, const hlo_instruction_t *of)
+{
+    const char *end = e->module->text.bytes + e->module->text.size;
+    const char *type = memchr(of->name.at, '=', (size_t)(end - of->name.at));
+    hlo_slice_t text = {type + 1, (size_t)(of->opcode.at - type) - 1};
+
+    while (text.length > 0 && text.at[0] == ' ') {
+        ++text.at;
+        --text.length;
+    }
+    while (text.length > 0 && text.at[text.length - 1] == ' ') {
+        --text.length;
+    }
+    return text;
+}
+
+/* Puts the steps of a resharding between an instruction and its operand, as the annotations that
+ * XLA keeps: custom calls to Sharding. */
+static xm_status_t add_steps(ap_hlo_exporter_t *e, const place_t *place, int operand,
+                             ap_spec_t found, ap_spec_t used, hlo_slice_t name)
+{
+    const int tensor = e->source->sites[place->sites[0]].operands[operand];
+    const hlo_instruction_t *of = &place->in->instructions[place->of->operands[operand]];
+    const hlo_text_t *text = &e->module->text;
+    const hlo_slice_t type = ap_hlo_type_text(e, of), own = place->of->name;
+    const char *percent = name.at[0] == '%' ? "%" : "";
+    ap_spec_t path[AP_MAX_RESHARD_STEPS + 1];
+    int count = ap_export_site_path(e->solution, tensor, found, used, path);
+    char *previous = ap_hlo_print("%.*s", (int)name.length, name.at);
+    xm_status_t status = XM_OK;
+
+    for (int s = 1; s < count && previous != NULL && status == XM_OK; ++s) {
+        char sharding[AP_HLO_SHARDING_TEXT];
+        char *next =
+            ap_hlo_print("%s%.*s.operand%d.step%d", percent, (int)own.length, own.at, operand, s);
+
+        status =
+            ap_hlo_edit(e, ap_hlo_start(text, place->of->at), 0,
+                        ap_hlo_print("%s = %.*s custom-call(%s), custom_call_target=\"Sharding\", "
+                                     "sharding=%s\n  ",
+                                     next, (int)type.length, type.at, previous,
+                                     ap_export_hlo_sharding(&e->mesh, path[s], rank_of(e, tensor),
+                                                            sharding, sizeof(sharding))));
+        free(previous);
+        previous = next;
+    }
+    if (previous == NULL) {
+        return no_memory();
+    }
+    if (status != XM_OK) {
+        free(previous);
+        return status;
+    }
+    return ap_hlo_edit(e, (size_t)(name.at - text->bytes), name.length, previous);
+}
+
+/* Instructions whose operators are not their own. */
+static bool has_own_operators(const hlo_instruction_t *of)
+{
+    static const char *const others[] = {"call", "fusion", "while", "conditional", "tuple"};
+
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); ++i) {
+        if (hlo_slice_is(of->opcode, others[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The reshardings on the way into an instruction, where all of its sites agree. */
+static xm_status_t add_reshardings(ap_hlo_exporter_t *e, const place_t *place)
+{
+    hlo_slice_t *names = calloc((size_t)place->of->operand_count + 1, sizeof(*names));
+    xm_status_t status = names == NULL ? no_memory() : ap_hlo_operand_names(e, place->of, names);
+
+    for (int o = 0; o < place->of->operand_count && status == XM_OK; ++o) {
+        ap_spec_t used = 0, found = 0;
+        bool agree = place->count > 0;
+
+        for (int i = 0; i < place->count && agree; ++i) {
+            const hlo_site_t *site = &e->source->sites[place->sites[i]];
+            ap_spec_t to, from;
+
+            agree = ap_export_site_used(e->solution, site, o, &to);
+            if (agree) {
+                from =
+                    ap_export_site_found(e->solution, e->source, site->context, site->operands[o]);
+                agree = from != to && (i == 0 || (to == used && from == found));
+                used = to;
+                found = from;
+            }
+        }
+        if (agree) {
+            status = add_steps(e, place, o, found, used, names[o]);
+        }
+    }
+    free(names);
+    return status;
+}
+
+/* The sharding of the entry's result: one for each of its leaves. */
+static xm_status_t annotate_root(ap_hlo_exporter_t *e, const hlo_instruction_t *root)
+{
+    size_t size;
+    char *text = NULL, one[AP_HLO_SHARDING_TEXT];
+    FILE *stream = open_memstream(&text, &size);
+    xm_status_t status;
+
+    if (stream == NULL) {
+        return no_memory();
+    }
+    (void)fputs(root->type->tuple ? "{" : "", stream);
+    for (int i = 0; i < e->source->result_count; ++i) {
+        int tensor = e->source->results[i].tensor;
+        ap_spec_t spec =
+            tensor >= 0 ? ap_shard_solution_kept(e->solution, tensor) : AP_SPEC_REPLICATED;
+
+        (void)fprintf(stream, "%s%s", i == 0 ? "" : ", ",
+                      ap_export_hlo_sharding(&e->mesh, spec, e->source->results[i].shape.rank, one,
+                                             sizeof(one)));
+    }
+    (void)fputs(root->type->tuple ? "}" : "", stream);
+    status = fclose(stream) == 0 ? ap_hlo_annotate(e, root, text) : no_memory();
+    free(text);
+    return status;
+}
+
+static xm_status_t edit_instruction(ap_hlo_exporter_t *e, const hlo_computation_t *in,
+                                    const hlo_instruction_t *of)
+{
+    place_t place = {.in = in, .of = of};
+    char sharding[AP_HLO_SHARDING_TEXT];
+    ap_spec_t spec = AP_SPEC_REPLICATED;
+    bool root = in->entry && of == &in->instructions[in->root];
+    xm_status_t status = XM_OK;
+
+    find_sites(e, &place);
+    if (has_own_operators(of) && place.count > 0) {
+        status = add_reshardings(e, &place);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    if (root) {
+        return annotate_root(e, of);
+    }
+    if (hlo_slice_is(of->opcode, "while")) {
+        return ap_hlo_annotate_loop(e, in, of);
+    }
+    if (of->type->tuple || of->type->empty || !common_spec(e, &place, &spec)) {
+        return XM_OK;
+    }
+    status = ap_hlo_annotate(
+        e, of,
+        ap_export_hlo_sharding(&e->mesh, spec, of->type->shape.rank, sharding, sizeof(sharding)));
+    return status == XM_OK ? ap_hlo_pin_carried(e, in, of, spec) : status;
+}
+
+static int by_place(const void *left, const void *right)
+{
+    const ap_hlo_edit_t *a = left, *b = right;
+
+    if (a->at != b->at) {
+        return a->at < b->at ? -1 : 1;
+    }
+    return a->number < b->number ? -1 : a->number > b->number;
+}
+
+typedef struct site_key {
+    size_t at;
+    int site;
+} site_key_t;
+
+static int by_site(const void *left, const void *right)
+{
+    const site_key_t *a = left, *b = right;
+
+    if (a->at != b->at) {
+        return a->at < b->at ? -1 : 1;
+    }
+    return a->site < b->site ? -1 : a->site > b->site;
+}
+
+static xm_status_t sort_sites(ap_hlo_exporter_t *e)
+{
+    size_t count = (size_t)e->source->site_count;
+    site_key_t *keys = calloc(count + 1, sizeof(*keys));
+
+    e->sites = calloc(count + 1, sizeof(*e->sites));
+    if (keys == NULL || e->sites == NULL) {
+        free(keys);
+        return no_memory();
+    }
+    for (size_t i = 0; i < count; ++i) {
+        keys[i] = (site_key_t){.at = e->source->sites[i].at, .site = (int)i};
+    }
+    qsort(keys, count, sizeof(*keys), by_site);
+    for (size_t i = 0; i < count; ++i) {
+        e->sites[i] = keys[i].site;
+    }
+    free(keys);
+    return XM_OK;
+}
+
+static void write_edited(const ap_hlo_exporter_t *e, FILE *stream)
+{
+    const hlo_text_t *text = &e->module->text;
+    size_t at = 0;
+
+    for (int i = 0; i < e->edit_count; ++i) {
+        const ap_hlo_edit_t *edit = &e->edits[i];
+
+        (void)fwrite(text->bytes + at, 1, edit->at - at, stream);
+        (void)fputs(edit->text, stream);
+        at = edit->at + edit->length;
+    }
+    (void)fwrite(text->bytes + at, 1, text->size - at, stream);
+}
+
+xm_status_t ap_export_hlo(const ap_shard_solution_t *solution, const ap_frontend_notes_t *notes,
+                          const char *text, size_t size, const char *name, FILE *stream)
+{
+    const hlo_text_t source = {.name = name, .bytes = text, .size = size};
+    ap_hlo_exporter_t e = {.solution = solution,
+                           .source = ap_frontend_notes_source(notes),
+                           .mesh = ap_export_mesh_of(solution->mesh)};
+    hlo_module_t *module;
+    xm_status_t status = hlo_module_parse(&source, &module);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    e.module = module;
+    status = sort_sites(&e);
+    for (int c = 0; c < module->count; ++c) {
+        const hlo_computation_t *in = &module->computations[c];
+
+        for (int i = 0; i < in->count && status == XM_OK; ++i) {
+            status = edit_instruction(&e, in, &in->instructions[i]);
+        }
+    }
+    if (status == XM_OK) {
+        if (e.edit_count > 0) {
+            qsort(e.edits, (size_t)e.edit_count, sizeof(*e.edits), by_place);
+        }
+        write_edited(&e, stream);
+    }
+    for (int i = 0; i < e.edit_count; ++i) {
+        free(e.edits[i].text);
+    }
+    free(e.edits);
+    free(e.sites);
+    hlo_module_destroy(module);
+    return status;
+}
+
+xm_status_t ap_export_hlo_file(const ap_shard_solution_t *solution,
+                               const ap_frontend_notes_t *notes, const char *path, FILE *stream)
+{
+    hlo_file_t file;
+    xm_status_t status = hlo_file_map(path, &file);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    status = ap_export_hlo(solution, notes, file.bytes, file.size, path, stream);
+    hlo_file_unmap(&file);
+    return status;
+}

@@ -1,7 +1,0 @@
-/* Python that every exported module for JAX ends with. Private to export_jax.c. */
-#ifndef AP_PLANNER_EXPORT_JAX_TEXT_H
-#define AP_PLANNER_EXPORT_JAX_TEXT_H
-
-extern const char ap_export_jax_text[];
-
-#endif

@@ -1,0 +1,49 @@
+#include "planner/frontend/common/arena.h"
+
+#include <stdalign.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+enum { CHUNK_BYTES = 1 << 16 };
+
+struct hlo_chunk {
+    hlo_chunk_t *next;
+    size_t used, size;
+    alignas(max_align_t) unsigned char bytes[];
+};
+
+void *hlo_arena_get(hlo_arena_t *arena, size_t count, size_t size)
+{
+    const size_t unit = alignof(max_align_t);
+    hlo_chunk_t *chunk = arena->last;
+    size_t bytes;
+
+    if (size != 0 && count > (SIZE_MAX - sizeof(*chunk)) / 2 / size) {
+        return NULL;
+    }
+    bytes = (count * size + unit - 1) / unit * unit;
+    bytes = bytes == 0 ? unit : bytes;
+    if (chunk == NULL || chunk->size - chunk->used < bytes) {
+        size_t room = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
+
+        chunk = calloc(1, sizeof(*chunk) + room);
+        if (chunk == NULL) {
+            return NULL;
+        }
+        chunk->size = room;
+        chunk->next = arena->last;
+        arena->last = chunk;
+    }
+    chunk->used += bytes;
+    return chunk->bytes + chunk->used - bytes;
+}
+
+void hlo_arena_clear(hlo_arena_t *arena)
+{
+    while (arena->last != NULL) {
+        hlo_chunk_t *next = arena->last->next;
+
+        free(arena->last);
+        arena->last = next;
+    }
+}

@@ -1,0 +1,101 @@
+#include "planner/frontend/common/notes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+
+enum { NOTE_TEXT = 80 };
+
+typedef struct note {
+    char name[NOTE_TEXT];
+    int count;
+} note_t;
+
+struct ap_frontend_notes {
+    int count, room;
+    note_t *list;
+    void *source;
+    void (*destroy)(void *source);
+};
+
+static xm_status_t no_memory(void)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a list of unknown operators");
+}
+
+xm_status_t ap_frontend_notes_create(ap_frontend_notes_t **notes)
+{
+    ap_frontend_notes_t *made = calloc(1, sizeof(*made));
+
+    if (made == NULL) {
+        return no_memory();
+    }
+    *notes = made;
+    return XM_OK;
+}
+
+xm_status_t ap_frontend_notes_add(ap_frontend_notes_t *notes, const char *name)
+{
+    char text[NOTE_TEXT];
+
+    (void)xm_text_copy(name, text, sizeof(text));
+    for (int i = 0; i < notes->count; ++i) {
+        if (strcmp(notes->list[i].name, text) == 0) {
+            ++notes->list[i].count;
+            return XM_OK;
+        }
+    }
+    if (notes->count == notes->room) {
+        int room = notes->room == 0 ? 8 : 2 * notes->room;
+        note_t *grown = realloc(notes->list, (size_t)room * sizeof(*grown));
+
+        if (grown == NULL) {
+            return no_memory();
+        }
+        notes->list = grown;
+        notes->room = room;
+    }
+    (void)strcpy(notes->list[notes->count].name, text);
+    notes->list[notes->count++].count = 1;
+    return XM_OK;
+}
+
+int ap_frontend_notes_count(const ap_frontend_notes_t *notes)
+{
+    if (XM_IS_NULL(notes)) {
+        return 0;
+    }
+    return notes->count;
+}
+
+const char *ap_frontend_notes_get(const ap_frontend_notes_t *notes, int index, int *count)
+{
+    if (XM_IS_NULL(notes)) {
+        return NULL;
+    }
+    *count = notes->list[index].count;
+    return notes->list[index].name;
+}
+
+void ap_frontend_notes_keep(ap_frontend_notes_t *notes, void *source, void (*destroy)(void *source))
+{
+    notes->source = source;
+    notes->destroy = destroy;
+}
+
+const void *ap_frontend_notes_source(const ap_frontend_notes_t *notes)
+{
+    return notes->source;
+}
+
+void ap_frontend_notes_destroy(ap_frontend_notes_t *notes)
+{
+    if (notes != NULL) {
+        if (notes->source != NULL) {
+            notes->destroy(notes->source);
+        }
+        free(notes->list);
+        free(notes);
+    }
+}

@@ -1,0 +1,140 @@
+#include "planner/frontend.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "comm/base.h"
+#include "planner/frontend/hlo.h"
+#include "planner/frontend/json.h"
+#include "planner/frontend/onnx.h"
+#include "planner/frontend/zoo.h"
+
+typedef enum file_kind { FILE_HLO, FILE_JSON, FILE_ONNX } file_kind_t;
+
+/* Told by the first characters that are no blanks; comments may stand before HLO's header. */
+static xm_status_t look_into(const char *path, file_kind_t *kind)
+{
+    static const char hlo[] = "HloModule";
+    FILE *file = fopen(path, "re");
+    char head[256] = "";
+    size_t read, at = 0;
+
+    if (file == NULL) {
+        return xm_error_set(XM_ERR_NOT_FOUND, "cannot read %s: %s", path, strerror(errno));
+    }
+    read = fread(head, 1, sizeof(head) - 1, file);
+    (void)fclose(file);
+    while (at < read && isspace((unsigned char)head[at])) {
+        ++at;
+    }
+    if (strncmp(head + at, hlo, sizeof(hlo) - 1) == 0 || strncmp(head + at, "//", 2) == 0 ||
+        strncmp(head + at, "/*", 2) == 0) {
+        *kind = FILE_HLO;
+    } else {
+        *kind = head[at] == '{' ? FILE_JSON : FILE_ONNX;
+    }
+    return XM_OK;
+}
+
+static bool ends_with(const char *name, const char *ending)
+{
+    size_t length = strlen(name), tail = strlen(ending);
+
+    return length > tail && strcmp(name + length - tail, ending) == 0;
+}
+
+bool ap_frontend_is_file(const char *name)
+{
+    static const char *const endings[] = {".hlo", ".txt", ".json", ".onnx"};
+    struct stat about;
+
+    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); ++i) {
+        if (ends_with(name, endings[i])) {
+            return true;
+        }
+    }
+    return strchr(name, '/') != NULL || (stat(name, &about) == 0 && S_ISREG(about.st_mode));
+}
+
+/* Hands out a graph of which every operator has a rule, with an empty list of notes if asked. */
+static xm_status_t hand_out(ap_graph_t *made, ap_graph_t **graph, ap_frontend_notes_t **notes)
+{
+    xm_status_t status = notes != NULL ? ap_frontend_notes_create(notes) : XM_OK;
+
+    if (status == XM_OK) {
+        *graph = made;
+    } else {
+        ap_graph_destroy(made);
+    }
+    return status;
+}
+
+static xm_status_t load_file(const char *path, const ap_frontend_params_t *params,
+                             ap_graph_t **graph, ap_frontend_notes_t **notes)
+{
+    ap_onnx_params_t onnx = AP_ONNX_PARAMS_INIT;
+    file_kind_t kind = FILE_ONNX;
+    ap_graph_t *made;
+    xm_status_t status = look_into(path, &kind);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    if (params->batch != 0 || params->hidden != 0 || params->layers != 0 || params->sequence != 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "batch, hidden, layers and sequence are for built-in models; %s has "
+                            "its own sizes",
+                            path);
+    }
+    if (kind == FILE_ONNX) {
+        onnx.dims = params->dims;
+        onnx.dim_count = params->dim_count;
+        return ap_onnx_from_file(path, &onnx, graph, notes);
+    }
+    if (params->dim_count > 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "dimensions are given by name to ONNX models only; %s is none", path);
+    }
+    if (kind == FILE_HLO) {
+        return ap_hlo_from_file(path, graph, notes);
+    }
+    status = ap_json_from_file(path, &made);
+    return status == XM_OK ? hand_out(made, graph, notes) : status;
+}
+
+xm_status_t ap_frontend_load(const char *model, const ap_frontend_params_t *params,
+                             ap_graph_t **graph, ap_frontend_notes_t **notes)
+{
+    if (XM_IS_NULL(model) || XM_IS_NULL(graph)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    ap_frontend_params_t own = AP_FRONTEND_PARAMS_INIT;
+    xm_status_t taken = params != NULL ? XM_PARAMS_COPY(ap_frontend_params_t, &own, params) : XM_OK;
+
+    if (taken != XM_OK) {
+        return taken;
+    }
+    params = &own;
+
+    ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
+    ap_graph_t *made;
+    xm_status_t status;
+
+    if (ap_frontend_is_file(model)) {
+        return load_file(model, params, graph, notes);
+    }
+    if (params->dim_count > 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "dimensions are given by name to ONNX models only; %s is built in",
+                            model);
+    }
+    zoo.batch = params->batch;
+    zoo.hidden = params->hidden;
+    zoo.layers = params->layers;
+    zoo.sequence = params->sequence;
+    status = ap_zoo_create(model, &zoo, &made);
+    return status == XM_OK ? hand_out(made, graph, notes) : status;
+}

@@ -1,0 +1,290 @@
+#include "planner/frontend/hlo/attribute.h"
+
+#include <string.h>
+
+hlo_slice_t hlo_attribute(const hlo_instruction_t *of, const char *key)
+{
+    for (int a = 0; a < of->attribute_count; ++a) {
+        if (hlo_slice_is(of->attributes[a].key, key)) {
+            hlo_slice_t value = of->attributes[a].value;
+
+            if (value.length >= 2 && value.at[0] == '"') {
+                value = (hlo_slice_t){value.at + 1, value.length - 2};
+            }
+            return value;
+        }
+    }
+    return (hlo_slice_t){0};
+}
+
+hlo_slice_t hlo_metadata(const hlo_module_t *module, const hlo_instruction_t *of, const char *key)
+{
+    hlo_slice_t metadata = hlo_attribute(of, "metadata");
+    hlo_cursor_t cursor = hlo_cursor_of(&module->text, metadata);
+
+    (void)hlo_accept(&cursor, "{");
+    while (cursor.at < cursor.end) {
+        hlo_slice_t word = hlo_word(&cursor);
+
+        if (word.length == 0 || !hlo_accept(&cursor, "=")) {
+            break;
+        }
+        if (hlo_peek(&cursor) == '"') {
+            size_t start = ++cursor.at;
+
+            while (cursor.at < cursor.end && module->text.bytes[cursor.at] != '"') {
+                cursor.at += module->text.bytes[cursor.at] == '\\' ? 2 : 1;
+            }
+            if (cursor.at < cursor.end && hlo_slice_is(word, key)) {
+                return (hlo_slice_t){module->text.bytes + start, cursor.at - start};
+            }
+            ++cursor.at;
+        } else if (hlo_word(&cursor).length == 0) {
+            break;
+        }
+    }
+    return (hlo_slice_t){0};
+}
+
+/* Reads "{1,2}" from a cursor. */
+static xm_status_t read_list(hlo_cursor_t *cursor, int64_t limit, const char *key, hlo_list_t *list)
+{
+    xm_status_t status = hlo_expect(cursor, "{");
+
+    list->count = 0;
+    while (status == XM_OK && hlo_peek(cursor) != '}') {
+        size_t at = cursor->at;
+        int64_t value;
+
+        status = hlo_integer(cursor, &value);
+        if (status != XM_OK) {
+            return status;
+        }
+        if (value < 0 || (limit >= 0 && value >= limit)) {
+            return hlo_error(cursor->text, at, "%s: there is no dimension %lld", key,
+                             (long long)value);
+        }
+        if (list->count == HLO_MAX_LIST || (limit >= 0 && hlo_list_has(list, value))) {
+            return hlo_error(cursor->text, at, "%s: %s", key,
+                             list->count == HLO_MAX_LIST ? "too many numbers"
+                                                         : "a dimension comes twice");
+        }
+        list->values[list->count++] = value;
+        if (!hlo_accept(cursor, ",")) {
+            break;
+        }
+    }
+    return status == XM_OK ? hlo_expect(cursor, "}") : status;
+}
+
+static xm_status_t attribute_list(const hlo_module_t *module, const hlo_instruction_t *of,
+                                  const char *key, int64_t limit, hlo_list_t *list)
+{
+    hlo_slice_t value = hlo_attribute(of, key);
+    hlo_cursor_t cursor = hlo_cursor_of(&module->text, value);
+
+    list->count = 0;
+    return value.length == 0 ? XM_OK : read_list(&cursor, limit, key, list);
+}
+
+xm_status_t hlo_attribute_dims(const hlo_module_t *module, const hlo_instruction_t *of,
+                               const char *key, int limit, hlo_list_t *list)
+{
+    return attribute_list(module, of, key, limit, list);
+}
+
+xm_status_t hlo_attribute_list(const hlo_module_t *module, const hlo_instruction_t *of,
+                               const char *key, hlo_list_t *list)
+{
+    return attribute_list(module, of, key, -1, list);
+}
+
+xm_status_t hlo_attribute_number(const hlo_module_t *module, const hlo_instruction_t *of,
+                                 const char *key, int64_t otherwise, int64_t *value)
+{
+    hlo_slice_t text = hlo_attribute(of, key);
+    hlo_cursor_t cursor = hlo_cursor_of(&module->text, text);
+
+    *value = otherwise;
+    return text.length == 0 ? XM_OK : hlo_integer(&cursor, value);
+}
+
+bool hlo_list_has(const hlo_list_t *list, int64_t value)
+{
+    for (int i = 0; i < list->count; ++i) {
+        if (list->values[i] == value) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "3x3" or "1_1x0_0": one or two numbers for each dimension; a dimension stays trivial when all of
+ * its numbers are `neutral`. */
+static xm_status_t read_window_field(hlo_cursor_t *cursor, hlo_window_t *window, int64_t neutral,
+                                     bool sizes)
+{
+    for (int d = 0; d < AP_MAX_RANK; ++d) {
+        do {
+            int64_t value;
+            xm_status_t status = hlo_integer(cursor, &value);
+
+            if (status != XM_OK) {
+                return status;
+            }
+            window->trivial[d] = window->trivial[d] && value == neutral;
+            window->size[d] = sizes ? value : window->size[d];
+        } while (hlo_accept(cursor, "_"));
+        window->rank = sizes ? d + 1 : window->rank;
+        if (!hlo_accept(cursor, "x")) {
+            return XM_OK;
+        }
+    }
+    return hlo_error(cursor->text, cursor->at, "a window has at most %d dimensions", AP_MAX_RANK);
+}
+
+xm_status_t hlo_attribute_window(const hlo_module_t *module, const hlo_instruction_t *of,
+                                 hlo_window_t *window)
+{
+    static const struct {
+        const char *name;
+        int64_t neutral;
+    } fields[] = {{"size", 1},       {"stride", 1},     {"pad", 0},
+                  {"lhs_dilate", 1}, {"rhs_dilate", 1}, {"rhs_reversal", 0}};
+    hlo_cursor_t cursor = hlo_cursor_of(&module->text, hlo_attribute(of, "window"));
+
+    memset(window, 0, sizeof(*window));
+    memset(window->trivial, true, sizeof(window->trivial));
+    if (!hlo_accept(&cursor, "{")) {
+        return XM_OK;
+    }
+    while (!hlo_accept(&cursor, "}")) {
+        size_t at = cursor.at;
+        hlo_slice_t word = hlo_word(&cursor);
+        xm_status_t status = hlo_expect(&cursor, "=");
+        bool known = false;
+
+        for (size_t f = 0; f < sizeof(fields) / sizeof(fields[0]) && status == XM_OK; ++f) {
+            if (hlo_slice_is(word, fields[f].name)) {
+                status = read_window_field(&cursor, window, fields[f].neutral, f == 0);
+                known = true;
+            }
+        }
+        if (status != XM_OK) {
+            return status;
+        }
+        if (!known) {
+            return hlo_error(&module->text, at, "'%.*s' is not a part of a window",
+                             (int)(word.length > 40 ? 40 : word.length), word.at);
+        }
+    }
+    for (int d = 0; d < window->rank; ++d) {
+        if (window->size[d] <= 0) {
+            return hlo_error(&module->text, of->at, "size %d of the window is not positive", d);
+        }
+    }
+    return XM_OK;
+}
+
+/* One group of labels, e.g. "b01f": `letters` get dimension numbers in `named`, digits in
+ * `spatial`; the number of spatial dimensions, or -1. */
+static int read_labels(hlo_cursor_t *cursor, const char *letters, int *named, int *spatial)
+{
+    const char *bytes = cursor->text->bytes;
+    int count = 0, dim = 0;
+
+    named[0] = named[1] = -1;
+    for (int i = 0; i < AP_MAX_RANK; ++i) {
+        spatial[i] = -1;
+    }
+    for (; cursor->at < cursor->end && bytes[cursor->at] != '_' && bytes[cursor->at] != '-';
+         ++cursor->at, ++dim) {
+        char c = bytes[cursor->at];
+        int *place = c == letters[0]                         ? &named[0]
+                     : c == letters[1]                       ? &named[1]
+                     : c >= '0' && c < '0' + AP_MAX_RANK - 2 ? &spatial[c - '0']
+                                                             : NULL;
+
+        if (place == NULL || *place >= 0 || dim == AP_MAX_RANK) {
+            return -1;
+        }
+        *place = dim;
+        count += c >= '0' && c <= '9';
+    }
+    for (int i = 0; i < count; ++i) {
+        if (spatial[i] < 0) {
+            return -1;
+        }
+    }
+    return named[0] < 0 || named[1] < 0 ? -1 : count;
+}
+
+xm_status_t hlo_attribute_conv_dims(const hlo_module_t *module, const hlo_instruction_t *of,
+                                    hlo_conv_dims_t *dims)
+{
+    hlo_cursor_t cursor = hlo_cursor_of(&module->text, hlo_attribute(of, "dim_labels"));
+    int lhs, rhs, out;
+
+    lhs = read_labels(&cursor, "bf", dims->lhs, dims->lhs_spatial);
+    (void)hlo_accept(&cursor, "_");
+    rhs = read_labels(&cursor, "io", dims->rhs, dims->rhs_spatial);
+    (void)hlo_accept(&cursor, "->");
+    out = read_labels(&cursor, "bf", dims->out, dims->out_spatial);
+    if (lhs < 0 || lhs != rhs || lhs != out || cursor.at != cursor.end) {
+        return hlo_error(&module->text, of->at,
+                         "a convolution needs dim_labels such as b01f_01io->b01f");
+    }
+    dims->spatial = lhs;
+    return XM_OK;
+}
+
+xm_status_t hlo_attribute_computation(const hlo_module_t *module, const hlo_instruction_t *of,
+                                      const char *key, int *computation)
+{
+    hlo_slice_t name = hlo_attribute(of, key);
+
+    *computation = name.length == 0 ? -1 : hlo_module_find(module, name);
+    if (*computation < 0) {
+        return hlo_error(&module->text, of->at, "%s names no computation of this module: '%.*s'",
+                         key, (int)(name.length > 80 ? 80 : name.length),
+                         name.length > 0 ? name.at : "");
+    }
+    return XM_OK;
+}
+
+bool hlo_sharding_tiles(const hlo_module_t *module, const hlo_instruction_t *of, int rank,
+                        int64_t *tiles)
+{
+    hlo_slice_t text = hlo_attribute(of, "sharding");
+    hlo_cursor_t cursor = hlo_cursor_of(&module->text, text);
+    int64_t value;
+    int count = 0;
+
+    for (int d = 0; d < rank; ++d) {
+        tiles[d] = 1;
+    }
+    if (!hlo_accept(&cursor, "{")) {
+        return false;
+    }
+    if (hlo_accept(&cursor, "replicated")) {
+        return true;
+    }
+    for (size_t i = 0; i + 6 <= text.length; ++i) {
+        if (memcmp(text.at + i, "manual", 6) == 0) {
+            return false;
+        }
+    }
+    if (!hlo_accept(&cursor, "devices") || !hlo_accept(&cursor, "=") || !hlo_accept(&cursor, "[")) {
+        return false;
+    }
+    do {
+        if (hlo_integer(&cursor, &value) != XM_OK || value <= 0 || count > rank + 1) {
+            return false;
+        }
+        if (count < rank) {
+            tiles[count] = value;
+        }
+        ++count;
+    } while (hlo_accept(&cursor, ","));
+    return count >= rank && hlo_accept(&cursor, "]");
+}

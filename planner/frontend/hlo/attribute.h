@@ -1,0 +1,69 @@
+/**
+ * @file planner/frontend/hlo/attribute.h
+ * What the attributes of an instruction say, read when a rule asks.
+ */
+#ifndef AP_PLANNER_FRONTEND_HLO_ATTRIBUTE_H
+#define AP_PLANNER_FRONTEND_HLO_ATTRIBUTE_H
+
+#include "planner/frontend/hlo/module.h"
+
+enum { HLO_MAX_LIST = 16 };
+
+typedef struct hlo_list {
+    int count;
+    int64_t values[HLO_MAX_LIST];
+} hlo_list_t;
+
+/** One dimension of a window: its size and whether it looks at nothing but its own place. */
+typedef struct hlo_window {
+    int rank;
+    int64_t size[AP_MAX_RANK];
+    bool trivial[AP_MAX_RANK]; /**< size 1, stride 1, no padding, no dilation */
+} hlo_window_t;
+
+/** Where a convolution keeps what: dimension numbers of batch, feature and the spatial ones. */
+typedef struct hlo_conv_dims {
+    int spatial;
+    int lhs[2], rhs[2], out[2]; /**< batch and feature; of rhs: input and output feature */
+    int lhs_spatial[AP_MAX_RANK], rhs_spatial[AP_MAX_RANK], out_spatial[AP_MAX_RANK];
+} hlo_conv_dims_t;
+
+/** Value of an attribute, without the quotes of a string; length 0 when it is not there. */
+hlo_slice_t hlo_attribute(const hlo_instruction_t *of, const char *key);
+/** A value inside `metadata={…}`, such as op_name. */
+hlo_slice_t hlo_metadata(const hlo_module_t *module, const hlo_instruction_t *of, const char *key);
+
+/**
+ * A list such as {0,2}; empty when the attribute is missing. Each entry must be in 0 … @p limit - 1
+ * and come once.
+ */
+xm_status_t hlo_attribute_dims(const hlo_module_t *module, const hlo_instruction_t *of,
+                               const char *key, int limit, hlo_list_t *list);
+/** A list of any numbers not below 0. */
+xm_status_t hlo_attribute_list(const hlo_module_t *module, const hlo_instruction_t *of,
+                               const char *key, hlo_list_t *list);
+/** A number; @p otherwise when the attribute is missing. */
+xm_status_t hlo_attribute_number(const hlo_module_t *module, const hlo_instruction_t *of,
+                                 const char *key, int64_t otherwise, int64_t *value);
+bool hlo_list_has(const hlo_list_t *list, int64_t value);
+
+/** `window={size=3x3 stride=2x2 pad=1_1x1_1 …}` */
+xm_status_t hlo_attribute_window(const hlo_module_t *module, const hlo_instruction_t *of,
+                                 hlo_window_t *window);
+
+/** `dim_labels=b01f_01io->b01f` */
+xm_status_t hlo_attribute_conv_dims(const hlo_module_t *module, const hlo_instruction_t *of,
+                                    hlo_conv_dims_t *dims);
+
+/** The computation that an attribute names. Refused when there is none. */
+xm_status_t hlo_attribute_computation(const hlo_module_t *module, const hlo_instruction_t *of,
+                                      const char *key, int *computation);
+
+/**
+ * How many parts `sharding={…}` cuts every dimension of a tensor of @p rank into. False when it
+ * does not tile the tensor over devices or replicate it: a manual, maximal or malformed annotation.
+ */
+bool hlo_sharding_tiles(const hlo_module_t *module, const hlo_instruction_t *of, int rank,
+                        int64_t *tiles);
+
+#endif

@@ -1,0 +1,230 @@
+/* Adding operators to the graph. */
+#include <stdio.h>
+#include <string.h>
+
+#include "planner/frontend/hlo/build.h"
+
+static const operand_type_t scalar = {.dtype = AP_DTYPE_F32};
+
+/* JAX names what differentiation made transpose(…). */
+static ap_phase_t phase_of(const hlo_module_t *module, const hlo_instruction_t *of)
+{
+    static const char mark[] = "transpose(";
+    hlo_slice_t name = hlo_metadata(module, of, "op_name");
+
+    for (size_t i = 0; i + sizeof(mark) - 1 <= name.length; ++i) {
+        if (memcmp(name.at + i, mark, sizeof(mark) - 1) == 0) {
+            return AP_PHASE_BACKWARD;
+        }
+    }
+    return AP_PHASE_FORWARD;
+}
+
+/* The author's name for what an instruction belongs to, without the marks of its text. */
+static const char *label_of(const hlo_module_t *module, const hlo_instruction_t *of, char *label,
+                            size_t size)
+{
+    hlo_slice_t name = hlo_metadata(module, of, "op_name");
+    size_t length = 0;
+
+    for (size_t i = 0; i < name.length && length + 1 < size; ++i) {
+        if (name.at[i] != '\\') {
+            label[length++] = name.at[i];
+        }
+    }
+    label[length] = '\0';
+    return length > 0 ? label : NULL;
+}
+
+static xm_status_t add(hlo_build_t *b, const hlo_instruction_t *of, const hlo_rule_t *rule,
+                       const hlo_rule_text_t *text, int *results)
+{
+    ap_op_params_t params = AP_OP_PARAMS_INIT;
+    char name[200], label[200];
+    xm_status_t status;
+
+    if (b->dry) {
+        memset(results, 0, (size_t)rule->results * sizeof(int));
+        return XM_OK;
+    }
+    (void)snprintf(name, sizeof(name), "%.*s", (int)of->name.length, of->name.at);
+    params.kind = rule->kind;
+    params.phase = phase_of(b->module, of);
+    params.name = name;
+    params.label = label_of(b->module, of, label, sizeof(label));
+    params.rule = text->text;
+    params.replicated = text->replicated;
+    params.permuted = text->permuted;
+    params.sizes = text->sizes[0] != '\0' ? text->sizes : NULL;
+    params.operand_count = text->operand_count;
+    memcpy(params.operands, text->operands, sizeof(params.operands));
+    memcpy(params.touched, text->touched, sizeof(params.touched));
+    params.result_dtype = rule->type[rule->operands]->dtype;
+    for (int r = 1; r < rule->results; ++r) {
+        ap_dtype_t other = rule->type[rule->operands + r]->dtype;
+
+        params.result_dtype = ap_dtype_bytes(other) > ap_dtype_bytes(params.result_dtype)
+                                  ? other
+                                  : params.result_dtype;
+    }
+    params.flops_per_point = rule->flops / hlo_rule_points(text);
+    params.repeat = b->repeat;
+    params.linear = rule->linear;
+    status = ap_graph_add_op(b->graph, &params, results);
+    return status == XM_OK ? XM_OK : hlo_error(&b->module->text, of->at, "%s", xm_last_error());
+}
+
+/* Concatenations of many: a few operands at a time are written into the result. */
+static xm_status_t emit_pieces(hlo_build_t *b, const hlo_instruction_t *of, const hlo_rule_t *rule,
+                               const int *tensors, int *result, bool *fits)
+{
+    const int out = rule->operands;
+    int done = 0;
+
+    *fits = true;
+    while (done < rule->operands && *fits) {
+        hlo_rule_t piece = *rule;
+        hlo_rule_text_t text;
+        int operands[AP_MAX_OPERANDS], count = 0;
+        xm_status_t status;
+
+        if (done > 0) {
+            piece.type[0] = rule->type[out];
+            memcpy(piece.dim[0], rule->dim[out], sizeof(piece.dim[0]));
+            operands[count++] = *result;
+        }
+        while (done < rule->operands && count < AP_MAX_OPERANDS) {
+            piece.type[count] = rule->type[done];
+            memcpy(piece.dim[count], rule->dim[done], sizeof(piece.dim[0]));
+            operands[count++] = tensors[done++];
+        }
+        piece.operands = count;
+        piece.type[count] = rule->type[out];
+        memcpy(piece.dim[count], rule->dim[out], sizeof(piece.dim[0]));
+        memset(piece.ignored, 0, sizeof(piece.ignored));
+        *fits = hlo_rule_write(&piece, operands, &text);
+        if (*fits && text.operand_count > 0) {
+            status = add(b, of, &piece, &text, result);
+            if (status != XM_OK) {
+                return status;
+            }
+        }
+    }
+    return XM_OK;
+}
+
+xm_status_t hlo_emit(hlo_build_t *b, const hlo_instruction_t *of, hlo_rule_t *rule,
+                     const int *tensors, int *results)
+{
+    hlo_rule_text_t text;
+    xm_status_t status;
+    bool fits;
+
+    if (hlo_rule_write(rule, tensors, &text)) {
+        return add(b, of, rule, &text, results);
+    }
+    if (hlo_slice_is(of->opcode, "concatenate") && !rule->opaque) {
+        int data[HLO_MAX_OPERANDS], count = 0;
+        hlo_rule_t packed = *rule;
+
+        for (int o = 0; o < rule->operands && count < HLO_MAX_OPERANDS; ++o) {
+            if (tensors[o] != HLO_FREE_OPERAND) {
+                packed.type[count] = rule->type[o];
+                memcpy(packed.dim[count], rule->dim[o], sizeof(packed.dim[0]));
+                data[count++] = tensors[o];
+            }
+        }
+        packed.type[count] = rule->type[rule->operands];
+        memmove(packed.dim[count], rule->dim[rule->operands], sizeof(packed.dim[0]));
+        packed.operands = count;
+        status = emit_pieces(b, of, &packed, data, results, &fits);
+        if (status != XM_OK || fits) {
+            return status;
+        }
+    }
+    status = hlo_build_note(b, "", of->opcode);
+    return status == XM_OK ? hlo_emit_opaque(b, of, rule->type, tensors, rule->operands,
+                                             rule->type + rule->operands, rule->results, results)
+                           : status;
+}
+
+/* One opaque operator, when it fits. */
+static xm_status_t emit_whole(hlo_build_t *b, const hlo_instruction_t *of,
+                              const operand_type_t **types, const int *tensors, int operands,
+                              const operand_type_t **made, int results, int *ids, bool *fits)
+{
+    hlo_rule_t rule = {.kind = AP_OP_RESHAPE, .operands = operands, .results = results};
+    hlo_rule_text_t text;
+
+    *fits = operands <= AP_MAX_OPERANDS && results <= AP_MAX_RESULTS;
+    if (!*fits) {
+        return XM_OK;
+    }
+    for (int t = 0; t < operands; ++t) {
+        rule.type[t] = types[t];
+    }
+    for (int r = 0; r < results; ++r) {
+        rule.type[operands + r] = made[r];
+    }
+    hlo_rule_make_opaque(&rule);
+    if (rule.status != XM_OK) {
+        return rule.status;
+    }
+    *fits = hlo_rule_write(&rule, tensors, &text) && text.operand_count > 0;
+    return *fits ? add(b, of, &rule, &text, ids) : XM_OK;
+}
+
+xm_status_t hlo_emit_opaque(hlo_build_t *b, const hlo_instruction_t *of,
+                            const operand_type_t **types, const int *tensors, int operands,
+                            const operand_type_t **made, int results, int *ids)
+{
+    const operand_type_t *token = &scalar;
+    int chain = HLO_FREE_OPERAND;
+    bool fits;
+    xm_status_t status = emit_whole(b, of, types, tensors, operands, made, results, ids, &fits);
+
+    if (status != XM_OK || fits) {
+        return status;
+    }
+    /* Too large for one operator: each operand is read whole into a token, which every result
+     * comes from. */
+    for (int o = 0; o < operands; ++o) {
+        const operand_type_t *read[] = {types[o], token};
+        const int pair[] = {tensors[o], chain};
+
+        if (tensors[o] == HLO_FREE_OPERAND) {
+            continue;
+        }
+        status = emit_whole(b, of, read, pair, 2, &token, 1, &chain, &fits);
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    for (int r = 0; r < results; ++r) {
+        status = emit_whole(b, of, &token, &chain, 1, &made[r], 1, &ids[r], &fits);
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    return XM_OK;
+}
+
+xm_status_t hlo_emit_alike(hlo_build_t *b, const hlo_instruction_t *of, const operand_type_t *type,
+                           const int *tensors, int operands, bool passes_on, int *result)
+{
+    hlo_rule_t rule = {
+        .kind = AP_OP_ELEMENTWISE, .operands = operands, .results = 1, .linear = true};
+
+    for (int t = 0; t <= operands; ++t) {
+        rule.type[t] = type;
+        rule.touched[t] = passes_on ? AP_TOUCHES_NONE : AP_TOUCHES_ALL;
+    }
+    for (int d = 0; d < type->shape.rank; ++d) {
+        int factor = hlo_rule_open(&rule, 0, d);
+
+        for (int t = 1; t <= operands; ++t) {
+            hlo_rule_put(&rule, t, d, factor);
+        }
+    }
+    return rule.status == XM_OK ? hlo_emit(b, of, &rule, tensors, result) : rule.status;
+}

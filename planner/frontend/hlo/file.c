@@ -1,0 +1,42 @@
+#include "planner/frontend/hlo/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+xm_status_t hlo_file_map(const char *path, hlo_file_t *file)
+{
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat about;
+    void *text;
+    xm_status_t status;
+
+    if (descriptor < 0 || fstat(descriptor, &about) != 0) {
+        status = xm_error_set(XM_ERR_NOT_FOUND, "cannot read %s: %s", path, strerror(errno));
+        if (descriptor >= 0) {
+            (void)close(descriptor);
+        }
+        return status;
+    }
+    if (!S_ISREG(about.st_mode) || about.st_size == 0) {
+        (void)close(descriptor);
+        return xm_error_set(XM_ERR_PARSE, "%s is %s, not HLO text", path,
+                            S_ISREG(about.st_mode) ? "empty" : "no regular file");
+    }
+    text = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    (void)close(descriptor);
+    if (text == MAP_FAILED) {
+        return xm_error_set(XM_ERR_IO, "cannot map %s: %s", path, strerror(errno));
+    }
+    file->bytes = text;
+    file->size = (size_t)about.st_size;
+    return XM_OK;
+}
+
+void hlo_file_unmap(hlo_file_t *file)
+{
+    (void)munmap(file->bytes, file->size);
+}

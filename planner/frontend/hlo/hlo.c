@@ -1,0 +1,416 @@
+#include "planner/frontend/hlo/hlo.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+#include "planner/frontend/hlo/build.h"
+#include "planner/frontend/hlo/file.h"
+
+enum { NAME_LENGTH = 100 };
+
+/* One entry of input_output_alias or buffer_donor. */
+typedef struct donation {
+    hlo_list_t output, path;
+    int64_t parameter;
+    bool aliased; /* with the result at `output` */
+} donation_t;
+
+typedef struct donations {
+    int count, room;
+    donation_t *list;
+} donations_t;
+
+/* "{0, 1}": a place in a tuple. */
+static xm_status_t read_path(hlo_cursor_t *cursor, hlo_list_t *path)
+{
+    xm_status_t status = hlo_expect(cursor, "{");
+
+    path->count = 0;
+    while (status == XM_OK && hlo_peek(cursor) != '}') {
+        if (path->count == HLO_MAX_LIST) {
+            return hlo_error(cursor->text, cursor->at, "tuples are nested too deep here");
+        }
+        status = hlo_integer(cursor, &path->values[path->count]);
+        path->count += status == XM_OK;
+        if (status == XM_OK && !hlo_accept(cursor, ",")) {
+            break;
+        }
+    }
+    return status == XM_OK ? hlo_expect(cursor, "}") : status;
+}
+
+/* "(0, {}, may-alias)" */
+static xm_status_t read_donor(hlo_cursor_t *cursor, donation_t *donation)
+{
+    xm_status_t status = hlo_expect(cursor, "(");
+
+    if (status == XM_OK) {
+        status = hlo_integer(cursor, &donation->parameter);
+    }
+    if (status == XM_OK) {
+        status = hlo_expect(cursor, ",");
+    }
+    if (status == XM_OK) {
+        status = read_path(cursor, &donation->path);
+    }
+    if (status == XM_OK && hlo_accept(cursor, ",")) {
+        (void)hlo_word(cursor);
+    }
+    return status == XM_OK ? hlo_expect(cursor, ")") : status;
+}
+
+static xm_status_t read_donations(const hlo_module_t *module, const char *key, donations_t *all)
+{
+    const hlo_instruction_t header = {.attributes = module->attributes,
+                                      .attribute_count = module->attribute_count};
+    hlo_cursor_t cursor = hlo_cursor_of(&module->text, hlo_attribute(&header, key));
+    xm_status_t status = XM_OK;
+
+    if (!hlo_accept(&cursor, "{")) {
+        return XM_OK;
+    }
+    while (status == XM_OK && hlo_peek(&cursor) != '}') {
+        donation_t made = {.aliased = strcmp(key, "input_output_alias") == 0};
+
+        if (made.aliased) {
+            status = read_path(&cursor, &made.output);
+            status = status == XM_OK ? hlo_expect(&cursor, ":") : status;
+        }
+        status = status == XM_OK ? read_donor(&cursor, &made) : status;
+        if (status != XM_OK) {
+            return status;
+        }
+        if (all->count == all->room) {
+            int room = all->room == 0 ? 32 : 2 * all->room;
+            donation_t *grown = realloc(all->list, (size_t)room * sizeof(*grown));
+
+            if (grown == NULL) {
+                return hlo_no_memory();
+            }
+            all->list = grown;
+            all->room = room;
+        }
+        all->list[all->count++] = made;
+        if (!hlo_accept(&cursor, ",")) {
+            break;
+        }
+    }
+    return hlo_expect(&cursor, "}");
+}
+
+/* The value at a place in a tuple, or NULL. */
+static hlo_value_t *value_at(hlo_value_t *value, const hlo_list_t *path)
+{
+    for (int i = 0; i < path->count; ++i) {
+        if (value->kind != HLO_VALUE_TUPLE || path->values[i] < 0 ||
+            path->values[i] >= value->count) {
+            return NULL;
+        }
+        value = value->elements[path->values[i]];
+    }
+    return value;
+}
+
+/* Which of the array leaves of a value, in order, is the one at a place that exists. */
+static int leaf_index(const hlo_value_t *value, const hlo_list_t *path)
+{
+    int index = 0;
+
+    for (int i = 0; i < path->count; ++i) {
+        for (int e = 0; e < path->values[i]; ++e) {
+            index += hlo_value_leaves(value->elements[e], NULL, 0);
+        }
+        value = value->elements[path->values[i]];
+    }
+    return index;
+}
+
+static bool same_path(const hlo_list_t *a, const hlo_list_t *b)
+{
+    return a->count == b->count &&
+           memcmp(a->values, b->values, (size_t)a->count * sizeof(a->values[0])) == 0;
+}
+
+static bool is_donated(const donations_t *donations, int64_t parameter, const hlo_list_t *path)
+{
+    for (int i = 0; i < donations->count; ++i) {
+        if (donations->list[i].parameter == parameter &&
+            same_path(&donations->list[i].path, path)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* One character of a quoted text, with its escapes as XLA writes them undone; moves *at on. */
+static char unescaped(hlo_slice_t text, size_t *at)
+{
+    static const char letters[] = "ntr", meant[] = "\n\t\r";
+    char c = text.at[(*at)++];
+    const char *letter;
+    int code = 0, digits = 0;
+
+    if (c != '\\' || *at == text.length) {
+        return c;
+    }
+    while (digits < 3 && *at < text.length && text.at[*at] >= '0' && text.at[*at] <= '7') {
+        code = 8 * code + (text.at[(*at)++] - '0');
+        ++digits;
+    }
+    if (digits > 0) {
+        return (char)(unsigned char)code;
+    }
+    c = text.at[(*at)++];
+    letter = strchr(letters, c);
+    return c != '\0' && letter != NULL ? meant[letter - letters] : c;
+}
+
+/* Name for people: what JAX calls the argument, else the instruction's name; leaves of a tuple are
+ * numbered. */
+static void name_of(const hlo_module_t *module, const hlo_instruction_t *of, const hlo_list_t *path,
+                    char *name, size_t size)
+{
+    hlo_slice_t text = hlo_metadata(module, of, "op_name");
+    char raw[NAME_LENGTH + 4];
+    size_t length = 0;
+
+    text = text.length == 0 ? of->name : text;
+    for (size_t i = 0; i < text.length && length < NAME_LENGTH;) {
+        char c = unescaped(text, &i);
+
+        if (c != '\0') {
+            raw[length++] = c;
+        }
+    }
+    raw[length] = '\0';
+    (void)xm_text_copy(raw, name, size);
+    for (int i = 0; i < path->count; ++i) {
+        length = strlen(name);
+        (void)snprintf(name + length, size - length, ".%d", (int)path->values[i]);
+    }
+}
+
+/* Makes the tensors of one entry parameter. Types are limited in depth.
+ * NOLINTNEXTLINE(misc-no-recursion) */
+static xm_status_t add_parameter(hlo_build_t *b, const hlo_instruction_t *of,
+                                 const donations_t *donations, hlo_list_t *path, hlo_value_t *value)
+{
+    char name[256];
+
+    if (value->kind == HLO_VALUE_TUPLE) {
+        for (int i = 0; i < value->count; ++i) {
+            xm_status_t status;
+
+            if (path->count == HLO_MAX_LIST) {
+                return hlo_error(&b->module->text, of->at, "this parameter is nested too deep");
+            }
+            path->values[path->count++] = i;
+            status = add_parameter(b, of, donations, path, value->elements[i]);
+            --path->count;
+            if (status != XM_OK) {
+                return status;
+            }
+        }
+        return XM_OK;
+    }
+    if (value->type->empty) {
+        return XM_OK;
+    }
+    name_of(b->module, of, path, name, sizeof(name));
+    if (of->needed) {
+        xm_status_t status;
+
+        value->kind = HLO_VALUE_TENSOR;
+        status = ap_graph_add_tensor(b->graph, name,
+                                     is_donated(donations, of->number, path) ? AP_TENSOR_PARAMETER
+                                                                             : AP_TENSOR_INPUT,
+                                     &value->type->shape, value->type->dtype, &value->tensor);
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    return hlo_source_add_port(b->source, name, value->type,
+                               of->needed ? value->tensor : HLO_SITE_NONE);
+}
+
+static xm_status_t add_parameters(hlo_build_t *b, const hlo_computation_t *entry,
+                                  const donations_t *donations, hlo_value_t **arguments)
+{
+    for (int p = 0; p < entry->parameter_count; ++p) {
+        const hlo_instruction_t *of = &entry->instructions[entry->parameters[p]];
+        hlo_list_t path = {0};
+        xm_status_t status;
+
+        arguments[p] = hlo_value_free(b, of->type);
+        if (arguments[p] == NULL) {
+            return hlo_no_memory();
+        }
+        status = add_parameter(b, of, donations, &path, arguments[p]);
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    return XM_OK;
+}
+
+/* Results that take over the storage of parameters. */
+static xm_status_t add_aliases(hlo_build_t *b, const hlo_computation_t *entry,
+                               const donations_t *donations, hlo_value_t *const *arguments,
+                               hlo_value_t *result)
+{
+    for (int i = 0; i < donations->count; ++i) {
+        const donation_t *of = &donations->list[i];
+        hlo_value_t *output = of->aliased ? value_at(result, &of->output) : NULL, *input = NULL;
+        const ap_tensor_t *made;
+        int tensor;
+        xm_status_t status;
+
+        if (of->parameter >= 0 && of->parameter < entry->parameter_count) {
+            input = value_at(arguments[of->parameter], &of->path);
+        }
+        if (input == NULL || (of->aliased && output == NULL)) {
+            return hlo_error(&b->module->text, 0,
+                             "the header aliases or donates parameter %lld, which, or whose "
+                             "result, is not there",
+                             (long long)of->parameter);
+        }
+        if (output == NULL || output->kind != HLO_VALUE_TENSOR || input->kind != HLO_VALUE_TENSOR ||
+            output->tensor == input->tensor || !operand_type_same(output->type, input->type)) {
+            continue;
+        }
+        tensor = output->tensor;
+        made = ap_graph_tensor(b->graph, tensor);
+        if (made->producer < 0 || made->alias_of >= 0 ||
+            ap_graph_op(b->graph, made->producer)->kind != AP_OP_ELEMENTWISE ||
+            ap_op_passes_on(ap_graph_op(b->graph, made->producer))) {
+            /* The copy can have any sharding, whatever the operator behind it can do. */
+            status = hlo_emit_alike(b, &entry->instructions[entry->root], output->type,
+                                    &output->tensor, 1, false, &tensor);
+            if (status != XM_OK) {
+                return status;
+            }
+        }
+        b->source->results[leaf_index(result, &of->output)].tensor = tensor;
+        status = ap_graph_set_alias(b->graph, tensor, input->tensor);
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    return XM_OK;
+}
+
+/* The leaves of the result, in order. */
+static xm_status_t add_results(hlo_build_t *b, hlo_value_t *result)
+{
+    int count = hlo_value_leaves(result, NULL, 0);
+    hlo_value_t **leaves = hlo_arena_get(&b->module->arena, (size_t)count, sizeof(hlo_value_t *));
+    xm_status_t status = XM_OK;
+
+    if (leaves == NULL) {
+        return hlo_no_memory();
+    }
+    (void)hlo_value_leaves(result, leaves, count);
+    for (int i = 0; i < count && status == XM_OK; ++i) {
+        status = hlo_source_add_port(b->source, NULL, leaves[i]->type,
+                                     leaves[i]->kind == HLO_VALUE_TENSOR ? leaves[i]->tensor
+                                                                         : HLO_SITE_NONE);
+    }
+    return status;
+}
+
+static xm_status_t build(hlo_build_t *b)
+{
+    const hlo_computation_t *entry = &b->module->computations[b->module->entry];
+    hlo_value_t **arguments =
+        hlo_arena_get(&b->module->arena, (size_t)entry->parameter_count, sizeof(hlo_value_t *));
+    donations_t donations = {0};
+    hlo_value_t *result;
+    xm_status_t status = arguments == NULL ? hlo_no_memory() : XM_OK;
+
+    if (status == XM_OK) {
+        status = read_donations(b->module, "input_output_alias", &donations);
+    }
+    if (status == XM_OK) {
+        status = read_donations(b->module, "buffer_donor", &donations);
+    }
+    if (status == XM_OK) {
+        status = add_parameters(b, entry, &donations, arguments);
+    }
+    if (status == XM_OK) {
+        status = hlo_build_computation(b, b->module->entry, arguments, entry->parameter_count,
+                                       entry->at, &result);
+    }
+    if (status == XM_OK) {
+        status = add_results(b, result);
+    }
+    if (status == XM_OK) {
+        status = add_aliases(b, entry, &donations, arguments, result);
+    }
+    free(donations.list);
+    if (status == XM_OK && ap_graph_ops(b->graph) == 0) {
+        return hlo_error(&b->module->text, entry->at,
+                         "the module computes nothing from its inputs");
+    }
+    return status == XM_OK ? ap_graph_finish(b->graph) : status;
+}
+
+xm_status_t ap_hlo_from_text(const char *text, size_t size, const char *name, ap_graph_t **graph,
+                             ap_frontend_notes_t **notes)
+{
+    if (XM_IS_NULL(text) || XM_IS_NULL(name) || XM_IS_NULL(graph)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    const hlo_text_t source = {.name = name, .bytes = text, .size = size};
+    hlo_build_t b = {.repeat = 1, .context = HLO_SITE_NONE};
+    char title[100];
+    xm_status_t status = ap_frontend_notes_create(&b.notes);
+
+    if (status == XM_OK) {
+        b.source = calloc(1, sizeof(*b.source));
+        if (b.source == NULL) {
+            status = hlo_no_memory();
+        } else {
+            ap_frontend_notes_keep(b.notes, b.source, hlo_source_destroy);
+        }
+    }
+    if (status == XM_OK) {
+        status = hlo_module_parse(&source, &b.module);
+    }
+    if (status == XM_OK) {
+        (void)snprintf(title, sizeof(title), "%.*s",
+                       (int)(b.module->name.length > 90 ? 90 : b.module->name.length),
+                       b.module->name.at);
+        status = ap_graph_create(title, &b.graph);
+    }
+    if (status == XM_OK) {
+        status = build(&b);
+    }
+    hlo_module_destroy(b.module);
+    if (status != XM_OK) {
+        ap_graph_destroy(b.graph);
+        ap_frontend_notes_destroy(b.notes);
+        return status;
+    }
+    *graph = b.graph;
+    if (notes != NULL) {
+        *notes = b.notes;
+    } else {
+        ap_frontend_notes_destroy(b.notes);
+    }
+    return XM_OK;
+}
+
+xm_status_t ap_hlo_from_file(const char *path, ap_graph_t **graph, ap_frontend_notes_t **notes)
+{
+    hlo_file_t file;
+    xm_status_t status = hlo_file_map(path, &file);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    status = ap_hlo_from_text(file.bytes, file.size, path, graph, notes);
+    hlo_file_unmap(&file);
+    return status;
+}

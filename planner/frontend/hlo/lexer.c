@@ -1,0 +1,261 @@
+#include "planner/frontend/hlo/lexer.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_BRACKETS = 64 };
+
+xm_status_t hlo_error(const hlo_text_t *text, size_t at, const char *format, ...)
+{
+    size_t line = 1, column = 1;
+    char sentence[512];
+    va_list arguments;
+
+    for (size_t i = 0; i < at && i < text->size; ++i) {
+        bool ends = text->bytes[i] == '\n';
+
+        line += ends;
+        column = ends ? 1 : column + 1;
+    }
+    va_start(arguments, format);
+    (void)vsnprintf(sentence, sizeof(sentence), format, arguments);
+    va_end(arguments);
+    return xm_error_set(XM_ERR_PARSE, "%s: line %zu, column %zu: %s", text->name, line, column,
+                        sentence);
+}
+
+hlo_cursor_t hlo_cursor_of(const hlo_text_t *text, hlo_slice_t slice)
+{
+    size_t at = slice.at == NULL ? 0 : (size_t)(slice.at - text->bytes);
+
+    return (hlo_cursor_t){.text = text, .at = at, .end = at + slice.length};
+}
+
+bool hlo_slice_is(hlo_slice_t slice, const char *text)
+{
+    return slice.length == strlen(text) && memcmp(slice.at, text, slice.length) == 0;
+}
+
+bool hlo_slice_equal(hlo_slice_t a, hlo_slice_t b)
+{
+    return a.length == b.length && memcmp(a.at, b.at, a.length) == 0;
+}
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+static bool starts(const hlo_cursor_t *cursor, const char *what)
+{
+    size_t length = strlen(what);
+
+    return cursor->end - cursor->at >= length &&
+           memcmp(cursor->text->bytes + cursor->at, what, length) == 0;
+}
+
+/* Moves past everything up to and with `last`, or to the end. */
+static void skip_past(hlo_cursor_t *cursor, const char *last)
+{
+    while (cursor->at < cursor->end && !starts(cursor, last)) {
+        ++cursor->at;
+    }
+    cursor->at += cursor->at < cursor->end ? strlen(last) : 0;
+}
+
+char hlo_peek(hlo_cursor_t *cursor)
+{
+    for (;;) {
+        if (cursor->at >= cursor->end) {
+            return '\0';
+        }
+        if (starts(cursor, "/*")) {
+            cursor->at += 2;
+            skip_past(cursor, "*/");
+        } else if (starts(cursor, "//")) {
+            skip_past(cursor, "\n");
+        } else if (is_blank(cursor->text->bytes[cursor->at])) {
+            ++cursor->at;
+        } else {
+            char next = cursor->text->bytes[cursor->at];
+
+            return next == '\0' ? '?' : next;
+        }
+    }
+}
+
+bool hlo_accept(hlo_cursor_t *cursor, const char *what)
+{
+    (void)hlo_peek(cursor);
+    if (!starts(cursor, what)) {
+        return false;
+    }
+    cursor->at += strlen(what);
+    return true;
+}
+
+xm_status_t hlo_expect(hlo_cursor_t *cursor, const char *what)
+{
+    char found;
+
+    if (hlo_accept(cursor, what)) {
+        return XM_OK;
+    }
+    found = hlo_peek(cursor);
+    if (found == '\0') {
+        return hlo_error(cursor->text, cursor->at, "the text ends where '%s' is expected", what);
+    }
+    if (found < ' ' || found > '~') {
+        return hlo_error(cursor->text, cursor->at, "'%s' is expected here", what);
+    }
+    return hlo_error(cursor->text, cursor->at, "'%s' is expected here, not '%c'", what, found);
+}
+
+static bool in_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '.' || c == '-';
+}
+
+hlo_slice_t hlo_word(hlo_cursor_t *cursor)
+{
+    hlo_slice_t word = {0};
+
+    if (hlo_peek(cursor) == '%') {
+        ++cursor->at;
+    }
+    word.at = cursor->text->bytes + cursor->at;
+    while (cursor->at < cursor->end && in_word(cursor->text->bytes[cursor->at]) &&
+           !starts(cursor, "->")) {
+        ++cursor->at;
+        ++word.length;
+    }
+    return word;
+}
+
+xm_status_t hlo_integer(hlo_cursor_t *cursor, int64_t *value)
+{
+    bool negative = hlo_accept(cursor, "-");
+    size_t start = cursor->at;
+    int64_t sum = 0;
+
+    (void)hlo_peek(cursor);
+    start = cursor->at;
+    while (cursor->at < cursor->end && cursor->text->bytes[cursor->at] >= '0' &&
+           cursor->text->bytes[cursor->at] <= '9') {
+        int digit = cursor->text->bytes[cursor->at++] - '0';
+
+        if (__builtin_mul_overflow(sum, 10, &sum) || __builtin_add_overflow(sum, digit, &sum)) {
+            return hlo_error(cursor->text, start, "this number does not fit into 64 bits");
+        }
+    }
+    if (cursor->at == start) {
+        return hlo_error(cursor->text, start, "a number is expected here");
+    }
+    *value = negative ? -sum : sum;
+    return XM_OK;
+}
+
+/* The character that closes an opening bracket, or '\0'. */
+static char closing(char c)
+{
+    return c == '{' ? '}' : c == '(' ? ')' : c == '[' ? ']' : '\0';
+}
+
+static xm_status_t skip_string(hlo_cursor_t *cursor)
+{
+    size_t start = cursor->at++;
+
+    while (cursor->at < cursor->end && cursor->text->bytes[cursor->at] != '"') {
+        cursor->at += cursor->text->bytes[cursor->at] == '\\' ? 2 : 1;
+    }
+    if (cursor->at >= cursor->end) {
+        cursor->at = cursor->end;
+        return hlo_error(cursor->text, start, "this string does not end");
+    }
+    ++cursor->at;
+    return XM_OK;
+}
+
+/* Skips one bracketed piece, one string or one character. */
+static xm_status_t skip_piece(hlo_cursor_t *cursor)
+{
+    char stack[MAX_BRACKETS];
+    size_t start = cursor->at;
+    int depth = 0;
+
+    do {
+        char c = cursor->at < cursor->end ? cursor->text->bytes[cursor->at] : '\0';
+
+        if (cursor->at >= cursor->end) {
+            return hlo_error(cursor->text, start, "this '%c' is never closed",
+                             cursor->text->bytes[start]);
+        }
+        if (c == '"') {
+            xm_status_t status = skip_string(cursor);
+
+            if (status != XM_OK) {
+                return status;
+            }
+            continue;
+        }
+        if (starts(cursor, "/*")) {
+            skip_past(cursor, "*/");
+            continue;
+        }
+        ++cursor->at;
+        if (closing(c) != '\0') {
+            if (depth == MAX_BRACKETS) {
+                return hlo_error(cursor->text, start, "brackets are nested deeper than %d",
+                                 MAX_BRACKETS);
+            }
+            stack[depth++] = closing(c);
+        } else if (depth > 0 && c == stack[depth - 1]) {
+            --depth;
+        } else if (depth > 0 && (c == '}' || c == ')' || c == ']')) {
+            return hlo_error(cursor->text, cursor->at - 1, "'%c' is expected here, not '%c'",
+                             stack[depth - 1], c);
+        }
+    } while (depth > 0);
+    return XM_OK;
+}
+
+xm_status_t hlo_value(hlo_cursor_t *cursor, hlo_slice_t *value)
+{
+    xm_status_t status = XM_OK;
+    size_t start;
+
+    (void)hlo_peek(cursor);
+    start = cursor->at;
+    while (cursor->at < cursor->end && strchr(",})]\n", cursor->text->bytes[cursor->at]) == NULL) {
+        status = skip_piece(cursor);
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    if (cursor->at == start) {
+        return hlo_error(cursor->text, start, "a value is expected here");
+    }
+    *value = (hlo_slice_t){cursor->text->bytes + start, cursor->at - start};
+    while (value->length > 0 && is_blank(value->at[value->length - 1])) {
+        --value->length;
+    }
+    return XM_OK;
+}
+
+xm_status_t hlo_balanced(hlo_cursor_t *cursor, hlo_slice_t *inside)
+{
+    size_t start;
+    xm_status_t status;
+
+    (void)hlo_peek(cursor);
+    start = cursor->at;
+    status = skip_piece(cursor);
+    if (status == XM_OK) {
+        size_t length = cursor->at - start;
+
+        *inside = (hlo_slice_t){cursor->text->bytes + start + 1, length > 2 ? length - 2 : 0};
+    }
+    return status;
+}

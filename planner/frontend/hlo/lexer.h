@@ -1,0 +1,61 @@
+/**
+ * @file planner/frontend/hlo/lexer.h
+ * A cursor over HLO text: words, numbers, balanced brackets, and errors with line and column.
+ *
+ * The text is borrowed and never copied: what is read are slices of it. Blanks and comments of the
+ * forms used by XLA are skipped between tokens.
+ */
+#ifndef AP_PLANNER_FRONTEND_HLO_LEXER_H
+#define AP_PLANNER_FRONTEND_HLO_LEXER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "comm/base.h"
+
+/** What is read, for the sentences. */
+typedef struct hlo_text {
+    const char *name; /**< file */
+    const char *bytes;
+    size_t size;
+} hlo_text_t;
+
+typedef struct hlo_slice {
+    const char *at;
+    size_t length;
+} hlo_slice_t;
+
+typedef struct hlo_cursor {
+    const hlo_text_t *text;
+    size_t at, end; /**< offsets into the text */
+} hlo_cursor_t;
+
+/** Fails with "NAME: line L, column C: …" for the offset @p at. */
+xm_status_t hlo_error(const hlo_text_t *text, size_t at, const char *format, ...) XM_PRINTF(3, 4);
+
+/** A cursor over a slice of the text. */
+hlo_cursor_t hlo_cursor_of(const hlo_text_t *text, hlo_slice_t slice);
+
+bool hlo_slice_is(hlo_slice_t slice, const char *text);
+bool hlo_slice_equal(hlo_slice_t a, hlo_slice_t b);
+
+/** The next character that is neither blank nor comment, '\0' at the end; not consumed. */
+char hlo_peek(hlo_cursor_t *cursor);
+/** Consumes @p what when it is next. */
+bool hlo_accept(hlo_cursor_t *cursor, const char *what);
+/** As hlo_accept(); otherwise an error that says what was found. */
+xm_status_t hlo_expect(hlo_cursor_t *cursor, const char *what);
+/** A name: letters, digits and `_ . -`; empty when none is next. A leading % is dropped. */
+hlo_slice_t hlo_word(hlo_cursor_t *cursor);
+/** An integer. */
+xm_status_t hlo_integer(hlo_cursor_t *cursor, int64_t *value);
+/**
+ * Skips a value: up to a comma, a closing bracket or the end of the line outside of brackets and
+ * strings. Writes what was skipped.
+ */
+xm_status_t hlo_value(hlo_cursor_t *cursor, hlo_slice_t *value);
+/** Skips from an opening bracket, which is next, past the one that closes it. */
+xm_status_t hlo_balanced(hlo_cursor_t *cursor, hlo_slice_t *inside);
+
+#endif

@@ -1,0 +1,444 @@
+/* The parser: header, computations, instructions. */
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "planner/frontend/hlo/module.h"
+
+enum { MAX_PARAMETERS = 1 << 20 };
+
+/* Names of one computation's instructions: open addressing, a power of two of slots. */
+typedef struct names {
+    int *slots; /* instruction + 1, 0 = free */
+    size_t size;
+} names_t;
+
+typedef struct parser {
+    hlo_cursor_t cursor;
+    hlo_module_t *module;
+    names_t names;
+} parser_t;
+
+static xm_status_t no_memory(void)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an HLO module");
+}
+
+static int printable(hlo_slice_t slice)
+{
+    return (int)(slice.length > 80 ? 80 : slice.length);
+}
+
+/* Doubles an array of the arena when it is full; the old one stays where it is. */
+static void *grow(hlo_arena_t *arena, const void *array, int count, int *room, size_t size)
+{
+    void *grown;
+
+    *room = *room == 0 ? 16 : 2 * *room;
+    grown = hlo_arena_get(arena, (size_t)*room, size);
+    if (grown != NULL && count > 0) {
+        memcpy(grown, array, (size_t)count * size);
+    }
+    return grown;
+}
+
+/* The slot that holds `name` or is free for it. */
+static size_t slot_of(const names_t *names, const hlo_computation_t *in, hlo_slice_t name)
+{
+    size_t slot = (size_t)XXH64(name.at, name.length, 0) & (names->size - 1);
+
+    while (names->slots[slot] != 0 &&
+           !hlo_slice_equal(in->instructions[names->slots[slot] - 1].name, name)) {
+        slot = (slot + 1) & (names->size - 1);
+    }
+    return slot;
+}
+
+static xm_status_t add_name(parser_t *p, const hlo_computation_t *in, int instruction)
+{
+    const hlo_instruction_t *of = &in->instructions[instruction];
+    size_t slot;
+
+    if (2 * (size_t)(instruction + 1) > p->names.size) {
+        size_t size = p->names.size == 0 ? 64 : 2 * p->names.size;
+        int *slots = calloc(size, sizeof(*slots));
+
+        if (slots == NULL) {
+            return no_memory();
+        }
+        free(p->names.slots);
+        p->names.slots = slots;
+        p->names.size = size;
+        for (int i = 0; i < instruction; ++i) {
+            slots[slot_of(&p->names, in, in->instructions[i].name)] = i + 1;
+        }
+    }
+    slot = slot_of(&p->names, in, of->name);
+    if (p->names.slots[slot] != 0) {
+        return hlo_error(p->cursor.text, of->at, "'%.*s' is defined twice", printable(of->name),
+                         of->name.at);
+    }
+    p->names.slots[slot] = instruction + 1;
+    return XM_OK;
+}
+
+/* ", key=value" as often as it comes. */
+static xm_status_t parse_attributes(parser_t *p, int *count, hlo_attribute_t **list)
+{
+    int room = 0;
+
+    while (hlo_accept(&p->cursor, ",")) {
+        hlo_attribute_t made = {.key = hlo_word(&p->cursor)};
+        xm_status_t status;
+
+        if (made.key.length == 0) {
+            return hlo_error(p->cursor.text, p->cursor.at, "the name of an attribute is expected");
+        }
+        status = hlo_expect(&p->cursor, "=");
+        if (status == XM_OK) {
+            status = hlo_value(&p->cursor, &made.value);
+        }
+        if (status != XM_OK) {
+            return status;
+        }
+        if (*count == room) {
+            *list = grow(&p->module->arena, *list, *count, &room, sizeof(**list));
+            if (*list == NULL) {
+                return no_memory();
+            }
+        }
+        (*list)[(*count)++] = made;
+    }
+    return XM_OK;
+}
+
+/* One operand: "%name" or "f32[2]{0} %name". */
+static xm_status_t parse_operand(parser_t *p, const hlo_computation_t *in, int *operand)
+{
+    hlo_cursor_t back;
+    hlo_slice_t name = {0};
+    size_t slot;
+
+    (void)hlo_peek(&p->cursor);
+    back = p->cursor;
+    if (hlo_peek(&p->cursor) != '(') {
+        name = hlo_word(&p->cursor);
+    }
+    if (name.length == 0 || hlo_peek(&p->cursor) == '[') {
+        const operand_type_t *type;
+        xm_status_t status;
+
+        p->cursor = back;
+        status = hlo_type_parse(&p->cursor, &p->module->arena, &type);
+        if (status != XM_OK) {
+            return status;
+        }
+        (void)hlo_peek(&p->cursor);
+        back = p->cursor;
+        name = hlo_word(&p->cursor);
+    }
+    slot = p->names.size == 0 || name.length == 0 ? 0 : slot_of(&p->names, in, name);
+    if (p->names.size == 0 || name.length == 0 || p->names.slots[slot] == 0) {
+        return hlo_error(p->cursor.text, back.at,
+                         "operand '%.*s' is not defined before it is used here", printable(name),
+                         name.at);
+    }
+    *operand = p->names.slots[slot] - 1;
+    return XM_OK;
+}
+
+static xm_status_t parse_operands(parser_t *p, const hlo_computation_t *in, hlo_instruction_t *made)
+{
+    int room = 0;
+    xm_status_t status = hlo_expect(&p->cursor, "(");
+
+    while (status == XM_OK && hlo_peek(&p->cursor) != ')') {
+        if (made->operand_count == room) {
+            made->operands = grow(&p->module->arena, made->operands, made->operand_count, &room,
+                                  sizeof(*made->operands));
+            if (made->operands == NULL) {
+                return no_memory();
+            }
+        }
+        status = parse_operand(p, in, &made->operands[made->operand_count]);
+        made->operand_count += status == XM_OK;
+        if (status == XM_OK && !hlo_accept(&p->cursor, ",")) {
+            break;
+        }
+    }
+    return status == XM_OK ? hlo_expect(&p->cursor, ")") : status;
+}
+
+static xm_status_t parse_parameter(parser_t *p, hlo_instruction_t *made)
+{
+    size_t at;
+    xm_status_t status = hlo_expect(&p->cursor, "(");
+
+    at = p->cursor.at;
+    if (status == XM_OK) {
+        status = hlo_integer(&p->cursor, &made->number);
+    }
+    if (status == XM_OK && (made->number < 0 || made->number >= MAX_PARAMETERS)) {
+        return hlo_error(p->cursor.text, at, "a parameter's number is 0 to %d", MAX_PARAMETERS - 1);
+    }
+    return status == XM_OK ? hlo_expect(&p->cursor, ")") : status;
+}
+
+/* "[ROOT] name = type opcode(operands), attributes" */
+static xm_status_t parse_instruction(parser_t *p, hlo_computation_t *in)
+{
+    hlo_instruction_t made = {0};
+    bool root = false;
+    xm_status_t status;
+
+    (void)hlo_peek(&p->cursor);
+    made.at = p->cursor.at;
+    made.name = hlo_word(&p->cursor);
+    if (hlo_slice_is(made.name, "ROOT")) {
+        root = true;
+        (void)hlo_peek(&p->cursor);
+        made.at = p->cursor.at;
+        made.name = hlo_word(&p->cursor);
+    }
+    if (made.name.length == 0) {
+        return hlo_error(p->cursor.text, made.at, "an instruction is expected here");
+    }
+    status = hlo_expect(&p->cursor, "=");
+    if (status == XM_OK) {
+        status = hlo_type_parse(&p->cursor, &p->module->arena, &made.type);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    made.opcode = hlo_word(&p->cursor);
+    if (made.opcode.length == 0) {
+        return hlo_error(p->cursor.text, p->cursor.at, "an opcode is expected here");
+    }
+    if (hlo_slice_is(made.opcode, "parameter")) {
+        status = parse_parameter(p, &made);
+    } else if (hlo_slice_is(made.opcode, "constant")) {
+        status = hlo_peek(&p->cursor) == '(' ? hlo_balanced(&p->cursor, &made.literal)
+                                             : hlo_expect(&p->cursor, "(");
+    } else {
+        status = parse_operands(p, in, &made);
+    }
+    made.end = p->cursor.at;
+    if (status == XM_OK) {
+        status = parse_attributes(p, &made.attribute_count, &made.attributes);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    if (made.attribute_count > 0) {
+        hlo_slice_t last = made.attributes[made.attribute_count - 1].value;
+
+        made.end = (size_t)(last.at - p->cursor.text->bytes) + last.length;
+    }
+    if (in->count == in->room) {
+        in->instructions =
+            grow(&p->module->arena, in->instructions, in->count, &in->room, sizeof(made));
+        if (in->instructions == NULL) {
+            return no_memory();
+        }
+    }
+    in->instructions[in->count] = made;
+    in->root = root ? in->count : in->root;
+    return add_name(p, in, in->count++);
+}
+
+/* Numbers the parameters and marks what the root needs. */
+static xm_status_t finish_computation(parser_t *p, hlo_computation_t *in)
+{
+    if (in->count == 0) {
+        return hlo_error(p->cursor.text, in->at, "the computation '%.*s' is empty",
+                         printable(in->name), in->name.at);
+    }
+    in->root = in->root < 0 ? in->count - 1 : in->root;
+    for (int i = 0; i < in->count; ++i) {
+        in->parameter_count += hlo_slice_is(in->instructions[i].opcode, "parameter");
+    }
+    in->parameters = hlo_arena_get(&p->module->arena, (size_t)in->parameter_count, sizeof(int));
+    if (in->parameters == NULL) {
+        return no_memory();
+    }
+    for (int i = 0; i < in->parameter_count; ++i) {
+        in->parameters[i] = -1;
+    }
+    for (int i = 0; i < in->count; ++i) {
+        const hlo_instruction_t *of = &in->instructions[i];
+
+        if (!hlo_slice_is(of->opcode, "parameter")) {
+            continue;
+        }
+        if (of->number >= in->parameter_count || in->parameters[of->number] >= 0) {
+            return hlo_error(p->cursor.text, of->at,
+                             "the numbers of the %d parameters of '%.*s' are not 0 to %d",
+                             in->parameter_count, printable(in->name), in->name.at,
+                             in->parameter_count - 1);
+        }
+        in->parameters[of->number] = i;
+    }
+    in->instructions[in->root].needed = true;
+    for (int i = in->root; i >= 0; --i) {
+        const hlo_instruction_t *of = &in->instructions[i];
+
+        for (int o = 0; o < of->operand_count && of->needed; ++o) {
+            in->instructions[of->operands[o]].needed = true;
+        }
+    }
+    return XM_OK;
+}
+
+/* "[ENTRY] name [(parameters) -> type] { instructions }" */
+static xm_status_t parse_computation(parser_t *p, hlo_computation_t *made)
+{
+    hlo_slice_t skipped;
+    hlo_attribute_t *attributes = NULL;
+    int count = 0;
+    const operand_type_t *type;
+    xm_status_t status;
+
+    made->root = -1;
+    made->at = p->cursor.at;
+    made->name = hlo_word(&p->cursor);
+    if (hlo_slice_is(made->name, "ENTRY")) {
+        made->entry = true;
+        made->name = hlo_word(&p->cursor);
+    }
+    if (made->name.length == 0) {
+        return hlo_error(p->cursor.text, p->cursor.at, "a computation is expected here");
+    }
+    if (hlo_peek(&p->cursor) == '(') {
+        status = hlo_balanced(&p->cursor, &skipped);
+        if (status == XM_OK) {
+            status = hlo_expect(&p->cursor, "->");
+        }
+        if (status == XM_OK) {
+            status = hlo_type_parse(&p->cursor, &p->module->arena, &type);
+        }
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    status = hlo_expect(&p->cursor, "{");
+    free(p->names.slots);
+    p->names = (names_t){0};
+    while (status == XM_OK && hlo_peek(&p->cursor) != '}' && hlo_peek(&p->cursor) != '\0') {
+        status = parse_instruction(p, made);
+    }
+    if (status == XM_OK) {
+        status = hlo_expect(&p->cursor, "}");
+    }
+    if (status == XM_OK) {
+        status = parse_attributes(p, &count, &attributes);
+    }
+    return status == XM_OK ? finish_computation(p, made) : status;
+}
+
+/* The tables of stack frames that newer versions of XLA print: up to an empty line. */
+static bool skip_table(hlo_cursor_t *cursor)
+{
+    static const char *const tables[] = {"FileNames", "FunctionNames", "FileLocations",
+                                         "StackFrames"};
+    hlo_cursor_t ahead = *cursor;
+    hlo_slice_t word = hlo_word(&ahead);
+
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); ++i) {
+        if (hlo_slice_is(word, tables[i])) {
+            while (ahead.at < ahead.end &&
+                   !(ahead.text->bytes[ahead.at] == '\n' && ahead.at + 1 < ahead.end &&
+                     ahead.text->bytes[ahead.at + 1] == '\n')) {
+                ++ahead.at;
+            }
+            *cursor = ahead;
+            return true;
+        }
+    }
+    return false;
+}
+
+static xm_status_t parse_module(parser_t *p)
+{
+    hlo_module_t *module = p->module;
+    xm_status_t status = hlo_expect(&p->cursor, "HloModule");
+
+    if (status == XM_OK) {
+        module->name = hlo_word(&p->cursor);
+        status = parse_attributes(p, &module->attribute_count, &module->attributes);
+    }
+    while (status == XM_OK && hlo_peek(&p->cursor) != '\0') {
+        hlo_computation_t made = {0};
+
+        if (skip_table(&p->cursor)) {
+            continue;
+        }
+        status = parse_computation(p, &made);
+        if (status != XM_OK) {
+            return status;
+        }
+        if (hlo_module_find(module, made.name) >= 0) {
+            return hlo_error(&module->text, made.at, "the computation '%.*s' is defined twice",
+                             printable(made.name), made.name.at);
+        }
+        if (made.entry && module->entry >= 0) {
+            return hlo_error(&module->text, made.at, "this is the second ENTRY computation");
+        }
+        if (module->count == module->room) {
+            module->computations = grow(&module->arena, module->computations, module->count,
+                                        &module->room, sizeof(made));
+            if (module->computations == NULL) {
+                return no_memory();
+            }
+        }
+        module->entry = made.entry ? module->count : module->entry;
+        module->computations[module->count++] = made;
+    }
+    if (status == XM_OK && module->entry < 0) {
+        return hlo_error(&module->text, p->cursor.at, "the module has no ENTRY computation");
+    }
+    return status;
+}
+
+xm_status_t hlo_module_parse(const hlo_text_t *text, hlo_module_t **module)
+{
+    hlo_module_t *made = calloc(1, sizeof(*made));
+    parser_t p = {.module = made};
+    xm_status_t status;
+
+    if (made == NULL) {
+        return no_memory();
+    }
+    made->text = *text;
+    made->entry = -1;
+    p.cursor = (hlo_cursor_t){.text = &made->text, .end = text->size};
+    status = parse_module(&p);
+    free(p.names.slots);
+    if (status != XM_OK) {
+        hlo_module_destroy(made);
+        return status;
+    }
+    *module = made;
+    return XM_OK;
+}
+
+int hlo_module_find(const hlo_module_t *module, hlo_slice_t name)
+{
+    if (name.length > 0 && name.at[0] == '%') {
+        ++name.at;
+        --name.length;
+    }
+    for (int c = 0; c < module->count; ++c) {
+        if (hlo_slice_equal(module->computations[c].name, name)) {
+            return c;
+        }
+    }
+    return -1;
+}
+
+void hlo_module_destroy(hlo_module_t *module)
+{
+    if (module != NULL) {
+        hlo_arena_clear(&module->arena);
+        free(module);
+    }
+}

@@ -1,0 +1,50 @@
+/**
+ * @file planner/frontend/hlo/rules.h
+ * The sharding rule of each HLO operator.
+ *
+ * | operators | dimensions that can be cut |
+ * |--|--|
+ * | elementwise, broadcast, transpose, iota, select | all |
+ * | reshape | those kept, and the major part of those merged or split |
+ * | dot, convolution | batch, features, contracted ones (partial sums); never spatial ones |
+ * | reduce | all; reduced ones leave partial results, unless the reduction is not a plain one |
+ * | slice, pad, concatenate, dynamic slices, reduce-window, sort, fft | those left untouched |
+ * | gather, scatter | indices, window dimensions taken whole, and the indexed ones (masked) |
+ */
+#ifndef AP_PLANNER_FRONTEND_HLO_RULES_H
+#define AP_PLANNER_FRONTEND_HLO_RULES_H
+
+#include "planner/frontend/hlo/attribute.h"
+#include "planner/rules.h"
+
+/** A rule being filled in, and the instruction whose it is. */
+typedef struct hlo_operator {
+    hlo_rule_t rule; /**< first: see hlo_operator() */
+    const hlo_module_t *module;
+    const hlo_instruction_t *of;
+} hlo_operator_t;
+
+/** The operator that a rule of hlo_rules_make() is part of. */
+static inline const hlo_operator_t *hlo_operator(const hlo_rule_t *rule)
+{
+    return (const hlo_operator_t *)rule;
+}
+
+/**
+ * Fills in the rule of an operator that computes. @p known is false when there is no rule for it
+ * (then the rule is the opaque one). Refused: shapes that do not go together.
+ */
+xm_status_t hlo_rules_make(const hlo_module_t *module, const hlo_computation_t *in,
+                           const hlo_instruction_t *of, hlo_operator_t *made, bool *known);
+
+/** Operators with a rule of more than a few lines, for planner/frontend/hlo/rules.c. */
+void hlo_rules_dot(hlo_rule_t *rule);
+void hlo_rules_convolution(hlo_rule_t *rule);
+void hlo_rules_gather(hlo_rule_t *rule);
+void hlo_rules_scatter(hlo_rule_t *rule);
+/** Opcode of the root of the computation that to_apply names, e.g. "add". */
+hlo_slice_t hlo_rules_combiner(hlo_rule_t *rule);
+/** A list of dimensions, each once and below @p limit; a failure is noted in the rule. */
+hlo_list_t hlo_rules_dims(hlo_rule_t *rule, const char *key, int limit);
+
+#endif

@@ -1,0 +1,227 @@
+#include "planner/frontend/hlo/source.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static xm_status_t no_memory(void)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the places in an HLO module");
+}
+
+/* Makes room for one more item. */
+static bool make_room(void **list, int count, int *room, size_t size)
+{
+    void *grown;
+    int wanted = *room == 0 ? 64 : 2 * *room;
+
+    if (count < *room) {
+        return true;
+    }
+    grown = realloc(*list, (size_t)wanted * size);
+    if (grown == NULL) {
+        return false;
+    }
+    *list = grown;
+    *room = wanted;
+    return true;
+}
+
+/* The number behind the last dot of a name, 0 without one. */
+static int64_t order_of(hlo_slice_t name)
+{
+    int64_t number = 0, place = 1;
+
+    for (size_t i = name.length; i > 0 && place < INT64_MAX / 100; --i) {
+        char c = name.at[i - 1];
+
+        if (c == '.') {
+            return number;
+        }
+        if (c < '0' || c > '9') {
+            break;
+        }
+        number += place * (c - '0');
+        place *= 10;
+    }
+    return 0;
+}
+
+static bool looks_through(const hlo_instruction_t *of)
+{
+    return of == NULL || hlo_slice_is(of->opcode, "call") || hlo_slice_is(of->opcode, "fusion");
+}
+
+xm_status_t hlo_source_enter(hlo_source_t *source, int parent, const hlo_instruction_t *of,
+                             int *context)
+{
+    hlo_context_t *made;
+
+    if (!make_room((void **)&source->contexts, source->context_count, &source->context_room,
+                   sizeof(*source->contexts))) {
+        return no_memory();
+    }
+    made = &source->contexts[source->context_count];
+    *made =
+        (hlo_context_t){.parent = parent, .called = looks_through(of), .loop = !looks_through(of)};
+    if (of != NULL) {
+        made->order = order_of(of->name);
+        made->at = of->at;
+        made->loop = made->loop || source->contexts[parent].loop;
+    }
+    *context = source->context_count++;
+    return XM_OK;
+}
+
+xm_status_t hlo_source_add(hlo_source_t *source, const hlo_instruction_t *of,
+                           const hlo_site_t *site)
+{
+    hlo_site_t *made;
+
+    if (!make_room((void **)&source->sites, source->site_count, &source->site_room,
+                   sizeof(*source->sites))) {
+        return no_memory();
+    }
+    made = &source->sites[source->site_count++];
+    *made = *site;
+    made->at = of->at;
+    made->order = order_of(of->name);
+    (void)snprintf(
+        made->opcode, sizeof(made->opcode), "%.*s",
+        (int)(of->opcode.length < HLO_SITE_OPCODE ? of->opcode.length : HLO_SITE_OPCODE - 1),
+        of->opcode.at);
+    return XM_OK;
+}
+
+xm_status_t hlo_source_add_loop(hlo_source_t *source, const hlo_instruction_t *of,
+                                const hlo_loop_t *loop, int *number)
+{
+    size_t bytes = ((size_t)loop->count + 1) * sizeof(*loop->state);
+    hlo_carried_t *state = malloc(bytes);
+    hlo_loop_t *made;
+
+    if (state == NULL || !make_room((void **)&source->loops, source->loop_count, &source->loop_room,
+                                    sizeof(*source->loops))) {
+        free(state);
+        return no_memory();
+    }
+    memcpy(state, loop->state, (size_t)loop->count * sizeof(*state));
+    made = &source->loops[source->loop_count];
+    *made = *loop;
+    made->at = of->at;
+    made->order = order_of(of->name);
+    made->state = state;
+    *number = source->loop_count++;
+    return XM_OK;
+}
+
+const hlo_loop_t *hlo_source_loop_of(const hlo_source_t *source, int context)
+{
+    for (; context >= 0; context = source->contexts[context].parent) {
+        for (int l = 0; l < source->loop_count; ++l) {
+            if (source->loops[l].body == context) {
+                return &source->loops[l];
+            }
+        }
+        if (!source->contexts[context].called) {
+            break; /* a branch, or the condition of a loop */
+        }
+    }
+    return NULL;
+}
+
+xm_status_t hlo_source_add_port(hlo_source_t *source, const char *name, const operand_type_t *type,
+                                int tensor)
+{
+    hlo_port_t made = {.shape = type->shape, .dtype = type->dtype, .tensor = tensor};
+
+    if (name == NULL) {
+        if (!make_room((void **)&source->results, source->result_count, &source->result_room,
+                       sizeof(made))) {
+            return no_memory();
+        }
+        source->results[source->result_count++] = made;
+        return XM_OK;
+    }
+    if (!make_room((void **)&source->parameters, source->parameter_count, &source->parameter_room,
+                   sizeof(made))) {
+        return no_memory();
+    }
+    made.name = strdup(name);
+    if (made.name == NULL) {
+        return no_memory();
+    }
+    source->parameters[source->parameter_count++] = made;
+    return XM_OK;
+}
+
+static int depth_of(const hlo_source_t *source, int context)
+{
+    int depth = 0;
+
+    for (; context >= 0; context = source->contexts[context].parent) {
+        ++depth;
+    }
+    return depth;
+}
+
+/* A step of the way from the entry to a site: its own order, or that of the call it runs in. */
+typedef struct step {
+    int64_t order;
+    size_t at;
+    int context;
+} step_t;
+
+static step_t caller_of(const hlo_source_t *source, step_t step)
+{
+    const hlo_context_t *in = &source->contexts[step.context];
+
+    return (step_t){.order = in->order, .at = in->at, .context = in->parent};
+}
+
+static bool is_before(const hlo_source_t *source, step_t left, step_t right)
+{
+    int depth[2] = {depth_of(source, left.context), depth_of(source, right.context)};
+
+    for (; depth[0] > depth[1]; --depth[0]) {
+        left = caller_of(source, left);
+    }
+    for (; depth[1] > depth[0]; --depth[1]) {
+        right = caller_of(source, right);
+    }
+    while (left.context != right.context) {
+        left = caller_of(source, left);
+        right = caller_of(source, right);
+    }
+    return left.order != right.order ? left.order < right.order : left.at < right.at;
+}
+
+bool hlo_source_before(const hlo_source_t *source, const hlo_site_t *a, const hlo_site_t *b)
+{
+    return is_before(source, (step_t){.order = a->order, .at = a->at, .context = a->context},
+                     (step_t){.order = b->order, .at = b->at, .context = b->context});
+}
+
+bool hlo_source_loop_before(const hlo_source_t *source, const hlo_loop_t *a, const hlo_loop_t *b)
+{
+    return is_before(source, (step_t){.order = a->order, .at = a->at, .context = a->context},
+                     (step_t){.order = b->order, .at = b->at, .context = b->context});
+}
+
+void hlo_source_destroy(void *of)
+{
+    hlo_source_t *source = of;
+
+    for (int p = 0; p < source->parameter_count; ++p) {
+        free(source->parameters[p].name);
+    }
+    for (int l = 0; l < source->loop_count; ++l) {
+        free(source->loops[l].state);
+    }
+    free(source->loops);
+    free(source->sites);
+    free(source->contexts);
+    free(source->parameters);
+    free(source->results);
+    free(source);
+}

@@ -1,0 +1,158 @@
+#include "planner/frontend/hlo/type.h"
+
+#include <string.h>
+
+enum { MAX_DEPTH = 32, MAX_TUPLE = 1 << 16 };
+
+/* Element types by name. 4- and 8-bit numbers take a byte, what is not a number takes nothing. */
+static const struct {
+    const char *name;
+    ap_dtype_t dtype;
+} dtypes[] = {{"f32", AP_DTYPE_F32},       {"bf16", AP_DTYPE_BF16},
+              {"f16", AP_DTYPE_F16},       {"f64", AP_DTYPE_F64},
+              {"pred", AP_DTYPE_I8},       {"s32", AP_DTYPE_I32},
+              {"u32", AP_DTYPE_I32},       {"s64", AP_DTYPE_I64},
+              {"u64", AP_DTYPE_I64},       {"s16", AP_DTYPE_I16},
+              {"u16", AP_DTYPE_I16},       {"s8", AP_DTYPE_I8},
+              {"u8", AP_DTYPE_I8},         {"s4", AP_DTYPE_I8},
+              {"u4", AP_DTYPE_I8},         {"s2", AP_DTYPE_I8},
+              {"u2", AP_DTYPE_I8},         {"s1", AP_DTYPE_I8},
+              {"u1", AP_DTYPE_I8},         {"c64", AP_DTYPE_F64},
+              {"c128", AP_DTYPE_C128},     {"f8e5m2", AP_DTYPE_I8},
+              {"f8e4m3", AP_DTYPE_I8},     {"f8e4m3fn", AP_DTYPE_I8},
+              {"f8e5m2fnuz", AP_DTYPE_I8}, {"f8e4m3fnuz", AP_DTYPE_I8},
+              {"f8e3m4", AP_DTYPE_I8},     {"f8e4m3b11fnuz", AP_DTYPE_I8},
+              {"f8e8m0fnu", AP_DTYPE_I8},  {"f4e2m1fn", AP_DTYPE_I8}};
+
+static xm_status_t parse_dimensions(hlo_cursor_t *cursor, operand_type_t *type)
+{
+    int64_t elements = 1;
+
+    while (hlo_peek(cursor) != ']') {
+        size_t at = cursor->at;
+        int64_t extent = 0;
+        xm_status_t status;
+
+        (void)hlo_accept(cursor, "<="); /* the bound of a dynamic dimension */
+        status = hlo_integer(cursor, &extent);
+        if (status != XM_OK) {
+            return status;
+        }
+        if (type->shape.rank == AP_MAX_RANK) {
+            return hlo_error(cursor->text, at, "a tensor of more than %d dimensions is not handled",
+                             AP_MAX_RANK);
+        }
+        if (extent < 0) {
+            return hlo_error(cursor->text, at, "dimension %d is negative", type->shape.rank);
+        }
+        if (extent > 0 && __builtin_mul_overflow(elements, extent, &elements)) {
+            return hlo_error(cursor->text, at, "this type has more than 2^63 elements");
+        }
+        type->empty = type->empty || extent == 0;
+        type->shape.dims[type->shape.rank++] = extent;
+        if (!hlo_accept(cursor, ",")) {
+            break;
+        }
+    }
+    return hlo_expect(cursor, "]");
+}
+
+static xm_status_t parse_array(hlo_cursor_t *cursor, operand_type_t *type)
+{
+    size_t start;
+    hlo_slice_t word, layout;
+    xm_status_t status;
+
+    (void)hlo_peek(cursor);
+    start = cursor->at;
+    word = hlo_word(cursor);
+    type->empty = hlo_slice_is(word, "token") || hlo_slice_is(word, "opaque");
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]) && !type->empty; ++i) {
+        if (hlo_slice_is(word, dtypes[i].name)) {
+            type->dtype = dtypes[i].dtype;
+            break;
+        }
+        if (i + 1 == sizeof(dtypes) / sizeof(dtypes[0])) {
+            return hlo_error(cursor->text, start, "'%.*s' is not an element type",
+                             (int)(word.length > 40 ? 40 : word.length), word.at);
+        }
+    }
+    status = hlo_expect(cursor, "[");
+    if (status == XM_OK) {
+        status = parse_dimensions(cursor, type);
+    }
+    /* A layout follows without a blank. */
+    if (status == XM_OK && cursor->at < cursor->end && cursor->text->bytes[cursor->at] == '{') {
+        status = hlo_balanced(cursor, &layout);
+    }
+    return status;
+}
+
+static xm_status_t parse_type(hlo_cursor_t *cursor, hlo_arena_t *arena, int depth,
+                              const operand_type_t **type);
+
+static xm_status_t parse_tuple(hlo_cursor_t *cursor, hlo_arena_t *arena, int depth,
+                               operand_type_t *type)
+{
+    const operand_type_t *element;
+    int room = 0;
+    xm_status_t status = XM_OK;
+
+    type->tuple = true;
+    while (status == XM_OK && hlo_peek(cursor) != ')') {
+        status = parse_type(cursor, arena, depth + 1, &element);
+        if (status != XM_OK) {
+            return status;
+        }
+        if (type->count == MAX_TUPLE) {
+            return hlo_error(cursor->text, cursor->at, "a tuple of more than %d elements",
+                             MAX_TUPLE);
+        }
+        if (type->count == room) {
+            const operand_type_t **grown;
+
+            room = room == 0 ? 8 : 2 * room;
+            grown = hlo_arena_get(arena, (size_t)room, sizeof(const operand_type_t *));
+            if (grown == NULL) {
+                return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a tuple type");
+            }
+            if (type->count > 0) {
+                memcpy(grown, type->elements, (size_t)type->count * sizeof(const operand_type_t *));
+            }
+            type->elements = grown;
+        }
+        type->elements[type->count++] = element;
+        if (!hlo_accept(cursor, ",")) {
+            break;
+        }
+    }
+    return status == XM_OK ? hlo_expect(cursor, ")") : status;
+}
+
+/* Types nest, but only MAX_DEPTH deep. NOLINTNEXTLINE(misc-no-recursion) */
+static xm_status_t parse_type(hlo_cursor_t *cursor, hlo_arena_t *arena, int depth,
+                              const operand_type_t **type)
+{
+    operand_type_t *made = hlo_arena_get(arena, 1, sizeof(*made));
+    xm_status_t status;
+
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a type");
+    }
+    if (depth > MAX_DEPTH) {
+        return hlo_error(cursor->text, cursor->at, "tuples are nested deeper than %d", MAX_DEPTH);
+    }
+    if (hlo_peek(cursor) == '(') {
+        ++cursor->at;
+        status = parse_tuple(cursor, arena, depth, made);
+    } else {
+        status = parse_array(cursor, made);
+    }
+    *type = made;
+    return status;
+}
+
+xm_status_t hlo_type_parse(hlo_cursor_t *cursor, hlo_arena_t *arena, const operand_type_t **type)
+{
+    return parse_type(cursor, arena, 0, type);
+}

@@ -1,0 +1,311 @@
+#include "planner/frontend/onnx.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "comm/base.h"
+#include "planner/frontend/onnx/build.h"
+#include "planner/frontend/onnx/wire.h"
+
+static xm_status_t no_memory(const char *file)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the graph of %s", file);
+}
+
+static bool is_floating(ap_dtype_t dtype)
+{
+    return dtype == AP_DTYPE_F16 || dtype == AP_DTYPE_BF16 || dtype == AP_DTYPE_F32 ||
+           dtype == AP_DTYPE_F64;
+}
+
+/* Floating-point initialisers of more than one element are trained; the others are constants. */
+static xm_status_t add_initializers(onnx_build_t *b)
+{
+    for (size_t i = 0; i < b->proto->n_initializer; ++i) {
+        const Onnx__TensorProto *tensor = b->proto->initializer[i];
+        onnx_value_t *value;
+        operand_type_t type;
+        xm_status_t status;
+
+        if (tensor->name == NULL || tensor->name[0] == '\0') {
+            return xm_error_set(XM_ERR_PARSE, "%s: initialiser %zu has no name", b->file, i);
+        }
+        status = onnx_tensor_type(b, tensor, tensor->name, &type);
+        if (status != XM_OK) {
+            return status;
+        }
+        value = onnx_value(b, tensor->name);
+        if (value == NULL) {
+            return no_memory(b->file);
+        }
+        value->type = type;
+        value->parameter = value->input = is_floating(type.dtype) && onnx_elements(&type) > 1;
+        value->numbers = onnx_tensor_numbers(b, tensor, &type);
+        status = onnx_bind(b, tensor->name, value);
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    return XM_OK;
+}
+
+/* Initialisers may be listed among the inputs too, as older files do. */
+static xm_status_t add_inputs(onnx_build_t *b)
+{
+    for (size_t i = 0; i < b->proto->n_input; ++i) {
+        const Onnx__ValueInfoProto *info = b->proto->input[i];
+        onnx_value_t *value;
+        xm_status_t status;
+
+        if (info->name == NULL || info->name[0] == '\0') {
+            return xm_error_set(XM_ERR_PARSE, "%s: input %zu has no name", b->file, i);
+        }
+        if (onnx_find(b, info->name) != NULL) {
+            continue;
+        }
+        value = onnx_value(b, info->name);
+        if (value == NULL) {
+            return no_memory(b->file);
+        }
+        value->input = true;
+        status = onnx_read_type(b, info, &value->type);
+        if (status == XM_OK) {
+            status = onnx_bind(b, info->name, value);
+        }
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    return XM_OK;
+}
+
+/* Where the types of results are declared, by name. */
+static xm_status_t list_declared(onnx_build_t *b)
+{
+    for (size_t i = 0; i < b->proto->n_value_info + b->proto->n_output; ++i) {
+        const Onnx__ValueInfoProto *info = i < b->proto->n_value_info
+                                               ? b->proto->value_info[i]
+                                               : b->proto->output[i - b->proto->n_value_info];
+
+        if (info->name != NULL && json_object_set_new_nocheck(b->declared, info->name,
+                                                              json_integer((json_int_t)i)) != 0) {
+            return no_memory(b->file);
+        }
+    }
+    return XM_OK;
+}
+
+/* A scalar is the loss; else the first floating-point output stands for its own gradient. */
+static xm_status_t set_loss(onnx_build_t *b)
+{
+    onnx_value_t *loss = NULL;
+    int tensor;
+    xm_status_t status;
+
+    for (size_t i = 0; i < b->proto->n_output; ++i) {
+        const char *name = b->proto->output[i]->name;
+        onnx_value_t *value = name != NULL ? onnx_find(b, name) : NULL;
+
+        if (value == NULL) {
+            return xm_error_set(XM_ERR_PARSE, "%s: output %zu, '%.120s', is made by nothing",
+                                b->file, i, name != NULL ? name : "");
+        }
+        if (!is_floating(value->type.dtype) || value->tensor == HLO_FREE_OPERAND) {
+            continue;
+        }
+        if (loss == NULL || (value->type.shape.rank == 0 && loss->type.shape.rank > 0)) {
+            loss = value;
+        }
+    }
+    if (loss == NULL) {
+        return XM_OK; /* nothing to train by */
+    }
+    status = onnx_tensor(b, loss, &tensor);
+    return status == XM_OK ? ap_graph_set_loss(b->graph, tensor, loss->type.shape.rank > 0)
+                           : status;
+}
+
+static xm_status_t build(onnx_build_t *b)
+{
+    xm_status_t status = list_declared(b);
+
+    if (status == XM_OK) {
+        status = add_initializers(b);
+    }
+    if (status == XM_OK) {
+        status = add_inputs(b);
+    }
+    b->nodes = b->proto->node;
+    b->node_count = b->proto->n_node;
+    for (size_t i = 0; i < b->node_count && status == XM_OK; ++i) {
+        status = onnx_build_node(b, i, NULL, NULL);
+    }
+    if (status == XM_OK && ap_graph_ops(b->graph) == 0) {
+        return xm_error_set(XM_ERR_PARSE, "%s: the model computes nothing from its inputs",
+                            b->file);
+    }
+    if (status == XM_OK) {
+        status = set_loss(b);
+    }
+    for (size_t i = 0; status == XM_OK && b->params != NULL && i < b->params->dim_count; ++i) {
+        if (!b->bound[i]) {
+            return xm_error_set(XM_ERR_NOT_FOUND, "%s: --dim %s: no dimension is called that",
+                                b->file, b->params->dims[i]);
+        }
+    }
+    return status == XM_OK ? ap_graph_finish(b->graph) : status;
+}
+
+/* "name=size", each. */
+static xm_status_t check_dims(const ap_onnx_params_t *params)
+{
+    for (size_t i = 0; params != NULL && i < params->dim_count; ++i) {
+        const char *equals = strchr(params->dims[i], '=');
+        int64_t size;
+        xm_status_t status;
+
+        if (equals == NULL || equals == params->dims[i]) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--dim: '%s' is not NAME=SIZE",
+                                params->dims[i]);
+        }
+        status = xm_text_parse_int("--dim", equals + 1, 1, (int64_t)1 << 40, &size);
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    return XM_OK;
+}
+
+static xm_status_t read_model(const Onnx__ModelProto *model, const char *name,
+                              const ap_onnx_params_t *params, ap_graph_t **graph,
+                              ap_frontend_notes_t *notes)
+{
+    onnx_build_t b = {.file = name,
+                      .proto = model->graph,
+                      .functions = model->functions,
+                      .function_count = model->n_functions,
+                      .params = params,
+                      .notes = notes};
+    char title[100];
+    xm_status_t status;
+
+    if (model->graph == NULL || model->graph->n_node == 0) {
+        return xm_error_set(XM_ERR_PARSE, "%s: the model has no graph, or one without nodes", name);
+    }
+    for (size_t i = 0; i < model->n_opset_import; ++i) {
+        const char *domain = model->opset_import[i]->domain;
+
+        if (domain == NULL || domain[0] == '\0' || strcmp(domain, "ai.onnx") == 0) {
+            b.opset = model->opset_import[i]->version;
+        }
+    }
+    (void)snprintf(title, sizeof(title), "%s",
+                   model->graph->name != NULL && model->graph->name[0] != '\0' ? model->graph->name
+                                                                               : "onnx");
+    b.names = json_object();
+    b.declared = json_object();
+    b.bound = calloc(params != NULL ? params->dim_count + 1 : 1, sizeof(bool));
+    status = b.names == NULL || b.declared == NULL || b.bound == NULL ? no_memory(name) : XM_OK;
+    if (status == XM_OK) {
+        status = ap_graph_create(title, &b.graph);
+    }
+    if (status == XM_OK) {
+        status = build(&b);
+    }
+    json_decref(b.names);
+    json_decref(b.declared);
+    free(b.bound);
+    hlo_arena_clear(&b.arena);
+    if (status != XM_OK) {
+        ap_graph_destroy(b.graph);
+        return status;
+    }
+    *graph = b.graph;
+    return XM_OK;
+}
+
+xm_status_t ap_onnx_from_bytes(const void *bytes, size_t size, const char *name,
+                               const ap_onnx_params_t *params, ap_graph_t **graph,
+                               ap_frontend_notes_t **notes)
+{
+    if (XM_IS_NULL(bytes) || XM_IS_NULL(name) || XM_IS_NULL(graph)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    ap_onnx_params_t own = AP_ONNX_PARAMS_INIT;
+    ap_frontend_notes_t *unknown = NULL;
+    Onnx__ModelProto *model = NULL;
+    uint8_t *shrunk = NULL;
+    size_t length;
+    xm_status_t status = params != NULL ? XM_PARAMS_COPY(ap_onnx_params_t, &own, params) : XM_OK;
+
+    params = params != NULL ? &own : NULL;
+    if (status == XM_OK) {
+        status = check_dims(params);
+    }
+
+    if (status == XM_OK) {
+        status = onnx_wire_shrink(bytes, size, name, &shrunk, &length);
+    }
+    if (status == XM_OK) {
+        model = onnx__model_proto__unpack(NULL, length, shrunk);
+        if (model == NULL) {
+            status =
+                xm_error_set(XM_ERR_PARSE,
+                             "%s: the bytes do not follow ONNX's schema: no ONNX model, or cut "
+                             "off",
+                             name);
+        }
+    }
+    free(shrunk);
+    if (status == XM_OK) {
+        status = ap_frontend_notes_create(&unknown);
+    }
+    if (status == XM_OK) {
+        status = read_model(model, name, params, graph, unknown);
+    }
+    if (model != NULL) {
+        onnx__model_proto__free_unpacked(model, NULL);
+    }
+    if (status == XM_OK && notes != NULL) {
+        *notes = unknown;
+    } else {
+        ap_frontend_notes_destroy(unknown);
+    }
+    return status;
+}
+
+xm_status_t ap_onnx_from_file(const char *path, const ap_onnx_params_t *params, ap_graph_t **graph,
+                              ap_frontend_notes_t **notes)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat about;
+    void *bytes;
+    xm_status_t status;
+
+    if (file < 0 || fstat(file, &about) != 0) {
+        status = xm_error_set(XM_ERR_NOT_FOUND, "cannot read %s: %s", path, strerror(errno));
+        if (file >= 0) {
+            (void)close(file);
+        }
+        return status;
+    }
+    if (!S_ISREG(about.st_mode) || about.st_size == 0) {
+        (void)close(file);
+        return xm_error_set(XM_ERR_PARSE, "%s is %s, not an ONNX model", path,
+                            S_ISREG(about.st_mode) ? "empty" : "no regular file");
+    }
+    bytes = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, file, 0);
+    (void)close(file);
+    if (bytes == MAP_FAILED) {
+        return xm_error_set(XM_ERR_IO, "cannot map %s: %s", path, strerror(errno));
+    }
+    status = ap_onnx_from_bytes(bytes, (size_t)about.st_size, path, params, graph, notes);
+    (void)munmap(bytes, (size_t)about.st_size);
+    return status;
+}

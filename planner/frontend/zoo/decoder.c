@@ -1,0 +1,248 @@
+/* Decoders of today: RMS norm, rotary positions, grouped queries, SwiGLU; dense, or with experts.
+ */
+#include <stdio.h>
+
+#include "planner/frontend/zoo/builder.h"
+
+enum { SEQUENCE = 4096 };
+
+static void build_decoder(zoo_builder_t *b, const zoo_model_t *model,
+                          const ap_zoo_params_t *params);
+
+/* The sizes that the models' own config.json files give. */
+static const zoo_model_t decoders[] = {
+    {.name = "llama2-7b",
+     .build = build_decoder,
+     .sequence = SEQUENCE,
+     .hidden = 4096,
+     .layers = 32,
+     .heads = 32,
+     .kv_heads = 32,
+     .head_width = 128,
+     .feed_forward = 11008,
+     .vocabulary = 32000},
+    {.name = "llama3-8b",
+     .build = build_decoder,
+     .sequence = SEQUENCE,
+     .hidden = 4096,
+     .layers = 32,
+     .heads = 32,
+     .kv_heads = 8,
+     .head_width = 128,
+     .feed_forward = 14336,
+     .vocabulary = 128256},
+    {.name = "llama3-70b",
+     .build = build_decoder,
+     .sequence = SEQUENCE,
+     .hidden = 8192,
+     .layers = 80,
+     .heads = 64,
+     .kv_heads = 8,
+     .head_width = 128,
+     .feed_forward = 28672,
+     .vocabulary = 128256},
+    {.name = "qwen3-32b",
+     .build = build_decoder,
+     .sequence = SEQUENCE,
+     .hidden = 5120,
+     .layers = 64,
+     .heads = 64,
+     .kv_heads = 8,
+     .head_width = 128,
+     .feed_forward = 25600,
+     .vocabulary = 151936,
+     .head_norms = true},
+    {.name = "mixtral-8x7b",
+     .build = build_decoder,
+     .sequence = SEQUENCE,
+     .hidden = 4096,
+     .layers = 32,
+     .heads = 32,
+     .kv_heads = 8,
+     .head_width = 128,
+     .feed_forward = 14336,
+     .experts = 8,
+     .used_experts = 2,
+     .vocabulary = 32000},
+    {.name = "mixtral-8x22b",
+     .build = build_decoder,
+     .sequence = SEQUENCE,
+     .hidden = 6144,
+     .layers = 56,
+     .heads = 48,
+     .kv_heads = 8,
+     .head_width = 128,
+     .feed_forward = 16384,
+     .experts = 8,
+     .used_experts = 2,
+     .vocabulary = 32000},
+    {.name = "qwen3-30b-a3b",
+     .build = build_decoder,
+     .sequence = SEQUENCE,
+     .hidden = 2048,
+     .layers = 48,
+     .heads = 32,
+     .kv_heads = 4,
+     .head_width = 128,
+     .feed_forward = 768,
+     .experts = 128,
+     .used_experts = 8,
+     .vocabulary = 151936,
+     .head_norms = true},
+    {.name = "qwen3-235b-a22b",
+     .build = build_decoder,
+     .sequence = SEQUENCE,
+     .hidden = 4096,
+     .layers = 94,
+     .heads = 64,
+     .kv_heads = 4,
+     .head_width = 128,
+     .feed_forward = 1536,
+     .experts = 128,
+     .used_experts = 8,
+     .vocabulary = 151936,
+     .head_norms = true},
+};
+
+const zoo_model_t *zoo_decoder_model(size_t index)
+{
+    return index < sizeof(decoders) / sizeof(decoders[0]) ? &decoders[index] : NULL;
+}
+
+/* g groups of q query heads, each group with one head of keys and values, of width d. Attention is
+ * one operator, as its kernels are: scores never leave the device's caches. */
+static int attention(zoo_builder_t *b, const zoo_model_t *model, int x)
+{
+    const int64_t hidden = model->hidden, groups = model->kv_heads, width = model->head_width;
+    const int64_t queries = model->heads / model->kv_heads;
+    const int64_t q_dims[] = {hidden, groups, queries, width}, kv_dims[] = {hidden, groups, width};
+    const int64_t out_dims[] = {groups, queries, width, hidden};
+    zoo_op_t kernel = {
+        .kind = AP_OP_CUSTOM, .name = "attention", .rule = "bsgqd,btgd,btgd->bsgqd", .whole = "td"};
+    const zoo_op_t rotate_q = {.kind = AP_OP_CUSTOM,
+                               .name = "rotary.q",
+                               .rule = "bsgqd->bsgqd",
+                               .whole = "d",
+                               .linear = true};
+    const zoo_op_t rotate_k = {.kind = AP_OP_CUSTOM,
+                               .name = "rotary.k",
+                               .rule = "bsgd->bsgd",
+                               .whole = "d",
+                               .linear = true};
+    int q = zoo_linear(b, "q", "bsh,hgqd->bsgqd", 4, q_dims, x);
+    int k = zoo_linear(b, "k", "bsh,hgd->bsgd", 3, kv_dims, x);
+    int v = zoo_linear(b, "v", "bsh,hgd->bsgd", 3, kv_dims, x);
+    int operands[4] = {-1, -1, -1, -1};
+    const ap_shape_t *shape;
+
+    if (model->head_norms) {
+        q = zoo_norm(b, "q.norm", "bsgqd,d->bsgqd", width, false, q);
+        k = zoo_norm(b, "k.norm", "bsgd,d->bsgd", width, false, k);
+    }
+    operands[0] = zoo_any1(b, &rotate_q, q);
+    operands[1] = zoo_any1(b, &rotate_k, k);
+    operands[2] = v;
+    if (b->status != XM_OK) {
+        return -1;
+    }
+    /* Scores and context: 2 FLOPs each for every pair of positions, head and element. */
+    shape = &ap_graph_tensor(b->graph, x)->shape;
+    kernel.flops = 4.0 * (double)shape->dims[0] * (double)shape->dims[1] * (double)shape->dims[1] *
+                   (double)(model->heads * width);
+    x = zoo_any(b, &kernel, operands, NULL);
+    return zoo_linear(b, "out", "bsgqd,gqdh->bsh", 4, out_dims, x);
+}
+
+static int feed_forward(zoo_builder_t *b, const zoo_model_t *model, int x)
+{
+    const int64_t up[] = {model->hidden, model->feed_forward};
+    const int64_t down[] = {model->feed_forward, model->hidden};
+    const zoo_op_t gated = {.kind = AP_OP_ELEMENTWISE, .name = "swiglu", .rule = "bsf,bsf->bsf"};
+    int gate = zoo_linear(b, "gate", "bsh,hf->bsf", 2, up, x);
+    int y = zoo_any2(b, &gated, gate, zoo_linear(b, "up", "bsh,hf->bsf", 2, up, x));
+
+    return zoo_linear(b, "down", "bsf,fh->bsh", 2, down, y);
+}
+
+/* Tokens are looked up by the experts that chose them, and their results summed where they came
+ * from. The load is taken as even: each expert gets its share of every sample's tokens. */
+static int experts(zoo_builder_t *b, const zoo_model_t *model, int x)
+{
+    const int64_t number = model->experts, hidden = model->hidden, wide = model->feed_forward;
+    const int64_t router[] = {hidden, number}, up[] = {number, hidden, wide};
+    const int64_t down[] = {number, wide, hidden};
+    const int64_t sequence = b->status == XM_OK ? ap_graph_tensor(b->graph, x)->shape.dims[1] : 1;
+    const double batch =
+        b->status == XM_OK ? (double)ap_graph_tensor(b->graph, x)->shape.dims[0] : 1;
+    const int64_t share = sequence * model->used_experts / number;
+    const int64_t places = share > 0 ? share : 1;
+    char places_text[32], sequence_text[32];
+    const zoo_op_t probabilities = {.kind = AP_OP_SOFTMAX,
+                                    .name = "router.softmax",
+                                    .rule = "bse->bse",
+                                    .whole = "e",
+                                    .flops = 6 * batch * (double)(sequence * number)};
+    const zoo_op_t choose = {.kind = AP_OP_CUSTOM,
+                             .name = "choose",
+                             .rule = "bse->bec",
+                             .whole = "sec",
+                             .sizes = places_text,
+                             .flops = 8 * batch * (double)(sequence * number)};
+    const zoo_op_t weigh = {.kind = AP_OP_EMBEDDING, .name = "weights", .rule = "bec,bse->bec"};
+    const zoo_op_t dispatch = {
+        .kind = AP_OP_EMBEDDING, .name = "dispatch", .rule = "bec,bsh->ebch"};
+    const zoo_op_t gated = {
+        .kind = AP_OP_ELEMENTWISE, .name = "expert.swiglu", .rule = "ebcf,ebcf->ebcf"};
+    const zoo_op_t combine = {.kind = AP_OP_CUSTOM,
+                              .name = "combine",
+                              .rule = "ebch,bec,bec->bsh",
+                              .sizes = sequence_text,
+                              .flops = 2 * batch * (double)(number * places * hidden)};
+    int chosen, y, operands[4] = {-1, -1, -1, -1};
+
+    (void)snprintf(places_text, sizeof(places_text), "c=%lld", (long long)places);
+    (void)snprintf(sequence_text, sizeof(sequence_text), "s=%lld", (long long)sequence);
+    y = zoo_any1(b, &probabilities, zoo_linear(b, "router", "bsh,he->bse", 2, router, x));
+    b->dtype = AP_DTYPE_I32;
+    chosen = zoo_any1(b, &choose, y);
+    b->dtype = AP_DTYPE_BF16;
+    operands[1] = zoo_any2(b, &weigh, chosen, y);
+    operands[2] = chosen;
+    y = zoo_any2(b, &dispatch, chosen, x);
+    y = zoo_any2(b, &gated, zoo_linear(b, "expert.gate", "ebch,ehf->ebcf", 3, up, y),
+                 zoo_linear(b, "expert.up", "ebch,ehf->ebcf", 3, up, y));
+    operands[0] = zoo_linear(b, "expert.down", "ebcf,efh->ebch", 3, down, y);
+    return zoo_any(b, &combine, operands, NULL);
+}
+
+static int residual(zoo_builder_t *b, const char *name, int x, int y)
+{
+    return zoo_op2(b, AP_OP_ELEMENTWISE, name, "bsh,bsh->bsh", 1, x, y);
+}
+
+static void build_decoder(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params)
+{
+    const int layers = params->layers > 0 ? params->layers : model->layers;
+    const int64_t table[] = {model->vocabulary, model->hidden};
+    const int64_t tokens[] = {params->batch > 0 ? params->batch : 1, model->sequence};
+    int ids, words, x;
+
+    b->dtype = AP_DTYPE_BF16;
+    ids = zoo_input(b, "tokens", AP_DTYPE_I32, 2, tokens);
+    words = zoo_parameter(b, "embedding.w", 2, table);
+    x = zoo_op2(b, AP_OP_EMBEDDING, "embedding", "bs,vh->bsh", 0, ids, words);
+    b->prefix = "block";
+    for (b->block = 1; b->block <= layers; ++b->block) {
+        int y;
+
+        zoo_layer(b, b->block);
+        y = zoo_norm(b, "norm1", "bsh,h->bsh", model->hidden, false, x);
+        x = residual(b, "residual1", x, attention(b, model, y));
+        y = zoo_norm(b, "norm2", "bsh,h->bsh", model->hidden, false, x);
+        x = residual(b, "residual2", x,
+                     model->experts > 0 ? experts(b, model, y) : feed_forward(b, model, y));
+    }
+    b->prefix = NULL;
+    zoo_layer(b, layers + 1);
+    zoo_language_head(b, model, params, false, params->tied_embeddings ? words : -1, x);
+}

@@ -1,0 +1,144 @@
+#include "planner/frontend/zoo.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+#include "planner/frontend/zoo/builder.h"
+
+enum { MAX_MLP = 1000, MAX_NAMES = 64 };
+
+static const zoo_model_t *(*const families[])(size_t index) = {
+    zoo_gpt_model, zoo_moe_model, zoo_wresnet_model, zoo_unet_model, zoo_decoder_model};
+
+enum { FAMILIES = sizeof(families) / sizeof(families[0]) };
+
+/* Model `index` over all families, or NULL. */
+static const zoo_model_t *model_at(size_t index)
+{
+    for (size_t f = 0; f < FAMILIES; ++f) {
+        size_t count = 0;
+
+        while (families[f](count) != NULL) {
+            if (count == index) {
+                return families[f](count);
+            }
+            ++count;
+        }
+        index -= count;
+    }
+    return NULL;
+}
+
+const char *ap_zoo_name(size_t index)
+{
+    const zoo_model_t *model = model_at(index);
+
+    return model != NULL ? model->name : NULL;
+}
+
+static void build_mlp(zoo_builder_t *b, int weights, const ap_zoo_params_t *params)
+{
+    const int64_t hidden = params->hidden > 0 ? params->hidden : 128;
+    const int64_t activation[] = {params->batch > 0 ? params->batch : 1024, hidden};
+    const int64_t square[] = {hidden, hidden};
+    char name[32];
+    int x, y;
+
+    b->dtype = AP_DTYPE_F32;
+    x = zoo_input(b, "x", b->dtype, 2, activation);
+    y = zoo_input(b, "y", b->dtype, 2, activation);
+    for (int i = 0; i < weights; ++i) {
+        int w;
+
+        zoo_layer(b, i);
+        (void)snprintf(name, sizeof(name), "w%d", i + 1);
+        w = zoo_parameter(b, name, 2, square);
+        (void)snprintf(name, sizeof(name), "h%d", i + 1);
+        x = zoo_op2(b, AP_OP_EINSUM, name, "bk,kn->bn", 2, x, w);
+    }
+    zoo_loss(b, zoo_op2(b, AP_OP_ELEMENTWISE, "loss", "bn,bn->bn", 1, x, y), true);
+}
+
+/* N of "mlpN", or 0. */
+static int mlp_weights(const char *name)
+{
+    char *end;
+    long weights;
+
+    if (strncmp(name, "mlp", 3) != 0 || name[3] < '1' || name[3] > '9') {
+        return 0;
+    }
+    weights = strtol(name + 3, &end, 10);
+    return *end == '\0' && weights <= MAX_MLP ? (int)weights : 0;
+}
+
+static const zoo_model_t *find_model(const char *name)
+{
+    const zoo_model_t *model;
+
+    for (size_t i = 0; (model = model_at(i)) != NULL; ++i) {
+        if (strcmp(model->name, name) == 0) {
+            return model;
+        }
+    }
+    return NULL;
+}
+
+static xm_status_t unknown_model(const char *name)
+{
+    const char *names[MAX_NAMES] = {"mlp2", "mlp12"};
+    const char *nearest;
+    size_t count = 2;
+
+    for (const char *next; count < MAX_NAMES && (next = ap_zoo_name(count - 2)) != NULL; ++count) {
+        names[count] = next;
+    }
+    nearest = xm_text_nearest(name, names, count);
+    if (nearest != NULL) {
+        return xm_error_set(XM_ERR_NOT_FOUND, "no built-in model '%s'; did you mean '%s'?", name,
+                            nearest);
+    }
+    return xm_error_set(XM_ERR_NOT_FOUND,
+                        "no built-in model '%s' (autopar import --list-models names them)", name);
+}
+
+xm_status_t ap_zoo_create(const char *name, const ap_zoo_params_t *params, ap_graph_t **graph)
+{
+    const zoo_model_t *model = find_model(name);
+    int weights = mlp_weights(name);
+    zoo_builder_t b = {.block = -1};
+    zoo_model_t sized;
+
+    if (model == NULL && weights == 0) {
+        return unknown_model(name);
+    }
+    if (params->batch < 0 || params->hidden < 0 || params->layers < 0 || params->sequence < 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "model '%s': batch, hidden, layers and sequence must be positive",
+                            name);
+    }
+    b.status = ap_graph_create(name, &b.graph);
+    if (b.status != XM_OK) {
+        return b.status;
+    }
+    if (model != NULL) {
+        sized = *model;
+        if (params->sequence > 0 && sized.sequence > 0) {
+            sized.sequence = params->sequence;
+        }
+        sized.build(&b, &sized, params);
+    } else {
+        build_mlp(&b, weights, params);
+    }
+    if (b.status == XM_OK) {
+        b.status = ap_graph_finish(b.graph);
+    }
+    if (b.status != XM_OK) {
+        ap_graph_destroy(b.graph);
+        return b.status;
+    }
+    *graph = b.graph;
+    return XM_OK;
+}

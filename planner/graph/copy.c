@@ -1,0 +1,159 @@
+#include "planner/graph/copy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/graph/graph_private.h"
+
+xm_status_t ap_graph_copy_open(const ap_graph_t *from, ap_graph_copy_t *copy)
+{
+    ap_graph_copy_t made = {.from = from};
+    xm_status_t status = ap_graph_create(from->name, &made.to);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    made.tensor = malloc(((size_t)from->tensor_count + 1) * sizeof(*made.tensor));
+    if (made.tensor == NULL) {
+        ap_graph_copy_close(&made);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a copy of the graph '%s'", from->name);
+    }
+    for (int t = 0; t < from->tensor_count; ++t) {
+        made.tensor[t] = -1;
+    }
+    *copy = made;
+    return XM_OK;
+}
+
+void ap_graph_copy_close(ap_graph_copy_t *copy)
+{
+    ap_graph_destroy(copy->to);
+    free(copy->tensor);
+    *copy = (ap_graph_copy_t){0};
+}
+
+xm_status_t ap_graph_copy_source(ap_graph_copy_t *copy, int tensor)
+{
+    const ap_tensor_t *of = &copy->from->tensors[tensor];
+
+    if (copy->tensor[tensor] >= 0) {
+        return XM_OK;
+    }
+    return ap_graph_add_tensor(copy->to, of->name, of->kind, &of->shape, of->dtype,
+                               &copy->tensor[tensor]);
+}
+
+static xm_status_t copy_operands(ap_graph_copy_t *copy, ap_op_t *op)
+{
+    for (int i = 0; i < op->operand_count; ++i) {
+        int tensor = op->operands[i];
+        xm_status_t status = XM_OK;
+        ap_tensor_t *operand;
+
+        if (copy->from->tensors[tensor].kind != AP_TENSOR_ACTIVATION) {
+            status = ap_graph_copy_source(copy, tensor);
+        } else if (copy->tensor[tensor] < 0) {
+            status = xm_error_set(XM_ERR_INTERNAL,
+                                  "operator '%s' is copied before what makes its operand '%s'",
+                                  op->name, copy->from->tensors[tensor].name);
+        }
+        if (status != XM_OK) {
+            return status;
+        }
+        op->operands[i] = copy->tensor[tensor];
+        operand = &copy->to->tensors[op->operands[i]];
+        if (operand->layer < 0) {
+            operand->layer = op->layer;
+        }
+    }
+    return XM_OK;
+}
+
+static xm_status_t copy_results(ap_graph_copy_t *copy, int id, ap_op_t *op)
+{
+    for (int r = 0; r < op->result_count; ++r) {
+        int old = op->results[r];
+        ap_tensor_t made = copy->from->tensors[old];
+        xm_status_t status;
+
+        made.producer = id;
+        made.layer = op->layer;
+        made.alias_of = -1;
+        made.gradient_of = -1;
+        status =
+            ap_graph_append_tensor(copy->to, &made, copy->from->tensors[old].name, &op->results[r]);
+        if (status != XM_OK) {
+            return status;
+        }
+        copy->tensor[old] = op->results[r];
+    }
+    return XM_OK;
+}
+
+xm_status_t ap_graph_copy_op(ap_graph_copy_t *copy, int op)
+{
+    ap_op_t made = copy->from->ops[op];
+    xm_status_t status = ap_graph_reserve_op(copy->to);
+
+    made.layer = copy->to->layer;
+    made.forward = -1;
+    if (status == XM_OK) {
+        status = copy_operands(copy, &made);
+    }
+    if (status == XM_OK) {
+        status = copy_results(copy, copy->to->op_count, &made);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    made.name = strdup(made.name);
+    made.label = made.label != NULL ? strdup(made.label) : NULL;
+    if (made.name == NULL || (made.label == NULL && copy->from->ops[op].label != NULL)) {
+        free((char *)made.name);
+        free((char *)made.label);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operator '%s'",
+                            copy->from->ops[op].name);
+    }
+    copy->to->ops[copy->to->op_count++] = made;
+    return XM_OK;
+}
+
+xm_status_t ap_graph_copy_whole(const ap_graph_t *from, ap_graph_t **copy)
+{
+    ap_graph_t *made;
+    xm_status_t status = ap_graph_create(from->name, &made);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    made->tensors = calloc((size_t)from->tensor_count, sizeof(*made->tensors));
+    made->ops = calloc((size_t)from->op_count, sizeof(*made->ops));
+    if (made->tensors == NULL || made->ops == NULL) {
+        goto no_memory;
+    }
+    made->tensor_capacity = from->tensor_count;
+    made->op_capacity = from->op_count;
+    for (int t = 0; t < from->tensor_count; ++t, ++made->tensor_count) {
+        made->tensors[t] = from->tensors[t];
+        made->tensors[t].name = strdup(from->tensors[t].name);
+        if (made->tensors[t].name == NULL) {
+            goto no_memory;
+        }
+    }
+    for (int o = 0; o < from->op_count; ++o, ++made->op_count) {
+        made->ops[o] = from->ops[o];
+        made->ops[o].name = strdup(from->ops[o].name);
+        made->ops[o].label = NULL;
+        if (made->ops[o].name == NULL) {
+            goto no_memory;
+        }
+    }
+    made->loss = from->loss;
+    made->loss_is_gradient = from->loss_is_gradient;
+    *copy = made;
+    return XM_OK;
+
+no_memory:
+    ap_graph_destroy(made);
+    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a copy of the graph '%s'", from->name);
+}

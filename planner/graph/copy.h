@@ -1,0 +1,37 @@
+/**
+ * @file planner/graph/copy.h
+ * Moving operators from one graph into another, for the passes that derive graphs from graphs. Not
+ * installed.
+ */
+#ifndef AP_PLANNER_GRAPH_COPY_H
+#define AP_PLANNER_GRAPH_COPY_H
+
+#include "planner/graph/graph.h"
+
+/** A graph under construction, made of operators of another. */
+typedef struct ap_graph_copy {
+    const ap_graph_t *from;
+    ap_graph_t *to;
+    int *tensor; /**< per tensor of `from`: the one it became, -1: none yet */
+} ap_graph_copy_t;
+
+/** Starts an empty graph of the same name. */
+xm_status_t ap_graph_copy_open(const ap_graph_t *from, ap_graph_copy_t *copy);
+
+/** Frees the graph unless it was taken (`to` set to NULL), and the map. */
+void ap_graph_copy_close(ap_graph_copy_t *copy);
+
+/** An input or a parameter, unless it is there. */
+xm_status_t ap_graph_copy_source(ap_graph_copy_t *copy, int tensor);
+
+/**
+ * Appends an operator, with its rule, costs and label, to the current layer of the new graph;
+ * inputs and parameters that it uses come with it. Its activations must be there. The map then says
+ * the new results: an operator that is copied twice is known by its second copy.
+ */
+xm_status_t ap_graph_copy_op(ap_graph_copy_t *copy, int op);
+
+/** A whole graph, unfinished, so that operators can be added; its operators have no labels. */
+xm_status_t ap_graph_copy_whole(const ap_graph_t *from, ap_graph_t **copy);
+
+#endif

@@ -1,0 +1,502 @@
+#include "planner/graph/graph_private.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+
+const char *ap_dtype_name(ap_dtype_t dtype)
+{
+    static const char *const names[AP_DTYPE_COUNT] = {"float16", "bfloat16", "float32",
+                                                      "float64", "int32",    "int8",
+                                                      "int16",   "int64",    "complex128"};
+
+    return names[dtype];
+}
+
+int ap_dtype_bytes(ap_dtype_t dtype)
+{
+    static const int bytes[AP_DTYPE_COUNT] = {2, 2, 4, 8, 4, 1, 2, 8, 16};
+
+    return bytes[dtype];
+}
+
+const char *ap_op_kind_name(ap_op_kind_t kind)
+{
+    static const char *const names[AP_OP_KIND_COUNT] = {
+        "einsum",        "elementwise", "reduce",  "layer_norm", "softmax",  "embedding",
+        "cross_entropy", "split",       "reshape", "custom",     "gradient", "update"};
+
+    return names[kind];
+}
+
+/* A name as a graph keeps it: always UTF-8. NULL without memory. */
+static char *copy_name(const char *name)
+{
+    size_t size = strlen(name) + 1;
+    char *copy = malloc(size);
+
+    return copy != NULL ? xm_text_copy(name, copy, size) : NULL;
+}
+
+xm_status_t ap_graph_create(const char *name, ap_graph_t **graph)
+{
+    if (XM_IS_NULL(name) || XM_IS_NULL(graph)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    ap_graph_t *made = calloc(1, sizeof(*made));
+
+    if (made == NULL || (made->name = copy_name(name)) == NULL) {
+        free(made);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the graph '%s'", name);
+    }
+    made->loss = -1;
+    *graph = made;
+    return XM_OK;
+}
+
+void ap_graph_destroy(ap_graph_t *graph)
+{
+    if (graph == NULL) {
+        return;
+    }
+    for (int t = 0; t < graph->tensor_count; ++t) {
+        free((char *)graph->tensors[t].name);
+    }
+    for (int o = 0; o < graph->op_count; ++o) {
+        free((char *)graph->ops[o].name);
+        free((char *)graph->ops[o].label);
+    }
+    free(graph->tensors);
+    free(graph->ops);
+    free(graph->boundary);
+    free(graph->name);
+    free(graph);
+}
+
+static xm_status_t check_open(const ap_graph_t *graph)
+{
+    if (graph->finished) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the graph '%s' is finished", graph->name);
+    }
+    return XM_OK;
+}
+
+static xm_status_t check_tensor(const ap_graph_t *graph, int tensor)
+{
+    if (tensor < 0 || tensor >= graph->tensor_count) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the graph '%s' has no tensor %d (0 … %d)",
+                            graph->name, tensor, graph->tensor_count - 1);
+    }
+    return XM_OK;
+}
+
+/* Makes room for one more entry of `size` bytes in an array that doubles. */
+static xm_status_t reserve(void **array, int count, int *capacity, size_t size)
+{
+    int wanted = *capacity == 0 ? 64 : *capacity * 2;
+    void *grown;
+
+    if (count < *capacity) {
+        return XM_OK;
+    }
+    grown = realloc(*array, (size_t)wanted * size);
+    if (grown == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d graph entries", wanted);
+    }
+    *array = grown;
+    *capacity = wanted;
+    return XM_OK;
+}
+
+xm_status_t ap_graph_append_tensor(ap_graph_t *graph, const ap_tensor_t *tensor, const char *name,
+                                   int *id)
+{
+    xm_status_t status = reserve((void **)&graph->tensors, graph->tensor_count,
+                                 &graph->tensor_capacity, sizeof(*graph->tensors));
+    char *copy;
+
+    if (status != XM_OK) {
+        return status;
+    }
+    copy = copy_name(name);
+    if (copy == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the tensor '%s'", name);
+    }
+    graph->tensors[graph->tensor_count] = *tensor;
+    graph->tensors[graph->tensor_count].name = copy;
+    *id = graph->tensor_count++;
+    return XM_OK;
+}
+
+xm_status_t ap_graph_reserve_op(ap_graph_t *graph)
+{
+    return reserve((void **)&graph->ops, graph->op_count, &graph->op_capacity, sizeof(*graph->ops));
+}
+
+xm_status_t ap_graph_add_tensor(ap_graph_t *graph, const char *name, ap_tensor_kind_t kind,
+                                const ap_shape_t *shape, ap_dtype_t dtype, int *tensor)
+{
+    if (XM_IS_NULL(graph) || XM_IS_NULL(name) || XM_IS_NULL(shape) || XM_IS_NULL(tensor)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    ap_tensor_t made = {.shape = *shape,
+                        .dtype = dtype,
+                        .kind = kind,
+                        .producer = -1,
+                        .layer = -1,
+                        .alias_of = -1,
+                        .taken_by = -1,
+                        .gradient_of = -1};
+    xm_status_t status = check_open(graph);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    if (kind == AP_TENSOR_ACTIVATION || shape->rank < 0 || shape->rank > AP_MAX_RANK) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "tensor '%s' must be an input or a parameter of at most %d dimensions",
+                            name, AP_MAX_RANK);
+    }
+    for (int d = 0; d < shape->rank; ++d) {
+        if (shape->dims[d] <= 0) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "tensor '%s': dimension %d is %" PRId64 ", must be positive", name,
+                                d, shape->dims[d]);
+        }
+    }
+    return ap_graph_append_tensor(graph, &made, name, tensor);
+}
+
+/* The results of an operator that was just appended. */
+static xm_status_t append_results(ap_graph_t *graph, ap_op_t *op, int id,
+                                  const ap_op_params_t *params)
+{
+    for (int r = 0; r < op->rule.results; ++r) {
+        ap_tensor_t made = {.shape = ap_sharding_rule_shape(&op->rule, op->rule.operands + r),
+                            .dtype = params->result_dtype,
+                            .kind = AP_TENSOR_ACTIVATION,
+                            .producer = id,
+                            .layer = op->layer,
+                            .alias_of = -1,
+                            .taken_by = -1,
+                            .gradient_of = -1};
+        char name[256];
+        xm_status_t status;
+
+        (void)snprintf(name, sizeof(name), r == 0 ? "%s" : "%s.%d", params->name, r);
+        status = ap_graph_append_tensor(graph, &made, name, &op->results[r]);
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    op->result_count = op->rule.results;
+    return XM_OK;
+}
+
+static xm_status_t make_rule(const ap_graph_t *graph, const ap_op_params_t *params,
+                             ap_sharding_rule_t *rule)
+{
+    ap_shape_t shapes[AP_MAX_OPERANDS];
+    xm_status_t status;
+
+    if (params->operand_count < 0 || params->operand_count > AP_MAX_OPERANDS) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "operator '%s' has %d operands, 0 … %d can be",
+                            params->name, params->operand_count, AP_MAX_OPERANDS);
+    }
+    for (int o = 0; o < params->operand_count; ++o) {
+        status = check_tensor(graph, params->operands[o]);
+        if (status != XM_OK) {
+            return xm_error_prefix(status, "operator '%s' operand %d", params->name, o);
+        }
+        shapes[o] = graph->tensors[params->operands[o]].shape;
+    }
+    status = ap_sharding_rule_create(params->rule, params->replicated, params->permuted,
+                                     params->sizes, shapes, params->operand_count, rule);
+    return status == XM_OK ? XM_OK : xm_error_prefix(status, "operator '%s'", params->name);
+}
+
+/* What of each term an operator touches: of a look-up the rows that it returns. */
+static xm_status_t set_touched(const ap_op_params_t *params, ap_op_t *op)
+{
+    const int terms = op->rule.operands + op->rule.results;
+    bool told = false;
+
+    for (int t = 0; t < terms; ++t) {
+        if (params->touched[t] < AP_TOUCHES_NONE || params->touched[t] > terms) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "operator '%s' touches term %d like term %d, of %d", params->name,
+                                t, params->touched[t] - 1, terms);
+        }
+        op->touched[t] = params->touched[t];
+        told = told || params->touched[t] != AP_TOUCHES_ALL;
+    }
+    if (params->kind == AP_OP_EMBEDDING && op->rule.operands == 2 && !told) {
+        op->touched[1] = 2 + 1;
+    }
+    return XM_OK;
+}
+
+xm_status_t ap_graph_add_op(ap_graph_t *graph, const ap_op_params_t *params, int *results)
+{
+    if (XM_IS_NULL(graph) || XM_IS_NULL(results)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    ap_op_params_t own = AP_OP_PARAMS_INIT;
+    xm_status_t taken = XM_PARAMS_COPY(ap_op_params_t, &own, params);
+
+    if (taken != XM_OK) {
+        return taken;
+    }
+    params = &own;
+
+    ap_op_t op = {.kind = params->kind,
+                  .phase = params->phase,
+                  .layer = graph->layer,
+                  .operand_count = params->operand_count,
+                  .linear = params->linear,
+                  .forward = params->forward};
+    int id = graph->op_count;
+    xm_status_t status = check_open(graph);
+
+    if (status == XM_OK) {
+        status = make_rule(graph, params, &op.rule);
+    }
+    if (status == XM_OK) {
+        status = set_touched(params, &op);
+    }
+    if (status == XM_OK) {
+        status = ap_graph_reserve_op(graph);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    memcpy(op.differentiates, params->differentiates, sizeof(op.differentiates));
+    op.repeat = params->repeat > 0 ? params->repeat : 1;
+    op.flops = op.repeat * params->flops_per_point * ap_sharding_rule_points(&op.rule);
+    op.name = copy_name(params->name);
+    op.label = params->label != NULL ? copy_name(params->label) : NULL;
+    if (op.name == NULL || (params->label != NULL && op.label == NULL)) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operator '%s'", params->name);
+    }
+    if (status == XM_OK) {
+        status = append_results(graph, &op, id, params);
+    }
+    if (status != XM_OK) {
+        free((char *)op.name);
+        free((char *)op.label);
+        return status;
+    }
+    for (int o = 0; o < op.operand_count; ++o) {
+        ap_tensor_t *operand = &graph->tensors[params->operands[o]];
+
+        op.operands[o] = params->operands[o];
+        if (operand->layer < 0) {
+            operand->layer = op.layer;
+        }
+    }
+    graph->ops[graph->op_count++] = op;
+    for (int r = 0; r < op.result_count; ++r) {
+        results[r] = op.results[r];
+    }
+    return XM_OK;
+}
+
+xm_status_t ap_graph_set_layer(ap_graph_t *graph, int layer)
+{
+    if (XM_IS_NULL(graph)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    xm_status_t status = check_open(graph);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    if (layer < 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "layer %d is negative", layer);
+    }
+    graph->layer = layer;
+    return XM_OK;
+}
+
+static bool same_shape(const ap_shape_t *a, const ap_shape_t *b)
+{
+    return a->rank == b->rank &&
+           memcmp(a->dims, b->dims, (size_t)a->rank * sizeof(a->dims[0])) == 0;
+}
+
+/* Both tensors exist and have one shape. */
+static xm_status_t check_pair(const ap_graph_t *graph, int a, int b)
+{
+    xm_status_t status = check_open(graph);
+
+    if (status == XM_OK) {
+        status = check_tensor(graph, a);
+    }
+    if (status == XM_OK) {
+        status = check_tensor(graph, b);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    if (!same_shape(&graph->tensors[a].shape, &graph->tensors[b].shape)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "tensors '%s' and '%s' differ in shape",
+                            graph->tensors[a].name, graph->tensors[b].name);
+    }
+    return XM_OK;
+}
+
+xm_status_t ap_graph_set_alias(ap_graph_t *graph, int tensor, int old)
+{
+    if (XM_IS_NULL(graph)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    xm_status_t status = check_pair(graph, tensor, old);
+
+    if (status == XM_OK) {
+        graph->tensors[tensor].alias_of = old;
+        graph->tensors[old].taken_by = tensor;
+    }
+    return status;
+}
+
+xm_status_t ap_graph_set_gradient(ap_graph_t *graph, int tensor, int of)
+{
+    if (XM_IS_NULL(graph)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    xm_status_t status = check_pair(graph, tensor, of);
+
+    if (status == XM_OK) {
+        graph->tensors[tensor].gradient_of = of;
+    }
+    return status;
+}
+
+xm_status_t ap_graph_set_loss(ap_graph_t *graph, int tensor, bool is_gradient)
+{
+    if (XM_IS_NULL(graph)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    xm_status_t status = check_open(graph);
+
+    if (status == XM_OK) {
+        status = check_tensor(graph, tensor);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    if (!is_gradient && graph->tensors[tensor].shape.rank != 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the loss '%s' is not a scalar",
+                            graph->tensors[tensor].name);
+    }
+    graph->loss = tensor;
+    graph->loss_is_gradient = is_gradient;
+    return XM_OK;
+}
+
+const char *ap_graph_name(const ap_graph_t *graph)
+{
+    if (XM_IS_NULL(graph)) {
+        return NULL;
+    }
+    return graph->name;
+}
+
+int ap_graph_tensors(const ap_graph_t *graph)
+{
+    if (XM_IS_NULL(graph)) {
+        return 0;
+    }
+    return graph->tensor_count;
+}
+
+int ap_graph_ops(const ap_graph_t *graph)
+{
+    if (XM_IS_NULL(graph)) {
+        return 0;
+    }
+    return graph->op_count;
+}
+
+const ap_tensor_t *ap_graph_tensor(const ap_graph_t *graph, int tensor)
+{
+    return &graph->tensors[tensor];
+}
+
+const ap_op_t *ap_graph_op(const ap_graph_t *graph, int op)
+{
+    return &graph->ops[op];
+}
+
+int ap_graph_loss(const ap_graph_t *graph, bool *is_gradient)
+{
+    if (is_gradient != NULL) {
+        *is_gradient = graph->loss_is_gradient;
+    }
+    return graph->loss;
+}
+
+double ap_graph_tensor_bytes(const ap_graph_t *graph, int tensor)
+{
+    const ap_tensor_t *t = &graph->tensors[tensor];
+    double bytes = ap_dtype_bytes(t->dtype);
+
+    for (int d = 0; d < t->shape.rank; ++d) {
+        bytes *= (double)t->shape.dims[d];
+    }
+    return bytes;
+}
+
+static void print_shape(FILE *stream, const ap_tensor_t *tensor)
+{
+    (void)fprintf(stream, "%s[", tensor->name);
+    for (int d = 0; d < tensor->shape.rank; ++d) {
+        (void)fprintf(stream, d == 0 ? "%" PRId64 : ",%" PRId64, tensor->shape.dims[d]);
+    }
+    (void)fprintf(stream, "]");
+}
+
+void ap_graph_print(const ap_graph_t *graph, FILE *stream)
+{
+    static const char *const phases[] = {"forward", "backward", "update"};
+
+    (void)fprintf(stream, "# graph %s: %d tensors, %d operators, %.0f parameters\n", graph->name,
+                  graph->tensor_count, graph->op_count, ap_graph_parameters(graph));
+    for (int o = 0; o < graph->op_count; ++o) {
+        const ap_op_t *op = &graph->ops[o];
+
+        (void)fprintf(stream, "layer %d %s %s %s '%s' (", op->layer, phases[op->phase],
+                      ap_op_kind_name(op->kind), op->name, op->rule.text);
+        for (int i = 0; i < op->operand_count; ++i) {
+            (void)fprintf(stream, i == 0 ? "" : ", ");
+            print_shape(stream, &graph->tensors[op->operands[i]]);
+        }
+        (void)fprintf(stream, ") -> (");
+        for (int r = 0; r < op->result_count; ++r) {
+            (void)fprintf(stream, r == 0 ? "" : ", ");
+            print_shape(stream, &graph->tensors[op->results[r]]);
+        }
+        (void)fprintf(stream, ") %.6g FLOP\n", op->flops);
+    }
+}
+
+double ap_graph_tensor_turns(const ap_graph_t *graph, int tensor)
+{
+    const ap_tensor_t *of = &graph->tensors[tensor];
+    int next = of->taken_by >= 0 ? graph->tensors[of->taken_by].producer : -1;
+    double made = of->producer >= 0 ? graph->ops[of->producer].repeat : 1;
+
+    return next >= 0 && graph->ops[next].repeat > made ? graph->ops[next].repeat : made;
+}
+
+bool ap_op_passes_on(const ap_op_t *op)
+{
+    for (int t = 0; t < op->operand_count + op->result_count; ++t) {
+        if (op->touched[t] != AP_TOUCHES_NONE) {
+            return false;
+        }
+    }
+    return true;
+}

@@ -1,0 +1,87 @@
+/**
+ * @file graph.h
+ * The operator graph as passes, prices and searches look at it: its tensors and operators. How one
+ * is built, and what its kinds mean, is in the public header.
+ */
+#ifndef AP_PLANNER_GRAPH_GRAPH_H
+#define AP_PLANNER_GRAPH_GRAPH_H
+
+#include <autopar/graph.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "comm/base.h"
+#include "planner/graph/sharding_rule.h"
+
+/**
+ * "float16", "bfloat16", "float32", "float64", "int32", "int8", "int16", "int64",
+ * "complex128". */
+const char *ap_dtype_name(ap_dtype_t dtype);
+int ap_dtype_bytes(ap_dtype_t dtype);
+
+/** "einsum", "layer_norm", … */
+const char *ap_op_kind_name(ap_op_kind_t kind);
+
+typedef struct ap_tensor {
+    const char *name;
+    ap_shape_t shape;
+    ap_dtype_t dtype;
+    ap_tensor_kind_t kind;
+    int producer;    /**< operator, -1 for inputs and parameters */
+    int layer;       /**< of its producer; of its first user for inputs and parameters */
+    int alias_of;    /**< tensor whose storage this one takes over (new_w of w), or -1 */
+    int taken_by;    /**< tensor that takes over this one's storage, or -1 */
+    int gradient_of; /**< tensor this is the gradient of, or -1 */
+} ap_tensor_t;
+
+typedef struct ap_op {
+    const char *name;
+    const char *label; /**< where the model's author put it ("layers/3/attention"), or NULL */
+    ap_op_kind_t kind;
+    ap_phase_t phase;
+    int layer;
+    int operand_count, result_count;
+    int operands[AP_MAX_OPERANDS];
+    int results[AP_MAX_RESULTS];
+    ap_sharding_rule_t rule;
+    double flops;  /**< of all its runs */
+    double repeat; /**< runs in one micro-batch; more than 1 in the body of a loop */
+    bool linear;   /**< elementwise, custom: the derivative does not need the operands (add) */
+    int forward;   /**< forward operator this one is the backward of, or -1 */
+    /** backward: the operand of `forward` that each result is the gradient of */
+    int differentiates[AP_MAX_RESULTS];
+    /** per term of the rule: how much of it a run reads or writes, see ap_op_params_t */
+    int8_t touched[AP_MAX_TERMS];
+} ap_op_t;
+
+const ap_tensor_t *ap_graph_tensor(const ap_graph_t *graph, int tensor);
+const ap_op_t *ap_graph_op(const ap_graph_t *graph, int op);
+/** Loss tensor or -1, and whether it is its own gradient seed. */
+int ap_graph_loss(const ap_graph_t *graph, bool *is_gradient);
+/**
+ * How often in a micro-batch a tensor gets a new value: as often as its producer runs, or, of what
+ * a loop carries, as often as the loop does.
+ */
+double ap_graph_tensor_turns(const ap_graph_t *graph, int tensor);
+/** Whether an operator touches nothing: it gives another name to what is there. */
+bool ap_op_passes_on(const ap_op_t *op);
+/** Bytes of a whole tensor. */
+double ap_graph_tensor_bytes(const ap_graph_t *graph, int tensor);
+/** The activation that passes from @p layer to layer + 1; -1 for the last layer. */
+int ap_graph_boundary(const ap_graph_t *graph, int layer);
+/** FLOPs of all operators of one layer, every phase. */
+double ap_graph_layer_flops(const ap_graph_t *graph, int layer);
+
+/**
+ * Hash of a layer's structure: operator kinds, rules, shapes, dtypes and how they are wired, but no
+ * names; two layers with one hash cost the same. Needs a finished graph.
+ */
+uint64_t ap_graph_layer_hash(const ap_graph_t *graph, int layer);
+
+/** One line per operator: layer, phase, name, kind, rule, operand and result shapes, FLOPs. */
+void ap_graph_print(const ap_graph_t *graph, FILE *stream);
+
+#endif

@@ -1,0 +1,29 @@
+/* The inside of a graph: shared by graph.c (building), planner/graph/layers.c (validation, layers)
+ * and what makes graphs of graphs. */
+#ifndef AP_PLANNER_GRAPH_GRAPH_PRIVATE_H
+#define AP_PLANNER_GRAPH_GRAPH_PRIVATE_H
+
+#include "planner/graph/graph.h"
+
+struct ap_graph {
+    char *name;
+    ap_tensor_t *tensors;
+    ap_op_t *ops;
+    int tensor_count, tensor_capacity;
+    int op_count, op_capacity;
+    int layer; /* that new operators belong to */
+    int loss;
+    bool loss_is_gradient;
+    bool finished;
+    int layers;
+    int *boundary; /* per layer, when finished */
+};
+
+/* Appends a tensor of this name; it copies the name. */
+xm_status_t ap_graph_append_tensor(ap_graph_t *graph, const ap_tensor_t *tensor, const char *name,
+                                   int *id);
+
+/* Makes room for one more operator. */
+xm_status_t ap_graph_reserve_op(ap_graph_t *graph);
+
+#endif

@@ -1,0 +1,71 @@
+/* The questions that a stage table puts to stage.h, and what their answers leave room for. */
+#include "planner/inter_op/stage_table_private.h"
+
+int ap_stage_table_most_successors(const ap_stage_table_t *table, int first, int last, int submesh)
+{
+    int total = table->params.hosts * table->params.devices_per_host;
+    int left = total - table->submeshes[submesh].hosts * table->submeshes[submesh].devices;
+    bool all_layers = first == 0 && last == table->layers - 1;
+
+    if ((left == 0) != all_layers) {
+        return -1;
+    }
+    return table->layers - 1 - last < left ? table->layers - 1 - last : left;
+}
+
+double ap_stage_table_memory(const ap_stage_table_t *table, int submesh)
+{
+    return table->params.memory_limit > 0.0
+               ? table->params.memory_limit
+               : table->params.classes->classes[table->class_of[submesh]].device.memory_bytes;
+}
+
+int ap_stage_table_in_flight(const ap_stage_table_t *table, int first, int successors)
+{
+    int fewest = first > 0 ? 1 : 0, before = table->params.stages - 1 - successors;
+
+    return (int)ap_schedule_in_flight(table->params.schedule, before > fewest ? before : fewest,
+                                      successors, table->params.micro_batches);
+}
+
+int32_t ap_stage_table_fitting(const ap_stage_table_t *table, int first, double bytes,
+                               double activations, double limit)
+{
+    int most = ap_stage_table_most_stages(table), successors = -1;
+
+    while (successors < most &&
+           bytes + ap_stage_table_in_flight(table, first, successors + 1) * activations <= limit) {
+        ++successors;
+    }
+    return successors;
+}
+
+int32_t ap_stage_table_successors(const ap_stage_table_t *table, int first, int submesh,
+                                  const ap_stage_cost_t *cost)
+{
+    return ap_stage_table_fitting(table, first, cost->mem_stage + cost->mem_work, cost->mem_act,
+                                  ap_stage_table_memory(table, submesh));
+}
+
+ap_stage_query_t ap_stage_table_ask_for(const ap_stage_table_t *table, int first, int last,
+                                        int submesh, const ap_stage_variant_t *variant)
+{
+    ap_stage_query_t query = AP_STAGE_QUERY_INIT;
+
+    query.first = first;
+    query.last = last;
+    query.hosts = table->submeshes[submesh].hosts;
+    query.devices = table->submeshes[submesh].devices;
+    query.shape[0] = variant->shape[0];
+    query.shape[1] = variant->shape[1];
+    return query;
+}
+
+xm_status_t ap_stage_table_ask(ap_stage_table_t *table, int flavour, int submesh,
+                               const ap_stage_query_t *query, ap_stage_cost_t *cost)
+{
+    ++table->evaluated;
+    return ap_stage_evaluate(
+        table->context[flavour * table->params.classes->count + table->class_of[submesh]], query,
+        cost);
+}

@@ -1,0 +1,268 @@
+/*
+ * A stage table's prices: the configurations of the stages that can matter. For each range, submesh
+ * and logical shape, the specs that free plans like at their ends are demanded in all combinations,
+ * and where memory binds, also plans that need less of it. Each combination is a question to
+ * stage.h, which answers from tables that it made before. That is quick, but a cell can still ask
+ * hundreds of them, so cells are filled when a search first needs them, and each only once.
+ */
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "planner/inter_op/stage_table_private.h"
+
+/* The number of a configuration in its first memory level; the other levels follow it. */
+static int config_index(const ap_stage_table_t *table, int variant, int input, int output)
+{
+    return ((variant * table->max_specs + input) * table->max_specs + output) * table->level_count;
+}
+
+/* A search among the submeshes is enough here: it is asked once per question at most. */
+static int submesh_index(const ap_stage_table_t *table, const ap_stage_query_t *query)
+{
+    int submesh = 0;
+
+    while (table->submeshes[submesh].hosts != query->hosts ||
+           table->submeshes[submesh].devices != query->devices) {
+        ++submesh;
+    }
+    return submesh;
+}
+
+/* Micro-batches that a memory level plans for. No more stages are counted after it than any
+ * pipeline puts there, so that the limit is not stricter than it need be. */
+int ap_stage_table_level_in_flight(const ap_stage_table_t *table, const ap_stage_query_t *query,
+                                   int level)
+{
+    int most = ap_stage_table_most_successors(table, query->first, query->last,
+                                              submesh_index(table, query));
+    int successors = table->levels[level].successors;
+
+    return ap_stage_table_in_flight(table, query->first, successors < most ? successors : most);
+}
+
+/* Stores the price that the search compares, with the share of what happens once per iteration, and
+ * how many stages may follow. */
+static void store(ap_stage_table_t *table, const ap_stage_query_t *query, int submesh, int config,
+                  const ap_stage_cost_t *cost)
+{
+    size_t at = ap_stage_table_cell(table, query->first, query->last, submesh) *
+                    (size_t)table->config_count +
+                (size_t)config;
+
+    table->cost[at] = ap_stage_objective(cost, table->params.micro_batches);
+    table->successors[at] = ap_stage_table_successors(table, query->first, submesh, cost);
+}
+
+/* Prices one configuration in the memory levels of one recompute mode, from the level without a
+ * limit on. Levels that the last plan serves already, or that no pipeline has a use for, are left
+ * out; so where memory is no matter there is one question. *successors: how many stages the plans
+ * so far allow. */
+static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query, int submesh,
+                               int config, int level, int *successors)
+{
+    int most = ap_stage_table_most_successors(table, query->first, query->last, submesh);
+    int least = query->last < table->layers - 1 ? 1 : 0, flavour = table->levels[level].flavour;
+    int room = table->room[ap_stage_table_cell(table, query->first, query->last, submesh) *
+                               (size_t)table->flavours +
+                           (size_t)flavour];
+    ap_stage_cost_t cost;
+    xm_status_t status;
+
+    /* A second recompute mode costs more time, so it is of use only if it can allow more stages. */
+    if (room < least || (level > 0 && room <= *successors)) {
+        return XM_OK;
+    }
+    query->memory_limit = 0.0;
+    query->in_flight = 1;
+    status = ap_stage_table_ask(table, flavour, submesh, query, &cost);
+    if (status != XM_OK) {
+        return status;
+    }
+    *successors = ap_stage_table_successors(table, query->first, submesh, &cost);
+    store(table, query, submesh, config + level, &cost);
+    /* Levels are in the order of the stages that they plan for. */
+    for (++level; level < table->level_count && table->levels[level].flavour == flavour; ++level) {
+        int wanted = table->levels[level].successors;
+
+        /* The last plan allows enough already; or the level is for the end of the pipeline and this
+         * stage is not there. */
+        if (*successors >= most || wanted <= *successors || wanted < least) {
+            continue;
+        }
+        query->memory_limit = ap_stage_table_memory(table, submesh);
+        query->in_flight = ap_stage_table_level_in_flight(table, query, level);
+        /* Not even a division of its memory without waste would allow so many; higher levels need
+         * more. */
+        if ((wanted < most ? wanted : most) > room) {
+            break;
+        }
+        status = ap_stage_table_ask(table, flavour, submesh, query, &cost);
+        if (status != XM_OK) {
+            return status;
+        }
+        *successors = ap_stage_table_successors(table, query->first, submesh, &cost);
+        store(table, query, submesh, config + level, &cost);
+    }
+    return XM_OK;
+}
+
+/* Prices one configuration in all recompute modes, until the stages after it are as many as there
+ * can be. A mode that has no plan at all is skipped. */
+static xm_status_t fill_config(ap_stage_table_t *table, ap_stage_query_t *query, int submesh,
+                               int config)
+{
+    int most = ap_stage_table_most_successors(table, query->first, query->last, submesh);
+    int allowed = -1;
+    xm_status_t status = XM_OK;
+
+    for (int level = 0; level < table->level_count && allowed < most; ++level) {
+        if (table->levels[level].successors >= 0) {
+            continue;
+        }
+        /* A mode without a plan here is no error: its entries stay infinite. */
+        status = fill_levels(table, query, submesh, config, level, &allowed);
+        if (status != XM_OK && status != XM_ERR_NO_SOLUTION) {
+            return status;
+        }
+    }
+    return XM_OK;
+}
+
+/* The ends of the model have no specs, so one combination stands for them. */
+static xm_status_t fill_variant(ap_stage_table_t *table, int first, int last, int submesh, int v)
+{
+    const ap_stage_variant_t *variant = &table->variants[submesh][v];
+    int inputs = first > 0 ? variant->spec_count : 1;
+    int outputs = last < table->layers - 1 ? variant->spec_count : 1;
+
+    for (int input = 0; input < inputs; ++input) {
+        for (int output = 0; output < outputs; ++output) {
+            ap_stage_query_t query = ap_stage_table_ask_for(table, first, last, submesh, variant);
+            xm_status_t status;
+
+            query.fix_input = first > 0;
+            query.input = variant->specs[input];
+            query.fix_output = last < table->layers - 1;
+            query.output = variant->specs[output];
+            status = fill_config(table, &query, submesh, config_index(table, v, input, output));
+            if (status != XM_OK) {
+                return status;
+            }
+        }
+    }
+    return XM_OK;
+}
+
+/* Prices the configurations of one kind of range on one submesh, once. */
+static xm_status_t fill_cell(ap_stage_table_t *table, int first, int last, int submesh)
+{
+    bool *filled = &table->filled[ap_stage_table_cell(table, first, last, submesh)];
+    xm_status_t status = XM_OK;
+
+    for (int v = 0; !*filled && v < table->variant_count[submesh] && status == XM_OK; ++v) {
+        status = fill_variant(table, first, last, submesh, v);
+    }
+    *filled = true;
+    return status;
+}
+
+/* n x 1 and 1 x n are the same shape, and the table has only the latter. */
+static bool same_shape(const int *a, const int *b)
+{
+    int rows_a = a[1] == 1 ? 1 : a[0], rows_b = b[1] == 1 ? 1 : b[0];
+
+    return rows_a == rows_b && a[0] * a[1] == b[0] * b[1];
+}
+
+/* The logical shapes that a pinned stage may have, from @p v on: the one that it names, or all.
+ * Returns the first, or the number of variants. */
+static int next_variant(const ap_stage_table_t *table, const ap_planner_pin_t *pin, int submesh,
+                        int v)
+{
+    while (v < table->variant_count[submesh] && pin->shape[0] != 0 &&
+           !same_shape(table->variants[submesh][v].shape, pin->shape)) {
+        ++v;
+    }
+    return v;
+}
+
+/* Prices a pinned stage on its logical shape, or on all of them, on every class of devices on which
+ * it can stand. */
+static xm_status_t fill_pin(ap_stage_table_t *table, const ap_planner_pin_t *pin)
+{
+    bool known = false;
+    xm_status_t status = XM_OK;
+
+    if (pin->first_layer < 0 || pin->last_layer < pin->first_layer ||
+        pin->last_layer >= table->layers) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "layers %d to %d are not a range of 0 to %d",
+                            pin->first_layer, pin->last_layer, table->layers - 1);
+    }
+    for (int submesh = 0; submesh < table->submesh_count && status == XM_OK; ++submesh) {
+        bool *filled =
+            &table->filled[ap_stage_table_cell(table, pin->first_layer, pin->last_layer, submesh)];
+        int v = next_variant(table, pin, submesh, 0);
+
+        if (table->submeshes[submesh].hosts != pin->hosts ||
+            table->submeshes[submesh].devices != pin->devices) {
+            continue;
+        }
+        known = known || v < table->variant_count[submesh];
+        while (!*filled && v < table->variant_count[submesh] && status == XM_OK) {
+            status = fill_variant(table, pin->first_layer, pin->last_layer, submesh, v);
+            v = next_variant(table, pin, submesh, v + 1);
+        }
+        *filled = true;
+    }
+    if (status == XM_OK && !known) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "a stage on %d x %d devices in the shape %d x %d is not in the space",
+                            pin->hosts, pin->devices, pin->shape[0], pin->shape[1]);
+    }
+    return status;
+}
+
+/* Prices the stages that a plan below the threshold can have. Which those are follows from the
+ * bounds of the bounding pass, so a higher threshold only adds stages; what is priced already
+ * stays. With pins, the pinned stages are all there is. */
+xm_status_t ap_stage_table_reach(ap_stage_table_t *table, double threshold)
+{
+    ap_inter_op_problem_t problem;
+    int layers = table->layers, submeshes = table->submesh_count;
+    bool *useful = calloc((size_t)layers * (size_t)layers * (size_t)submeshes + 1, sizeof(*useful));
+    xm_status_t status = XM_OK;
+
+    if (useful == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", layers);
+    }
+    for (int i = 0; i < table->params.pin_count && status == XM_OK; ++i) {
+        status = fill_pin(table, &table->params.pins[i]);
+    }
+    if (table->params.pins != NULL || status != XM_OK) {
+        free(useful);
+        return status;
+    }
+    /* The problem of the bounds: recompute modes are its configurations, and boundaries are
+     * free. */
+    ap_stage_table_pose(table, &problem);
+    problem.config_count = table->flavours;
+    problem.cost = table->least;
+    /* Every stage of every plan below the threshold is marked. */
+    status = ap_inter_op_useful(&problem, threshold, useful);
+    for (int range = 0; range < layers * layers && status == XM_OK; ++range) {
+        /* A range that equals an earlier one is priced there. */
+        int same = table->same_as[range];
+
+        if (range / layers > range % layers) {
+            continue;
+        }
+        for (int submesh = 0; submesh < submeshes && status == XM_OK; ++submesh) {
+            if (useful[range * submeshes + submesh]) {
+                status = fill_cell(table, same / layers, same % layers, submesh);
+            }
+        }
+    }
+    free(useful);
+    return status;
+}

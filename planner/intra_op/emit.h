@@ -1,0 +1,84 @@
+/*
+ * How a network of variables, wires and uses becomes arrays: shared by
+ * planner/intra_op/network_emit.c (nodes and edges) and planner/intra_op/network_loads.c (usage
+ * over time). Private.
+ */
+#ifndef AP_PLANNER_INTRA_OP_EMIT_H
+#define AP_PLANNER_INTRA_OP_EMIT_H
+
+#include "planner/intra_op/network.h"
+
+/* Wires between the same terms of the same classes. */
+typedef struct ap_shard_edge {
+    int wire; /* the first of them */
+    int count;
+    double *costs; /* per pair of strategies; NULL: no edge any more */
+    int copy;      /* variable that the users' copies are, or -1 */
+} ap_shard_edge_t;
+
+/* A copy of a tensor for its user: in one of the specs that the user may want, or none because the
+ * tensor is kept in that spec already. */
+typedef struct ap_shard_copy {
+    int edge;
+    int specs;
+    ap_spec_t *spec;
+    int *sample; /* per spec: a strategy of the user that wants it */
+    bool twice;  /* the user may run again */
+} ap_shard_copy_t;
+
+/* What a variable uses during some of the times that were kept. */
+typedef struct ap_shard_load {
+    int variable, first, end;
+    size_t amount; /* per option, in ap_shard_emission_t */
+    bool own;      /* on the variable's node itself; others have a node for it */
+    int levels;    /* different amounts */
+} ap_shard_load_t;
+
+typedef struct ap_shard_emission {
+    ap_shard_network_t *n;
+    bool limited;
+    int edges;
+    ap_shard_edge_t *edge;
+    int *next; /* chains of edges with one hash */
+    int *head; /* per hash */
+    int copies, copy_capacity;
+    ap_shard_copy_t *copy;
+    double *unary;    /* per class and strategy: wires from a class to itself */
+    size_t *unary_at; /* per class */
+    ap_shard_span_t *span;
+    int spans;
+    ap_shard_load_t *load;
+    int loads;
+    int64_t *amount; /* of the loads */
+    size_t amounts;
+    int64_t *scratch; /* amounts of one load, sorted */
+} ap_shard_emission_t;
+
+/* Options of a copy: per spec none or one, each once or twice when the user may run again. */
+static inline int ap_shard_copy_options(const ap_shard_copy_t *copy)
+{
+    return copy->specs * 2 * (copy->twice ? 2 : 1);
+}
+
+/* Of a class or a copy. */
+static inline int ap_shard_options_of(const ap_shard_emission_t *e, int variable)
+{
+    return variable < e->n->alike.classes
+               ? e->n->variable[variable].options
+               : ap_shard_copy_options(&e->copy[variable - e->n->alike.classes]);
+}
+
+static inline int ap_shard_class_of(const ap_shard_emission_t *e, int node)
+{
+    return e->n->alike.class_of[node];
+}
+
+/* A node with so many strategies, and a table for two nodes; the arrays are large enough. */
+size_t ap_shard_emit_node(ap_cfn_t *cfn, int options);
+int64_t *ap_shard_emit_table(ap_cfn_t *cfn, int a, int b);
+
+/* What variables use at the times that matter, and the nodes that use it. */
+xm_status_t ap_shard_gather_loads(ap_shard_emission_t *e);
+void ap_shard_emit_loads(ap_shard_emission_t *e);
+
+#endif

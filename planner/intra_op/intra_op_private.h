@@ -1,0 +1,93 @@
+/*
+ * The inside of a sharding problem: shared by planner/intra_op/problem.c (nodes and wires),
+ * planner/intra_op/set.c (strategies and their prices) and what makes a cost function network of it
+ * (planner/intra_op/network.c).
+ */
+#ifndef AP_PLANNER_INTRA_OP_INTRA_OP_PRIVATE_H
+#define AP_PLANNER_INTRA_OP_INTRA_OP_PRIVATE_H
+
+#include "planner/cost.h"
+#include "planner/intra_op/problem.h"
+
+/* What nodes that look the same have in common: their strategies, and what those cost. */
+typedef struct ap_shard_set {
+    uint64_t hash;
+    int op, tensor; /* the first node of it: an operator, or an input or parameter; the other: -1 */
+    int count;      /* of strategies */
+    ap_strategy_list_t strategies; /* of an operator */
+    ap_spec_t *specs;              /* of an input or parameter */
+    double *costs;
+} ap_shard_set_t;
+
+typedef struct ap_shard_node {
+    int op, tensor; /* one of them is -1 */
+    int set;
+} ap_shard_node_t;
+
+/* A tensor on its way from the node that makes it to a term of one that uses it. */
+typedef struct ap_shard_wire {
+    int tensor;
+    int from, from_term;
+    int to, to_term;
+    bool alias;    /* `to` makes the tensor that takes over the storage of this one */
+    double weight; /* times per micro-batch */
+} ap_shard_wire_t;
+
+struct ap_shard_problem {
+    ap_shard_params_t params;
+    ap_reshard_memo_t *memo;
+    int nodes, sets, set_capacity, wires;
+    ap_shard_node_t *node;
+    ap_shard_set_t *set;
+    ap_shard_wire_t *wire;
+    int *op_node, *tensor_node; /* -1 = none */
+    /* The problem for planner/solver/elimination/pairwise.h; empty when the parameters say so. */
+    ap_intra_op_problem_t problem;
+    int *counts;
+    const double **costs;
+    double **memory;
+    ap_intra_op_edge_t *edges;
+};
+
+static inline const ap_shard_set_t *ap_shard_set_of(const ap_shard_problem_t *p, int node)
+{
+    return &p->set[p->node[node].set];
+}
+
+static inline ap_spec_t ap_shard_spec_at(const ap_shard_set_t *set, int strategy, int term)
+{
+    return set->op < 0 ? set->specs[strategy] : set->strategies.items[strategy].spec[term];
+}
+
+/* Finds or makes the set of an operator (op >= 0), or of an input or parameter. */
+xm_status_t ap_shard_set_find(ap_shard_problem_t *p, int op, int tensor, int *set);
+void ap_shard_set_release(ap_shard_set_t *set);
+
+/* Share of once-per-iteration work that one micro-batch bears. */
+double ap_shard_rare(const ap_shard_problem_t *p);
+
+/* Bytes of a tensor on one device under a spec. */
+double ap_shard_local_bytes(const ap_shard_problem_t *p, int tensor, ap_spec_t spec);
+
+/* An operator as strategies see it, and what one device reads and writes under one of them: also
+ * `state_bytes` of the optimizer per element of a parameter that is updated. */
+ap_strategy_site_t ap_shard_site(const ap_graph_t *graph, const ap_cost_mesh_t *mesh,
+                                 const ap_op_t *op);
+double ap_shard_moved_bytes(const ap_strategy_site_t *site, const ap_graph_t *graph,
+                            const ap_op_t *op, const ap_strategy_t *strategy, double state_bytes);
+
+/* Whether a term of an operator is the gradient of a parameter: communicated once per iteration. */
+bool ap_shard_is_parameter_gradient(const ap_graph_t *graph, const ap_op_t *op, int term);
+
+/* Whether the operator writes what takes over a parameter's storage. */
+bool ap_shard_updates_parameter(const ap_graph_t *graph, const ap_op_t *op);
+
+/* Cost of resharding along a wire; AP_COST_INFINITE or more when that must not be. */
+double ap_shard_wire_cost(const ap_shard_problem_t *p, const ap_shard_wire_t *wire, ap_spec_t made,
+                          ap_spec_t used);
+
+/* The same for every pair of strategies; [from][to]. */
+xm_status_t ap_shard_wire_costs(const ap_shard_problem_t *p, const ap_shard_wire_t *wire,
+                                double *costs);
+
+#endif

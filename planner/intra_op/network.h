@@ -1,0 +1,105 @@
+/*
+ * A sharding problem as a cost function network (planner/solver/network/network.h). Private;
+ * planner/intra_op/plan.h solves it.
+ *
+ * A variable stands for a class of nodes (planner/intra_op/alike.h). Its *options* are the
+ * strategies of the nodes, some of them twice or more:
+ *
+ *  - what an operator of the forward part makes is kept for the backward part, computed again there
+ *    (costs its time again, uses less memory), or, where only others that are computed again would
+ *    need it, given up (planner/intra_op/life.h);
+ *  - the gradient of a parameter that is scattered is so after the last micro-batch (cheap), or
+ *    after each (less memory).
+ *
+ * Under a memory limit what the tensors use over their lives becomes usage. A parameter or large
+ * tensor that is used in another spec than it is kept in has a copy then, a variable of its own.
+ */
+#ifndef AP_PLANNER_INTRA_OP_NETWORK_H
+#define AP_PLANNER_INTRA_OP_NETWORK_H
+
+#include "planner/solver/network.h"
+#include "planner/intra_op/life.h"
+#include "planner/intra_op/plan.h"
+#include "planner/intra_op/times.h"
+
+typedef enum ap_shard_keep { AP_SHARD_KEPT, AP_SHARD_AGAIN, AP_SHARD_GONE } ap_shard_keep_t;
+
+typedef struct ap_shard_option {
+    int strategy;
+    ap_shard_keep_t keep;
+    bool early; /* scatters a gradient after every micro-batch */
+    double cost;
+} ap_shard_option_t;
+
+/* Rows of usage of a variable; -1: none. */
+typedef struct ap_shard_rows {
+    int result[AP_MAX_RESULTS]; /* what lives without a pause, or up to it */
+    int kept, late;             /* of the first result: during the pause, after it */
+    int passing;                /* while the operator runs */
+    int state;                  /* of the optimizer, all the time */
+} ap_shard_rows_t;
+
+typedef struct ap_shard_variable {
+    int node; /* the first of its class; -1: a copy of a tensor for its user */
+    int copies;
+    int options;
+    ap_shard_option_t *option;
+    bool modes; /* there are options of several ap_shard_keep_t */
+    ap_shard_rows_t rows;
+} ap_shard_variable_t;
+
+/* Memory that one choice decides. */
+typedef struct ap_shard_row {
+    int variable;
+    ap_shard_part_t part;
+    double *bytes; /* per option */
+} ap_shard_row_t;
+
+typedef struct ap_shard_network {
+    const ap_shard_problem_t *problem;
+    ap_shard_alike_t alike;
+    ap_shard_lives_t lives;
+    ap_shard_variable_t *variable; /* per class */
+    bool *gradient;                /* per tensor: of a parameter */
+    bool *state;                   /* per tensor: the optimizer's */
+    double copied_bytes; /* copies of smaller activations are not counted; HUGE_VAL: none */
+    int rows, row_capacity;
+    ap_shard_row_t *row;
+    ap_shard_use_t *use;
+    int uses, use_capacity;
+    double scale; /* costs in the network per unit of the model's */
+    ap_cfn_t *cfn;
+} ap_shard_network_t;
+
+/* `limited`: with the options' limit and what serves to meet it. */
+xm_status_t ap_shard_network_create(const ap_shard_problem_t *problem,
+                                    const ap_shard_options_t *options, bool limited,
+                                    ap_shard_network_t **network);
+
+/* Memory of a choice (an option per class) at every operator, in parts. */
+void ap_shard_network_memory(const ap_shard_network_t *network, const int *choice,
+                             ap_shard_memory_t *memory);
+
+/* A bound from below on the peak of every choice, and the operator that it belongs to. */
+xm_status_t ap_shard_network_least(const ap_shard_network_t *network, double *least, int *op);
+
+/* What a choice costs, from the problem itself. */
+double ap_shard_network_cost(const ap_shard_network_t *network, const int *choice);
+
+void ap_shard_network_destroy(ap_shard_network_t *network);
+
+/* Whether the users of a wire have copies that are counted, where they use it in another spec. */
+bool ap_shard_has_copies(const ap_shard_network_t *network, const ap_shard_wire_t *wire);
+
+/* Whether the two ends of a wire can be computed again at the same time. */
+bool ap_shard_same_segment(const ap_shard_network_t *network, const ap_shard_wire_t *wire);
+
+/* A new row of zeroes for `options` options, and a use of a row. */
+xm_status_t ap_shard_row_add(ap_shard_network_t *network, int variable, int options,
+                             ap_shard_part_t part, int *row);
+xm_status_t ap_shard_use_add(ap_shard_network_t *network, int row, int first, int end);
+
+/* Fills `cfn` of a network whose variables and uses are there (planner/intra_op/network_emit.c). */
+xm_status_t ap_shard_network_emit(ap_shard_network_t *network, double memory_limit);
+
+#endif

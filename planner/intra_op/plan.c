@@ -1,0 +1,622 @@
+/*
+ * Solves a sharding problem: chooses networks and solvers, divides the time between them, and reads
+ * the result back. Without a limit one network is solved, which is easy. Under a limit three views
+ * of the problem help each other: without the limit (a bound, perhaps the answer), with symmetric
+ * layers tied (a good plan and prices, soon), and as it is.
+ *
+ * Each phase gets a part of the time, because an anytime solver uses all that it is given. Results
+ * of a phase are kept only for what they prove: a plan with tied layers is a plan, but its bound
+ * holds among such plans only.
+ */
+
+#include "planner/intra_op/plan.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+#include "planner/solver.h"
+#include "planner/intra_op/network.h"
+#include "planner/intra_op/price.h"
+
+/* Smaller graphs are solved with every layer free. Under a limit, where the best plan treats layers
+ * differently more often, larger ones are too. */
+enum { LAYERS_MATTER = 256, LAYERS_MATTER_LIMITED = 1024 };
+/* Time where none is given: to improve a plan, and to find one. */
+enum { QUICK_SECONDS = 1, PATIENT_SECONDS = 60 };
+/* The part of the time in which a plan is sought without the limit. */
+static const double unlimited_part = 0.3;
+/* The part of the rest for symmetric layers tied, where they may differ. */
+static const double alike_part = 0.35;
+/* The part of the rest in which plans are made by prices on memory. */
+static const double priced_part = 0.6;
+/* Where there is less time, it all goes to a plan within the limit. */
+static const double brief = 0.5;
+/* The part of its time after which the solver is to return. */
+static const double returning = 0.96;
+/* A plan this near to its bound, relatively, counts as proved. */
+static const double proved = 1e-6;
+
+struct ap_shard_plan {
+    const ap_shard_problem_t *problem;
+    ap_shard_result_t result;
+    int *strategy; /* per node */
+    bool *again;   /* per operator */
+    ap_shard_memory_t *memory;
+};
+
+const char *ap_shard_solver_name(ap_shard_solver_t solver)
+{
+    static const char *const names[AP_SHARD_SOLVERS] = {"cfn", "cbc", "dp"};
+
+    return names[solver];
+}
+
+const char *ap_shard_part_name(ap_shard_part_t part)
+{
+    static const char *const names[AP_SHARD_PARTS] = {
+        "parameters", "optimizer state", "gradients", "inputs", "activations", "temporaries"};
+
+    return names[part];
+}
+
+double ap_shard_memory_sum(const ap_shard_memory_t *memory)
+{
+    double sum = 0;
+
+    for (int part = 0; part < AP_SHARD_PARTS; ++part) {
+        sum += memory->part[part];
+    }
+    return sum;
+}
+
+/* Solves the network by planner/solver/elimination/pairwise.h: costs as doubles, no usage. This is
+ * the independent second solver of the tests. */
+static xm_status_t solve_dp(const ap_cfn_t *cfn, int *choice, ap_cfn_result_t *result)
+{
+    const ap_intra_op_options_t options = AP_INTRA_OP_OPTIONS_INIT;
+    ap_intra_op_problem_t problem = AP_INTRA_OP_PROBLEM_INIT;
+    ap_intra_op_result_t found;
+    size_t values = cfn->node_at[cfn->nodes], cells = cfn->cell_at[cfn->edges];
+    double *numbers = malloc((values + cells + 1) * sizeof(*numbers));
+    int *counts = malloc((cfn->nodes + 1) * sizeof(*counts));
+    const double **costs = malloc((cfn->nodes + 1) * sizeof(*costs));
+    ap_intra_op_edge_t *edges = malloc((cfn->edges + 1) * sizeof(*edges));
+    xm_status_t status;
+
+    if (numbers == NULL || counts == NULL || costs == NULL || edges == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu nodes", cfn->nodes);
+        goto release;
+    }
+    /* What planner/solver/elimination/pairwise.h forbids is less than the network's largest costs,
+     * so costs are scaled down and forbidden ones set apart. */
+    for (size_t k = 0; k < values + cells; ++k) {
+        int64_t cost = k < values ? cfn->costs[k] : cfn->cells[k - values];
+
+        numbers[k] = cost < AP_CFN_INFINITE ? 1e-4 * (double)cost : 2 * AP_INTRA_OP_INFINITE;
+    }
+    for (size_t n = 0; n < cfn->nodes; ++n) {
+        counts[n] = (int)ap_cfn_strategies(cfn, n);
+        costs[n] = numbers + cfn->node_at[n];
+    }
+    for (size_t e = 0; e < cfn->edges; ++e) {
+        edges[e] = (ap_intra_op_edge_t){.a = cfn->scope[2 * e],
+                                        .b = cfn->scope[2 * e + 1],
+                                        .costs = numbers + values + cfn->cell_at[e]};
+    }
+    problem.nodes = (int)cfn->nodes;
+    problem.strategies = counts;
+    problem.costs = costs;
+    problem.edges = (int)cfn->edges;
+    problem.edge = edges;
+    status = ap_intra_op_solve(&problem, &options, choice, &found);
+    if (status == XM_OK) {
+        status = ap_cfn_evaluate(cfn, choice, &result->value);
+    }
+    if (status == XM_OK) {
+        result->variables = found.nodes_left;
+        /* A bound can exceed the cost by rounding; it never may in the result. */
+        result->bound = fmin(1e4 * found.bound, (double)result->value.cost);
+        result->optimal = found.objective - found.bound <= 1e-9 * fabs(found.objective);
+    }
+
+release:
+    free(numbers);
+    free(counts);
+    free(costs);
+    free(edges);
+    return status;
+}
+
+/* Largest memory at any operator, and which. */
+static double find_peak(const ap_shard_memory_t *memory, int ops, int *op)
+{
+    double peak = 0;
+
+    for (int o = 0; o < ops; ++o) {
+        double sum = ap_shard_memory_sum(&memory[o]);
+
+        if (sum > peak) {
+            peak = sum;
+            *op = o;
+        }
+    }
+    return peak;
+}
+
+/* The time until `end`, less what the solver may take to return. Where no time was given but it has
+ * passed, some is granted, so that there is a plan at all. */
+static double left(const ap_shard_options_t *options, double end)
+{
+    return fmax(returning * (end - xm_clock_seconds()),
+                options->seconds > 0 ? 0.001 : 0.1 * QUICK_SECONDS);
+}
+
+/* One run of the network's solver, for the caller's progress line in the units of the cost
+ * model. */
+typedef struct watch {
+    const ap_shard_options_t *options;
+    const ap_shard_network_t *network;
+    double seconds;
+} watch_t;
+
+/* One line per second: cost, bound and gap as far as they are known. */
+static void report_progress(void *context, const ap_cfn_progress_t *progress)
+{
+    const watch_t *watch = context;
+    char what[96];
+
+    if (progress->cost < HUGE_VAL) {
+        (void)snprintf(what, sizeof(what), "cost %.6g, bound %.6g, gap %.2f %%",
+                       progress->cost / watch->network->scale,
+                       progress->bound / watch->network->scale,
+                       100 * (progress->cost - progress->bound) / fmax(progress->cost, 1));
+    } else {
+        (void)snprintf(what, sizeof(what), "no plan yet, bound %.6g",
+                       progress->bound / watch->network->scale);
+    }
+    watch->options->progress(watch->options->progress_arg,
+                             fmin(progress->seconds / watch->seconds, 1), what);
+}
+
+/* Solves by the network's own solver. Under a limit, plans are first looked for by prices on
+ * memory for a part of the time; their best plan starts the solver, their bound holds for it,
+ * and the better plan of both is the answer. */
+static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_options_t *options,
+                             double end, ap_shard_prices_t *prices, int *choice,
+                             ap_cfn_result_t *result)
+{
+    const ap_cfn_t *cfn = network->cfn;
+    ap_cfn_options_t cfn_options = AP_CFN_OPTIONS_INIT;
+    ap_cfn_result_t priced = {.bound = 0};
+    watch_t watch = {.options = options, .network = network};
+    double bound = 0;
+    int *other = malloc((cfn->nodes + 1) * sizeof(*other));
+    xm_status_t status =
+        other == NULL ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan") : XM_ERR_TIMEOUT;
+
+    if (other == NULL) {
+        return status;
+    }
+    if (cfn->limited) {
+        status = ap_shard_price_solve(network, options, priced_part * left(options, end), prices,
+                                      other, &priced, &bound);
+    }
+    cfn_options.seconds = watch.seconds = left(options, end);
+    cfn_options.threads = options->threads;
+    cfn_options.seed = options->seed;
+    cfn_options.progress = options->progress != NULL ? report_progress : NULL;
+    cfn_options.context = &watch;
+    if (status == XM_OK) {
+        cfn_options.start = other;
+        /* The solver begins with the priced plan and so hardly ever ends with a worse one; where it
+         * does, or fails, the priced one stays. */
+        if (ap_cfn_solve(cfn, &cfn_options, choice, result) != XM_OK ||
+            result->value.cost > priced.value.cost) {
+            bound = fmax(bound, result->bound);
+            memcpy(choice, other, cfn->nodes * sizeof(*choice));
+            *result = priced;
+        }
+        result->bound = fmin(fmax(bound, result->bound), (double)result->value.cost);
+    } else {
+        status = ap_cfn_solve(cfn, &cfn_options, choice, result);
+        /* Nobody set a time and there is no plan yet, so it may take longer. */
+        if (status == XM_ERR_TIMEOUT && !(options->seconds > 0)) {
+            cfn_options.seconds = watch.seconds = PATIENT_SECONDS;
+            status = ap_cfn_solve(cfn, &cfn_options, choice, result);
+        }
+    }
+    free(other);
+    return status;
+}
+
+/* dp and cbc have their own time and no prices. */
+static xm_status_t solve_network(const ap_shard_network_t *network,
+                                 const ap_shard_options_t *options, double end,
+                                 ap_shard_prices_t *prices, int *choice, ap_cfn_result_t *result)
+{
+    if (options->solver == AP_SHARD_DP) {
+        return solve_dp(network->cfn, choice, result);
+    }
+    if (options->solver == AP_SHARD_CBC) {
+        return ap_cfn_cbc_solve(network->cfn, options->seconds, choice, result);
+    }
+    return solve_cfn(network, options, end, prices, choice, result);
+}
+
+/* Checks whether what every plan needs is within the limit. The operator in the sentence is where
+ * the user has to look. */
+static xm_status_t check_least(const ap_shard_network_t *network, double limit)
+{
+    char wanted[32], given[32];
+    double least;
+    int op;
+    xm_status_t status = ap_shard_network_least(network, &least, &op);
+
+    if (status != XM_OK || least <= limit) {
+        return status;
+    }
+    (void)xm_text_format_bytes((uint64_t)limit, given, sizeof(given));
+    (void)xm_text_format_bytes((uint64_t)least, wanted, sizeof(wanted));
+    return xm_error_set(XM_ERR_NO_SOLUTION,
+                        "no plan fits %s of memory per device: %s are live when '%s' runs, "
+                        "however they are sharded",
+                        given, wanted, ap_graph_op(network->problem->params.graph, op)->name);
+}
+
+/* Says why nothing was found under a limit, in a sentence about memory and not about networks. */
+static xm_status_t explain_failure(const ap_shard_network_t *network, double limit,
+                                   xm_status_t status)
+{
+    char wanted[32], given[32];
+    double least;
+    int op;
+
+    if ((status != XM_ERR_NO_SOLUTION && status != XM_ERR_TIMEOUT) || !(limit > 0) ||
+        ap_shard_network_least(network, &least, &op) != XM_OK) {
+        return status;
+    }
+    (void)xm_text_format_bytes((uint64_t)limit, given, sizeof(given));
+    (void)xm_text_format_bytes((uint64_t)least, wanted, sizeof(wanted));
+    return status == XM_ERR_TIMEOUT
+               ? xm_error_set(status,
+                              "no plan within %s of memory per device was found in time; every "
+                              "plan needs %s at least",
+                              given, wanted)
+               : xm_error_set(status, "no plan fits %s of memory per device", given);
+}
+
+/* Takes over what was chosen: the strategy of every node, what runs again, memory over time, and
+ * the objective in the cost model's units. Peak and objective are computed from the problem itself,
+ * so a fault of the network would show. */
+static xm_status_t read_choice(ap_shard_plan_t *plan, const ap_shard_network_t *network,
+                               const int *choice, const ap_cfn_result_t *found)
+{
+    const ap_shard_problem_t *p = plan->problem;
+    int ops = ap_graph_ops(p->params.graph);
+    ap_shard_result_t *result = &plan->result;
+
+    plan->strategy = malloc(((size_t)p->nodes + 1) * sizeof(*plan->strategy));
+    plan->again = calloc((size_t)ops + 1, sizeof(*plan->again));
+    plan->memory = calloc((size_t)ops + 1, sizeof(*plan->memory));
+    if (plan->strategy == NULL || plan->again == NULL || plan->memory == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the strategies of %d nodes", p->nodes);
+    }
+    for (int n = 0; n < p->nodes; ++n) {
+        int class = network->alike.class_of[n];
+        const ap_shard_option_t *option = &network->variable[class].option[choice[class]];
+
+        plan->strategy[n] = option->strategy;
+        if (p->node[n].op >= 0 && option->keep == AP_SHARD_AGAIN) {
+            plan->again[p->node[n].op] = true;
+            ++result->recomputed;
+        }
+    }
+    ap_shard_network_memory(network, choice, plan->memory);
+    result->peak = find_peak(plan->memory, ops, &result->peak_op);
+    result->objective = ap_shard_network_cost(network, choice);
+    /* The network's costs were rounded down, so its bound divided by the scale is one for the true
+     * costs. */
+    result->bound = fmin(found->bound / network->scale, result->objective);
+    result->optimal =
+        found->optimal || result->objective - result->bound <= proved * fabs(result->objective);
+    result->repeatable = plan->result.solver == AP_SHARD_CFN ? found->repeatable : result->optimal;
+    result->variables = network->alike.classes;
+    result->alike = network->alike.repeats;
+    return XM_OK;
+}
+
+/* Solves one network into a plan. The network lives only here: the plan keeps strategies, not
+ * options. */
+static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
+                              bool limited, double end, ap_shard_prices_t *prices,
+                              ap_shard_plan_t **plan)
+{
+    ap_shard_network_t *network;
+    ap_shard_plan_t *made;
+    ap_cfn_result_t found = {.bound = 0};
+    int *choice;
+    xm_status_t status = ap_shard_network_create(problem, options, limited, &network);
+
+    if (status == XM_OK && limited) {
+        status = check_least(network, options->memory_limit);
+        if (status != XM_OK) {
+            ap_shard_network_destroy(network);
+        }
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    /* A large graph takes a while to be set up. */
+    if (options->seconds > 0 && xm_clock_seconds() > end) {
+        ap_shard_network_destroy(network);
+        return xm_error_set(XM_ERR_TIMEOUT, "%g s were over before the %d nodes were set up",
+                            options->seconds, problem->nodes);
+    }
+    made = calloc(1, sizeof(*made));
+    choice = calloc(network->cfn->nodes + 1, sizeof(*choice));
+    if (made == NULL || choice == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the strategies of %d nodes",
+                              problem->nodes);
+        goto release;
+    }
+    made->problem = problem;
+    made->result.solver = options->solver;
+    status = explain_failure(network, limited ? options->memory_limit : 0,
+                             solve_network(network, options, end, prices, choice, &found));
+    if (status == XM_OK) {
+        status = read_choice(made, network, choice, &found);
+    }
+    if (status == XM_OK) {
+        *plan = made;
+        made = NULL;
+    }
+
+release:
+    ap_shard_plan_destroy(made);
+    free(choice);
+    ap_shard_network_destroy(network);
+    return status;
+}
+
+/* Leaves the cheaper of two plans, either of which may be NULL, in *plan, and destroys the
+ * other. */
+static void take_cheaper(ap_shard_plan_t **plan, ap_shard_plan_t **other)
+{
+    if (*plan == NULL ||
+        (*other != NULL && (*other)->result.objective < (*plan)->result.objective)) {
+        ap_shard_plan_t *less = *plan;
+
+        *plan = *other;
+        *other = less;
+    }
+    ap_shard_plan_destroy(*other);
+    *other = NULL;
+}
+
+/* Finds a plan with symmetric layers tied, for a problem where they may differ. *plan may stay
+ * NULL: not finding one is no failure here. */
+static xm_status_t solve_alike(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
+                               double end, ap_shard_prices_t *prices, ap_shard_plan_t **plan)
+{
+    ap_shard_options_t tied = *options;
+    xm_status_t status;
+
+    tied.every_layer = false;
+    status = solve_once(problem, &tied, true, end, prices, plan);
+    if (status == XM_ERR_TIMEOUT || status == XM_ERR_NO_SOLUTION) {
+        return XM_OK;
+    }
+    if (status == XM_OK) { /* what is proved of it is so among such plans only */
+        ap_shard_result_t *result = &(*plan)->result;
+
+        result->bound = 0;
+        result->optimal = result->repeatable = false;
+        result->variables += result->alike;
+        result->alike = 0;
+    }
+    return status;
+}
+
+/* Solves first without the limit, which is easy: what is found may fit, and its bound holds anyway.
+ * Then with the limit, in the time that is left. A large graph whose layers are free is solved with
+ * symmetric layers tied in between: that plan is a plan for free layers too, and the prices on
+ * memory are nearly right for them. */
+static xm_status_t solve_limited(const ap_shard_problem_t *problem,
+                                 const ap_shard_options_t *options, double begin, double end,
+                                 ap_shard_plan_t **plan)
+{
+    ap_shard_plan_t *unlimited = NULL, *limited = NULL, *alike = NULL;
+    ap_shard_prices_t prices = {.moments = 0};
+    double bound = 0;
+    xm_status_t status = XM_OK;
+
+    if (end - begin >= brief) {
+        status = solve_once(problem, options, false, begin + unlimited_part * (end - begin),
+                            &prices, &unlimited);
+    }
+    if (status != XM_OK && status != XM_ERR_TIMEOUT) {
+        return status;
+    }
+    /* A plan that does not fit leaves its bound; one that fits and is proved is the answer. */
+    if (unlimited != NULL) {
+        bound = unlimited->result.bound;
+        if (unlimited->result.peak > options->memory_limit) {
+            ap_shard_plan_destroy(unlimited);
+            unlimited = NULL;
+        } else if (unlimited->result.optimal) {
+            *plan = unlimited;
+            return XM_OK;
+        }
+    }
+    if (options->every_layer && end - begin >= brief &&
+        ap_graph_ops(problem->params.graph) >= LAYERS_MATTER_LIMITED) {
+        status = solve_alike(problem, options,
+                             xm_clock_seconds() + alike_part * (end - xm_clock_seconds()), &prices,
+                             &alike);
+        if (status != XM_OK) {
+            ap_shard_plan_destroy(unlimited);
+            return status;
+        }
+    }
+    /* The last run takes all the time that is left; the cheapest plan of all runs is the answer,
+     * with the best bound that holds for the problem itself. */
+    status = solve_once(problem, options, true, end, &prices, &limited);
+    take_cheaper(&unlimited, &alike);
+    if (unlimited != NULL &&
+        (status != XM_OK || limited->result.objective > unlimited->result.objective)) {
+        bound = status == XM_OK ? fmax(bound, limited->result.bound) : bound;
+        ap_shard_plan_destroy(status == XM_OK ? limited : NULL);
+        limited = unlimited;
+        status = XM_OK;
+    } else {
+        ap_shard_plan_destroy(unlimited);
+    }
+    if (status == XM_OK) {
+        limited->result.bound = fmin(fmax(limited->result.bound, bound), limited->result.objective);
+        *plan = limited;
+    }
+    return status;
+}
+
+/* Whether layers may differ is decided by the size of the graph unless the caller says so. */
+xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
+                           ap_shard_plan_t **plan)
+{
+    ap_shard_options_t used = *options;
+    double begin = xm_clock_seconds(),
+           seconds = options->seconds > 0 ? options->seconds : QUICK_SECONDS;
+    ap_shard_prices_t prices = {.moments = 0};
+    xm_status_t status;
+
+    if (options->solver == AP_SHARD_DP && options->memory_limit > 0) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "the solver dp knows no memory limit; cfn and cbc do");
+    }
+    used.every_layer = options->every_layer ||
+                       ap_graph_ops(problem->params.graph) <
+                           (options->memory_limit > 0 ? LAYERS_MATTER_LIMITED : LAYERS_MATTER);
+    status =
+        options->solver == AP_SHARD_CFN && options->memory_limit > 0
+            ? solve_limited(problem, &used, begin, begin + seconds, plan)
+            : solve_once(problem, &used, options->memory_limit > 0, begin + seconds, &prices, plan);
+    if (status == XM_OK) {
+        (*plan)->result.seconds = xm_clock_seconds() - begin;
+    }
+    return status;
+}
+
+const ap_shard_result_t *ap_shard_plan_result(const ap_shard_plan_t *plan)
+{
+    return &plan->result;
+}
+
+const int *ap_shard_plan_strategies(const ap_shard_plan_t *plan)
+{
+    return plan->strategy;
+}
+
+bool ap_shard_plan_recomputes(const ap_shard_plan_t *plan, int op)
+{
+    return plan->again[op];
+}
+
+const ap_shard_memory_t *ap_shard_plan_memory(const ap_shard_plan_t *plan, int op)
+{
+    return &plan->memory[op];
+}
+
+/* The gradient that an update goes back to, through operators on tensors of the same shape; -1. An
+ * optimizer's arithmetic keeps the shape of the parameter, so other operands cannot be its
+ * gradient. The depth limits a search that could otherwise visit long chains of updates. */
+static int find_gradient(const ap_graph_t *graph, int tensor, int depth)
+{
+    int producer = ap_graph_tensor(graph, tensor)->producer;
+    const ap_op_t *op;
+
+    if (producer < 0) {
+        return -1;
+    }
+    op = ap_graph_op(graph, producer);
+    if (ap_graph_tensor(graph, tensor)->gradient_of >= 0 || op->phase == AP_PHASE_BACKWARD) {
+        return tensor;
+    }
+    for (int i = 0; i < op->operand_count && depth > 0; ++i) {
+        const ap_shape_t *a = &ap_graph_tensor(graph, op->operands[i])->shape;
+        const ap_shape_t *b = &ap_graph_tensor(graph, tensor)->shape;
+        int found = -1;
+
+        if (a->rank == b->rank &&
+            memcmp(a->dims, b->dims, (size_t)a->rank * sizeof(a->dims[0])) == 0) {
+            found = find_gradient(graph, op->operands[i], depth - 1);
+        }
+        if (found >= 0) {
+            return found;
+        }
+    }
+    return -1;
+}
+
+/* Reads the stage of ZeRO off the plan; no option sets it. A parameter that is smaller where it is
+ * kept than where it is read is gathered (3); an updated value smaller than the parameter means
+ * sharded state (1), with its gradient smaller as well (2). A thousandth of tolerance absorbs
+ * uneven parts. */
+int ap_shard_plan_zero_stage(const ap_shard_plan_t *plan, int tensor)
+{
+    enum { DEPTH = 12 };
+    const ap_shard_problem_t *p = plan->problem;
+    const ap_graph_t *graph = p->params.graph;
+    int updated = -1, gradient, users = 0;
+    bool gathered = false;
+    double kept;
+
+    if (ap_graph_tensor(graph, tensor)->kind != AP_TENSOR_PARAMETER) {
+        return -1;
+    }
+    kept = ap_shard_local_bytes(p, tensor, ap_shard_problem_spec(p, plan->strategy, tensor));
+    for (int w = 0; w < p->wires; ++w) {
+        const ap_shard_wire_t *wire = &p->wire[w];
+        const ap_op_t *op = ap_graph_op(graph, p->node[wire->to].op);
+
+        if (wire->tensor != tensor) {
+            continue;
+        }
+        if (wire->alias) {
+            updated = op->results[wire->to_term - op->operand_count];
+        } else if (op->phase != AP_PHASE_UPDATE) {
+            ap_spec_t used = ap_shard_spec_at(ap_shard_set_of(p, wire->to),
+                                              plan->strategy[wire->to], wire->to_term);
+
+            ++users;
+            gathered = gathered || ap_shard_local_bytes(p, tensor, used) > 1.001 * kept;
+        }
+    }
+    if (updated < 0 || users == 0) {
+        return -1;
+    }
+    if (gathered) {
+        return 3;
+    }
+    if (ap_shard_local_bytes(p, tensor, ap_shard_problem_spec(p, plan->strategy, updated)) >
+        0.999 * kept) {
+        return 0;
+    }
+    gradient = find_gradient(graph, updated, DEPTH);
+    return gradient >= 0 &&
+                   ap_shard_local_bytes(
+                       p, tensor, ap_shard_problem_spec(p, plan->strategy, gradient)) < 0.999 * kept
+               ? 2
+               : 1;
+}
+
+void ap_shard_plan_destroy(ap_shard_plan_t *plan)
+{
+    if (plan == NULL) {
+        return;
+    }
+    free(plan->strategy);
+    free(plan->again);
+    free(plan->memory);
+    free(plan);
+}

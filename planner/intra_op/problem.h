@@ -1,0 +1,74 @@
+/**
+ * @file planner/intra_op/problem.h
+ * A whole operator graph on one logical mesh as an intra-operator problem: every operator, input
+ * and parameter is a node of its own, forward, backward and update alike (Alpa, OSDI'22, section
+ * 4).
+ *
+ * Nodes: an input or parameter has one strategy per spec that divides; an operator those of its
+ * rule (strategy.h). Node costs: the compute and collectives of the strategy, and the replication
+ * penalty of the cost model; a gradient's collectives count once per iteration. Edges: resharding
+ * from the spec a tensor is made in to the spec it is used in; a tensor that takes over another's
+ * storage (new_w of w) is resharded to the spec of that. Under the alpa model it must have that
+ * spec, every axis must cut an einsum (no repeated work), partial results are all-reduced, and
+ * forced data parallelism keeps parameters replicated.
+ *
+ * Ownership: graph and mesh are borrowed and must outlive the problem. Threads: immutable.
+ */
+#ifndef AP_PLANNER_INTRA_OP_PROBLEM_H
+#define AP_PLANNER_INTRA_OP_PROBLEM_H
+
+#include "planner/cost.h"
+#include "planner/graph.h"
+#include "planner/solver/elimination.h"
+
+typedef struct ap_shard_problem ap_shard_problem_t;
+
+typedef struct ap_shard_params {
+    size_t struct_size;
+    const ap_graph_t *graph; /**< finished; usually the training step */
+    const ap_cost_mesh_t *mesh;
+    int micro_batches;   /**< per-iteration costs are divided by it; 0 = 1 */
+    double memory_limit; /**< bytes per device, 0 = none: parameters, their gradients and state, and
+                              activations that the backward phase reads */
+    double state_bytes;  /**< per parameter element besides weight and gradient, see training.h */
+    bool without_tables; /**< leave the problem for planner/solver/elimination/pairwise.h out;
+                            planner/intra_op/plan.h does not need it */
+} ap_shard_params_t;
+
+#define AP_SHARD_PARAMS_INIT                                                                       \
+    {                                                                                              \
+        .struct_size = sizeof(ap_shard_params_t)                                                   \
+    }
+
+xm_status_t ap_shard_problem_create(const ap_shard_params_t *params, ap_shard_problem_t **problem);
+
+/** Operators, inputs and parameters; the strategies of each are numbered from 0. */
+int ap_shard_problem_nodes(const ap_shard_problem_t *problem);
+
+/** The problem to hand to ap_intra_op_solve(); owned by @p problem. */
+const ap_intra_op_problem_t *ap_shard_problem_get(const ap_shard_problem_t *problem);
+
+/** Node of an operator, or of an input or parameter; -1 when it is neither. */
+int ap_shard_problem_op_node(const ap_shard_problem_t *problem, int op);
+int ap_shard_problem_tensor_node(const ap_shard_problem_t *problem, int tensor);
+/** Operator of a node, -1 for an input or parameter. */
+int ap_shard_problem_node_op(const ap_shard_problem_t *problem, int node);
+
+/** What a node is, e.g. "h1", and a strategy of it, e.g. "S0R,RR->S0R {b:0}". */
+const char *ap_shard_problem_node_name(const ap_shard_problem_t *problem, int node);
+char *ap_shard_problem_strategy(const ap_shard_problem_t *problem, int node, int strategy,
+                                char *buffer, size_t size);
+
+/** What the problem was made of. */
+const ap_shard_params_t *ap_shard_problem_params(const ap_shard_problem_t *problem);
+
+/** The strategy of an operator under a choice. */
+const ap_strategy_t *ap_shard_problem_op_strategy(const ap_shard_problem_t *problem,
+                                                  const int *choice, int op);
+
+/** Spec that a tensor is made in by a choice of strategies. */
+ap_spec_t ap_shard_problem_spec(const ap_shard_problem_t *problem, const int *choice, int tensor);
+
+void ap_shard_problem_destroy(ap_shard_problem_t *problem);
+
+#endif

@@ -1,0 +1,406 @@
+/*
+ * Strategies of the nodes of a sharding problem, and what they cost: one table for all nodes that
+ * look the same. A table is found by a hash and confirmed by a comparison of everything that enters
+ * a price; so equal tables mean equal costs, which is what planner/intra_op/alike.c builds on. A
+ * graph of 14,000 operators has some dozens of tables.
+ */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+#include "planner/intra_op/intra_op_private.h"
+
+/* What happens once per iteration is borne by all micro-batches alike. */
+double ap_shard_rare(const ap_shard_problem_t *p)
+{
+    return 1.0 / (p->params.micro_batches > 0 ? p->params.micro_batches : 1);
+}
+
+double ap_shard_local_bytes(const ap_shard_problem_t *p, int tensor, ap_spec_t spec)
+{
+    return ap_cost_mesh_local_bytes(p->params.mesh,
+                                    &ap_graph_tensor(p->params.graph, tensor)->shape,
+                                    ap_graph_tensor_bytes(p->params.graph, tensor), spec);
+}
+
+/* Whether a term is made as the gradient of a parameter; operands never are, as they are made
+ * elsewhere. */
+bool ap_shard_is_parameter_gradient(const ap_graph_t *graph, const ap_op_t *op, int term)
+{
+    int of;
+
+    if (term < op->operand_count) {
+        return false;
+    }
+    of = ap_graph_tensor(graph, op->results[term - op->operand_count])->gradient_of;
+    return of >= 0 && ap_graph_tensor(graph, of)->kind == AP_TENSOR_PARAMETER;
+}
+
+static int tensor_of(const ap_op_t *op, int term)
+{
+    return term < op->operand_count ? op->operands[term] : op->results[term - op->operand_count];
+}
+
+/* Only such operators read and write optimizer state. */
+bool ap_shard_updates_parameter(const ap_graph_t *graph, const ap_op_t *op)
+{
+    int old = ap_graph_tensor(graph, op->results[0])->alias_of;
+
+    return op->phase == AP_PHASE_UPDATE && old >= 0 &&
+           ap_graph_tensor(graph, old)->kind == AP_TENSOR_PARAMETER;
+}
+
+/* All that must be equal for two operators to have the same strategies and costs, apart from FLOPs
+ * and roles of tensors, which same_op() compares. */
+static uint64_t hash_op(const ap_graph_t *graph, const ap_op_t *op)
+{
+    uint64_t hash = xm_hash_mix((uint64_t)op->kind, (uint64_t)op->phase);
+
+    for (const char *letter = op->rule.text; *letter != '\0'; ++letter) {
+        hash = xm_hash_mix(hash, (uint64_t)(unsigned char)*letter);
+    }
+    for (int f = 0; f < op->rule.factors; ++f) {
+        hash = xm_hash_mix(hash, (uint64_t)op->rule.factor[f].size << 2 | op->rule.factor[f].kind);
+    }
+    for (int t = 0; t < op->operand_count + op->result_count; ++t) {
+        hash = xm_hash_mix(hash, (uint64_t)ap_graph_tensor(graph, tensor_of(op, t))->dtype);
+    }
+    for (int t = 0; t < AP_MAX_TERMS; ++t) {
+        hash = xm_hash_mix(hash, (uint64_t)op->touched[t]);
+    }
+    return xm_hash_mix(hash, (uint64_t)op->repeat);
+}
+
+/* Equality without the warning that comparing doubles draws: both are copies of the same numbers,
+ * so no tolerance is wanted. */
+static bool same_number(double a, double b)
+{
+    return a <= b && a >= b;
+}
+
+/* Whether the strategies of both operators and all their costs are equal. Gradients of parameters
+ * and updates of parameters are priced differently, so both must be or neither. */
+static bool same_op(const ap_graph_t *graph, const ap_op_t *a, const ap_op_t *b)
+{
+    if (a->kind != b->kind || a->phase != b->phase || !same_number(a->flops, b->flops) ||
+        !same_number(a->repeat, b->repeat) || strcmp(a->rule.text, b->rule.text) != 0 ||
+        memcmp(a->touched, b->touched, sizeof(a->touched)) != 0 ||
+        ap_shard_updates_parameter(graph, a) != ap_shard_updates_parameter(graph, b)) {
+        return false;
+    }
+    for (int f = 0; f < a->rule.factors; ++f) {
+        if (a->rule.factor[f].size != b->rule.factor[f].size ||
+            a->rule.factor[f].kind != b->rule.factor[f].kind) {
+            return false;
+        }
+    }
+    for (int t = 0; t < a->operand_count + a->result_count; ++t) {
+        if (ap_graph_tensor(graph, tensor_of(a, t))->dtype !=
+                ap_graph_tensor(graph, tensor_of(b, t))->dtype ||
+            ap_shard_is_parameter_gradient(graph, a, t) !=
+                ap_shard_is_parameter_gradient(graph, b, t)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static uint64_t hash_tensor(const ap_tensor_t *tensor)
+{
+    uint64_t hash = xm_hash_mix(1 + (uint64_t)tensor->kind, (uint64_t)tensor->dtype);
+
+    for (int d = 0; d < tensor->shape.rank; ++d) {
+        hash = xm_hash_mix(hash, (uint64_t)tensor->shape.dims[d]);
+    }
+    return hash;
+}
+
+static bool same_tensor(const ap_tensor_t *a, const ap_tensor_t *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->shape.rank == b->shape.rank &&
+           memcmp(a->shape.dims, b->shape.dims, (size_t)a->shape.rank * sizeof(a->shape.dims[0])) ==
+               0;
+}
+
+static xm_status_t no_memory(void)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the strategies of a graph");
+}
+
+/* An input or parameter has one strategy per spec. The costs are 0 but for the replicated spec
+ * where the cost model has a penalty on it (Alpa's has). */
+static xm_status_t fill_tensor(const ap_shard_problem_t *p, ap_shard_set_t *set)
+{
+    const ap_tensor_t *tensor = ap_graph_tensor(p->params.graph, set->tensor);
+    const ap_cost_model_t *model = ap_cost_mesh_model(p->params.mesh);
+    ap_spec_t specs[AP_MAX_SPECS];
+
+    set->count = ap_specs_enumerate(p->params.mesh, &tensor->shape, specs);
+    if (tensor->kind == AP_TENSOR_PARAMETER && ap_cost_model_forces_data_parallel(model)) {
+        set->count = 1; /* the first spec is the replicated one */
+    }
+    set->specs = malloc((size_t)set->count * sizeof(*set->specs));
+    set->costs = calloc((size_t)set->count, sizeof(*set->costs));
+    if (set->specs == NULL || set->costs == NULL) {
+        return no_memory();
+    }
+    memcpy(set->specs, specs, (size_t)set->count * sizeof(*specs));
+    for (int s = 0; s < set->count; ++s) {
+        if (specs[s] == AP_SPEC_REPLICATED && ap_cost_mesh_axes(p->params.mesh) != 0) {
+            set->costs[s] = ap_cost_replicated(p->params.mesh);
+        }
+    }
+    return XM_OK;
+}
+
+/* What an operator reads and writes on one device; an update also reads and writes the optimizer's
+ * state. */
+double ap_shard_moved_bytes(const ap_strategy_site_t *site, const ap_graph_t *graph,
+                            const ap_op_t *op, const ap_strategy_t *strategy, double state_bytes)
+{
+    double bytes = ap_strategy_moved_bytes(site, strategy->spec);
+
+    if (ap_shard_updates_parameter(graph, op)) { /* reads and writes the optimizer's state */
+        bytes +=
+            2 * state_bytes / site->element_bytes[op->operand_count] *
+            ap_strategy_local_bytes(site, op->operand_count, strategy->spec[op->operand_count]);
+    }
+    return bytes;
+}
+
+/* What pricing needs to know of an operator. */
+ap_strategy_site_t ap_shard_site(const ap_graph_t *graph, const ap_cost_mesh_t *mesh,
+                                 const ap_op_t *op)
+{
+    ap_strategy_site_t site = {.rule = &op->rule, .mesh = mesh, .touched = op->touched};
+
+    for (int t = 0; t < op->operand_count + op->result_count; ++t) {
+        site.element_bytes[t] = ap_dtype_bytes(ap_graph_tensor(graph, tensor_of(op, t))->dtype);
+    }
+    return site;
+}
+
+/* Prices one strategy: compute, then each collective. Updates and gradients of parameters happen
+ * once per iteration; only the part of a gradient's collective that the backward pass does not hide
+ * is charged. */
+static void price_op(const ap_shard_problem_t *p, ap_shard_set_t *set,
+                     const ap_strategy_site_t *site, int s)
+{
+    const ap_graph_t *graph = p->params.graph;
+    const ap_op_t *op = ap_graph_op(graph, set->op);
+    const ap_strategy_t *strategy = &set->strategies.items[s];
+    double rare = ap_shard_rare(p);
+    double bytes = ap_shard_moved_bytes(site, graph, op, strategy, p->params.state_bytes);
+
+    set->costs[s] =
+        (op->phase == AP_PHASE_UPDATE ? rare : 1) * op->repeat *
+        ap_cost_op(p->params.mesh, op->kind, op->flops / op->repeat / strategy->devices, bytes);
+    for (int c = 0; c < strategy->collective_count; ++c) {
+        const ap_collective_t *on = &strategy->collective[c];
+
+        set->costs[s] += (ap_shard_is_parameter_gradient(graph, op, on->term)
+                              ? rare * ap_cost_gradient_share(p->params.mesh)
+                              : 1) *
+                         op->repeat *
+                         ap_cost_collective_over(p->params.mesh, on->kind, on->axes, on->bytes);
+    }
+}
+
+/* Enumerates and prices the strategies of an operator. Alpa's space differs from ours: every
+ * axis must cut an einsum, partial results are never scattered, and each axis of a result has an
+ * all-reduce of its own in place of one over all axes. */
+static xm_status_t fill_op(const ap_shard_problem_t *p, ap_shard_set_t *set)
+{
+    const ap_graph_t *graph = p->params.graph;
+    const ap_op_t *op = ap_graph_op(graph, set->op);
+    bool alpa = ap_cost_model_is_alpa(ap_cost_mesh_model(p->params.mesh));
+    ap_strategy_options_t options = {
+        .scatter = !alpa, .all_axes = alpa && op->kind == AP_OP_EINSUM, .axis_sets = !alpa};
+    ap_strategy_site_t site = ap_shard_site(graph, p->params.mesh, op);
+    xm_status_t status = ap_strategy_enumerate(&site, &options, &set->strategies);
+
+    if (status == XM_OK && set->strategies.count == 0 && options.all_axes) {
+        /* It is too small or too odd to occupy every axis, so some must repeat the work. */
+        options.all_axes = false;
+        status = ap_strategy_enumerate(&site, &options, &set->strategies);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    set->count = set->strategies.count;
+    if (set->count == 0) {
+        return xm_error_set(
+            XM_ERR_NO_SOLUTION,
+            "operator '%s' cannot be sharded: no factor of '%s' divides by the mesh", op->name,
+            op->rule.text);
+    }
+    set->costs = calloc((size_t)set->count, sizeof(*set->costs));
+    if (set->costs == NULL) {
+        return no_memory();
+    }
+    for (int s = 0; s < set->count; ++s) {
+        price_op(p, set, &site, s);
+    }
+    return XM_OK;
+}
+
+/* The hash decides nearly always; the comparison makes sure. */
+static bool belongs(const ap_shard_problem_t *p, const ap_shard_set_t *set, uint64_t hash, int op,
+                    int tensor)
+{
+    const ap_graph_t *graph = p->params.graph;
+
+    if (set->hash != hash || (set->op >= 0) != (op >= 0)) {
+        return false;
+    }
+    return op >= 0
+               ? same_op(graph, ap_graph_op(graph, set->op), ap_graph_op(graph, op))
+               : same_tensor(ap_graph_tensor(graph, set->tensor), ap_graph_tensor(graph, tensor));
+}
+
+/* Finds or makes the table of a node. A linear search is enough for dozens of tables. Pointers to
+ * tables are not kept, as the array moves when it grows. */
+xm_status_t ap_shard_set_find(ap_shard_problem_t *p, int op, int tensor, int *set)
+{
+    const ap_graph_t *graph = p->params.graph;
+    uint64_t hash = op >= 0 ? hash_op(graph, ap_graph_op(graph, op))
+                            : hash_tensor(ap_graph_tensor(graph, tensor));
+    ap_shard_set_t made = {.hash = hash, .op = op, .tensor = tensor};
+    xm_status_t status;
+
+    for (int k = 0; k < p->sets; ++k) {
+        if (belongs(p, &p->set[k], hash, op, tensor)) {
+            *set = k;
+            return XM_OK;
+        }
+    }
+    if (p->sets == p->set_capacity) {
+        int wanted = p->set_capacity == 0 ? 64 : 2 * p->set_capacity;
+        ap_shard_set_t *grown = realloc(p->set, (size_t)wanted * sizeof(*grown));
+
+        if (grown == NULL) {
+            return no_memory();
+        }
+        p->set = grown;
+        p->set_capacity = wanted;
+    }
+    status = op >= 0 ? fill_op(p, &made) : fill_tensor(p, &made);
+    if (status != XM_OK) {
+        ap_shard_set_release(&made);
+        return status;
+    }
+    *set = p->sets;
+    p->set[p->sets++] = made;
+    return XM_OK;
+}
+
+void ap_shard_set_release(ap_shard_set_t *set)
+{
+    ap_strategy_list_free(&set->strategies);
+    free(set->specs);
+    free(set->costs);
+}
+
+/* Lists the different specs of a term, and which of them each strategy has. Strategies are many and
+ * specs few, so resharding is priced between specs and spread. */
+static int distinct_specs(const ap_shard_set_t *set, int term, ap_spec_t *specs, int *index)
+{
+    int count = 0;
+
+    for (int s = 0; s < set->count; ++s) {
+        ap_spec_t spec = ap_shard_spec_at(set, s, term);
+        int at = 0;
+
+        while (at < count && specs[at] != spec) {
+            ++at;
+        }
+        if (at == count) {
+            specs[count++] = spec;
+        }
+        index[s] = at;
+    }
+    return count;
+}
+
+/* The cost of an edge between two specs; `handle` is the tensor's in the memo. */
+static double wire_cost(const ap_shard_problem_t *p, const ap_shard_wire_t *wire, int handle,
+                        ap_spec_t made, ap_spec_t used)
+{
+    double cost;
+
+    if (made == used) {
+        return 0;
+    }
+    /* What a loop carries has one sharding, and so has everything in the alpa model. */
+    if (wire->alias && (ap_cost_model_is_alpa(ap_cost_mesh_model(p->params.mesh)) ||
+                        ap_op_passes_on(ap_graph_op(p->params.graph, p->node[wire->to].op)))) {
+        return AP_COST_INFINITE;
+    }
+    /* The new value of what was updated goes back to where the old one is kept: against the
+     * direction of the edge. */
+    cost = wire->alias ? ap_reshard_memo_cost(p->memo, handle, used, made)
+                       : ap_reshard_memo_cost(p->memo, handle, made, used);
+    return cost < AP_COST_INFINITE ? wire->weight * cost : AP_COST_INFINITE;
+}
+
+/* For one pair; the memo makes repeated questions cheap. */
+double ap_shard_wire_cost(const ap_shard_problem_t *p, const ap_shard_wire_t *wire, ap_spec_t made,
+                          ap_spec_t used)
+{
+    const ap_graph_t *graph = p->params.graph;
+    int handle;
+
+    if (made == used) {
+        return 0;
+    }
+    if (ap_reshard_memo_tensor(p->memo, &ap_graph_tensor(graph, wire->tensor)->shape,
+                               ap_graph_tensor_bytes(graph, wire->tensor), &handle) != XM_OK) {
+        return AP_COST_INFINITE;
+    }
+    return wire_cost(p, wire, handle, made, used);
+}
+
+/* For all pairs of strategies at once: a table between specs, spread over the strategies. */
+xm_status_t ap_shard_wire_costs(const ap_shard_problem_t *p, const ap_shard_wire_t *wire,
+                                double *costs)
+{
+    const ap_shard_set_t *from = ap_shard_set_of(p, wire->from), *to = ap_shard_set_of(p, wire->to);
+    const ap_tensor_t *tensor = ap_graph_tensor(p->params.graph, wire->tensor);
+    ap_spec_t made[AP_MAX_SPECS], used[AP_MAX_SPECS];
+    int *index = malloc(((size_t)from->count + (size_t)to->count) * sizeof(*index));
+    double *table = NULL;
+    int makes, uses, handle;
+    xm_status_t status;
+
+    if (index == NULL) {
+        return no_memory();
+    }
+    status = ap_reshard_memo_tensor(p->memo, &tensor->shape,
+                                    ap_graph_tensor_bytes(p->params.graph, wire->tensor), &handle);
+    if (status != XM_OK) {
+        goto release;
+    }
+    makes = distinct_specs(from, wire->from_term, made, index);
+    uses = distinct_specs(to, wire->to_term, used, index + from->count);
+    table = malloc((size_t)makes * (size_t)uses * sizeof(*table));
+    if (table == NULL) {
+        status = no_memory();
+        goto release;
+    }
+    for (int cell = 0; cell < makes * uses; ++cell) {
+        table[cell] = wire_cost(p, wire, handle, made[cell / uses], used[cell % uses]);
+    }
+    for (int s = 0; s < from->count; ++s) {
+        const double *row = table + (size_t)index[s] * (size_t)uses;
+
+        for (int t = 0; t < to->count; ++t) {
+            *costs++ = row[index[from->count + t]];
+        }
+    }
+
+release:
+    free(table);
+    free(index);
+    return status;
+}

@@ -1,0 +1,376 @@
+#include "planner/passes/elementwise_fusion.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/graph.h"
+
+/* A tensor that an element-wise operator reads: which dimension of the result each of its own is.
+ */
+typedef struct reading {
+    int tensor;
+    uint8_t dim[AP_MAX_RANK];
+} reading_t;
+
+/* An operator as what it reads, with its fused parts. */
+typedef struct fused {
+    bool fits; /* of simple element-wise form; else it is copied as it is */
+    bool gone; /* part of its users */
+    int count;
+    reading_t reading[AP_MAX_OPERANDS];
+    double flops;
+    bool linear;
+} fused_t;
+
+typedef struct fusion {
+    const ap_graph_t *graph;
+    fused_t *op;
+    int *users; /* per tensor; those that must stay count as many */
+} fusion_t;
+
+static const char letters[] = "abcdefgh";
+
+/* The dimension of the result that carries the factor of this dimension of an operand; -1: none. */
+static int result_dim(const ap_sharding_rule_t *rule, const ap_rule_dim_t *dim)
+{
+    if (dim->count != 1 || rule->factor[dim->factor[0]].kind != AP_FACTOR_PASS_THROUGH) {
+        return -1;
+    }
+    for (int d = 0; d < rule->rank[rule->operands]; ++d) {
+        const ap_rule_dim_t *of_result = &rule->dim[rule->operands][d];
+
+        if (of_result->count == 1 && of_result->factor[0] == dim->factor[0]) {
+            return d;
+        }
+    }
+    return -1;
+}
+
+/* Whether every dimension of the result is one factor of the usual kind. */
+static bool has_plain_result(const ap_op_t *op)
+{
+    const ap_sharding_rule_t *rule = &op->rule;
+    bool plain = op->result_count == 1 && op->operand_count >= 1;
+
+    for (int f = 0; f < rule->factors; ++f) {
+        plain = plain && rule->factor[f].kind == AP_FACTOR_PASS_THROUGH;
+    }
+    for (int d = 0; plain && d < rule->rank[rule->operands]; ++d) {
+        plain = rule->dim[rule->operands][d].count == 1;
+    }
+    return plain;
+}
+
+/* Moves or repeats elements and computes nothing. */
+static bool spreads(const ap_op_t *op)
+{
+    return op->operand_count == 1 &&
+           (op->kind == AP_OP_RESHAPE || (op->kind == AP_OP_ELEMENTWISE && op->flops <= 0));
+}
+
+static fused_t read_op(const ap_op_t *op)
+{
+    fused_t of = {.flops = op->flops, .linear = op->linear || spreads(op)};
+
+    of.fits = has_plain_result(op) && (op->kind == AP_OP_ELEMENTWISE || spreads(op));
+    for (int i = 0; i < op->operand_count && of.fits; ++i) {
+        reading_t *reading = &of.reading[of.count++];
+
+        reading->tensor = op->operands[i];
+        memset(reading->dim, 0, sizeof(reading->dim));
+        for (int d = 0; d < op->rule.rank[i]; ++d) {
+            int dim = result_dim(&op->rule, &op->rule.dim[i][d]);
+
+            of.fits = of.fits && dim >= 0;
+            reading->dim[d] = (uint8_t)(dim < 0 ? 0 : dim);
+        }
+    }
+    return of;
+}
+
+static bool same_reading(const fusion_t *f, const reading_t *a, const reading_t *b)
+{
+    int rank = ap_graph_tensor(f->graph, a->tensor)->shape.rank;
+
+    return a->tensor == b->tensor && memcmp(a->dim, b->dim, (size_t)rank) == 0;
+}
+
+/* Adds a reading unless it is there; false: there is no room. */
+static bool add_reading(const fusion_t *f, fused_t *to, const reading_t *reading)
+{
+    for (int i = 0; i < to->count; ++i) {
+        if (same_reading(f, &to->reading[i], reading)) {
+            return true;
+        }
+    }
+    if (to->count == AP_MAX_OPERANDS) {
+        return false;
+    }
+    to->reading[to->count++] = *reading;
+    return true;
+}
+
+/* The operator with the part that makes its reading `index` taken in; false: it does not fit. */
+static bool take_in(const fusion_t *f, const fused_t *whole, int index, const fused_t *part,
+                    fused_t *made)
+{
+    const reading_t *through = &whole->reading[index];
+
+    *made = *whole;
+    made->count = 0;
+    for (int i = 0; i < whole->count; ++i) {
+        if (i != index) {
+            (void)add_reading(f, made, &whole->reading[i]);
+            continue;
+        }
+        for (int j = 0; j < part->count; ++j) {
+            reading_t reading = part->reading[j];
+            int rank = ap_graph_tensor(f->graph, reading.tensor)->shape.rank;
+
+            for (int d = 0; d < rank; ++d) {
+                reading.dim[d] = through->dim[reading.dim[d]];
+            }
+            if (!add_reading(f, made, &reading)) {
+                return false;
+            }
+        }
+    }
+    /* What was read before the part may have had no room after it. */
+    for (int i = 0; i < whole->count; ++i) {
+        if (i != index && !add_reading(f, made, &whole->reading[i])) {
+            return false;
+        }
+    }
+    made->linear = whole->linear && part->linear;
+    made->flops += part->flops;
+    return true;
+}
+
+/* Whether the producer of a tensor may become part of an operator. */
+static bool may_join(const fusion_t *f, int user, int tensor)
+{
+    const ap_op_t *op = ap_graph_op(f->graph, user);
+    int producer = ap_graph_tensor(f->graph, tensor)->producer;
+    const ap_op_t *part;
+
+    if (producer < 0 || !f->op[producer].fits || f->op[producer].gone) {
+        return false;
+    }
+    part = ap_graph_op(f->graph, producer);
+    if (part->layer != op->layer || part->repeat < op->repeat || part->repeat > op->repeat) {
+        return false;
+    }
+    if (spreads(part)) {
+        return true;
+    }
+    /* The same size: with a smaller result the part would run more often. */
+    return f->users[tensor] == 1 && ap_graph_tensor(f->graph, tensor)->shape.rank ==
+                                        ap_graph_tensor(f->graph, op->results[0])->shape.rank;
+}
+
+static void grow(fusion_t *f, int o)
+{
+    const ap_op_t *op = ap_graph_op(f->graph, o);
+    int index = 0;
+
+    while (f->op[o].fits && !spreads(op) && index < f->op[o].count) {
+        int tensor = f->op[o].reading[index].tensor;
+        fused_t made;
+
+        if (may_join(f, o, tensor)) {
+            int producer = ap_graph_tensor(f->graph, tensor)->producer;
+
+            if (take_in(f, &f->op[o], index, &f->op[producer], &made)) {
+                f->op[producer].gone = !spreads(ap_graph_op(f->graph, producer));
+                f->op[o] = made;
+                index = 0;
+                continue;
+            }
+        }
+        ++index;
+    }
+}
+
+static void count_users(fusion_t *f)
+{
+    int loss = ap_graph_loss(f->graph, NULL);
+    int output = loss >= 0 ? ap_graph_tensor(f->graph, loss)->gradient_of : -1;
+
+    for (int o = 0; o < ap_graph_ops(f->graph); ++o) {
+        const ap_op_t *op = ap_graph_op(f->graph, o);
+
+        for (int i = 0; i < op->operand_count; ++i) {
+            bool again = false;
+
+            for (int j = 0; j < i; ++j) {
+                again = again || op->operands[j] == op->operands[i];
+            }
+            f->users[op->operands[i]] += !again;
+        }
+    }
+    if (loss >= 0) {
+        f->users[loss] += 2;
+    }
+    if (output >= 0) {
+        f->users[output] += 2;
+    }
+}
+
+/* The fused operator, by a rule of its own. */
+static xm_status_t add_fused(const fusion_t *f, int o, ap_graph_copy_t *copy)
+{
+    const ap_op_t *op = ap_graph_op(f->graph, o);
+    const ap_tensor_t *result = ap_graph_tensor(f->graph, op->results[0]);
+    ap_op_params_t params = AP_OP_PARAMS_INIT;
+    char rule[AP_RULE_TEXT], sizes[AP_MAX_RANK * 24];
+    size_t length = 0, sized = 0;
+    unsigned told = 0; /* dimensions of the result that an operand has */
+    int results[AP_MAX_RESULTS];
+    xm_status_t status = XM_OK;
+
+    for (int i = 0; i < f->op[o].count && status == XM_OK; ++i) {
+        const reading_t *reading = &f->op[o].reading[i];
+        const ap_tensor_t *of = ap_graph_tensor(f->graph, reading->tensor);
+
+        if (i > 0) {
+            rule[length++] = ',';
+        }
+        for (int d = 0; d < of->shape.rank; ++d) {
+            rule[length++] = letters[reading->dim[d]];
+            told |= 1U << reading->dim[d];
+        }
+        if (of->kind != AP_TENSOR_ACTIVATION) {
+            status = ap_graph_copy_source(copy, reading->tensor);
+        }
+        params.operands[params.operand_count++] = copy->tensor[reading->tensor];
+    }
+    sizes[0] = '\0';
+    for (int d = 0; d < result->shape.rank; ++d) {
+        if ((told >> d & 1U) != 0) {
+            continue;
+        }
+        sized +=
+            (size_t)snprintf(sizes + sized, sizeof(sizes) - sized, "%s%c=%lld",
+                             sized > 0 ? "," : "", letters[d], (long long)result->shape.dims[d]);
+    }
+    (void)snprintf(rule + length, sizeof(rule) - length, "->%.*s", result->shape.rank, letters);
+    params.kind = AP_OP_ELEMENTWISE;
+    params.name = op->name;
+    params.label = op->label;
+    params.rule = rule;
+    params.sizes = sizes[0] != '\0' ? sizes : NULL;
+    params.result_dtype = result->dtype;
+    params.repeat = op->repeat;
+    params.linear = f->op[o].linear;
+    params.flops_per_point =
+        f->op[o].flops / op->repeat /
+        (ap_graph_tensor_bytes(f->graph, op->results[0]) / ap_dtype_bytes(result->dtype));
+    if (status == XM_OK) {
+        status = ap_graph_add_op(copy->to, &params, results);
+        copy->tensor[op->results[0]] = results[0];
+    }
+    return status;
+}
+
+static bool changed(const fusion_t *f, int o)
+{
+    const ap_op_t *op = ap_graph_op(f->graph, o);
+    bool same = f->op[o].count == op->operand_count;
+
+    for (int i = 0; i < op->operand_count && same; ++i) {
+        same = f->op[o].reading[i].tensor == op->operands[i];
+    }
+    return f->op[o].fits && !same;
+}
+
+static xm_status_t copy_fused(const fusion_t *f, ap_graph_copy_t *copy)
+{
+    bool is_gradient;
+    int loss = ap_graph_loss(f->graph, &is_gradient);
+    int output = ap_graph_tensor(f->graph, loss)->gradient_of;
+    xm_status_t status = XM_OK;
+
+    for (int o = 0; o < ap_graph_ops(f->graph) && status == XM_OK; ++o) {
+        if (f->op[o].gone) {
+            continue;
+        }
+        status = ap_graph_set_layer(copy->to, ap_graph_op(f->graph, o)->layer);
+        if (status == XM_OK) {
+            status = changed(f, o) ? add_fused(f, o, copy) : ap_graph_copy_op(copy, o);
+        }
+    }
+    if (status == XM_OK) {
+        status = ap_graph_set_loss(copy->to, copy->tensor[loss], is_gradient);
+    }
+    if (status == XM_OK && output >= 0) {
+        status = ap_graph_set_gradient(copy->to, copy->tensor[loss], copy->tensor[output]);
+    }
+    return status == XM_OK ? ap_graph_finish(copy->to) : status;
+}
+
+/* What spreads goes where it has become part of all that used it. */
+static void drop_unread(fusion_t *f)
+{
+    int loss = ap_graph_loss(f->graph, NULL);
+    int output = ap_graph_tensor(f->graph, loss)->gradient_of;
+
+    memset(f->users, 0, (size_t)ap_graph_tensors(f->graph) * sizeof(*f->users));
+    f->users[loss] = 1;
+    f->users[output >= 0 ? output : loss] = 1;
+    for (int o = ap_graph_ops(f->graph) - 1; o >= 0; --o) {
+        const ap_op_t *op = ap_graph_op(f->graph, o);
+
+        if (f->op[o].fits && spreads(op) && f->users[op->results[0]] == 0) {
+            f->op[o].gone = true;
+        }
+        if (f->op[o].gone) {
+            continue;
+        }
+        for (int i = 0; i < f->op[o].count && f->op[o].fits; ++i) {
+            ++f->users[f->op[o].reading[i].tensor];
+        }
+        for (int i = 0; i < op->operand_count && !f->op[o].fits; ++i) {
+            ++f->users[op->operands[i]];
+        }
+    }
+}
+
+static xm_status_t fuse(fusion_t *f, ap_graph_t **fused)
+{
+    ap_graph_copy_t copy;
+    xm_status_t status;
+
+    count_users(f);
+    for (int o = 0; o < ap_graph_ops(f->graph); ++o) {
+        f->op[o] = read_op(ap_graph_op(f->graph, o));
+        grow(f, o);
+    }
+    drop_unread(f);
+    status = ap_graph_copy_open(f->graph, &copy);
+    if (status != XM_OK) {
+        return status;
+    }
+    status = copy_fused(f, &copy);
+    if (status == XM_OK) {
+        *fused = copy.to;
+        copy.to = NULL;
+    }
+    ap_graph_copy_close(&copy);
+    return status;
+}
+
+xm_status_t ap_elementwise_fuse(const ap_graph_t *forward, ap_graph_t **fused)
+{
+    size_t ops = (size_t)ap_graph_ops(forward) + 1, tensors = (size_t)ap_graph_tensors(forward) + 1;
+    fusion_t f = {.graph = forward,
+                  .op = calloc(ops, sizeof(*f.op)),
+                  .users = calloc(tensors, sizeof(*f.users))};
+    xm_status_t status = f.op == NULL || f.users == NULL
+                             ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu operators", ops)
+                             : fuse(&f, fused);
+
+    free(f.op);
+    free(f.users);
+    return status;
+}

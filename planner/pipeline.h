@@ -1,0 +1,14 @@
+/**
+ * @file pipeline.h
+ * The face of planner/pipeline/: other rooms include this header and none of the folder. Pipeline
+ * schedules as data: made, checked, simulated, drawn.
+ */
+#ifndef AP_PLANNER_PIPELINE_H
+#define AP_PLANNER_PIPELINE_H
+
+#include "planner/pipeline/check.h"
+#include "planner/pipeline/schedule.h"
+#include "planner/pipeline/simulate.h"
+#include "planner/pipeline/timeline.h"
+
+#endif

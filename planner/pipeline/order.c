@@ -1,0 +1,153 @@
+#include "planner/pipeline/order.h"
+
+#include <stdlib.h>
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+void ap_order_flush(const ap_schedule_t *schedule, int device, const ap_order_sink_t *sink)
+{
+    for (int k = 0; k < schedule->micro_batches; ++k) {
+        for (int slice = 0; slice < schedule->slices; ++slice) {
+            sink->put(sink->arg, AP_PASS_FORWARD, 0, device, k, slice);
+        }
+    }
+    for (int k = 0; k < schedule->micro_batches; ++k) {
+        for (int slice = schedule->slices - 1; slice >= 0; --slice) {
+            sink->put(sink->arg, AP_PASS_BACKWARD, 0, device, k, slice);
+        }
+    }
+}
+
+/* Forward passes before the first backward pass. */
+static int forwards_ahead(const ap_schedule_t *schedule, int device)
+{
+    int after = schedule->devices - device;
+
+    switch (schedule->kind) {
+    case AP_SCHEDULE_EAGER_1F1B:
+    case AP_SCHEDULE_EAGER_1F1B_W:
+    case AP_SCHEDULE_ZB_H2:
+        return 2 * after - 1;
+    default:
+        return after;
+    }
+}
+
+/* Backward passes that run between the halves of one micro-batch. */
+static int weight_delay(const ap_schedule_t *schedule, int device)
+{
+    switch (schedule->kind) {
+    case AP_SCHEDULE_ZB_H1:
+        return device;
+    case AP_SCHEDULE_ZB_H2:
+        return 2 * device;
+    default:
+        return 0;
+    }
+}
+
+void ap_order_one_by_one(const ap_schedule_t *schedule, int device, const ap_order_sink_t *sink)
+{
+    int total = schedule->micro_batches * schedule->batches;
+    int ahead = smaller(forwards_ahead(schedule, device), total);
+    int delay = smaller(weight_delay(schedule, device), total);
+
+    for (int k = 0; k < ahead; ++k) {
+        sink->put(sink->arg, AP_PASS_FORWARD, 0, device, k, 0);
+    }
+    for (int k = 0; k < total; ++k) {
+        sink->put(sink->arg, AP_PASS_BACKWARD, 0, device, k, 0);
+        if (schedule->split && k >= delay) {
+            sink->put(sink->arg, AP_PASS_WEIGHT, 0, device, k - delay, 0);
+        }
+        if (ahead + k < total) {
+            sink->put(sink->arg, AP_PASS_FORWARD, 0, device, ahead + k, 0);
+        }
+    }
+    for (int k = total - delay; schedule->split && k < total; ++k) {
+        sink->put(sink->arg, AP_PASS_WEIGHT, 0, device, k, 0);
+    }
+}
+
+/* Pass number @p index of a device: which of its virtual stages, and which micro-batch. */
+static void interleaved_pass(const ap_schedule_t *schedule, int device, int index, ap_pass_t pass,
+                             const ap_order_sink_t *sink)
+{
+    int devices = schedule->devices, chunks = schedule->stages / devices;
+    int chunk = index % schedule->stages / devices;
+    int micro_batch = index / schedule->stages * devices + index % devices;
+
+    chunk = pass == AP_PASS_FORWARD ? chunk : chunks - 1 - chunk;
+    sink->put(sink->arg, pass, 0, chunk * devices + device, micro_batch, 0);
+}
+
+void ap_order_interleaved(const ap_schedule_t *schedule, int device, const ap_order_sink_t *sink)
+{
+    int devices = schedule->devices, chunks = schedule->stages / devices;
+    int total = schedule->micro_batches * chunks;
+    int ahead = smaller(2 * (devices - device - 1) + (chunks - 1) * devices, total);
+
+    for (int k = 0; k < ahead; ++k) {
+        interleaved_pass(schedule, device, k, AP_PASS_FORWARD, sink);
+    }
+    for (int k = 0; k < total; ++k) {
+        if (ahead + k < total) {
+            interleaved_pass(schedule, device, ahead + k, AP_PASS_FORWARD, sink);
+        }
+        interleaved_pass(schedule, device, k, AP_PASS_BACKWARD, sink);
+    }
+}
+
+/*
+ * chimera. Micro-batches come in units of as many as there are devices; the first half of a unit
+ * goes down the devices, the second up. In slots of one pass each, number k of its half does its
+ * forward pass on stage s in slot s + 2k, its backward pass in slot 2p - 1 + 2k - s; units follow
+ * each other 2p slots apart. On one device no two passes share a slot: the directions take slots of
+ * different parity. Devices run their passes in the order of these slots.
+ */
+typedef struct slot {
+    int64_t number;
+    ap_pass_t pass;
+    int pipeline, stage, micro_batch;
+} slot_t;
+
+static int compare_slots(const void *a, const void *b)
+{
+    const slot_t *left = a, *right = b;
+
+    return (left->number > right->number) - (left->number < right->number);
+}
+
+xm_status_t ap_order_chimera(const ap_schedule_t *schedule, int device, const ap_order_sink_t *sink)
+{
+    int devices = schedule->devices, count = 0;
+    slot_t *slots = malloc(2 * (size_t)schedule->micro_batches * sizeof(*slots));
+
+    if (slots == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a schedule of %d micro-batches",
+                            schedule->micro_batches);
+    }
+    for (int first = 0; first < schedule->micro_batches; first += devices) {
+        int unit = smaller(devices, schedule->micro_batches - first), down = (unit + 1) / 2;
+
+        for (int i = 0; i < unit; ++i) {
+            int pipeline = i < down ? 0 : 1, k = pipeline == 0 ? i : i - down;
+            int stage = pipeline == 0 ? device : devices - 1 - device;
+            int64_t start = 2 * ((int64_t)first + k);
+
+            slots[count++] = (slot_t){start + stage, AP_PASS_FORWARD, pipeline, stage, first + i};
+            slots[count++] = (slot_t){start + 2 * devices - 1 - stage, AP_PASS_BACKWARD, pipeline,
+                                      stage, first + i};
+        }
+    }
+    qsort(slots, (size_t)count, sizeof(*slots), compare_slots);
+    for (int i = 0; i < count; ++i) {
+        sink->put(sink->arg, slots[i].pass, slots[i].pipeline, slots[i].stage, slots[i].micro_batch,
+                  0);
+    }
+    free(slots);
+    return XM_OK;
+}

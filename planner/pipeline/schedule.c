@@ -1,0 +1,414 @@
+#include "planner/pipeline/schedule.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "comm/base.h"
+#include "planner/pipeline/order.h"
+
+/* Most passes of one kind, over all stages; and most devices. */
+enum { MOST_PASSES = 1 << 22, MOST_DEVICES = 4096, DEFAULT_CHUNKS = 2, DEFAULT_BATCHES = 3 };
+
+static const char *const names[AP_SCHEDULE_KINDS] = {
+    "gpipe",   "1f1b",  "interleaved", "eager-1f1b", "eager-1f1b-w",
+    "chimera", "zb-h1", "zb-h2",       "terapipe",   "pipedream-2bw"};
+
+static const char *const pass_names[AP_PASSES] = {
+    "forward",         "backward",           "weight",        "update",
+    "send activation", "receive activation", "send gradient", "receive gradient"};
+
+/* The list of one device while it is written. */
+typedef struct writer {
+    ap_schedule_t *schedule;
+    int device, capacity;
+    int64_t held;
+    bool no_memory;
+} writer_t;
+
+const char *ap_schedule_name(ap_schedule_kind_t kind)
+{
+    return names[kind];
+}
+
+xm_status_t ap_schedule_find(const char *name, ap_schedule_kind_t *kind)
+{
+    int index;
+    xm_status_t status =
+        xm_text_choose("pipeline schedule", name, names, AP_SCHEDULE_KINDS, &index);
+
+    if (status == XM_OK) {
+        *kind = (ap_schedule_kind_t)index;
+    }
+    return status;
+}
+
+const char *ap_pass_name(ap_pass_t pass)
+{
+    return pass_names[pass];
+}
+
+bool ap_schedule_is_synchronous(ap_schedule_kind_t kind)
+{
+    return kind != AP_SCHEDULE_PIPEDREAM_2BW;
+}
+
+int64_t ap_schedule_in_flight(ap_schedule_kind_t kind, int before, int after, int64_t micro_batches)
+{
+    int64_t held;
+
+    switch (kind) {
+    case AP_SCHEDULE_GPIPE:
+        return micro_batches;
+    case AP_SCHEDULE_EAGER_1F1B:
+    case AP_SCHEDULE_EAGER_1F1B_W:
+        held = 2 * (int64_t)after + 1;
+        break;
+    case AP_SCHEDULE_ZB_H1:
+        held = (int64_t)after + 1 + before;
+        break;
+    case AP_SCHEDULE_ZB_H2:
+        held = 2 * ((int64_t)after + before) + 1;
+        break;
+    default:
+        held = (int64_t)after + 1;
+    }
+    return held < micro_batches ? held : micro_batches;
+}
+
+double ap_schedule_fill_share(ap_schedule_kind_t kind, double weight)
+{
+    switch (kind) {
+    case AP_SCHEDULE_EAGER_1F1B_W:
+        return 1.0 - weight;
+    case AP_SCHEDULE_ZB_H1:
+    case AP_SCHEDULE_ZB_H2:
+        return 1.0 - 2.0 * weight;
+    default:
+        return 1.0;
+    }
+}
+
+static void append(writer_t *writer, const ap_schedule_op_t *op)
+{
+    ap_schedule_t *schedule = writer->schedule;
+    int count = schedule->op_count[writer->device];
+
+    if (count == writer->capacity && !writer->no_memory) {
+        int capacity = writer->capacity == 0 ? 64 : 2 * writer->capacity;
+        ap_schedule_op_t *grown =
+            realloc(schedule->ops[writer->device], (size_t)capacity * sizeof(*grown));
+
+        if (grown == NULL) {
+            writer->no_memory = true;
+        } else {
+            schedule->ops[writer->device] = grown;
+            writer->capacity = capacity;
+        }
+    }
+    if (!writer->no_memory) {
+        schedule->ops[writer->device][count] = *op;
+        schedule->ops[writer->device][count].held = writer->held;
+        ++schedule->op_count[writer->device];
+    }
+}
+
+static void append_transfer(writer_t *writer, const ap_schedule_op_t *of, ap_pass_t pass,
+                            int other_stage)
+{
+    const ap_schedule_t *schedule = writer->schedule;
+    ap_schedule_op_t op = *of;
+
+    if (other_stage >= 0 && other_stage < schedule->stages &&
+        schedule->device_of[of->pipeline * schedule->stages + other_stage] != writer->device) {
+        op.pass = pass;
+        append(writer, &op);
+    }
+}
+
+/* The pass, what it waits for before it, what others wait for after it. */
+static void put_pass(void *arg, ap_pass_t pass, int pipeline, int stage, int micro_batch, int slice)
+{
+    writer_t *writer = arg;
+    const ap_schedule_t *schedule = writer->schedule;
+    int batch = micro_batch / schedule->micro_batches, part = stage * schedule->slices + slice;
+    ap_schedule_op_t op = {.pass = pass,
+                           .pipeline = pipeline,
+                           .stage = stage,
+                           .micro_batch = micro_batch,
+                           .slice = slice,
+                           .version =
+                               batch < schedule->versions ? 0 : batch - schedule->versions + 1};
+
+    switch (pass) {
+    case AP_PASS_FORWARD:
+        append_transfer(writer, &op, AP_PASS_RECEIVE_ACTIVATION, stage - 1);
+        writer->held += schedule->activation_bytes[part];
+        append(writer, &op);
+        append_transfer(writer, &op, AP_PASS_SEND_ACTIVATION, stage + 1);
+        break;
+    case AP_PASS_BACKWARD:
+        append_transfer(writer, &op, AP_PASS_RECEIVE_GRADIENT, stage + 1);
+        append(writer, &op);
+        writer->held -= schedule->activation_bytes[part];
+        writer->held += schedule->split ? schedule->weight_bytes[part] : 0;
+        append_transfer(writer, &op, AP_PASS_SEND_GRADIENT, stage - 1);
+        break;
+    default:
+        append(writer, &op);
+        writer->held -= schedule->weight_bytes[part];
+        break;
+    }
+}
+
+static bool is_last_of_batch(const ap_schedule_t *schedule, const ap_schedule_op_t *op)
+{
+    ap_pass_t last = schedule->split ? AP_PASS_WEIGHT : AP_PASS_BACKWARD;
+
+    return op->pass == last &&
+           op->micro_batch % schedule->micro_batches == schedule->micro_batches - 1;
+}
+
+/* Without a flush, updates stand between the passes: a batch's after its last gradient. */
+static void put_between(void *arg, ap_pass_t pass, int pipeline, int stage, int micro_batch,
+                        int slice)
+{
+    writer_t *writer = arg;
+    const ap_schedule_op_t done = {.pass = pass, .micro_batch = micro_batch};
+
+    put_pass(arg, pass, pipeline, stage, micro_batch, slice);
+    if (is_last_of_batch(writer->schedule, &done)) {
+        int batch = micro_batch / writer->schedule->micro_batches;
+        const ap_schedule_op_t update = {
+            .pass = AP_PASS_UPDATE, .stage = stage, .micro_batch = batch, .version = batch};
+
+        append(writer, &update);
+    }
+}
+
+static void put_updates(writer_t *writer)
+{
+    const ap_schedule_t *schedule = writer->schedule;
+
+    for (int i = 0; i < schedule->pipelines * schedule->stages; ++i) {
+        const ap_schedule_op_t update = {.pass = AP_PASS_UPDATE,
+                                         .pipeline = i / schedule->stages,
+                                         .stage = i % schedule->stages};
+
+        if (schedule->device_of[i] == writer->device) {
+            append(writer, &update);
+        }
+    }
+}
+
+static xm_status_t write_device(ap_schedule_t *schedule, int device)
+{
+    writer_t writer = {.schedule = schedule, .device = device};
+    ap_order_sink_t sink = {put_pass, &writer};
+    xm_status_t status = XM_OK;
+
+    switch (schedule->kind) {
+    case AP_SCHEDULE_GPIPE:
+    case AP_SCHEDULE_TERAPIPE:
+        ap_order_flush(schedule, device, &sink);
+        break;
+    case AP_SCHEDULE_INTERLEAVED:
+        ap_order_interleaved(schedule, device, &sink);
+        break;
+    case AP_SCHEDULE_CHIMERA:
+        status = ap_order_chimera(schedule, device, &sink);
+        break;
+    case AP_SCHEDULE_PIPEDREAM_2BW:
+        sink.put = put_between;
+        ap_order_one_by_one(schedule, device, &sink);
+        break;
+    default:
+        ap_order_one_by_one(schedule, device, &sink);
+        break;
+    }
+    if (ap_schedule_is_synchronous(schedule->kind)) {
+        put_updates(&writer);
+    }
+    if (status == XM_OK && writer.no_memory) {
+        status =
+            xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the schedule of device %d", device);
+    }
+    return status;
+}
+
+static xm_status_t check_numbers(const ap_schedule_params_t *params)
+{
+    const char *name;
+
+    if (params->struct_size < sizeof(*params) || (int)params->kind < 0 ||
+        (int)params->kind >= AP_SCHEDULE_KINDS) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "a schedule needs a kind, and AP_SCHEDULE_PARAMS_INIT to start from");
+    }
+    name = names[params->kind];
+    if (params->devices < 1 || params->devices > MOST_DEVICES || params->micro_batches < 1) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%s: %d micro-batches on %d devices: at least one of each, and at most "
+                            "%d devices",
+                            name, params->micro_batches, params->devices, MOST_DEVICES);
+    }
+    if (params->virtual_stages < 0 ||
+        (params->virtual_stages > 1 && params->kind != AP_SCHEDULE_INTERLEAVED)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s has one stage on a device, not %d", name,
+                            params->virtual_stages);
+    }
+    if (params->slices < 0 || (params->slices > 1 && params->kind != AP_SCHEDULE_TERAPIPE)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s does not cut micro-batches into %d slices",
+                            name, params->slices);
+    }
+    if (params->batches < 0 || (params->batches > 1 && ap_schedule_is_synchronous(params->kind))) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%s empties the pipeline after each batch: %d batches are %d schedules",
+                            name, params->batches, params->batches);
+    }
+    return XM_OK;
+}
+
+/* What a schedule of this kind asks of the numbers. */
+static xm_status_t check_fit(const ap_schedule_t *schedule)
+{
+    const char *name = names[schedule->kind];
+    int devices = schedule->devices, micro_batches = schedule->micro_batches;
+
+    if (schedule->kind == AP_SCHEDULE_CHIMERA && devices % 2 != 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s needs an even number of devices, not %d",
+                            name, devices);
+    }
+    if (schedule->kind == AP_SCHEDULE_INTERLEAVED && micro_batches % devices != 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%s needs micro-batches in multiples of the %d devices, not %d", name,
+                            devices, micro_batches);
+    }
+    if (schedule->kind == AP_SCHEDULE_PIPEDREAM_2BW && micro_batches < devices) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%s keeps two versions of the parameters only with at least as many "
+                            "micro-batches as devices: %d for %d",
+                            name, micro_batches, devices);
+    }
+    if ((int64_t)schedule->pipelines * schedule->stages * micro_batches >
+        MOST_PASSES / schedule->slices / schedule->batches) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%s: %d stages, %d micro-batches of %d slices, %d batches are more "
+                            "than %d passes",
+                            name, schedule->stages, micro_batches, schedule->slices,
+                            schedule->batches, MOST_PASSES);
+    }
+    return XM_OK;
+}
+
+static xm_status_t fill_bytes(const ap_schedule_params_t *params, ap_schedule_t *schedule)
+{
+    for (int i = 0; i < schedule->stages * schedule->slices; ++i) {
+        int64_t bytes = params->activation_bytes != NULL ? params->activation_bytes[i] : 1;
+        int64_t weight = params->weight_bytes != NULL ? params->weight_bytes[i] : bytes;
+
+        if (bytes < 0 || weight < 0 || weight > bytes ||
+            bytes > INT64_MAX / 2 / schedule->micro_batches / schedule->batches / schedule->stages /
+                        schedule->slices) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "stage %d, slice %d: %" PRId64 " bytes of activations, %" PRId64
+                                " of them for weight gradients",
+                                i / schedule->slices, i % schedule->slices, bytes, weight);
+        }
+        schedule->activation_bytes[i] = bytes;
+        schedule->weight_bytes[i] = weight;
+    }
+    return XM_OK;
+}
+
+static xm_status_t allocate(ap_schedule_t *schedule)
+{
+    size_t parts = (size_t)schedule->stages * (size_t)schedule->slices;
+
+    schedule->device_of =
+        malloc((size_t)schedule->pipelines * (size_t)schedule->stages * sizeof(int));
+    schedule->op_count = calloc((size_t)schedule->devices, sizeof(int));
+    schedule->ops = calloc((size_t)schedule->devices, sizeof(*schedule->ops));
+    schedule->activation_bytes = calloc(parts, sizeof(int64_t));
+    schedule->weight_bytes = calloc(parts, sizeof(int64_t));
+    if (schedule->device_of == NULL || schedule->op_count == NULL || schedule->ops == NULL ||
+        schedule->activation_bytes == NULL || schedule->weight_bytes == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a schedule of %d devices",
+                            schedule->devices);
+    }
+    for (int stage = 0; stage < schedule->stages; ++stage) {
+        schedule->device_of[stage] = stage % schedule->devices;
+        if (schedule->pipelines == 2) {
+            schedule->device_of[schedule->stages + stage] = schedule->devices - 1 - stage;
+        }
+    }
+    return XM_OK;
+}
+
+static void set_numbers(const ap_schedule_params_t *params, ap_schedule_t *schedule)
+{
+    ap_schedule_kind_t kind = params->kind;
+    int chunks = params->virtual_stages > 0        ? params->virtual_stages
+                 : kind == AP_SCHEDULE_INTERLEAVED ? DEFAULT_CHUNKS
+                                                   : 1;
+
+    schedule->kind = kind;
+    schedule->devices = params->devices;
+    schedule->stages =
+        chunks > MOST_PASSES / params->devices ? MOST_PASSES : params->devices * chunks;
+    schedule->pipelines = kind == AP_SCHEDULE_CHIMERA ? 2 : 1;
+    schedule->micro_batches = params->micro_batches;
+    schedule->slices = params->slices > 0 ? params->slices : 1;
+    schedule->batches = params->batches > 0                 ? params->batches
+                        : kind == AP_SCHEDULE_PIPEDREAM_2BW ? DEFAULT_BATCHES
+                                                            : 1;
+    schedule->versions = kind == AP_SCHEDULE_PIPEDREAM_2BW ? 2 : 1;
+    schedule->split =
+        kind == AP_SCHEDULE_EAGER_1F1B_W || kind == AP_SCHEDULE_ZB_H1 || kind == AP_SCHEDULE_ZB_H2;
+}
+
+xm_status_t ap_schedule_create(const ap_schedule_params_t *params, ap_schedule_t **result)
+{
+    ap_schedule_t *schedule;
+    xm_status_t status = check_numbers(params);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    schedule = calloc(1, sizeof(*schedule));
+    if (schedule == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a schedule");
+    }
+    set_numbers(params, schedule);
+    status = check_fit(schedule);
+    if (status == XM_OK) {
+        status = allocate(schedule);
+    }
+    if (status == XM_OK) {
+        status = fill_bytes(params, schedule);
+    }
+    for (int device = 0; device < schedule->devices && status == XM_OK; ++device) {
+        status = write_device(schedule, device);
+    }
+    if (status != XM_OK) {
+        ap_schedule_destroy(schedule);
+        return status;
+    }
+    *result = schedule;
+    return XM_OK;
+}
+
+void ap_schedule_destroy(ap_schedule_t *schedule)
+{
+    if (schedule == NULL) {
+        return;
+    }
+    for (int device = 0; schedule->ops != NULL && device < schedule->devices; ++device) {
+        free(schedule->ops[device]);
+    }
+    free(schedule->ops);
+    free(schedule->op_count);
+    free(schedule->device_of);
+    free(schedule->activation_bytes);
+    free(schedule->weight_bytes);
+    free(schedule);
+}

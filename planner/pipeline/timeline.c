@@ -1,0 +1,372 @@
+#include "planner/pipeline/timeline.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+
+/* Lengths in user units (pixels at 100 %). */
+enum {
+    WIDTH = 1120,
+    LEFT = 90,
+    RIGHT = 40,
+    PLOT = WIDTH - LEFT - RIGHT,
+    TOP = 66,
+    LANE = 30,
+    SENDS = 8, /* of the strip under a lane */
+    GAP = 6,
+    BOTTOM = 44,
+    MOST_BARS = 6000,
+    LEAST_LABEL = 13, /* width of a pass that has room for its number */
+    TICKS = 8,
+    TEXT = 32
+};
+
+static const char *const fills[] = {"#cfe3f5", "#fde2c4", "#d5edd0", "#f6d0d0",
+                                    "#e2d7f0", "#f5efc0", "#cdeceb", "#ecd8c6"};
+static const char *const edges[] = {"#2f6ca8", "#b5651d", "#3f8a34", "#b03a3a",
+                                    "#6f4aa8", "#9a8a14", "#1f8783", "#8a5a2c"};
+enum { COLOURS = sizeof(fills) / sizeof(fills[0]) };
+
+typedef struct figure {
+    const ap_schedule_t *schedule;
+    const ap_pipeline_run_t *run;
+    FILE *file;
+    int64_t end_ns; /* of the time axis */
+    int height;
+} figure_t;
+
+static bool is_send(ap_pass_t pass)
+{
+    return pass == AP_PASS_SEND_ACTIVATION || pass == AP_PASS_SEND_GRADIENT;
+}
+
+static bool is_receive(ap_pass_t pass)
+{
+    return pass == AP_PASS_RECEIVE_ACTIVATION || pass == AP_PASS_RECEIVE_GRADIENT;
+}
+
+static int compare_times(const void *a, const void *b)
+{
+    const int64_t *left = a, *right = b;
+
+    return (*left > *right) - (*left < *right);
+}
+
+/* When to stop drawing: after as many passes as can be told apart. */
+static xm_status_t find_end(figure_t *figure)
+{
+    const ap_schedule_t *schedule = figure->schedule;
+    size_t count = 0, used = 0;
+    int64_t *ends;
+
+    for (int device = 0; device < schedule->devices; ++device) {
+        count += (size_t)schedule->op_count[device];
+    }
+    figure->end_ns = figure->run->makespan_ns > 0 ? figure->run->makespan_ns : 1;
+    if (count <= MOST_BARS) {
+        return XM_OK;
+    }
+    ends = malloc(count * sizeof(*ends));
+    if (ends == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a figure of %zu passes", count);
+    }
+    for (int device = 0; device < schedule->devices; ++device) {
+        for (int i = 0; i < schedule->op_count[device]; ++i) {
+            ends[used++] = figure->run->spans[device][i].end_ns;
+        }
+    }
+    qsort(ends, count, sizeof(*ends), compare_times);
+    figure->end_ns = ends[MOST_BARS] > 0 ? ends[MOST_BARS] : 1;
+    free(ends);
+    return XM_OK;
+}
+
+static double x_of(const figure_t *figure, int64_t ns)
+{
+    return LEFT + (double)PLOT * (double)ns / (double)figure->end_ns;
+}
+
+static int lane_top(int device)
+{
+    return TOP + device * (LANE + SENDS + GAP);
+}
+
+static void draw_header(const figure_t *figure, const char *title)
+{
+    const ap_pipeline_run_t *run = figure->run;
+    char makespan[TEXT], shown[TEXT];
+
+    (void)fprintf(figure->file,
+                  "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+                  "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+                  "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" fill=\"#222\">\n"
+                  "<title>Pipeline schedule</title>\n"
+                  "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n"
+                  "<text x=\"10\" y=\"26\" font-size=\"17\">",
+                  WIDTH, figure->height, WIDTH, figure->height, WIDTH, figure->height);
+    xm_text_put_xml(figure->file, title);
+    (void)fprintf(
+        figure->file,
+        "</text>\n<text x=\"10\" y=\"46\" font-size=\"12\">%s: %d micro-batches on %d "
+        "devices, %s in all, %.1f %% idle",
+        ap_schedule_name(figure->schedule->kind), figure->schedule->micro_batches, run->devices,
+        xm_text_format_seconds(1e-9 * (double)run->makespan_ns, makespan, sizeof(makespan)),
+        100.0 * run->bubble);
+    if (figure->end_ns < run->makespan_ns) {
+        (void)fprintf(figure->file, "; the first %s",
+                      xm_text_format_seconds(1e-9 * (double)figure->end_ns, shown, sizeof(shown)));
+    }
+    (void)fputs("</text>\n", figure->file);
+}
+
+static void draw_axis(const figure_t *figure)
+{
+    int y = lane_top(figure->run->devices);
+
+    for (int i = 0; i <= TICKS; ++i) {
+        double seconds = 1e-9 * (double)figure->end_ns * i / TICKS,
+               x = LEFT + (double)PLOT * i / TICKS;
+        char text[TEXT];
+
+        (void)fprintf(
+            figure->file,
+            "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#ccc\" "
+            "stroke-width=\"0.6\"/>\n"
+            "<text x=\"%.1f\" y=\"%d\" font-size=\"10\" text-anchor=\"middle\">%s</text>\n",
+            x, TOP - 4, x, y, x, y + 14, xm_text_format_seconds(seconds, text, sizeof(text)));
+    }
+}
+
+/* What hovering over a bar shows. */
+static void describe(const figure_t *figure, const ap_schedule_op_t *op,
+                     const ap_pipeline_span_t *span)
+{
+    char start[TEXT], end[TEXT], held[TEXT];
+
+    (void)fprintf(figure->file, "<title>%s, stage %d, %s %d", ap_pass_name(op->pass), op->stage,
+                  op->pass == AP_PASS_UPDATE ? "batch" : "micro-batch", op->micro_batch);
+    if (figure->schedule->slices > 1) {
+        (void)fprintf(figure->file, ", slice %d", op->slice);
+    }
+    (void)fprintf(figure->file, ": %s to %s, %s held</title>",
+                  xm_text_format_seconds(1e-9 * (double)span->start_ns, start, sizeof(start)),
+                  xm_text_format_seconds(1e-9 * (double)span->end_ns, end, sizeof(end)),
+                  xm_text_format_bytes((uint64_t)op->held, held, sizeof(held)));
+}
+
+static void draw_bar(const figure_t *figure, int device, const ap_schedule_op_t *op,
+                     const ap_pipeline_span_t *span)
+{
+    double x = x_of(figure, span->start_ns), width = x_of(figure, span->end_ns) - x;
+    int top = lane_top(device), height = LANE, colour = op->stage % COLOURS;
+    const char *fill = fills[colour];
+    bool dark = op->pass == AP_PASS_BACKWARD;
+
+    if (is_send(op->pass)) {
+        top += LANE + 1;
+        height = SENDS - 2;
+    }
+    if (dark || is_send(op->pass)) {
+        fill = edges[colour];
+    } else if (op->pass == AP_PASS_UPDATE) {
+        fill = "#bbb";
+    } else if (op->pass == AP_PASS_WEIGHT) {
+        fill = "#fff";
+    }
+    (void)fprintf(figure->file,
+                  "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\" "
+                  "stroke=\"%s\" stroke-width=\"0.7\"%s>",
+                  x, top, width, height, fill, edges[colour],
+                  op->pass == AP_PASS_WEIGHT ? " stroke-dasharray=\"3 2\"" : "");
+    describe(figure, op, span);
+    (void)fputs("</rect>\n", figure->file);
+    if (!is_send(op->pass) && op->pass != AP_PASS_UPDATE && width > LEAST_LABEL) {
+        (void)fprintf(figure->file,
+                      "<text x=\"%.2f\" y=\"%d\" font-size=\"10\" text-anchor=\"middle\" "
+                      "fill=\"%s\">%d</text>\n",
+                      x + 0.5 * width, top + LANE / 2 + 4, dark ? "#fff" : "#222", op->micro_batch);
+    }
+}
+
+static void draw_device(const figure_t *figure, int device)
+{
+    const ap_schedule_t *schedule = figure->schedule;
+
+    (void)fprintf(figure->file,
+                  "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"#f4f4f4\"/>\n"
+                  "<text x=\"%d\" y=\"%d\" font-size=\"11\" text-anchor=\"end\">device %d</text>\n",
+                  LEFT, lane_top(device), PLOT, LANE, LEFT - 8, lane_top(device) + LANE / 2 + 4,
+                  device);
+    for (int i = 0; i < schedule->op_count[device]; ++i) {
+        const ap_schedule_op_t *op = &schedule->ops[device][i];
+        const ap_pipeline_span_t *span = &figure->run->spans[device][i];
+
+        if (!is_receive(op->pass) && span->end_ns > span->start_ns &&
+            span->end_ns <= figure->end_ns) {
+            draw_bar(figure, device, op, span);
+        }
+    }
+}
+
+static xm_status_t close_file(FILE *file, const char *path)
+{
+    bool failed = ferror(file) != 0;
+
+    return fclose(file) != 0 || failed
+               ? xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno))
+               : XM_OK;
+}
+
+static FILE *open_file(const char *path)
+{
+    FILE *file = fopen(path, "wb");
+
+    if (file == NULL) {
+        (void)xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    }
+    return file;
+}
+
+xm_status_t ap_pipeline_plot(const ap_schedule_t *schedule, const ap_pipeline_run_t *run,
+                             const char *title, const char *path)
+{
+    figure_t figure = {.schedule = schedule, .run = run, .height = lane_top(run->devices) + BOTTOM};
+    xm_status_t status = find_end(&figure);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    figure.file = open_file(path);
+    if (figure.file == NULL) {
+        return XM_ERR_IO;
+    }
+    draw_header(&figure, title);
+    draw_axis(&figure);
+    for (int device = 0; device < run->devices; ++device) {
+        draw_device(&figure, device);
+    }
+    (void)fprintf(
+        figure.file,
+        "<text x=\"%d\" y=\"%d\" font-size=\"10\">light: forward, dark: backward, dashed: "
+        "gradients of the parameters, grey: update; the strip below a lane: what the "
+        "device sends</text>\n</svg>\n",
+        LEFT, figure.height - 8);
+    return close_file(figure.file, path);
+}
+
+static void trace_name(FILE *file, int process, int thread, const char *kind, const char *format,
+                       int number)
+{
+    (void)fprintf(file, "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\",\"args\":{\"name\":\"",
+                  process, thread, kind);
+    (void)fprintf(file, "%s", format);
+    if (number >= 0) {
+        (void)fprintf(file, " %d", number);
+    }
+    (void)fputs("\"}},\n", file);
+}
+
+static void trace_op(FILE *file, int device, const ap_schedule_op_t *op,
+                     const ap_pipeline_span_t *span, bool first)
+{
+    /* Channels have a thread for each direction: a device sends both ways at once. */
+    int process = is_send(op->pass) ? 1 : 0;
+    int thread = process == 0 ? device : 2 * device + (op->pass == AP_PASS_SEND_GRADIENT);
+
+    (void)fprintf(file,
+                  "%s{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s %d\",\"cat\":\"%s\","
+                  "\"ts\":%" PRId64 ".%03d,\"dur\":%" PRId64
+                  ".%03d,\"args\":{\"stage\":%d,\"micro_batch\":%d,\"slice\":%d,\"pipeline\":%d,"
+                  "\"version\":%d,\"held_bytes\":%" PRId64 "}}",
+                  first ? "" : ",\n", process, thread, ap_pass_name(op->pass), op->micro_batch,
+                  ap_pass_name(op->pass), span->start_ns / 1000, (int)(span->start_ns % 1000),
+                  (span->end_ns - span->start_ns) / 1000,
+                  (int)((span->end_ns - span->start_ns) % 1000), op->stage, op->micro_batch,
+                  op->slice, op->pipeline, op->version, op->held);
+}
+
+xm_status_t ap_pipeline_trace(const ap_schedule_t *schedule, const ap_pipeline_run_t *run,
+                              const char *path)
+{
+    FILE *file = open_file(path);
+    bool first = true;
+
+    if (file == NULL) {
+        return XM_ERR_IO;
+    }
+    (void)fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", file);
+    trace_name(file, 0, 0, "process_name", "passes", -1);
+    trace_name(file, 1, 0, "process_name", "channels", -1);
+    for (int device = 0; device < run->devices; ++device) {
+        trace_name(file, 0, device, "thread_name", "device", device);
+        trace_name(file, 1, 2 * device, "thread_name", "activations from device", device);
+        trace_name(file, 1, 2 * device + 1, "thread_name", "gradients from device", device);
+    }
+    for (int device = 0; device < run->devices; ++device) {
+        for (int i = 0; i < schedule->op_count[device]; ++i) {
+            const ap_schedule_op_t *op = &schedule->ops[device][i];
+
+            if (!is_receive(op->pass)) {
+                trace_op(file, device, op, &run->spans[device][i], first);
+                first = false;
+            }
+        }
+    }
+    (void)fputs("\n]}\n", file);
+    return close_file(file, path);
+}
+
+static json_t *op_to_json(const ap_schedule_op_t *op, const ap_pipeline_span_t *span)
+{
+    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I}", "pass",
+                     ap_pass_name(op->pass), "pipeline", op->pipeline, "stage", op->stage,
+                     "micro_batch", op->micro_batch, "slice", op->slice, "version", op->version,
+                     "held_bytes", (json_int_t)op->held, "start_ns", (json_int_t)span->start_ns,
+                     "end_ns", (json_int_t)span->end_ns);
+}
+
+static json_t *device_to_json(const ap_schedule_t *schedule, const ap_pipeline_run_t *run,
+                              int device)
+{
+    const ap_pipeline_device_t *of = &run->device[device];
+    json_t *ops = json_array();
+
+    for (int i = 0; ops != NULL && i < schedule->op_count[device]; ++i) {
+        if (json_array_append_new(
+                ops, op_to_json(&schedule->ops[device][i], &run->spans[device][i])) != 0) {
+            json_decref(ops);
+            return NULL;
+        }
+    }
+    return json_pack("{s:i, s:I, s:I, s:I, s:i, s:I, s:o}", "device", device, "busy_ns",
+                     (json_int_t)of->busy_ns, "transfer_ns", (json_int_t)of->transfer_ns, "last_ns",
+                     (json_int_t)of->last_ns, "peak_in_flight", of->peak_in_flight, "peak_bytes",
+                     (json_int_t)of->peak_bytes, "ops", ops);
+}
+
+char *ap_pipeline_text(const ap_schedule_t *schedule, const ap_pipeline_run_t *run)
+{
+    json_t *devices = json_array(), *document;
+    char *text;
+
+    for (int device = 0; devices != NULL && device < run->devices; ++device) {
+        if (json_array_append_new(devices, device_to_json(schedule, run, device)) != 0) {
+            json_decref(devices);
+            return NULL;
+        }
+    }
+    document = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:f, s:o}", "schedule",
+                         ap_schedule_name(schedule->kind), "stages", schedule->stages, "pipelines",
+                         schedule->pipelines, "micro_batches", schedule->micro_batches, "slices",
+                         schedule->slices, "batches", schedule->batches, "versions",
+                         schedule->versions, "makespan_ns", (json_int_t)run->makespan_ns, "step_ns",
+                         (json_int_t)run->step_ns, "bubble", run->bubble, "devices", devices);
+    text = document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL;
+    json_decref(document);
+    return text;
+}

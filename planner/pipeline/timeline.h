@@ -1,0 +1,30 @@
+/**
+ * @file planner/pipeline/timeline.h
+ * A simulated pipeline schedule for people and tools: as a figure, as a trace that Chrome and
+ * Perfetto open, as JSON.
+ *
+ * Threads: no shared state.
+ */
+#ifndef AP_PLANNER_PIPELINE_TIMELINE_H
+#define AP_PLANNER_PIPELINE_TIMELINE_H
+
+#include "planner/pipeline/simulate.h"
+
+/**
+ * Writes a figure as SVG 1.1: a lane per device, its passes coloured by stage (light forward, dark
+ * backward, hatched outline weight half, grey update), under each lane what it sends. A run with
+ * thousands of passes is drawn from its start for as long as they can be told apart. @p title
+ * stands on top.
+ */
+xm_status_t ap_pipeline_plot(const ap_schedule_t *schedule, const ap_pipeline_run_t *run,
+                             const char *title, const char *path);
+
+/** Writes a Chrome trace: process 0 has the devices' passes, process 1 their channels. */
+xm_status_t ap_pipeline_trace(const ap_schedule_t *schedule, const ap_pipeline_run_t *run,
+                              const char *path);
+
+/** The lists with their times as a JSON document that the caller frees with free(); NULL when
+ * memory is short. Its keys are in docs/pipeline-schedules.md. */
+char *ap_pipeline_text(const ap_schedule_t *schedule, const ap_pipeline_run_t *run);
+
+#endif

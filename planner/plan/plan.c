@@ -1,0 +1,597 @@
+#include "planner/plan/plan.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "comm/base.h"
+#include "planner/plan/plan_private.h"
+
+static xm_status_t check_times(const char *place, const double *seconds, int count)
+{
+    for (int i = 0; i < count; ++i) {
+        if (!(seconds[i] >= 0.0) || isinf(seconds[i])) {
+            return xm_error_set(XM_ERR_PARSE, "%s: %g is not a number of seconds or bytes", place,
+                                seconds[i]);
+        }
+    }
+    return XM_OK;
+}
+
+/* Every rank of the cluster at most once over all stages; @p taken has one entry per rank. */
+static xm_status_t check_devices(const ap_plan_t *plan, int index, int *taken)
+{
+    const ap_plan_stage_t *stage = &plan->stages[index];
+    int ranks = plan->info.hosts * plan->info.devices_per_host;
+
+    for (int i = 0; i < stage->hosts * stage->devices_per_host; ++i) {
+        int rank = stage->devices[i];
+
+        if (rank >= ranks) {
+            return xm_error_set(XM_ERR_PARSE,
+                                "stages[%d]: rank %d is outside the %d of the cluster", index, rank,
+                                ranks);
+        }
+        if (taken[rank] != 0) {
+            return xm_error_set(XM_ERR_PARSE, "stages[%d]: rank %d belongs to stage %d already",
+                                index, rank, taken[rank] - 1);
+        }
+        taken[rank] = index + 1;
+    }
+    return XM_OK;
+}
+
+static xm_status_t check_sharding(const ap_plan_stage_t *stage, int index)
+{
+    int layer = stage->first_layer;
+
+    for (int i = 0; i < stage->layer_count; ++i) {
+        if (stage->layers[i].first_layer != layer ||
+            stage->layers[i].last_layer < stage->layers[i].first_layer) {
+            return xm_error_set(XM_ERR_PARSE,
+                                "stages[%d].sharding[%d]: layers %d to %d where %d "
+                                "comes next",
+                                index, i, stage->layers[i].first_layer, stage->layers[i].last_layer,
+                                layer);
+        }
+        layer = stage->layers[i].last_layer + 1;
+    }
+    if (stage->layer_count > 0 && layer != stage->last_layer + 1) {
+        return xm_error_set(XM_ERR_PARSE, "stages[%d].sharding ends at layer %d, the stage at %d",
+                            index, layer - 1, stage->last_layer);
+    }
+    return XM_OK;
+}
+
+static xm_status_t check_stage(const ap_plan_t *plan, int index, int *taken)
+{
+    const ap_plan_stage_t *stage = &plan->stages[index];
+    const double times[] = {stage->forward,   stage->backward,    stage->sync,
+                            stage->update,    stage->state_bytes, stage->activation_bytes,
+                            stage->work_bytes};
+    int next = index > 0 ? plan->stages[index - 1].last_layer + 1 : 0;
+    char place[32];
+    xm_status_t status;
+
+    (void)snprintf(place, sizeof(place), "stages[%d]", index);
+    if (stage->first_layer != next || stage->last_layer < stage->first_layer) {
+        return xm_error_set(XM_ERR_PARSE, "%s: layers %d to %d where %d comes next", place,
+                            stage->first_layer, stage->last_layer, next);
+    }
+    if (stage->shape[0] * stage->shape[1] != stage->hosts * stage->devices_per_host) {
+        return xm_error_set(XM_ERR_PARSE, "%s: mesh %dx%d is not a shape of the submesh %dx%d",
+                            place, stage->shape[0], stage->shape[1], stage->hosts,
+                            stage->devices_per_host);
+    }
+    if (stage->in_flight < 1) {
+        return xm_error_set(XM_ERR_PARSE, "%s: %d micro-batches in flight", place,
+                            stage->in_flight);
+    }
+    status = check_times(place, times, sizeof(times) / sizeof(times[0]));
+    if (status == XM_OK) {
+        status = check_sharding(stage, index);
+    }
+    return status == XM_OK ? check_devices(plan, index, taken) : status;
+}
+
+static xm_status_t check_side(const char *place, const ap_plan_boundary_t *boundary,
+                              const ap_plan_side_t *side, const ap_plan_stage_t *stage)
+{
+    ap_spec_t spec;
+    xm_status_t status;
+
+    if (side->shape[0] != stage->shape[0] || side->shape[1] != stage->shape[1] ||
+        memcmp(side->devices, stage->devices, (size_t)side->device_count * sizeof(int)) != 0) {
+        return xm_error_set(XM_ERR_PARSE, "%s: the mesh is not that of its stage", place);
+    }
+    status = ap_spec_parse(side->spec, boundary->rank, 2, &spec);
+    if (status != XM_OK) {
+        return xm_error_prefix(XM_ERR_PARSE, "%s", place);
+    }
+    for (int d = 0; d < boundary->rank; ++d) {
+        unsigned axes = ap_spec_axes(spec, d);
+        int parts =
+            ((axes & 1U) != 0 ? side->shape[0] : 1) * ((axes & 2U) != 0 ? side->shape[1] : 1);
+
+        if (boundary->shape[d] % parts != 0) {
+            return xm_error_set(XM_ERR_PARSE,
+                                "%s: dimension %d of %" PRId64 " elements does not divide into %d",
+                                place, d, boundary->shape[d], parts);
+        }
+    }
+    return XM_OK;
+}
+
+static xm_status_t check_links(const ap_plan_t *plan, const char *place,
+                               const ap_plan_boundary_t *boundary)
+{
+    xm_status_t status = XM_OK;
+
+    for (int i = 0; i < boundary->link_count && status == XM_OK; ++i) {
+        const ap_link_load_t *link = &boundary->links[i];
+
+        if (link->index >= plan->info.hosts) { /* nor are there more racks than hosts */
+            return xm_error_set(XM_ERR_PARSE, "%s: %s %d of a cluster of %d hosts", place,
+                                link->rack ? "rack" : "host", link->index, plan->info.hosts);
+        }
+        status = check_times(place, link->forward, AP_LINK_DIRECTIONS);
+        if (status == XM_OK) {
+            status = check_times(place, link->backward, AP_LINK_DIRECTIONS);
+        }
+    }
+    return status;
+}
+
+static xm_status_t check_boundary(const ap_plan_t *plan, int index)
+{
+    const ap_plan_boundary_t *boundary = &plan->boundaries[index];
+    const double times[] = {boundary->forward, boundary->backward, boundary->bound,
+                            (double)boundary->net_bytes};
+    double bytes = (double)boundary->element_size;
+    char place[40];
+    xm_status_t status;
+
+    (void)snprintf(place, sizeof(place), "reshardings[%d]", index);
+    for (int d = 0; d < boundary->rank; ++d) {
+        bytes *= (double)boundary->shape[d];
+    }
+    if (boundary->element_size < 1 || (double)boundary->bytes != bytes) {
+        return xm_error_set(XM_ERR_PARSE,
+                            "%s: %" PRId64 " bytes, but shape and element size make %g", place,
+                            boundary->bytes, bytes);
+    }
+    status = check_times(place, times, sizeof(times) / sizeof(times[0]));
+    if (status == XM_OK) {
+        status = check_links(plan, place, boundary);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    (void)snprintf(place, sizeof(place), "reshardings[%d].src", index);
+    status = check_side(place, boundary, &boundary->src, &plan->stages[index]);
+    if (status != XM_OK) {
+        return status;
+    }
+    (void)snprintf(place, sizeof(place), "reshardings[%d].dst", index);
+    return check_side(place, boundary, &boundary->dst, &plan->stages[index + 1]);
+}
+
+static xm_status_t check_info(const ap_plan_t *plan)
+{
+    const ap_plan_info_t *info = &plan->info;
+    const double times[] = {info->step, info->sum, info->bottleneck, info->memory_limit,
+                            info->parameters};
+    ap_schedule_kind_t kind;
+
+    if (info->hosts < 1 || info->devices_per_host < 1 || info->hosts > 1 << 16 ||
+        info->devices_per_host > 1 << 8) {
+        return xm_error_set(XM_ERR_PARSE, "cluster: %d hosts of %d devices", info->hosts,
+                            info->devices_per_host);
+    }
+    if (info->micro_batches < 1 || info->global_batch < 1 ||
+        info->global_batch % info->micro_batches != 0) {
+        return xm_error_set(XM_ERR_PARSE,
+                            "schedule: a batch of %" PRId64 " does not divide into %" PRId64
+                            " micro-batches",
+                            info->global_batch, info->micro_batches);
+    }
+    if (ap_schedule_find(info->schedule, &kind) != XM_OK || !ap_plan_can_have(kind)) {
+        return xm_error_set(XM_ERR_PARSE, "schedule: kind '%.40s' is not one that a plan can have",
+                            info->schedule);
+    }
+    if (plan->stage_count < 1 || plan->boundary_count != plan->stage_count - 1) {
+        return xm_error_set(XM_ERR_PARSE, "%d stages with %d reshardings between them",
+                            plan->stage_count, plan->boundary_count);
+    }
+    return check_times("predicted", times, sizeof(times) / sizeof(times[0]));
+}
+
+/* Stages take the devices in the order of hosts, none left out. */
+static xm_status_t check_ranks_in_order(const ap_plan_t *plan)
+{
+    int per_host = plan->info.devices_per_host, next = 0;
+
+    for (int i = 0; i < plan->stage_count; ++i) {
+        const ap_plan_stage_t *stage = &plan->stages[i];
+
+        for (int d = 0; d < stage->hosts * stage->devices_per_host; ++d, ++next) {
+            int rank = plan->info.host_order[next / per_host] * per_host + next % per_host;
+
+            if (stage->devices[d] != rank) {
+                return xm_error_set(XM_ERR_PARSE,
+                                    "stages[%d]: rank %d where rank %d comes next by the cluster's "
+                                    "host_order",
+                                    i, stage->devices[d], rank);
+            }
+        }
+    }
+    return XM_OK;
+}
+
+/* The order of hosts has each of them once, and is that of the stages. */
+static xm_status_t check_host_order(const ap_plan_t *plan)
+{
+    const ap_plan_info_t *info = &plan->info;
+    int *place;
+    xm_status_t status = XM_OK;
+
+    if (info->host_order == NULL) {
+        return XM_OK;
+    }
+    place = calloc((size_t)info->hosts, sizeof(*place));
+    if (place == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the plan");
+    }
+    for (int i = 0; i < info->hosts && status == XM_OK; ++i) {
+        int *first = &place[info->host_order[i]];
+
+        if (*first != 0) {
+            status = xm_error_set(XM_ERR_PARSE,
+                                  "cluster: host_order has host %d as its entries %d and %d",
+                                  info->host_order[i], *first - 1, i);
+        }
+        *first = i + 1;
+    }
+    if (status == XM_OK) {
+        status = check_ranks_in_order(plan);
+    }
+    free(place);
+    return status;
+}
+
+/* Whether all stages recompute is said once for all; a stage's own word must not gainsay it. */
+static xm_status_t check_recompute(const ap_plan_t *plan)
+{
+    bool all = true;
+
+    for (int i = 0; i < plan->stage_count; ++i) {
+        all = all && plan->stages[i].recompute;
+    }
+    return all == plan->info.rematerialize
+               ? XM_OK
+               : xm_error_set(XM_ERR_PARSE,
+                              "schedule: rematerialize is %s where %s stages recompute",
+                              plan->info.rematerialize ? "true" : "false", all ? "all" : "not all");
+}
+
+bool ap_plan_can_have(ap_schedule_kind_t kind)
+{
+    return kind != AP_SCHEDULE_INTERLEAVED && kind != AP_SCHEDULE_CHIMERA &&
+           kind != AP_SCHEDULE_TERAPIPE;
+}
+
+xm_status_t ap_plan_check(const ap_plan_t *plan)
+{
+    xm_status_t status = check_info(plan);
+    int *taken;
+
+    if (status != XM_OK) {
+        return status;
+    }
+    taken = calloc((size_t)plan->info.hosts * (size_t)plan->info.devices_per_host, sizeof(*taken));
+    if (taken == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the plan");
+    }
+    for (int i = 0; i < plan->stage_count && status == XM_OK; ++i) {
+        status = check_stage(plan, i, taken);
+    }
+    free(taken);
+    for (int i = 0; i < plan->boundary_count && status == XM_OK; ++i) {
+        status = check_boundary(plan, i);
+    }
+    if (status == XM_OK) {
+        status = check_recompute(plan);
+    }
+    if (status == XM_OK) {
+        status = check_host_order(plan);
+    }
+    if (status == XM_OK &&
+        plan->stages[plan->stage_count - 1].last_layer + 1 != plan->info.layers) {
+        return xm_error_set(XM_ERR_PARSE, "the stages end at layer %d of a model of %d layers",
+                            plan->stages[plan->stage_count - 1].last_layer, plan->info.layers);
+    }
+    return status;
+}
+
+/* Hash of the document without its digest, keys sorted. */
+static xm_status_t set_digest(ap_plan_t *plan)
+{
+    json_t *bare = json_copy(plan->document);
+    xm_status_t status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the plan's digest");
+    XXH128_hash_t hash;
+    char *text;
+
+    if (bare == NULL) {
+        return status;
+    }
+    (void)json_object_del(bare, "digest");
+    text = json_dumps(bare, JSON_SORT_KEYS | JSON_COMPACT);
+    if (text != NULL) {
+        hash = XXH3_128bits(text, strlen(text));
+        (void)snprintf(plan->digest, sizeof(plan->digest), "%016" PRIx64 "%016" PRIx64,
+                       (uint64_t)hash.high64, (uint64_t)hash.low64);
+        status = XM_OK;
+    }
+    free(text);
+    json_decref(bare);
+    return status;
+}
+
+/* Takes over @p document, also on failure. */
+static xm_status_t plan_from_document(json_t *document, ap_plan_t **result)
+{
+    ap_plan_t *plan = calloc(1, sizeof(*plan));
+    xm_status_t status;
+
+    if (plan == NULL) {
+        json_decref(document);
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the plan");
+    }
+    plan->document = document;
+    status = set_digest(plan);
+    if (status == XM_OK) {
+        status = ap_plan_from_json(plan);
+    }
+    if (status == XM_OK) {
+        status = ap_plan_check(plan);
+    }
+    if (status != XM_OK) {
+        ap_plan_destroy(plan);
+        return status;
+    }
+    if (json_object_set_new(document, "digest", json_string(plan->digest)) != 0) {
+        ap_plan_destroy(plan);
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the plan");
+    }
+    *result = plan;
+    return XM_OK;
+}
+
+xm_status_t ap_plan_create(const ap_plan_params_t *params, ap_plan_t **plan)
+{
+    json_t *document;
+
+    if (params->struct_size < sizeof(*params) || params->stage_count < 1 ||
+        params->stages == NULL || (params->stage_count > 1 && params->boundaries == NULL)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "a plan needs its stages and the boundaries between them (%d stages)",
+                            params->stage_count);
+    }
+    document = ap_plan_to_json(params);
+    if (document == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "the plan holds a text that is absent or not UTF-8, or a number that "
+                            "is not finite");
+    }
+    return plan_from_document(document, plan);
+}
+
+xm_status_t ap_plan_parse(const char *name, const char *text, size_t length, ap_plan_t **plan)
+{
+    if (XM_IS_NULL(name) || XM_IS_NULL(text) || XM_IS_NULL(plan)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    json_error_t error;
+    json_t *document = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    xm_status_t status;
+
+    if (document == NULL) {
+        return xm_error_set(XM_ERR_PARSE, "%s: line %d, column %d: %s", name, error.line,
+                            error.column, error.text);
+    }
+    status = plan_from_document(document, plan);
+    return status == XM_OK ? XM_OK : xm_error_prefix(status, "%s", name);
+}
+
+xm_status_t ap_plan_load(const char *path, ap_plan_t **plan)
+{
+    if (XM_IS_NULL(path) || XM_IS_NULL(plan)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    FILE *file = fopen(path, "rb");
+    char *text = NULL;
+    size_t length = 0;
+    xm_status_t status;
+    FILE *memory;
+    int c;
+
+    if (file == NULL) {
+        return xm_error_set(errno == ENOENT ? XM_ERR_NOT_FOUND : XM_ERR_IO, "cannot read %s: %s",
+                            path, strerror(errno));
+    }
+    memory = open_memstream(&text, &length);
+    if (memory == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %s", path);
+        goto close_file;
+    }
+    while ((c = getc(file)) != EOF) {
+        (void)putc(c, memory);
+    }
+    if (fclose(memory) != 0 || ferror(file) != 0) {
+        status = xm_error_set(XM_ERR_IO, "cannot read %s: %s", path, strerror(errno));
+        goto free_text;
+    }
+    status = ap_plan_parse(path, text, length, plan);
+
+free_text:
+    free(text);
+close_file:
+    (void)fclose(file);
+    return status;
+}
+
+char *ap_plan_text(const ap_plan_t *plan)
+{
+    if (XM_IS_NULL(plan)) {
+        return NULL;
+    }
+    return json_dumps(plan->document, JSON_INDENT(1));
+}
+
+xm_status_t ap_plan_save(const ap_plan_t *plan, const char *path)
+{
+    if (XM_IS_NULL(plan) || XM_IS_NULL(path)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    size_t size = strlen(path) + 16;
+    char *temporary = malloc(size), *text = ap_plan_text(plan);
+    xm_status_t status = XM_OK;
+    FILE *file;
+
+    if (temporary == NULL || text == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the text of the plan");
+        goto free_text;
+    }
+    (void)snprintf(temporary, size, "%s.tmp", path);
+    file = fopen(temporary, "wb");
+    if (file == NULL) {
+        status = xm_error_set(XM_ERR_IO, "cannot write %s: %s", temporary, strerror(errno));
+        goto free_text;
+    }
+    if (fputs(text, file) == EOF || putc('\n', file) == EOF) {
+        status = XM_ERR_IO;
+    }
+    if (fclose(file) != 0 || status != XM_OK || rename(temporary, path) != 0) {
+        status = xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+        (void)remove(temporary);
+    }
+
+free_text:
+    free(text);
+    free(temporary);
+    return status;
+}
+
+const ap_plan_info_t *ap_plan_info(const ap_plan_t *plan)
+{
+    if (XM_IS_NULL(plan)) {
+        return NULL;
+    }
+    return &plan->info;
+}
+
+int ap_plan_stages(const ap_plan_t *plan)
+{
+    if (XM_IS_NULL(plan)) {
+        return 0;
+    }
+    return plan->stage_count;
+}
+
+const ap_plan_stage_t *ap_plan_stage(const ap_plan_t *plan, int index)
+{
+    if (XM_IS_NULL(plan)) {
+        return NULL;
+    }
+    return &plan->stages[index];
+}
+
+int ap_plan_boundaries(const ap_plan_t *plan)
+{
+    if (XM_IS_NULL(plan)) {
+        return 0;
+    }
+    return plan->boundary_count;
+}
+
+const ap_plan_boundary_t *ap_plan_boundary(const ap_plan_t *plan, int index)
+{
+    if (XM_IS_NULL(plan)) {
+        return NULL;
+    }
+    return &plan->boundaries[index];
+}
+
+double ap_plan_stage_seconds(const ap_plan_t *plan, int index)
+{
+    const ap_plan_stage_t *stage = &plan->stages[index];
+
+    return stage->forward + stage->backward +
+           (stage->sync + stage->update) / (double)plan->info.micro_batches;
+}
+
+double ap_plan_stage_memory(const ap_plan_stage_t *stage)
+{
+    if (XM_IS_NULL(stage)) {
+        return 0;
+    }
+    return stage->state_bytes + (double)stage->in_flight * stage->activation_bytes +
+           stage->work_bytes;
+}
+
+const char *ap_plan_recompute_text(const ap_plan_t *plan, char *text, size_t size)
+{
+    size_t length = 0;
+    int recomputing = 0;
+
+    for (int i = 0; i < plan->stage_count; ++i) {
+        recomputing += plan->stages[i].recompute;
+    }
+    if (recomputing == 0 || recomputing == plan->stage_count) {
+        return recomputing == 0 ? "off" : "on";
+    }
+    length = (size_t)snprintf(text, size, recomputing == 1 ? "in stage" : "in stages");
+    recomputing = 0;
+    for (int i = 0; i < plan->stage_count && length < size; ++i) {
+        int last = i;
+
+        if (!plan->stages[i].recompute) {
+            continue;
+        }
+        while (last + 1 < plan->stage_count && plan->stages[last + 1].recompute) {
+            ++last;
+        }
+        length += (size_t)snprintf(text + length, size - length, "%s%d",
+                                   recomputing++ == 0 ? " " : ", ", i);
+        if (last > i && length < size) {
+            length += (size_t)snprintf(text + length, size - length, "-%d", last);
+        }
+        i = last;
+    }
+    return text;
+}
+
+const char *ap_plan_digest(const ap_plan_t *plan)
+{
+    if (XM_IS_NULL(plan)) {
+        return NULL;
+    }
+    return plan->digest;
+}
+
+void ap_plan_destroy(ap_plan_t *plan)
+{
+    if (plan == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < plan->block_count; ++i) {
+        free(plan->blocks[i]);
+    }
+    free(plan->blocks);
+    json_decref(plan->document);
+    free(plan);
+}

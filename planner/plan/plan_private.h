@@ -1,0 +1,39 @@
+/**
+ * @file plan_private.h
+ * What plan.c and planner/plan/json.c share. Not installed.
+ */
+#ifndef AP_PLANNER_PLAN_PLAN_PRIVATE_H
+#define AP_PLANNER_PLAN_PLAN_PRIVATE_H
+
+#include <jansson.h>
+
+#include "planner/plan/plan.h"
+
+enum { AP_DIGEST_TEXT = 33 };
+
+/*
+ * The document is the plan: every string that the structures point at is one of its strings, and
+ * the structures are read from it, also when the plan was not read from a file.
+ */
+struct ap_plan {
+    json_t *document;
+    ap_plan_info_t info;
+    ap_plan_stage_t *stages;
+    int stage_count;
+    ap_plan_boundary_t *boundaries;
+    int boundary_count;
+    void **blocks; /* every array above and below */
+    size_t block_count;
+    char digest[AP_DIGEST_TEXT];
+};
+
+/* Builds the document (without digest) from parameters; NULL when memory is short. */
+json_t *ap_plan_to_json(const ap_plan_params_t *params);
+
+/* Fills the structures from plan->document. The sentence names the place. */
+xm_status_t ap_plan_from_json(ap_plan_t *plan);
+
+/* Checks what the structures say against each other. */
+xm_status_t ap_plan_check(const ap_plan_t *plan);
+
+#endif

@@ -1,0 +1,150 @@
+#include "planner/plan/print.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+
+enum { TEXT = 32, RANKS_TEXT = 64, SHAPE_TEXT = 96 };
+
+static const double EQUAL = 1e-9;
+
+static const char *ranks_text(const int *ranks, int count, char *text, size_t size)
+{
+    bool run = true;
+
+    for (int i = 1; i < count; ++i) {
+        run = run && ranks[i] == ranks[0] + i;
+    }
+    if (run && count > 1) {
+        (void)snprintf(text, size, "%d-%d", ranks[0], ranks[count - 1]);
+        return text;
+    }
+    text[0] = '\0';
+    for (int i = 0; i < count; ++i) {
+        size_t length = strlen(text);
+
+        (void)snprintf(text + length, size - length, "%s%d", i > 0 ? "," : "", ranks[i]);
+    }
+    return text;
+}
+
+static const char *seconds_text(double seconds, char *text)
+{
+    return xm_text_format_seconds(seconds, text, TEXT);
+}
+
+static const char *bytes_text(double bytes, char *text)
+{
+    return xm_text_format_bytes((uint64_t)bytes, text, TEXT);
+}
+
+static void print_stages(const ap_plan_t *plan, FILE *stream)
+{
+    (void)fprintf(stream, "# %5s %9s %8s %6s %8s %12s %12s %12s %12s %12s\n", "stage", "layers",
+                  "submesh", "mesh", "ranks", "forward", "backward", "sync/step", "update/step",
+                  "memory");
+    for (int i = 0; i < ap_plan_stages(plan); ++i) {
+        const ap_plan_stage_t *stage = ap_plan_stage(plan, i);
+        char layers[TEXT], submesh[TEXT], mesh[TEXT], ranks[RANKS_TEXT];
+        char forward[TEXT], backward[TEXT], sync[TEXT], update[TEXT], memory[TEXT];
+
+        (void)snprintf(layers, sizeof(layers), "%d-%d", stage->first_layer, stage->last_layer);
+        (void)snprintf(submesh, sizeof(submesh), "%dx%d", stage->hosts, stage->devices_per_host);
+        (void)snprintf(mesh, sizeof(mesh), "%dx%d", stage->shape[0], stage->shape[1]);
+        (void)fprintf(
+            stream, "  %5d %9s %8s %6s %8s %12s %12s %12s %12s %12s\n", i, layers, submesh, mesh,
+            ranks_text(stage->devices, stage->hosts * stage->devices_per_host, ranks,
+                       sizeof(ranks)),
+            seconds_text(stage->forward, forward), seconds_text(stage->backward, backward),
+            seconds_text(stage->sync, sync), seconds_text(stage->update, update),
+            bytes_text(ap_plan_stage_memory(stage), memory));
+    }
+}
+
+static void print_boundaries(const ap_plan_t *plan, FILE *stream)
+{
+    if (ap_plan_boundaries(plan) == 0) {
+        return;
+    }
+    (void)fprintf(stream, "# %5s %20s %16s %9s %22s %12s %12s %12s\n", "edge", "tensor", "shape",
+                  "dtype", "spec (mesh)", "bytes", "forward", "backward");
+    for (int i = 0; i < ap_plan_boundaries(plan); ++i) {
+        const ap_plan_boundary_t *boundary = ap_plan_boundary(plan, i);
+        char edge[TEXT], shape[SHAPE_TEXT] = "", specs[SHAPE_TEXT];
+        char bytes[TEXT], forward[TEXT], backward[TEXT];
+
+        for (int d = 0; d < boundary->rank; ++d) {
+            size_t length = strlen(shape);
+
+            (void)snprintf(shape + length, sizeof(shape) - length, "%s%" PRId64, d > 0 ? "x" : "",
+                           boundary->shape[d]);
+        }
+        (void)snprintf(edge, sizeof(edge), "%d-%d", i, i + 1);
+        (void)snprintf(specs, sizeof(specs), "%s(%dx%d)>%s(%dx%d)", boundary->src.spec,
+                       boundary->src.shape[0], boundary->src.shape[1], boundary->dst.spec,
+                       boundary->dst.shape[0], boundary->dst.shape[1]);
+        (void)fprintf(stream, "  %5s %20s %16s %9s %22s %12s %12s %12s\n", edge, boundary->tensor,
+                      shape, boundary->dtype, specs, bytes_text((double)boundary->bytes, bytes),
+                      seconds_text(boundary->forward, forward),
+                      seconds_text(boundary->backward, backward));
+    }
+}
+
+/* Where it is not the profile's: "2-3,0-1". */
+static void print_host_order(const ap_plan_info_t *info, FILE *stream)
+{
+    int last;
+
+    if (info->host_order == NULL) {
+        return;
+    }
+    (void)fprintf(stream, "# hosts in the order ");
+    for (int i = 0; i < info->hosts; i = last + 1) {
+        last = i;
+        while (last + 1 < info->hosts && info->host_order[last + 1] == info->host_order[last] + 1) {
+            ++last;
+        }
+        (void)fprintf(stream, "%s%d", i > 0 ? "," : "", info->host_order[i]);
+        if (last > i) {
+            (void)fprintf(stream, "-%d", info->host_order[last]);
+        }
+    }
+    (void)fputc('\n', stream);
+}
+
+void ap_plan_print(const ap_plan_t *plan, FILE *stream)
+{
+    const ap_plan_info_t *info = ap_plan_info(plan);
+    char step[TEXT], sum[TEXT], bottleneck[TEXT], limit[TEXT], recompute[SHAPE_TEXT];
+
+    (void)fprintf(stream,
+                  "# model %s (%d layers, %.3g parameters) on cluster %s: %d hosts x %d devices, "
+                  "%s each\n",
+                  info->model, info->layers, info->parameters, info->cluster, info->hosts,
+                  info->devices_per_host, bytes_text(info->memory_limit, limit));
+    (void)fprintf(stream, "# costs: %s\n", info->cluster_provenance);
+    print_host_order(info, stream);
+    (void)fprintf(stream,
+                  "# batch %" PRId64 " in %" PRId64 " micro-batches of %" PRId64
+                  ", schedule %s, recomputation %s\n",
+                  info->global_batch, info->micro_batches, info->global_batch / info->micro_batches,
+                  info->schedule, ap_plan_recompute_text(plan, recompute, sizeof(recompute)));
+    print_stages(plan, stream);
+    print_boundaries(plan, stream);
+    /* A step from the simulation of a schedule is no such sum. */
+    if (fabs(info->step - info->sum - (double)(info->micro_batches - 1) * info->bottleneck) >
+        EQUAL * info->step) {
+        (void)fprintf(stream,
+                      "predicted step %s, simulated; once through %s, bottleneck %s; digest %s\n",
+                      seconds_text(info->step, step), seconds_text(info->sum, sum),
+                      seconds_text(info->bottleneck, bottleneck), ap_plan_digest(plan));
+        return;
+    }
+    (void)fprintf(
+        stream, "predicted step %s = once through %s + %" PRId64 " x bottleneck %s; digest %s\n",
+        seconds_text(info->step, step), seconds_text(info->sum, sum), info->micro_batches - 1,
+        seconds_text(info->bottleneck, bottleneck), ap_plan_digest(plan));
+}

@@ -1,0 +1,86 @@
+/**
+ * @file planner/plan/schedule.h
+ * A parallel plan under a pipeline schedule: its stages' times and its reshardings, simulated event
+ * by event; and the plan that a schedule makes of another.
+ *
+ * The plan gives a stage's whole backward pass. Its two halves cost the same where layers are
+ * products of matrices: without recomputation each is half of it; with recomputation the forward
+ * pass runs again in the input half, and the rest is divided. Everything that a forward pass leaves
+ * is taken to stay until the weight half, which is on the safe side.
+ *
+ * Threads: no shared state.
+ */
+#ifndef AP_PLANNER_PLAN_SCHEDULE_H
+#define AP_PLANNER_PLAN_SCHEDULE_H
+
+#include "comm/profile.h"
+#include "planner/pipeline.h"
+#include "planner/plan/plan.h"
+
+typedef struct ap_plan_simulation {
+    size_t struct_size;
+    ap_schedule_kind_t kind;
+    int64_t micro_batches; /**< of the plan's size; 0: as many as the plan has */
+    int virtual_stages;    /**< interleaved: parts that every stage is cut into; equal in time */
+    int slices;            /**< terapipe: parts of every micro-batch; equal in time */
+    int batches;           /**< pipedream-2bw, 0: 3 */
+    bool blocking;         /**< transfers keep devices busy, see planner/pipeline/simulate.h */
+    /** Prices the reshardings anew, on this profile of the plan's hosts and devices; NULL: as the
+     * plan predicts them. */
+    const xm_cluster_profile_t *profile;
+} ap_plan_simulation_t;
+
+#define AP_PLAN_SIMULATION_INIT                                                                    \
+    {                                                                                              \
+        .struct_size = sizeof(ap_plan_simulation_t), .kind = AP_SCHEDULE_1F1B                      \
+    }
+
+/**
+ * Makes the schedule for the plan's stages, checks it (planner/pipeline/check.h) and simulates it.
+ * With virtual stages, what passes from the last device to the first is priced like the largest
+ * boundary, or with a profile as the resharding from the last mesh to the first.
+ */
+xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *simulation,
+                             ap_schedule_t **schedule, ap_pipeline_run_t **run);
+
+/** ap_plan_can_have() with a sentence: XM_ERR_UNSUPPORTED. */
+xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind);
+
+/**
+ * The same plan under another schedule: its step time from the simulation, its micro-batches in
+ * flight from the list. XM_ERR_NO_SOLUTION when a stage then needs more memory than the plan's
+ * limit, the sentence says which, and how much; or when pipedream-2bw has fewer micro-batches than
+ * stages. pipedream-2bw's second version of the parameters is
+ * charged as half of the state.
+ */
+xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, ap_plan_t **result);
+
+/** What ap_plan_judge() holds a plan against. */
+typedef struct ap_plan_judgement {
+    size_t struct_size;
+    ap_schedule_kind_t kind;
+    bool stash; /**< a version of the parameters for every micro-batch in flight (PipeDream) */
+    double version_share; /**< of a stage's state, for one more version of the parameters */
+    double memory_limit;  /**< of a device, bytes */
+} ap_plan_judgement_t;
+
+#define AP_PLAN_JUDGEMENT_INIT                                                                     \
+    {                                                                                              \
+        .struct_size = sizeof(ap_plan_judgement_t), .kind = AP_SCHEDULE_1F1B                       \
+    }
+
+/**
+ * The same plan under a schedule, simulated, whether or not its memory fits: ap_plan_stage_memory()
+ * tells. XM_ERR_NO_SOLUTION as of ap_plan_reschedule() only for too few micro-batches.
+ */
+xm_status_t ap_plan_judge(const ap_plan_t *plan, const ap_plan_judgement_t *judgement,
+                          ap_plan_t **result);
+
+/**
+ * The plan under the schedule with the shortest simulated step among the synchronous ones that a
+ * plan can have and whose memory fits; of equal ones the first in the order of the kinds, 1f1b
+ * before all. XM_ERR_NO_SOLUTION: none fits.
+ */
+xm_status_t ap_plan_reschedule_best(const ap_plan_t *plan, ap_plan_t **result);
+
+#endif

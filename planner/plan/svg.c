@@ -1,0 +1,374 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+#include "planner/plan/print.h"
+#include "planner/plan/schedule.h"
+
+/* Lengths in user units (pixels at 100 %). */
+enum {
+    MARGIN = 20,
+    HEADER = 64,
+    LABELS = 110, /* host and device names */
+    BOX_WIDTH = 170,
+    GAP = 180, /* between boxes, for the resharding */
+    BOX_HEIGHT = 112,
+    MIN_ROW = 24,
+    LANE = 30, /* of one stage in the timeline */
+    TIMELINE_HEADER = 48,
+    MIN_WIDTH = 760,
+    MOST_SHOWN = 12,  /* micro-batches in the timeline */
+    SMALL_LETTER = 6, /* width of a letter of size 10 */
+    COSTS_TEXT = 320,
+    TEXT = 32
+};
+
+static const char *const fills[] = {"#cfe3f5", "#fde2c4", "#d5edd0", "#f6d0d0",
+                                    "#e2d7f0", "#f5efc0", "#cdeceb", "#ecd8c6"};
+static const char *const edges[] = {"#2f6ca8", "#b5651d", "#3f8a34", "#b03a3a",
+                                    "#6f4aa8", "#9a8a14", "#1f8783", "#8a5a2c"};
+enum { COLOURS = sizeof(fills) / sizeof(fills[0]) };
+
+typedef struct figure {
+    const ap_plan_t *plan;
+    FILE *file;
+    int row, top, devices, stages; /* row: height of a device */
+    int timeline, width, height;
+} figure_t;
+
+static void put_text(const figure_t *figure, double x, double y, int size, const char *anchor,
+                     const char *format, ...) XM_PRINTF(6, 7);
+
+static void put_text(const figure_t *figure, double x, double y, int size, const char *anchor,
+                     const char *format, ...)
+{
+    char text[512];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    (void)fprintf(figure->file, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%d\" text-anchor=\"%s\">",
+                  x, y, size, anchor);
+    xm_text_put_xml(figure->file, text);
+    (void)fputs("</text>\n", figure->file);
+}
+
+static void measure(figure_t *figure)
+{
+    const ap_plan_info_t *info = ap_plan_info(figure->plan);
+    int fewest = INT32_MAX;
+
+    figure->devices = info->hosts * info->devices_per_host;
+    figure->stages = ap_plan_stages(figure->plan);
+    for (int i = 0; i < figure->stages; ++i) {
+        const ap_plan_stage_t *stage = ap_plan_stage(figure->plan, i);
+        int devices = stage->hosts * stage->devices_per_host;
+
+        fewest = devices < fewest ? devices : fewest;
+    }
+    figure->row = (BOX_HEIGHT + fewest - 1) / fewest;
+    figure->row = figure->row < MIN_ROW ? MIN_ROW : figure->row;
+    figure->top = MARGIN + HEADER;
+    figure->timeline = figure->top + figure->devices * figure->row + MARGIN;
+    figure->width = 2 * MARGIN + LABELS + figure->stages * BOX_WIDTH + (figure->stages - 1) * GAP;
+    figure->width = figure->width < MIN_WIDTH ? MIN_WIDTH : figure->width;
+    figure->height = figure->timeline + TIMELINE_HEADER + figure->stages * LANE + 2 * MARGIN;
+}
+
+/* At most @p letters of a text, with an ellipsis when it is longer; never half a character. */
+static void cut_text(const char *text, int letters, char *cut, size_t size)
+{
+    size_t length = strlen(text), most = (size_t)letters < size - 8 ? (size_t)letters : size - 8;
+
+    if (length <= most) {
+        (void)snprintf(cut, size, "%s", text);
+        return;
+    }
+    while (most > 0 && ((unsigned char)text[most] & 0xc0U) == 0x80U) {
+        --most;
+    }
+    (void)snprintf(cut, size, "%.*s ...", (int)most, text);
+}
+
+static void draw_header(const figure_t *figure)
+{
+    const ap_plan_info_t *info = ap_plan_info(figure->plan);
+    char step[TEXT], bottleneck[TEXT], costs[COSTS_TEXT], recompute[2 * TEXT];
+
+    (void)fprintf(figure->file,
+                  "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+                  "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+                  "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" fill=\"#222\">\n"
+                  "<title>Parallel plan</title>\n<desc>Costs: ",
+                  figure->width, figure->height, figure->width, figure->height);
+    xm_text_put_xml(figure->file, info->cluster_provenance);
+    (void)fprintf(figure->file,
+                  "</desc>\n"
+                  "<defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" "
+                  "markerWidth=\"8\" markerHeight=\"8\" orient=\"auto\">"
+                  "<path d=\"M0,0 L8,4 L0,8 z\" fill=\"#555\"/></marker></defs>\n"
+                  "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
+                  figure->width, figure->height);
+    put_text(figure, MARGIN, MARGIN + 14, 17, "start", "%s on %s: %d hosts x %d devices",
+             info->model, info->cluster, info->hosts, info->devices_per_host);
+    put_text(figure, MARGIN, MARGIN + 34, 12, "start",
+             "batch %" PRId64 " in %" PRId64 " micro-batches of %" PRId64
+             ", %s, recomputation %s; predicted step %s, bottleneck %s",
+             info->global_batch, info->micro_batches, info->global_batch / info->micro_batches,
+             info->schedule, ap_plan_recompute_text(figure->plan, recompute, sizeof(recompute)),
+             xm_text_format_seconds(info->step, step, sizeof(step)),
+             xm_text_format_seconds(info->bottleneck, bottleneck, sizeof(bottleneck)));
+    cut_text(info->cluster_provenance, (figure->width - 2 * MARGIN) / SMALL_LETTER - 7, costs,
+             sizeof(costs));
+    put_text(figure, MARGIN, MARGIN + 51, 10, "start", "costs: %s", costs);
+}
+
+/* Rows are the devices in the order in which stages take them. */
+static int device_of_row(const ap_plan_info_t *info, int row)
+{
+    int place = row / info->devices_per_host, within = row % info->devices_per_host;
+
+    return info->host_order != NULL ? info->host_order[place] * info->devices_per_host + within
+                                    : row;
+}
+
+static int row_of_device(const ap_plan_info_t *info, int device)
+{
+    int host = device / info->devices_per_host, place = host;
+
+    for (int i = 0; info->host_order != NULL && i < info->hosts; ++i) {
+        place = info->host_order[i] == host ? i : place;
+    }
+    return place * info->devices_per_host + device % info->devices_per_host;
+}
+
+static void draw_devices(const figure_t *figure)
+{
+    const ap_plan_info_t *info = ap_plan_info(figure->plan);
+
+    for (int row = 0; row < figure->devices; ++row) {
+        int device = device_of_row(info, row), host = device / info->devices_per_host;
+        int y = figure->top + row * figure->row, place = row / info->devices_per_host;
+
+        (void)fprintf(figure->file,
+                      "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"%s\"/>\n", MARGIN,
+                      y, figure->width - 2 * MARGIN, figure->row,
+                      place % 2 == 0 ? "#f4f4f4" : "#eaeaea");
+        put_text(figure, MARGIN + LABELS - 12, y + 0.5 * figure->row + 4, 11, "end", "device %d",
+                 device);
+        if (row % info->devices_per_host == 0) {
+            (void)fprintf(figure->file,
+                          "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"#999\"/>\n",
+                          MARGIN, y, figure->width - MARGIN, y);
+            put_text(figure, MARGIN + 6, y + 14, 12, "start", "host %d", host);
+        }
+    }
+}
+
+static int box_left(int stage)
+{
+    return MARGIN + LABELS + stage * (BOX_WIDTH + GAP);
+}
+
+/* Middle of a stage's box; boxes reach from its first device to its last. */
+static double box_middle(const figure_t *figure, int index, int *top, int *height)
+{
+    const ap_plan_stage_t *stage = ap_plan_stage(figure->plan, index);
+    int first = figure->devices, last = 0;
+
+    for (int i = 0; i < stage->hosts * stage->devices_per_host; ++i) {
+        int row = row_of_device(ap_plan_info(figure->plan), stage->devices[i]);
+
+        first = row < first ? row : first;
+        last = row > last ? row : last;
+    }
+    *top = figure->top + first * figure->row;
+    *height = (last - first + 1) * figure->row;
+    return *top + 0.5 * *height;
+}
+
+static void draw_stage(const figure_t *figure, int index)
+{
+    const ap_plan_stage_t *stage = ap_plan_stage(figure->plan, index);
+    int left = box_left(index), top, height;
+    double middle = box_middle(figure, index, &top, &height), x = left + 0.5 * BOX_WIDTH;
+    char forward[TEXT], backward[TEXT], sync[TEXT], memory[TEXT];
+
+    (void)fprintf(figure->file,
+                  "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" fill=\"%s\" "
+                  "stroke=\"%s\" stroke-width=\"1.5\"/>\n",
+                  left, top + 2, BOX_WIDTH, height - 4, fills[index % COLOURS],
+                  edges[index % COLOURS]);
+    put_text(figure, x, middle - 36, 13, "middle", "stage %d: layers %d-%d", index,
+             stage->first_layer, stage->last_layer);
+    put_text(figure, x, middle - 18, 11, "middle", "submesh %dx%d as mesh %dx%d", stage->hosts,
+             stage->devices_per_host, stage->shape[0], stage->shape[1]);
+    put_text(figure, x, middle - 2, 11, "middle", "forward %s",
+             xm_text_format_seconds(stage->forward, forward, sizeof(forward)));
+    put_text(figure, x, middle + 13, 11, "middle", "backward %s",
+             xm_text_format_seconds(stage->backward, backward, sizeof(backward)));
+    put_text(figure, x, middle + 28, 11, "middle", "gradient sync %s",
+             xm_text_format_seconds(stage->sync, sync, sizeof(sync)));
+    put_text(figure, x, middle + 43, 11, "middle", "memory %s",
+             xm_text_format_bytes((uint64_t)ap_plan_stage_memory(stage), memory, sizeof(memory)));
+}
+
+static void draw_boundary(const figure_t *figure, int index)
+{
+    const ap_plan_boundary_t *boundary = ap_plan_boundary(figure->plan, index);
+    int left = box_left(index) + BOX_WIDTH, top, height;
+    double from = box_middle(figure, index, &top, &height);
+    double to = box_middle(figure, index + 1, &top, &height);
+    double x = left + 0.5 * GAP, y = 0.5 * (from + to);
+    char bytes[TEXT], forward[TEXT], backward[TEXT];
+
+    (void)fprintf(figure->file,
+                  "<path d=\"M%d,%.1f C%.1f,%.1f %.1f,%.1f %d,%.1f\" fill=\"none\" "
+                  "stroke=\"#555\" stroke-width=\"1.5\" marker-end=\"url(#head)\"/>\n"
+                  "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"66\" rx=\"4\" fill=\"#fff\" "
+                  "stroke=\"#bbb\"/>\n",
+                  left, from, x, from, x, to, left + GAP, to, x - 0.5 * (GAP - 22), y - 33,
+                  GAP - 22);
+    put_text(figure, x, y - 18, 11, "middle", "%s", boundary->dtype);
+    put_text(figure, x, y - 4, 11, "middle", "%s to %s", boundary->src.spec, boundary->dst.spec);
+    put_text(figure, x, y + 10, 11, "middle", "%s",
+             xm_text_format_bytes((uint64_t)boundary->bytes, bytes, sizeof(bytes)));
+    put_text(figure, x, y + 24, 10, "middle", "%s, back %s",
+             xm_text_format_seconds(boundary->forward, forward, sizeof(forward)),
+             xm_text_format_seconds(boundary->backward, backward, sizeof(backward)));
+}
+
+static void draw_pass(const figure_t *figure, const ap_schedule_op_t *op,
+                      const ap_pipeline_span_t *span, double scale)
+{
+    double x = MARGIN + LABELS + 1e-9 * (double)span->start_ns * scale;
+    double width = 1e-9 * (double)(span->end_ns - span->start_ns) * scale;
+    int y = figure->timeline + TIMELINE_HEADER + op->stage * LANE;
+    const char *edge = edges[op->stage % COLOURS];
+    bool backward = op->pass == AP_PASS_BACKWARD;
+
+    (void)fprintf(figure->file,
+                  "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\" "
+                  "stroke=\"%s\" stroke-width=\"0.8\"/>\n",
+                  x, y + 3, width, LANE - 6,
+                  backward                     ? edge
+                  : op->pass == AP_PASS_WEIGHT ? "#fff"
+                                               : fills[op->stage % COLOURS],
+                  edge);
+    if (width > 12.0) {
+        (void)fprintf(figure->file,
+                      "<text x=\"%.2f\" y=\"%d\" font-size=\"10\" text-anchor=\"middle\" "
+                      "fill=\"%s\">%d</text>\n",
+                      x + 0.5 * width, y + LANE / 2 + 4, backward ? "#fff" : "#222",
+                      op->micro_batch);
+    }
+}
+
+static bool is_drawn(const ap_schedule_op_t *op)
+{
+    return op->pass == AP_PASS_FORWARD || op->pass == AP_PASS_BACKWARD ||
+           op->pass == AP_PASS_WEIGHT;
+}
+
+/* Draws the passes of all stages when @p scale is positive. Returns when the last one ends. */
+static double draw_passes(const figure_t *figure, const ap_schedule_t *schedule,
+                          const ap_pipeline_run_t *run, double scale)
+{
+    double last = 0.0;
+
+    for (int stage = 0; stage < run->devices; ++stage) {
+        for (int i = 0; i < schedule->op_count[stage]; ++i) {
+            if (is_drawn(&schedule->ops[stage][i])) {
+                last = fmax(last, 1e-9 * (double)run->spans[stage][i].end_ns);
+                if (scale > 0.0) {
+                    draw_pass(figure, &schedule->ops[stage][i], &run->spans[stage][i], scale);
+                }
+            }
+        }
+    }
+    return last;
+}
+
+/* How many micro-batches to show; a schedule without flush needs as many as stages. */
+static int shown_batches(const figure_t *figure, ap_schedule_kind_t kind)
+{
+    const ap_plan_info_t *info = ap_plan_info(figure->plan);
+    int most = 2 * figure->stages + 2 < MOST_SHOWN ? 2 * figure->stages + 2 : MOST_SHOWN;
+
+    if (!ap_schedule_is_synchronous(kind) && most < figure->stages) {
+        most = figure->stages;
+    }
+    return info->micro_batches < most ? (int)info->micro_batches : most;
+}
+
+static xm_status_t draw_timeline(const figure_t *figure)
+{
+    const ap_plan_info_t *info = ap_plan_info(figure->plan);
+    ap_plan_simulation_t simulation = AP_PLAN_SIMULATION_INIT;
+    ap_schedule_t *schedule;
+    ap_pipeline_run_t *run;
+    xm_status_t status = ap_schedule_find(info->schedule, &simulation.kind);
+    double length;
+    char text[TEXT];
+
+    if (status != XM_OK) {
+        return status;
+    }
+    simulation.micro_batches = shown_batches(figure, simulation.kind);
+    simulation.batches = 1;
+    status = ap_plan_simulate(figure->plan, &simulation, &schedule, &run);
+    if (status != XM_OK) {
+        return status;
+    }
+    length = draw_passes(figure, schedule, run, 0.0);
+    put_text(figure, MARGIN, figure->timeline + 18, 12, "start",
+             "the first %d of %" PRId64 " micro-batches: light forward, dark backward%s; %s in all",
+             schedule->micro_batches, info->micro_batches,
+             schedule->split ? ", white gradients of the parameters" : "",
+             xm_text_format_seconds(length, text, sizeof(text)));
+    for (int stage = 0; stage < figure->stages; ++stage) {
+        put_text(figure, MARGIN + LABELS - 12,
+                 figure->timeline + TIMELINE_HEADER + stage * LANE + LANE / 2.0 + 4, 11, "end",
+                 "stage %d", stage);
+    }
+    if (length > 0.0) {
+        (void)draw_passes(figure, schedule, run, (figure->width - 2 * MARGIN - LABELS) / length);
+    }
+    ap_pipeline_run_destroy(run);
+    ap_schedule_destroy(schedule);
+    return XM_OK;
+}
+
+xm_status_t ap_plan_plot(const ap_plan_t *plan, const char *path)
+{
+    if (XM_IS_NULL(plan) || XM_IS_NULL(path)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    figure_t figure = {.plan = plan};
+    xm_status_t status;
+
+    measure(&figure);
+    figure.file = fopen(path, "wb");
+    if (figure.file == NULL) {
+        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    }
+    draw_header(&figure);
+    draw_devices(&figure);
+    for (int i = 0; i < figure.stages; ++i) {
+        draw_stage(&figure, i);
+    }
+    for (int i = 0; i < ap_plan_boundaries(plan); ++i) {
+        draw_boundary(&figure, i);
+    }
+    status = draw_timeline(&figure);
+    (void)fputs("</svg>\n", figure.file);
+    if (fclose(figure.file) != 0 && status == XM_OK) {
+        status = xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    }
+    return status;
+}

@@ -1,0 +1,278 @@
+#include "planner/plugin/request.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/frontend/json.h"
+#include "planner/search.h"
+
+static const char format_name[] = "autopar-request";
+static const char source_name[] = "the request";
+static const char *const recompute_names[] = {"auto", "off", "on", "uniform"};
+
+enum { MOST_COUNTS = 64, RECOMPUTE_NAMES = 4 };
+
+static xm_status_t no_memory(void)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a request to a planner");
+}
+
+/* Text that is JSON, as a value of a larger document. */
+static json_t *parsed(char *text)
+{
+    json_t *value = text != NULL ? json_loads(text, 0, NULL) : NULL;
+
+    free(text);
+    return value;
+}
+
+/* The numbers of micro-batches to choose from. */
+static json_t *counts_json(const ap_planner_setup_t *setup)
+{
+    const ap_planner_params_t *params = setup->params;
+    json_t *counts = json_array();
+
+    if (setup->graph != NULL) {
+        (void)json_array_append_new(counts, json_integer(setup->micro_batches));
+        return counts;
+    }
+    for (size_t i = 0; i < params->micro_batch_count; ++i) {
+        (void)json_array_append_new(counts, json_integer(params->micro_batches[i]));
+    }
+    for (int64_t b = 1; params->micro_batch_count == 0 && b <= AP_PLANNER_MOST_MICRO_BATCHES &&
+                        setup->global_batch % b == 0;
+         b *= 2) {
+        (void)json_array_append_new(counts, json_integer(b));
+    }
+    return counts;
+}
+
+static json_t *options_json(const ap_planner_setup_t *setup)
+{
+    const ap_planner_params_t *params = setup->params;
+
+    return json_pack("{s:I, s:o, s:[i,i], s:I, s:s, s:s, s:o*}", "global_batch",
+                     (json_int_t)setup->global_batch, "micro_batches", counts_json(setup), "stages",
+                     params->min_stages, params->max_stages, "memory_limit_bytes",
+                     (json_int_t)llround(setup->memory_limit), "recompute",
+                     recompute_names[params->recompute], "schedule",
+                     params->schedule != NULL ? params->schedule : "1f1b", "keep_host_order",
+                     params->keep_host_order ? json_true() : NULL);
+}
+
+/* The model in the first of the numbers of micro-batches. */
+static xm_status_t model_json(const ap_planner_setup_t *setup, json_t **model)
+{
+    const ap_planner_params_t *params = setup->params;
+    int64_t count = setup->graph != NULL            ? setup->micro_batches
+                    : params->micro_batch_count > 0 ? params->micro_batches[0]
+                                                    : 1;
+    const ap_graph_t *graph;
+    ap_graph_t *made;
+    xm_status_t status = ap_planner_graph_open(setup, count, &graph, &made);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    *model = json_pack("{s:s, s:b, s:I, s:o}", "name", params->model, "built_in",
+                       setup->graph == NULL, "samples", (json_int_t)(setup->global_batch / count),
+                       "graph", parsed(ap_json_text(graph)));
+    ap_graph_destroy(made);
+    return *model != NULL ? XM_OK : no_memory();
+}
+
+xm_status_t ap_planner_request_text(const ap_planner_params_t *params, char **text)
+{
+    ap_planner_setup_t setup;
+    json_t *model = NULL, *document;
+    char *profile = NULL;
+    xm_status_t status = ap_planner_setup_open(params, &setup);
+
+    if (status == XM_OK) {
+        status = ap_planner_check_counts(&setup);
+    }
+    if (status == XM_OK) {
+        status = xm_cluster_profile_to_text(params->profile, &profile);
+    }
+    if (status == XM_OK) {
+        status = model_json(&setup, &model);
+    }
+    if (status == XM_OK) {
+        document = json_pack("{s:s, s:i, s:o, s:o, s:o}", "format", format_name, "version",
+                             AP_REQUEST_VERSION, "model", model, "cluster", parsed(profile),
+                             "options", options_json(&setup));
+        profile = NULL;
+        *text = document != NULL ? json_dumps(document, JSON_COMPACT) : NULL;
+        status = *text != NULL ? XM_OK : no_memory();
+        json_decref(document);
+    }
+    free(profile);
+    ap_planner_setup_close(&setup);
+    return status;
+}
+
+static xm_status_t read_model(const json_t *model, ap_planner_request_t *request)
+{
+    json_error_t error;
+    json_int_t samples;
+    const char *name;
+    json_t *graph;
+    int built_in;
+    char *text;
+    xm_status_t status = XM_OK;
+
+    if (json_unpack_ex((json_t *)model, &error, JSON_STRICT, "{s:s, s:b, s:I, s:o}", "name", &name,
+                       "built_in", &built_in, "samples", &samples, "graph", &graph) != 0) {
+        return xm_error_set(XM_ERR_PARSE, "%s: model: %s", source_name, error.text);
+    }
+    request->texts[0] = strdup(name);
+    request->params.model = request->texts[0];
+    if (request->texts[0] == NULL) {
+        return no_memory();
+    }
+    if (built_in != 0) {
+        return XM_OK;
+    }
+    text = json_dumps(graph, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (text == NULL) {
+        return no_memory();
+    }
+    status = ap_json_from_text(text, strlen(text), "the request's model", &request->graph);
+    request->params.graph = request->graph;
+    free(text);
+    if (status == XM_OK && ap_planner_model_samples(request->graph) != samples) {
+        status = xm_error_set(
+            XM_ERR_PARSE, "%s: model: %" PRId64 " samples, of which the graph holds %" PRId64,
+            source_name, (int64_t)samples, ap_planner_model_samples(request->graph));
+    }
+    return status;
+}
+
+static xm_status_t read_counts(const json_t *counts, ap_planner_request_t *request)
+{
+    size_t count = json_array_size(counts);
+
+    if (count < 1 || count > MOST_COUNTS) {
+        return xm_error_set(XM_ERR_PARSE,
+                            "%s: options: micro_batches must be a list of 1 to %d numbers",
+                            source_name, MOST_COUNTS);
+    }
+    request->micro_batches = malloc(count * sizeof(*request->micro_batches));
+    if (request->micro_batches == NULL) {
+        return no_memory();
+    }
+    for (size_t i = 0; i < count; ++i) {
+        request->micro_batches[i] = json_integer_value(json_array_get(counts, i));
+    }
+    request->params.micro_batches = request->micro_batches;
+    request->params.micro_batch_count = count;
+    return XM_OK;
+}
+
+static xm_status_t read_options(const json_t *options, ap_planner_request_t *request)
+{
+    ap_planner_params_t *params = &request->params;
+    json_int_t batch, memory;
+    const char *recompute, *schedule;
+    json_error_t error;
+    json_t *counts;
+    int choice = 0, keep = 0;
+
+    if (json_unpack_ex((json_t *)options, &error, JSON_STRICT,
+                       "{s:I, s:o, s:[i,i!], s:I, s:s, s:s, s?b}", "global_batch", &batch,
+                       "micro_batches", &counts, "stages", &params->min_stages, &params->max_stages,
+                       "memory_limit_bytes", &memory, "recompute", &recompute, "schedule",
+                       &schedule, "keep_host_order", &keep) != 0) {
+        return xm_error_set(XM_ERR_PARSE, "%s: options: %s", source_name, error.text);
+    }
+    while (choice < RECOMPUTE_NAMES && strcmp(recompute_names[choice], recompute) != 0) {
+        ++choice;
+    }
+    if (choice == RECOMPUTE_NAMES || batch < 1 || memory < 1) {
+        return xm_error_set(XM_ERR_PARSE,
+                            "%s: options: recompute '%s', a batch of %" PRId64 " and %" PRId64
+                            " bytes: auto, off, on or uniform, and positive numbers",
+                            source_name, recompute, (int64_t)batch, (int64_t)memory);
+    }
+    request->texts[1] = strdup(schedule);
+    if (request->texts[1] == NULL) {
+        return no_memory();
+    }
+    params->schedule = request->texts[1];
+    params->recompute = (ap_recompute_t)choice;
+    params->keep_host_order = keep != 0;
+    params->global_batch = batch;
+    params->memory_limit = (double)memory;
+    return read_counts(counts, request);
+}
+
+static xm_status_t read_document(json_t *document, ap_planner_request_t *request)
+{
+    json_t *model, *cluster, *options;
+    const char *format;
+    json_error_t error;
+    int version;
+    char *text;
+    xm_status_t status;
+
+    if (json_unpack_ex(document, &error, JSON_STRICT, "{s:s, s:i, s:o, s:o, s:o}", "format",
+                       &format, "version", &version, "model", &model, "cluster", &cluster,
+                       "options", &options) != 0) {
+        return xm_error_set(XM_ERR_PARSE, "%s: %s", source_name, error.text);
+    }
+    if (strcmp(format, format_name) != 0 || version != AP_REQUEST_VERSION) {
+        return xm_error_set(XM_ERR_PARSE, "%s is '%s' of version %d, not '%s' of version %d",
+                            source_name, format, version, format_name, AP_REQUEST_VERSION);
+    }
+    status = read_model(model, request);
+    if (status == XM_OK) {
+        status = read_options(options, request);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    text = json_dumps(cluster, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (text == NULL) {
+        return no_memory();
+    }
+    status = xm_cluster_profile_from_text(text, strlen(text), "the request's cluster",
+                                          &request->profile);
+    request->params.profile = request->profile;
+    free(text);
+    return status;
+}
+
+xm_status_t ap_planner_request_parse(const char *text, size_t length, ap_planner_request_t *request)
+{
+    const ap_planner_params_t start = AP_PLANNER_PARAMS_INIT;
+    json_error_t error;
+    json_t *document = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    xm_status_t status;
+
+    *request = (ap_planner_request_t){.params = start};
+    if (document == NULL) {
+        return xm_error_set(XM_ERR_PARSE, "%s: line %d, column %d: %s", source_name, error.line,
+                            error.column, error.text);
+    }
+    status = read_document(document, request);
+    json_decref(document);
+    if (status != XM_OK) {
+        ap_planner_request_clear(request);
+    }
+    return status;
+}
+
+void ap_planner_request_clear(ap_planner_request_t *request)
+{
+    if (request != NULL) {
+        xm_cluster_profile_destroy(request->profile);
+        ap_graph_destroy(request->graph);
+        free(request->texts[0]);
+        free(request->texts[1]);
+        free(request->micro_batches);
+        *request = (ap_planner_request_t){0};
+    }
+}

@@ -1,0 +1,16 @@
+/**
+ * @file planner/published/choice/ordering.h
+ * The assignment with the least seconds by dynamic programming over an order of the variables
+ * (PaSE, Elango, IPDPS'21): each variable is decided for every combination of the later ones that
+ * it still depends on, the one with the smallest such table first. elimination.h does the work.
+ *
+ * Exact. XM_ERR_UNSUPPORTED when a table would exceed 2^24 cells. Threads: no shared state.
+ */
+#ifndef AP_PLANNER_PUBLISHED_CHOICE_ORDERING_H
+#define AP_PLANNER_PUBLISHED_CHOICE_ORDERING_H
+
+#include "planner/published/choice/network.h"
+
+xm_status_t ap_search_ordering(const ap_choice_network_t *network, int *assignment);
+
+#endif

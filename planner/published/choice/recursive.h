@@ -1,0 +1,23 @@
+/**
+ * @file planner/published/choice/recursive.h
+ * One mesh axis after the other: the first is decided as if there were no others, then the next
+ * within what was decided (Tofu, Wang, EuroSys'19, which halves the devices again and again). Each
+ * level is solved exactly by planner/published/choice/ordering.h, or greedily: variables in the
+ * order of falling cost, each taking what is cheapest beside those decided before (Double
+ * Recursive, Wang, Euro-Par'21).
+ *
+ * Not exact: a first axis is never taken back. With one axis the exact form is an optimum.
+ * Deterministic. Threads: no shared state.
+ */
+#ifndef AP_PLANNER_PUBLISHED_CHOICE_RECURSIVE_H
+#define AP_PLANNER_PUBLISHED_CHOICE_RECURSIVE_H
+
+#include <stdbool.h>
+
+#include "planner/published/choice/network.h"
+
+/** The first @p levels of ap_choice_variable_t's `part` are decided in order. */
+xm_status_t ap_search_recursive(const ap_choice_network_t *network, int levels, bool greedy,
+                                int *assignment);
+
+#endif

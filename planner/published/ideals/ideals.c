@@ -1,0 +1,268 @@
+#include "planner/published/ideals.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { FIRST_ROOM = 256, WORD = 64 };
+
+struct ap_ideals {
+    int nodes, words, count;
+    uint64_t *sets;  /* [count][words] */
+    int *first_link; /* [count + 1] */
+    ap_ideal_link_t *links;
+};
+
+/* While the down-sets are found: links from a set upwards come in the order of the sets below. */
+typedef struct builder {
+    ap_ideals_t *ideals;
+    uint64_t *before; /* [node][words]: predecessors */
+    uint64_t *set;    /* [words]: the set looked at */
+    int *slots;       /* open addressing over the sets; -1: free */
+    size_t slot_count;
+    int room, most;
+    ap_ideal_link_t *found; /* with `above` the set that the link belongs to */
+    int *above;
+    int64_t found_count, found_room;
+} builder_t;
+
+static xm_status_t no_memory(void)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the down-sets of a graph");
+}
+
+static const uint64_t *set_at(const ap_ideals_t *ideals, int ideal)
+{
+    return ideals->sets + (size_t)ideal * (size_t)ideals->words;
+}
+
+static size_t find_slot(const builder_t *builder, const uint64_t *set)
+{
+    size_t bytes = (size_t)builder->ideals->words * sizeof(*set);
+    size_t slot = (size_t)XXH3_64bits(set, bytes) & (builder->slot_count - 1);
+
+    while (builder->slots[slot] >= 0 &&
+           memcmp(set_at(builder->ideals, builder->slots[slot]), set, bytes) != 0) {
+        slot = (slot + 1) & (builder->slot_count - 1);
+    }
+    return slot;
+}
+
+/* Room for one more down-set; the table of slots stays at most half full. */
+static xm_status_t make_room(builder_t *builder)
+{
+    ap_ideals_t *ideals = builder->ideals;
+    int room = builder->room == 0 ? FIRST_ROOM : 2 * builder->room;
+    uint64_t *sets;
+    int *slots;
+
+    if (ideals->count < builder->room) {
+        return XM_OK;
+    }
+    sets = realloc(ideals->sets, (size_t)room * (size_t)ideals->words * sizeof(*sets));
+    if (sets == NULL) {
+        return no_memory();
+    }
+    ideals->sets = sets;
+    slots = malloc(2 * (size_t)room * sizeof(*slots));
+    if (slots == NULL) {
+        return no_memory();
+    }
+    free(builder->slots);
+    builder->slots = slots;
+    builder->slot_count = 2 * (size_t)room;
+    builder->room = room;
+    memset(slots, 0xff, builder->slot_count * sizeof(*slots));
+    for (int i = 0; i < ideals->count; ++i) {
+        slots[find_slot(builder, set_at(ideals, i))] = i;
+    }
+    return XM_OK;
+}
+
+static xm_status_t add_link(builder_t *builder, int above, int ideal, int node)
+{
+    if (builder->found_count == builder->found_room) {
+        int64_t room = builder->found_room == 0 ? FIRST_ROOM : 2 * builder->found_room;
+        ap_ideal_link_t *found = realloc(builder->found, (size_t)room * sizeof(*found));
+        int *of;
+
+        if (found == NULL) {
+            return no_memory();
+        }
+        builder->found = found;
+        of = realloc(builder->above, (size_t)room * sizeof(*of));
+        if (of == NULL) {
+            return no_memory();
+        }
+        builder->above = of;
+        builder->found_room = room;
+    }
+    builder->found[builder->found_count] = (ap_ideal_link_t){ideal, node};
+    builder->above[builder->found_count++] = above;
+    return XM_OK;
+}
+
+/* Adds the set in builder->set, which is @p below with @p node. */
+static xm_status_t add_set(builder_t *builder, int below, int node)
+{
+    ap_ideals_t *ideals = builder->ideals;
+    xm_status_t status = make_room(builder);
+    size_t slot;
+
+    if (status != XM_OK) {
+        return status;
+    }
+    slot = find_slot(builder, builder->set);
+    if (builder->slots[slot] < 0) {
+        if (ideals->count == builder->most) {
+            return xm_error_set(XM_ERR_NO_SOLUTION,
+                                "the graph has more than %d contiguous beginnings", builder->most);
+        }
+        memcpy(ideals->sets + (size_t)ideals->count * (size_t)ideals->words, builder->set,
+               (size_t)ideals->words * sizeof(*builder->set));
+        builder->slots[slot] = ideals->count++;
+    }
+    return below < 0 ? XM_OK : add_link(builder, builder->slots[slot], below, node);
+}
+
+static bool can_add(const builder_t *builder, const uint64_t *set, int node)
+{
+    int words = builder->ideals->words;
+    const uint64_t *before = builder->before + (size_t)node * (size_t)words;
+
+    if ((set[node / WORD] >> (node % WORD) & 1U) != 0) {
+        return false;
+    }
+    for (int i = 0; i < words; ++i) {
+        if ((before[i] & ~set[i]) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static xm_status_t grow(builder_t *builder)
+{
+    ap_ideals_t *ideals = builder->ideals;
+    size_t bytes = (size_t)ideals->words * sizeof(uint64_t);
+    xm_status_t status = add_set(builder, -1, -1);
+
+    for (int ideal = 0; ideal < ideals->count && status == XM_OK; ++ideal) {
+        for (int node = 0; node < ideals->nodes && status == XM_OK; ++node) {
+            if (can_add(builder, set_at(ideals, ideal), node)) {
+                memcpy(builder->set, set_at(ideals, ideal), bytes);
+                builder->set[node / WORD] |= (uint64_t)1 << (node % WORD);
+                status = add_set(builder, ideal, node);
+            }
+        }
+    }
+    return status;
+}
+
+/* Sorts the links by the set above. */
+static xm_status_t sort_links(builder_t *builder)
+{
+    ap_ideals_t *ideals = builder->ideals;
+    int *next = calloc((size_t)ideals->count + 1, sizeof(*next));
+
+    ideals->first_link = calloc((size_t)ideals->count + 1, sizeof(*ideals->first_link));
+    ideals->links = malloc(((size_t)builder->found_count + 1) * sizeof(*ideals->links));
+    if (next == NULL || ideals->first_link == NULL || ideals->links == NULL ||
+        builder->found_count > INT32_MAX) {
+        free(next);
+        return no_memory();
+    }
+    for (int64_t i = 0; i < builder->found_count; ++i) {
+        ++ideals->first_link[builder->above[i] + 1];
+    }
+    for (int i = 0; i < ideals->count; ++i) {
+        ideals->first_link[i + 1] += ideals->first_link[i];
+        next[i] = ideals->first_link[i];
+    }
+    for (int64_t i = 0; i < builder->found_count; ++i) {
+        ideals->links[next[builder->above[i]]++] = builder->found[i];
+    }
+    free(next);
+    return XM_OK;
+}
+
+static xm_status_t build(builder_t *builder, const ap_precedence_t *edges, int edge_count)
+{
+    ap_ideals_t *ideals = builder->ideals;
+    const uint64_t *all;
+    xm_status_t status;
+
+    for (int i = 0; i < edge_count; ++i) {
+        builder->before[(size_t)edges[i].after * (size_t)ideals->words +
+                        (size_t)(edges[i].before / WORD)] |= (uint64_t)1
+                                                             << (edges[i].before % WORD);
+    }
+    status = grow(builder);
+    if (status != XM_OK) {
+        return status;
+    }
+    all = set_at(ideals, ideals->count - 1);
+    for (int node = 0; node < ideals->nodes; ++node) {
+        if ((all[node / WORD] >> (node % WORD) & 1U) == 0) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "the graph has a cycle, node %d is on it or behind it", node);
+        }
+    }
+    return sort_links(builder);
+}
+
+xm_status_t ap_ideals_create(int nodes, const ap_precedence_t *edges, int edge_count, int most,
+                             ap_ideals_t **result)
+{
+    ap_ideals_t *ideals = calloc(1, sizeof(*ideals));
+    builder_t builder = {.ideals = ideals, .most = most};
+    xm_status_t status;
+
+    if (ideals == NULL) {
+        return no_memory();
+    }
+    ideals->nodes = nodes;
+    ideals->words = (nodes + WORD - 1) / WORD;
+    ideals->words = ideals->words > 0 ? ideals->words : 1;
+    builder.before = calloc((size_t)nodes + 1, (size_t)ideals->words * sizeof(uint64_t));
+    builder.set = calloc((size_t)ideals->words, sizeof(uint64_t));
+    status = builder.before != NULL && builder.set != NULL ? build(&builder, edges, edge_count)
+                                                           : no_memory();
+    free(builder.above);
+    free(builder.found);
+    free(builder.slots);
+    free(builder.set);
+    free(builder.before);
+    if (status != XM_OK) {
+        ap_ideals_destroy(ideals);
+        return status;
+    }
+    *result = ideals;
+    return XM_OK;
+}
+
+int ap_ideals_count(const ap_ideals_t *ideals)
+{
+    return ideals->count;
+}
+
+bool ap_ideals_has(const ap_ideals_t *ideals, int ideal, int node)
+{
+    return (set_at(ideals, ideal)[node / WORD] >> (node % WORD) & 1U) != 0;
+}
+
+const ap_ideal_link_t *ap_ideals_below(const ap_ideals_t *ideals, int ideal, int *count)
+{
+    *count = ideals->first_link[ideal + 1] - ideals->first_link[ideal];
+    return ideals->links + ideals->first_link[ideal];
+}
+
+void ap_ideals_destroy(ap_ideals_t *ideals)
+{
+    if (ideals != NULL) {
+        free(ideals->sets);
+        free(ideals->first_link);
+        free(ideals->links);
+        free(ideals);
+    }
+}

@@ -1,0 +1,200 @@
+/* Rows that shard the whole model over the whole cluster: one stage, a choice network, a search. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/published/like/like_private.h"
+#include "planner/published/choice.h"
+#include "planner/published/like/stage_network.h"
+
+enum { AXES = 2, CURVE_POINTS = 16, PROPOSALS = 1000 /* of a random walk, for each variable */ };
+
+/* One network of a run. */
+typedef struct site {
+    ap_like_t *like;
+    const ap_like_case_t *one;
+    ap_stage_query_t query;
+    ap_stage_network_t *network;
+} site_t;
+
+static xm_status_t judge_assignment(const site_t *site, const int *assignment, bool *kept)
+{
+    ap_plan_part_t part = {.query = site->query, .first_device = 0};
+    xm_status_t status;
+
+    *kept = false;
+    if (ap_choice_network_seconds(ap_stage_network_choices(site->network), assignment) >=
+        AP_COST_INFINITE) {
+        return xm_error_set(
+            XM_ERR_NO_SOLUTION, "no sharding divides on %d x %d devices with %lld micro-batches",
+            site->query.shape[0], site->query.shape[1], (long long)site->one->micro_batches);
+    }
+    status = ap_stage_network_solution(site->network, assignment, &part.solution);
+    if (status == XM_OK) {
+        status = ap_like_consider(site->like, site->one, &part, 1, kept);
+        ap_stage_solution_destroy(part.solution);
+    }
+    return status;
+}
+
+/* The points of a curve, fastest first. The judge counts temporaries as well, which the search does
+ * not: points that then are beaten are left out. */
+static xm_status_t keep_curve(const site_t *site, const ap_frontier_t *frontier,
+                              const ap_like_point_t *judged)
+{
+    ap_like_result_t *result = site->like->result;
+    ap_like_point_t *curve = malloc((size_t)frontier->count * sizeof(*curve));
+
+    if (curve == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a curve");
+    }
+    free(result->curve);
+    result->curve = curve;
+    result->curve_count = 0;
+    for (int i = 0; i < frontier->count; ++i) {
+        if (i == 0 || judged[i].memory < curve[result->curve_count - 1].memory) {
+            curve[result->curve_count++] = judged[i];
+        }
+    }
+    return XM_OK;
+}
+
+/* What the judge says of a point, whether or not its plan is kept. */
+static xm_status_t price_point(const site_t *site, const ap_frontier_point_t *point,
+                               ap_like_point_t *judged)
+{
+    ap_stage_solution_t *solution;
+    xm_status_t status = ap_stage_network_solution(site->network, point->assignment, &solution);
+    const ap_stage_cost_t *cost;
+
+    if (status != XM_OK) {
+        return status;
+    }
+    cost = ap_stage_solution_cost(solution);
+    *judged = (ap_like_point_t){.seconds = point->seconds,
+                                .bytes = point->bytes,
+                                .step = (double)site->one->micro_batches *
+                                        ap_stage_objective(cost, (int)site->one->micro_batches),
+                                .memory = ap_stage_memory(cost, 1),
+                                .micro_batches = site->one->micro_batches};
+    ap_stage_solution_destroy(solution);
+    return XM_OK;
+}
+
+static xm_status_t walk_frontier(const site_t *site, const ap_frontier_t *frontier)
+{
+    ap_like_point_t judged[CURVE_POINTS];
+    bool any = false;
+    xm_status_t status = XM_OK;
+
+    for (int i = 0; i < frontier->count && status == XM_OK; ++i) {
+        status = price_point(site, &frontier->points[i], &judged[i]);
+    }
+    for (int i = 0; i < frontier->count && status == XM_OK; ++i) {
+        bool kept, fits = judged[i].memory <= site->like->limit;
+
+        if (fits || i == frontier->count - 1) {
+            status = judge_assignment(site, frontier->points[i].assignment, &kept);
+            any = any || kept;
+            break; /* slower ones are of no use */
+        }
+    }
+    return status == XM_OK && any ? keep_curve(site, frontier, judged) : status;
+}
+
+static xm_status_t search_curve(const site_t *site)
+{
+    ap_frontier_t frontier = {0};
+    xm_status_t status =
+        ap_search_frontier(ap_stage_network_choices(site->network), CURVE_POINTS, &frontier);
+
+    if (status == XM_OK) {
+        status = walk_frontier(site, &frontier);
+    }
+    ap_frontier_clear(&frontier);
+    return status;
+}
+
+/* A random walk from data parallelism. What its temporaries take, the walk may not use. */
+static xm_status_t walk_at_random(const site_t *site, int *assignment)
+{
+    const ap_choice_network_t *choices = ap_stage_network_choices(site->network);
+    ap_mcmc_params_t walk = AP_MCMC_PARAMS_INIT;
+    ap_stage_solution_t *start;
+    xm_status_t status;
+
+    ap_stage_network_data_parallel(site->network, assignment);
+    status = ap_stage_network_solution(site->network, assignment, &start);
+    if (status != XM_OK) {
+        return status;
+    }
+    walk.proposals = PROPOSALS * (int64_t)choices->variable_count;
+    walk.memory_limit = fmax(1.0, site->like->limit - ap_stage_solution_cost(start)->mem_work);
+    ap_stage_solution_destroy(start);
+    return ap_search_mcmc(choices, &walk, assignment);
+}
+
+static xm_status_t search_one(const site_t *site, int *assignment)
+{
+    const ap_choice_network_t *choices = ap_stage_network_choices(site->network);
+
+    switch (site->like->row->search) {
+    case AP_SEARCH_REDUCTION:
+        return ap_search_reduction(choices, assignment, NULL);
+    case AP_SEARCH_ORDERING:
+        return ap_search_ordering(choices, assignment);
+    case AP_SEARCH_MCMC:
+        return walk_at_random(site, assignment);
+    default:
+        return ap_search_recursive(choices, AXES, site->like->row->search == AP_SEARCH_GREEDY,
+                                   assignment);
+    }
+}
+
+static xm_status_t search_site(const site_t *site)
+{
+    int *assignment;
+    bool kept;
+    xm_status_t status;
+
+    if (site->like->row->search == AP_SEARCH_FRONTIER) {
+        return search_curve(site);
+    }
+    assignment = calloc((size_t)ap_stage_network_choices(site->network)->variable_count + 1,
+                        sizeof(*assignment));
+    if (assignment == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for an assignment");
+    }
+    status = search_one(site, assignment);
+    if (status == XM_OK) {
+        status = judge_assignment(site, assignment, &kept);
+    }
+    free(assignment);
+    return status;
+}
+
+xm_status_t ap_like_choices(ap_like_t *like, ap_like_case_t *one)
+{
+    site_t site = {.like = like, .one = one, .query = AP_STAGE_QUERY_INIT};
+    xm_status_t status = XM_OK;
+
+    site.query.last = like->layers - 1;
+    site.query.hosts = like->hosts;
+    site.query.devices = like->devices_per_host;
+    while (status == XM_OK && ap_like_next_shape(like, &site.query)) {
+        if (site.query.shape[1] == 1 && site.query.shape[0] > 1) {
+            break; /* n x 1 is 1 x n with its axis renamed */
+        }
+        status = ap_stage_network_create(one->context, &site.query, &site.network);
+        if (status == XM_OK) {
+            status = search_site(&site);
+            ap_stage_network_destroy(site.network);
+            if (status == XM_ERR_NO_SOLUTION) {
+                (void)snprintf(like->result->why, sizeof(like->result->why), "%s", xm_last_error());
+                status = XM_OK;
+            }
+        }
+    }
+    return status;
+}

@@ -1,0 +1,178 @@
+#include "planner/published/like.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+#include "planner/published/like/like_private.h"
+
+/* Stands for the memory of a device where a row does not look at it. */
+static const double ENDLESS = 1e18;
+
+void ap_like_result_clear(ap_like_result_t *result)
+{
+    if (result != NULL) {
+        ap_plan_destroy(result->plan);
+        free(result->curve);
+        *result = (ap_like_result_t){0};
+    }
+}
+
+/* Our planner in the row's space. Under 1f1b its own objective chooses among all numbers of
+ * micro-batches; otherwise it plans for each, and the judge chooses. */
+xm_status_t ap_like_stages(ap_like_t *like)
+{
+    bool together = strcmp(like->row->schedule.kind, "1f1b") == 0 ||
+                    strcmp(like->row->schedule.kind, "auto") == 0;
+    int runs = together ? 1 : like->micro_batch_count;
+    xm_status_t status = XM_OK;
+
+    for (int i = 0; i < runs && status == XM_OK; ++i) {
+        ap_planner_params_t params = like->params;
+        ap_planner_result_t found;
+        bool kept;
+
+        params.space = &like->row->space;
+        params.keep_host_order =
+            params.keep_host_order || strcmp(like->row->name, "default") != 0; /* but ours */
+        params.memory_limit = like->row->costs.memory ? like->limit : ENDLESS;
+        params.free_boundaries = !like->row->costs.transfers;
+        params.steady = like->row->costs.steady;
+        params.schedule = together ? like->row->schedule.kind : NULL;
+        if (!together) {
+            params.micro_batches = &like->micro_batches[i];
+            params.micro_batch_count = 1;
+        }
+        status = ap_planner_run(&params, &found);
+        if (status == XM_ERR_NO_SOLUTION) {
+            (void)snprintf(like->result->why, sizeof(like->result->why), "%s", xm_last_error());
+            status = XM_OK;
+            continue;
+        }
+        if (status == XM_OK) {
+            status = ap_like_consider_plan(like, found.plan, &kept);
+            found.plan = NULL;
+            ap_planner_result_clear(&found);
+        }
+    }
+    return status;
+}
+
+static xm_status_t search(ap_like_t *like)
+{
+    static ap_like_case_fn *const searches[] = {
+        [AP_SEARCH_STAGES] = NULL,
+        [AP_SEARCH_GRID] = ap_like_grid,
+        [AP_SEARCH_REDUCTION] = ap_like_choices,
+        [AP_SEARCH_ORDERING] = ap_like_choices,
+        [AP_SEARCH_MCMC] = ap_like_choices,
+        [AP_SEARCH_RECURSIVE] = ap_like_choices,
+        [AP_SEARCH_GREEDY] = ap_like_choices,
+        [AP_SEARCH_FRONTIER] = ap_like_choices,
+        [AP_SEARCH_LAYERWISE] = ap_like_layerwise,
+        [AP_SEARCH_IDEALS] = ap_like_ideals,
+        [AP_SEARCH_PLACEMENT] = ap_like_placement,
+    };
+    ap_like_case_fn *const of_case = searches[like->row->search];
+
+    return of_case == NULL ? ap_like_stages(like) : ap_like_each_case(like, of_case);
+}
+
+/* The caller's limits on stages and recomputation, and the row's. */
+static xm_status_t narrow(ap_like_t *like)
+{
+    const ap_space_t *space = &like->row->space;
+    ap_planner_params_t *params = &like->params;
+    int devices = like->hosts * like->devices_per_host;
+
+    /* A placement may leave devices idle. */
+    if (space->stage_devices == 1 && devices > like->layers &&
+        like->row->search != AP_SEARCH_PLACEMENT) {
+        return xm_error_set(XM_ERR_NO_SOLUTION,
+                            "%s has stages of one device: %d layers do not fill %d devices",
+                            like->row->name, like->layers, devices);
+    }
+    if (!space->pipeline) {
+        if (params->min_stages > 1) {
+            return xm_error_set(XM_ERR_NO_SOLUTION, "%s has no pipeline, at least %d stages asked",
+                                like->row->name, params->min_stages);
+        }
+        params->max_stages = 1;
+    }
+    if ((!space->recompute && params->recompute == AP_RECOMPUTE_ON) ||
+        (!space->keep && params->recompute == AP_RECOMPUTE_OFF)) {
+        return xm_error_set(XM_ERR_NO_SOLUTION, "%s %s", like->row->name,
+                            space->keep ? "never recomputes activations"
+                                        : "always recomputes activations");
+    }
+    if (!space->recompute || !space->keep) {
+        params->recompute = space->keep ? AP_RECOMPUTE_OFF : AP_RECOMPUTE_ON;
+    }
+    if (!space->mixed && params->recompute == AP_RECOMPUTE_AUTO) {
+        params->recompute = AP_RECOMPUTE_UNIFORM;
+    }
+    return XM_OK;
+}
+
+static xm_status_t open(ap_like_t *like)
+{
+    const ap_graph_t *graph;
+    ap_graph_t *made;
+    xm_status_t status = ap_planner_setup_open(&like->params, &like->setup);
+
+    if (status == XM_OK) {
+        like->limit = like->setup.memory_limit;
+        like->hosts = xm_cluster_profile_hosts(like->params.profile);
+        like->devices_per_host = xm_cluster_profile_devices_per_host(like->params.profile);
+        status =
+            ap_planner_micro_batches(&like->setup, like->micro_batches, &like->micro_batch_count);
+    }
+    if (status == XM_OK) {
+        status = ap_planner_graph_open(&like->setup, like->micro_batches[0], &graph, &made);
+    }
+    if (status == XM_OK) {
+        like->layers = ap_graph_layers(graph);
+        ap_graph_destroy(made);
+    }
+    return status;
+}
+
+xm_status_t ap_like_run(const ap_planner_row_t *row, const ap_planner_params_t *params,
+                        ap_like_result_t *result)
+{
+    ap_like_result_t made = {.row = row};
+    ap_like_t like = {.row = row, .params = *params, .result = &made};
+    double start = xm_clock_seconds();
+    xm_status_t status;
+
+    if (params->struct_size < sizeof(*params) || params->model == NULL || params->profile == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "a model and a cluster profile are needed, and "
+                            "AP_PLANNER_PARAMS_INIT to start from");
+    }
+    status = open(&like);
+    if (status == XM_OK) {
+        status = narrow(&like);
+        if (status == XM_OK) {
+            status = search(&like);
+        }
+        if (status == XM_ERR_NO_SOLUTION || status == XM_ERR_UNSUPPORTED) {
+            (void)snprintf(made.why, sizeof(made.why), "%s", xm_last_error());
+            status = XM_OK;
+        }
+    }
+    ap_planner_setup_close(&like.setup);
+    if (status != XM_OK) {
+        ap_like_result_clear(&made);
+        return status;
+    }
+    if (made.plan == NULL && made.why[0] == '\0') {
+        (void)snprintf(made.why, sizeof(made.why),
+                       "%s has no plan for %d layers on %d x %d devices", row->name, like.layers,
+                       like.hosts, like.devices_per_host);
+    }
+    made.search_seconds = xm_clock_seconds() - start;
+    *result = made;
+    return XM_OK;
+}

@@ -1,0 +1,65 @@
+/**
+ * @file like_private.h
+ * What the searches of like.h share: the run, its cases, and the judge. Not installed.
+ */
+#ifndef AP_PLANNER_PUBLISHED_LIKE_LIKE_PRIVATE_H
+#define AP_PLANNER_PUBLISHED_LIKE_LIKE_PRIVATE_H
+
+#include "planner/published/like.h"
+#include "planner/search.h"
+#include "planner/stage.h"
+
+typedef struct ap_like {
+    const ap_planner_row_t *row;
+    ap_planner_params_t params; /* the caller's, narrowed to the row */
+    ap_planner_setup_t setup;
+    double limit; /* bytes of a device */
+    int hosts, devices_per_host;
+    int layers;
+    int64_t micro_batches[AP_PLANNER_MICRO_BATCHES];
+    int micro_batch_count;
+    ap_like_result_t *result;
+} ap_like_t;
+
+/* One number of micro-batches, with or without recomputation. */
+typedef struct ap_like_case {
+    int64_t micro_batches;
+    bool recompute;
+    const ap_graph_t *graph;
+    ap_graph_t *made;            /* the same, of a built-in model */
+    ap_stage_context_t *context; /* in the row's space */
+} ap_like_case_t;
+
+/* Opens each case in turn, searches it, closes it. */
+typedef xm_status_t ap_like_case_fn(ap_like_t *like, ap_like_case_t *one);
+xm_status_t ap_like_each_case(ap_like_t *like, ap_like_case_fn *search);
+
+/* A context of the case in another space than the row's. */
+xm_status_t ap_like_context(const ap_like_t *like, const ap_like_case_t *one,
+                            const ap_space_t *space, ap_stage_context_t **context);
+
+/*
+ * Splits the cluster into @p stages equal submeshes and sets hosts and devices of the query; false
+ * when it cannot be split so.
+ */
+bool ap_like_submesh(const ap_like_t *like, int stages, ap_stage_query_t *query);
+
+/* Next logical shape of hosts x devices, first 0 in shape[0]; false: no more. */
+bool ap_like_next_shape(const ap_like_t *like, ap_stage_query_t *query);
+
+/* Assembles stages, judges the plan and keeps it if it is the best. The solutions stay the
+ * caller's. */
+xm_status_t ap_like_consider(ap_like_t *like, const ap_like_case_t *one,
+                             const ap_plan_part_t *parts, int count, bool *kept);
+
+/* Judges a plan that is one already; takes it over. */
+xm_status_t ap_like_consider_plan(ap_like_t *like, ap_plan_t *plan, bool *kept);
+
+/* Whether a plan of at least this step could still be kept. */
+bool ap_like_can_improve(const ap_like_t *like, double step);
+
+/* The searches. */
+xm_status_t ap_like_stages(ap_like_t *like);
+ap_like_case_fn ap_like_grid, ap_like_choices, ap_like_layerwise, ap_like_ideals, ap_like_placement;
+
+#endif

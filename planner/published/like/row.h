@@ -1,0 +1,69 @@
+/**
+ * @file planner/published/like/row.h
+ * Published planners as rows of a table. A row has four independent parts:
+ *
+ *  - a *space*: which plans the planner may choose from (space.h);
+ *  - a *search*: how it chooses;
+ *  - a *schedule* of the pipeline that it plans for;
+ *  - *costs* that it sees: transfers between stages, memory, filling the pipeline.
+ *
+ * like.h runs a row on a model and a cluster. All rows plan on the same graph and the same measured
+ * costs, and their plans are judged alike; so a row says what a planner's space, search and blind
+ * spots cost here, not how fast its authors' program is.
+ *
+ * Constant data, shared freely.
+ */
+#ifndef AP_PLANNER_PUBLISHED_LIKE_ROW_H
+#define AP_PLANNER_PUBLISHED_LIKE_ROW_H
+
+#include "planner/stage.h"
+
+typedef enum ap_search_kind {
+    AP_SEARCH_STAGES,    /**< stage slicing over exact plans of layers (planner.h) */
+    AP_SEARCH_GRID,      /**< equal stages, every combination of degrees judged */
+    AP_SEARCH_REDUCTION, /**< node and edge elimination (planner/published/choice/reduction.h) */
+    AP_SEARCH_ORDERING, /**< DP over an order of the operators (planner/published/choice/ordering.h)
+                         */
+    AP_SEARCH_MCMC,     /**< random walk from data parallelism (planner/published/choice/mcmc.h) */
+    AP_SEARCH_RECURSIVE, /**< one mesh axis after the other, exactly
+                            (planner/published/choice/recursive.h) */
+    AP_SEARCH_GREEDY,    /**< one mesh axis after the other, greedily
+                            (planner/published/choice/recursive.h) */
+    AP_SEARCH_FRONTIER,  /**< curve of time over memory (planner/published/choice/frontier.h) */
+    AP_SEARCH_LAYERWISE, /**< grid of equal stages, within them one uniform sharding per layer under
+                            the memory limit */
+    AP_SEARCH_IDEALS,    /**< DP over down-sets with data and tensor degrees (piper.h) */
+    AP_SEARCH_PLACEMENT  /**< DP over down-sets, one device each (placement.h) */
+} ap_search_kind_t;
+
+typedef struct ap_row_schedule {
+    const char *kind; /**< a name of planner/pipeline/schedule.h; "auto": the fastest that a plan
+                         can have */
+    bool stash;       /**< a version of the parameters for every micro-batch in flight */
+} ap_row_schedule_t;
+
+typedef struct ap_row_costs {
+    bool transfers; /**< it knows what transfers between stages take */
+    bool memory;    /**< it knows the memory of a device */
+    bool steady;    /**< it counts the bottleneck only, not filling and emptying the pipeline */
+} ap_row_costs_t;
+
+typedef struct ap_planner_row {
+    const char *name;
+    const char *source; /**< authors, venue and year */
+    ap_space_t space;
+    ap_search_kind_t search;
+    ap_row_schedule_t schedule;
+    ap_row_costs_t costs;
+} ap_planner_row_t;
+
+/** The table, `default` (ours) last. */
+const ap_planner_row_t *ap_planner_rows(int *count);
+
+/** The row of this name; an unknown name is an error that gives the nearest. */
+xm_status_t ap_planner_row_find(const char *name, const ap_planner_row_t **row);
+
+/** "stage slicing", "grid", … */
+const char *ap_search_kind_name(ap_search_kind_t kind);
+
+#endif

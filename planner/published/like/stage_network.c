@@ -1,0 +1,402 @@
+/*
+ * A stage as a flat network of choices, for the searches of other published planners (random walks,
+ * other eliminations). They get the very costs that our own search uses, so a comparison with them
+ * compares searches and spaces, not cost models. All tables of a distinct layer are made once and
+ * shared by the layers that equal it.
+ */
+
+#include "planner/published/like/stage_network.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A distinct layer: the values and tables that all layers equal to it share. */
+typedef struct layer_tables {
+    const ap_layer_problem_t *problem;
+    ap_choice_variable_t input; /* its input tensor */
+    ap_choice_variable_t *nodes;
+    int **strategy;      /* per node and value */
+    double **edge_table; /* per edge, over values */
+} layer_tables_t;
+
+struct ap_stage_network {
+    ap_stage_context_t *context;
+    ap_stage_query_t query;
+    ap_layer_weights_t weights;
+    layer_tables_t *distinct; /* per kind of layer of the context */
+    ap_choice_variable_t output;
+    int layers;
+    int *first_node; /* per layer: variable of its first node */
+    ap_choice_network_t *choices;
+    void **blocks;
+    size_t block_count, block_capacity;
+};
+
+static xm_status_t no_memory(void)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the choices of a stage");
+}
+
+/* Zeroed memory that lives as long as the network, or NULL. There are many small arrays of one
+ * lifetime, so they are freed together. */
+static void *allocate(ap_stage_network_t *n, size_t count, size_t size)
+{
+    if (n->block_count == n->block_capacity) {
+        size_t wanted = n->block_capacity == 0 ? 64 : 2 * n->block_capacity;
+        void **grown = realloc(n->blocks, wanted * sizeof(*grown));
+
+        if (grown == NULL) {
+            return NULL;
+        }
+        n->blocks = grown;
+        n->block_capacity = wanted;
+    }
+    n->blocks[n->block_count] = calloc(count + 1, size);
+    return n->blocks[n->block_count] == NULL ? NULL : n->blocks[n->block_count++];
+}
+
+/* Bytes that a search sees: state and kept activations. Buffers are left out, since they do not add
+ * up. */
+static double bytes_of(const ap_stage_network_t *n, const ap_parts_t *parts)
+{
+    return parts->mem_stage + n->query.in_flight * parts->mem_act;
+}
+
+/* What a strategy does with every axis: the factor that it cuts, counted from 1. Searches that
+ * decide axis by axis read these. */
+static void strategy_parts(const ap_strategy_t *strategy, int factors, uint8_t *part)
+{
+    for (int a = 0; a < AP_CHOICE_LEVELS; ++a) {
+        for (int f = 0; f < factors; ++f) {
+            part[a] = (strategy->axes[f] >> a & 1U) != 0 ? (uint8_t)(f + 1) : part[a];
+        }
+    }
+}
+
+static void spec_parts(ap_spec_t spec, uint8_t *part)
+{
+    for (int a = 0; a < AP_CHOICE_LEVELS; ++a) {
+        for (int d = 0; d < AP_MAX_RANK; ++d) {
+            part[a] = (ap_spec_axes(spec, d) >> a & 1U) != 0 ? (uint8_t)(d + 1) : part[a];
+        }
+    }
+}
+
+/* Whether another strategy of the same class is as fast and as small; of equals the first stays.
+ * Neighbours cannot tell strategies of one class apart, so nothing is lost by leaving these out. */
+static bool is_beaten(const ap_layer_node_t *node, const double *seconds, const double *bytes,
+                      int s)
+{
+    for (int t = 0; t < node->strategies.count; ++t) {
+        bool equal = seconds[t] == seconds[s] && bytes[t] == bytes[s];
+
+        if (t != s && node->class_of[t] == node->class_of[s] && seconds[t] <= seconds[s] &&
+            bytes[t] <= bytes[s] && (!equal || t < s)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Lists the values of an operator: the strategies that no other one of their class makes useless,
+ * in the order of the strategies. */
+static xm_status_t list_values(ap_stage_network_t *n, layer_tables_t *tables, int index)
+{
+    const ap_layer_node_t *node = &tables->problem->node[index];
+    const ap_op_t *op = ap_graph_op(ap_stage_training(n->context), node->op);
+    size_t count = (size_t)node->strategies.count;
+    double *all_seconds = allocate(n, count, sizeof(double));
+    double *all_bytes = allocate(n, count, sizeof(double));
+    double *seconds = allocate(n, count, sizeof(double));
+    double *bytes = allocate(n, count, sizeof(double));
+    uint8_t *part = allocate(n, count, AP_CHOICE_LEVELS);
+    int *strategy = allocate(n, count, sizeof(int)), domain = 0;
+
+    if (all_seconds == NULL || all_bytes == NULL || seconds == NULL || bytes == NULL ||
+        part == NULL || strategy == NULL) {
+        return no_memory();
+    }
+    for (int s = 0; s < node->strategies.count; ++s) {
+        ap_parts_t parts = ap_layer_strategy_parts(node, s, &n->weights);
+
+        all_seconds[s] = ap_parts_cost(&parts, &n->weights);
+        all_bytes[s] = bytes_of(n, &parts);
+    }
+    for (int s = 0; s < node->strategies.count; ++s) {
+        if (!is_beaten(node, all_seconds, all_bytes, s)) {
+            strategy[domain] = s;
+            seconds[domain] = all_seconds[s];
+            bytes[domain] = all_bytes[s];
+            strategy_parts(&node->strategies.items[s], op->rule.factors,
+                           &part[domain * AP_CHOICE_LEVELS]);
+            ++domain;
+        }
+    }
+    tables->strategy[index] = strategy;
+    tables->nodes[index] = (ap_choice_variable_t){domain, seconds, bytes, part};
+    return XM_OK;
+}
+
+/* Makes the variable of a tensor between layers; `parts`: what keeping it costs, NULL: nothing. */
+static xm_status_t list_specs(ap_stage_network_t *n, const ap_spec_t *specs, int count,
+                              const ap_parts_t *parts, ap_choice_variable_t *variable)
+{
+    double *seconds = allocate(n, (size_t)count, sizeof(double));
+    double *bytes = allocate(n, (size_t)count, sizeof(double));
+    uint8_t *part = allocate(n, (size_t)count, AP_CHOICE_LEVELS);
+
+    if (seconds == NULL || bytes == NULL || part == NULL) {
+        return no_memory();
+    }
+    for (int s = 0; s < count; ++s) {
+        seconds[s] = parts == NULL ? 0.0 : ap_parts_cost(&parts[s], &n->weights);
+        bytes[s] = parts == NULL ? 0.0 : bytes_of(n, &parts[s]);
+        spec_parts(specs[s], &part[s * AP_CHOICE_LEVELS]);
+    }
+    *variable = (ap_choice_variable_t){count, seconds, bytes, part};
+    return XM_OK;
+}
+
+/* The values of an edge's end, and the class (or spec) of each. */
+static int end_domain(const layer_tables_t *tables, int end, int count)
+{
+    return end < 0 ? count : tables->nodes[end].domain;
+}
+
+static int end_class(const layer_tables_t *tables, int end, int value)
+{
+    return end < 0 ? value : tables->problem->node[end].class_of[tables->strategy[end][value]];
+}
+
+/* Spreads an edge's costs from classes to values, for searches that know values only. */
+static xm_status_t spread_edge(ap_stage_network_t *n, layer_tables_t *tables, int e)
+{
+    const ap_layer_edge_t *edge = &tables->problem->edge[e];
+    int rows = end_domain(tables, edge->from, edge->from_count);
+    int columns = end_domain(tables, edge->to, edge->to_count);
+    double *table = allocate(n, (size_t)rows * (size_t)columns, sizeof(double));
+
+    if (table == NULL) {
+        return no_memory();
+    }
+    for (int i = 0; i < rows; ++i) {
+        for (int j = 0; j < columns; ++j) {
+            ap_parts_t parts = ap_layer_edge_parts(edge, end_class(tables, edge->from, i),
+                                                   end_class(tables, edge->to, j));
+
+            table[i * columns + j] = ap_parts_cost(&parts, &n->weights);
+        }
+    }
+    tables->edge_table[e] = table;
+    return XM_OK;
+}
+
+/* The boundary after a layer is the next layer's input, so a layer brings its own input only. */
+static xm_status_t make_tables(ap_stage_network_t *n, int layer)
+{
+    layer_tables_t *tables = &n->distinct[ap_stage_layer_kind(n->context, layer)];
+    const ap_layer_problem_t *problem;
+    xm_status_t status;
+
+    if (tables->problem != NULL) {
+        return XM_OK;
+    }
+    status = ap_stage_layer_problem(n->context, &n->query, layer, &problem);
+    if (status != XM_OK) {
+        return status;
+    }
+    tables->problem = problem;
+    tables->nodes = allocate(n, (size_t)problem->nodes, sizeof(*tables->nodes));
+    tables->strategy = allocate(n, (size_t)problem->nodes, sizeof(*tables->strategy));
+    tables->edge_table = allocate(n, (size_t)problem->edges, sizeof(*tables->edge_table));
+    if (tables->nodes == NULL || tables->strategy == NULL || tables->edge_table == NULL) {
+        return no_memory();
+    }
+    status = list_specs(n, problem->in_specs, problem->in_count, problem->in_parts, &tables->input);
+    for (int i = 0; i < problem->nodes && status == XM_OK; ++i) {
+        status = list_values(n, tables, i);
+    }
+    for (int e = 0; e < problem->edges && status == XM_OK; ++e) {
+        status = spread_edge(n, tables, e);
+    }
+    return status;
+}
+
+static const layer_tables_t *tables_of(const ap_stage_network_t *n, int i)
+{
+    return &n->distinct[ap_stage_layer_kind(n->context, n->query.first + i)];
+}
+
+/* Connects the network. Variables are numbered: the tensors before the layers and after the last
+ * one, then the operators layer by layer; so assignments begin with the specs, which is the form
+ * that ap_stage_solve_assigned() takes. */
+static xm_status_t connect(ap_stage_network_t *n)
+{
+    size_t variable_count = (size_t)n->layers + 1, edge_count = 0;
+    ap_choice_variable_t *variables;
+    ap_choice_edge_t *edges;
+
+    n->first_node = allocate(n, (size_t)n->layers, sizeof(int));
+    if (n->first_node == NULL) {
+        return no_memory();
+    }
+    for (int i = 0; i < n->layers; ++i) {
+        n->first_node[i] = (int)variable_count;
+        variable_count += (size_t)tables_of(n, i)->problem->nodes;
+        edge_count += (size_t)tables_of(n, i)->problem->edges;
+    }
+    variables = allocate(n, variable_count, sizeof(*variables));
+    edges = allocate(n, edge_count, sizeof(*edges));
+    if (variables == NULL || edges == NULL) {
+        return no_memory();
+    }
+    edge_count = 0;
+    for (int i = 0; i < n->layers; ++i) {
+        const layer_tables_t *tables = tables_of(n, i);
+
+        variables[i] = tables->input;
+        memcpy(&variables[n->first_node[i]], tables->nodes,
+               (size_t)tables->problem->nodes * sizeof(*variables));
+        for (int e = 0; e < tables->problem->edges; ++e) {
+            const ap_layer_edge_t *edge = &tables->problem->edge[e];
+
+            edges[edge_count++] = (ap_choice_edge_t){
+                edge->from == AP_IN ? i : n->first_node[i] + edge->from,
+                edge->to == AP_OUT ? i + 1 : n->first_node[i] + edge->to, tables->edge_table[e]};
+        }
+    }
+    variables[n->layers] = n->output;
+    return ap_choice_network_create(variables, (int)variable_count, edges, (int)edge_count,
+                                    &n->choices);
+}
+
+/* Weights are those of memory at no price: searches hold bytes against their limit themselves. */
+xm_status_t ap_stage_network_create(ap_stage_context_t *context, const ap_stage_query_t *query,
+                                    ap_stage_network_t **network)
+{
+    ap_stage_network_t *n = calloc(1, sizeof(*n));
+    const ap_layer_problem_t *end;
+    xm_status_t status;
+
+    if (n == NULL) {
+        return no_memory();
+    }
+    n->context = context;
+    n->query = *query;
+    n->layers = query->last - query->first + 1;
+    n->weights = ap_stage_weights(context);
+    n->distinct = allocate(n, (size_t)ap_stage_layer_kinds(context), sizeof(*n->distinct));
+    status = n->distinct == NULL ? no_memory() : XM_OK;
+    for (int layer = query->first; layer <= query->last && status == XM_OK; ++layer) {
+        status = make_tables(n, layer);
+    }
+    if (status == XM_OK) {
+        end = tables_of(n, n->layers - 1)->problem;
+        status = list_specs(n, end->out_specs, end->out_count, NULL, &n->output);
+    }
+    if (status == XM_OK) {
+        status = connect(n);
+    }
+    if (status != XM_OK) {
+        ap_stage_network_destroy(n);
+        return status;
+    }
+    *network = n;
+    return XM_OK;
+}
+
+const ap_choice_network_t *ap_stage_network_choices(const ap_stage_network_t *network)
+{
+    return network->choices;
+}
+
+/* The number of axes of a mesh over which a strategy cuts the batch. */
+static int data_axes(const ap_stage_network_t *n, const ap_layer_node_t *node,
+                     const ap_strategy_t *strategy)
+{
+    const ap_op_t *op = ap_graph_op(ap_stage_training(n->context), node->op);
+    const ap_factor_roles_t *roles = ap_stage_roles(n->context);
+    int axes = 0;
+
+    for (int a = 0; a < 2 && roles != NULL; ++a) {
+        axes += ap_space_role(&op->rule, &roles[node->op], strategy, a) == AP_ROLE_DATA;
+    }
+    return axes;
+}
+
+/* Data parallelism as far as each operator allows it. */
+void ap_stage_network_data_parallel(const ap_stage_network_t *n, int *assignment)
+{
+    /* Every operator cuts the batch over as many axes as it can; of equal ones the first strategy
+     * wins. */
+    memset(assignment, 0, (size_t)n->choices->variable_count * sizeof(*assignment));
+    for (int i = 0; i < n->layers; ++i) {
+        const layer_tables_t *tables = tables_of(n, i);
+
+        for (int v = 0; v < tables->problem->nodes; ++v) {
+            const ap_layer_node_t *node = &tables->problem->node[v];
+            int most = -1;
+
+            for (int x = 0; x < tables->nodes[v].domain; ++x) {
+                int axes = data_axes(n, node, &node->strategies.items[tables->strategy[v][x]]);
+
+                if (axes > most) {
+                    most = axes;
+                    assignment[n->first_node[i] + v] = x;
+                }
+            }
+        }
+    }
+    /* The specs between layers are then the cheapest ones beside these operators. */
+    for (int i = 0; i <= n->layers; ++i) {
+        double least = ap_choice_local_seconds(n->choices, i, 0, assignment);
+
+        for (int x = 1; x < n->choices->variables[i].domain; ++x) {
+            double seconds = ap_choice_local_seconds(n->choices, i, x, assignment);
+
+            assignment[i] = seconds < least ? x : assignment[i];
+            least = seconds < least ? seconds : least;
+        }
+    }
+}
+
+/* Turns values back into strategies, and has the stage priced as such. */
+xm_status_t ap_stage_network_solution(ap_stage_network_t *n, const int *assignment,
+                                      ap_stage_solution_t **solution)
+{
+    size_t nodes = (size_t)n->choices->variable_count;
+    int *strategies = malloc((nodes + 1) * sizeof(*strategies)), used = 0;
+    const int **of_layer = malloc((size_t)n->layers * sizeof(*of_layer));
+    xm_status_t status;
+
+    if (strategies == NULL || of_layer == NULL) {
+        free(strategies);
+        free(of_layer);
+        return no_memory();
+    }
+    for (int i = 0; i < n->layers; ++i) {
+        const layer_tables_t *tables = tables_of(n, i);
+
+        of_layer[i] = &strategies[used];
+        for (int v = 0; v < tables->problem->nodes; ++v) {
+            strategies[used++] = tables->strategy[v][assignment[n->first_node[i] + v]];
+        }
+    }
+    status = ap_stage_solve_assigned(n->context, &n->query, assignment, of_layer, solution);
+    free(of_layer);
+    free(strategies);
+    return status;
+}
+
+void ap_stage_network_destroy(ap_stage_network_t *network)
+{
+    if (network == NULL) {
+        return;
+    }
+    ap_choice_network_destroy(network->choices);
+    for (size_t i = 0; i < network->block_count; ++i) {
+        free(network->blocks[i]);
+    }
+    free(network->blocks);
+    free(network);
+}

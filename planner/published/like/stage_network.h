@@ -1,0 +1,37 @@
+/**
+ * @file stage_network.h
+ * A stage as a choice network (planner/published/choice/network.h), for the searches of other
+ * planners: a variable for every forward operator, whose values are its strategies, and one for
+ * every tensor between layers, whose values are its specs. Strategies of one interface
+ * (layer_problem.h) of which another is as fast and as small are left out. Seconds are those of a
+ * micro-batch, once-per-step costs divided by the number of micro-batches; bytes are state and kept
+ * activations.
+ *
+ * Borrowed: the context. Not installed.
+ */
+#ifndef AP_PLANNER_PUBLISHED_LIKE_STAGE_NETWORK_H
+#define AP_PLANNER_PUBLISHED_LIKE_STAGE_NETWORK_H
+
+#include "planner/published/choice.h"
+#include "planner/stage.h"
+
+typedef struct ap_stage_network ap_stage_network_t;
+
+/** Of the layers, submesh and logical shape of @p query, with query->in_flight micro-batches. */
+xm_status_t ap_stage_network_create(ap_stage_context_t *context, const ap_stage_query_t *query,
+                                    ap_stage_network_t **network);
+
+const ap_choice_network_t *ap_stage_network_choices(const ap_stage_network_t *network);
+
+/** An assignment in which every operator has the role `data` on every axis where it can; where a
+ * random walk starts. */
+void ap_stage_network_data_parallel(const ap_stage_network_t *network, int *assignment);
+
+/** What a search has assigned, as a solution of the stage. */
+xm_status_t ap_stage_network_solution(ap_stage_network_t *network, const int *assignment,
+                                      ap_stage_solution_t **solution);
+
+/** NULL is accepted. */
+void ap_stage_network_destroy(ap_stage_network_t *network);
+
+#endif

@@ -1,0 +1,591 @@
+#include "planner/published/piper/piper.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/published/piper/stage.h"
+
+enum {
+    MOST_IDEALS = 200000,
+    MOST_CELLS = 1 << 29, /* of the table of device counts */
+    MOST_DEVICES = 10000,
+    NOT_REACHED = 20000 /* devices; with MOST_DEVICES added still a 16-bit number */
+};
+
+/* A stage: the layers of a down-set without those of a smaller one, on t * d devices. Its steps
+ * take longer for more micro-batches in flight. */
+typedef struct option {
+    int32_t below;
+    int16_t data, tensor;
+    int32_t first_step, step_count;
+} option_t;
+
+typedef struct frame {
+    int ideal, link, node;
+    double least; /* seconds that the stage takes at least */
+} frame_t;
+
+typedef struct solver {
+    const ap_piper_problem_t *problem;
+    const ap_ideals_t *ideals;
+    ap_piper_pricing_t pricing;
+    double limit; /* slower stages cannot be in the answer */
+    int bound;    /* largest s: sum of the data-parallel degrees of stages */
+    int *degrees; /* tensor-parallel degrees in the problem, rising */
+    int degree_count;
+    double *least;     /* [node]: seconds at any degree */
+    int *first_option; /* [ideal + 1] */
+    option_t *options;
+    ap_piper_step_t *steps;
+    int64_t option_count, option_room, step_count, step_room;
+    int *visited;
+    frame_t *stack;
+    int16_t *fewest;       /* [ideal][s]: devices */
+    int *lowest, *highest; /* [ideal]: s that are reached */
+    double *times;         /* that stages can take, rising */
+    int64_t time_count;
+} solver_t;
+
+static xm_status_t no_memory(const ap_piper_problem_t *problem)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory to plan %d layers on %d devices",
+                        problem->node_count, problem->devices);
+}
+
+static bool make_room(void **array, int64_t count, int64_t *room, size_t size)
+{
+    int64_t larger = *room == 0 ? 1024 : 2 * *room;
+    void *grown;
+
+    if (count < *room) {
+        return true;
+    }
+    grown = realloc(*array, (size_t)larger * size);
+    if (grown == NULL) {
+        return false;
+    }
+    *array = grown;
+    *room = larger;
+    return true;
+}
+
+/* The steps of the stage in the pricing on t * d devices. */
+static bool add_option(solver_t *solver, int below, int tensor, int data)
+{
+    int most = (solver->bound + data - 1) / data, from = 1, up_to = 0;
+    option_t option = {below, (int16_t)data, (int16_t)tensor, (int32_t)solver->step_count, 0};
+
+    ap_piper_pricing_set_data(&solver->pricing, data);
+    while (from <= most) {
+        double seconds = ap_piper_pricing_best(&solver->pricing, from, most, &up_to);
+
+        if (isinf(seconds) || seconds > solver->limit) {
+            break;
+        }
+        if (!make_room((void **)&solver->steps, solver->step_count, &solver->step_room,
+                       sizeof(*solver->steps))) {
+            return false;
+        }
+        solver->steps[solver->step_count++] = (ap_piper_step_t){seconds, up_to};
+        ++option.step_count;
+        from = up_to + 1;
+    }
+    if (option.step_count > 0) {
+        if (!make_room((void **)&solver->options, solver->option_count, &solver->option_room,
+                       sizeof(*solver->options))) {
+            return false;
+        }
+        solver->options[solver->option_count++] = option;
+    }
+    return true;
+}
+
+static bool price_stage(solver_t *solver, int below)
+{
+    const ap_piper_problem_t *problem = solver->problem;
+
+    for (int i = 0; i < solver->degree_count; ++i) {
+        int tensor = solver->degrees[i];
+
+        if (tensor > problem->devices || !ap_piper_pricing_set_tensor(&solver->pricing, tensor)) {
+            continue;
+        }
+        for (int data = 1; data * tensor <= problem->devices && data <= solver->bound; ++data) {
+            if (problem->micro_batches % data == 0 && !add_option(solver, below, tensor, data)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static void enter(solver_t *solver, int node)
+{
+    solver->pricing.inside[node] = true;
+    solver->pricing.nodes[solver->pricing.node_count++] = node;
+}
+
+static void leave(solver_t *solver)
+{
+    solver->pricing.inside[solver->pricing.nodes[--solver->pricing.node_count]] = false;
+}
+
+/* Prices every stage that ends at down-set @p above; false when memory is short. */
+static bool price_above(solver_t *solver, int above)
+{
+    int depth = 0;
+    bool good = true;
+
+    solver->stack[0] = (frame_t){above, 0, -1, 0.0};
+    while (depth >= 0) {
+        frame_t *frame = &solver->stack[depth];
+        double least;
+        int count;
+        const ap_ideal_link_t *links = ap_ideals_below(solver->ideals, frame->ideal, &count);
+
+        if (frame->link == count || !good) {
+            if (--depth >= 0) {
+                leave(solver);
+            }
+            continue;
+        }
+        links += frame->link++;
+        least = frame->least + solver->least[links->node];
+        if (solver->visited[links->ideal] == above || least > solver->limit) {
+            continue;
+        }
+        solver->visited[links->ideal] = above;
+        enter(solver, links->node);
+        solver->stack[++depth] = (frame_t){links->ideal, 0, links->node, least};
+        good = price_stage(solver, links->ideal);
+    }
+    return good;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double *left = a, *right = b;
+
+    return (*left > *right) - (*left < *right);
+}
+
+/* All stages, and the different times they can take. */
+static xm_status_t price_all(solver_t *solver)
+{
+    int count = ap_ideals_count(solver->ideals);
+    int64_t kept = 0;
+
+    for (int ideal = 0; ideal < count; ++ideal) {
+        solver->first_option[ideal] = (int)solver->option_count;
+        if (!price_above(solver, ideal) || solver->option_count > INT32_MAX / 2 ||
+            solver->step_count > INT32_MAX / 2) {
+            return no_memory(solver->problem);
+        }
+    }
+    solver->first_option[count] = (int)solver->option_count;
+    solver->times = malloc(((size_t)solver->step_count + 1) * sizeof(double));
+    if (solver->times == NULL) {
+        return no_memory(solver->problem);
+    }
+    for (int64_t i = 0; i < solver->step_count; ++i) {
+        solver->times[i] = solver->steps[i].seconds;
+    }
+    qsort(solver->times, (size_t)solver->step_count, sizeof(double), compare_doubles);
+    for (int64_t i = 0; i < solver->step_count; ++i) {
+        if (kept == 0 || solver->times[i] != solver->times[kept - 1]) {
+            solver->times[kept++] = solver->times[i];
+        }
+    }
+    solver->time_count = kept;
+    return XM_OK;
+}
+
+/* Largest s of a stage within the time; 0: it is too slow. */
+static int largest_sum(const solver_t *solver, const option_t *option, double seconds)
+{
+    const ap_piper_step_t *steps = solver->steps + option->first_step;
+    int low = 0, high = option->step_count;
+    int64_t sum;
+
+    while (low < high) {
+        int middle = (low + high) / 2;
+
+        if (steps[middle].seconds <= seconds) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if (low == 0) {
+        return 0;
+    }
+    sum = (int64_t)option->data * steps[low - 1].in_flight;
+    return sum < solver->bound ? (int)sum : solver->bound;
+}
+
+/* to[s + shift] = min(to[s + shift], from[s] + devices) for `count` values of s. */
+static void relax(int16_t *restrict to, const int16_t *restrict from, int count, int devices)
+{
+    int16_t more = (int16_t)devices;
+
+    for (int i = 0; i < count; ++i) {
+        int16_t sum = (int16_t)(from[i] + more);
+
+        to[i] = sum < to[i] ? sum : to[i];
+    }
+}
+
+static int16_t *row_of(const solver_t *solver, int ideal)
+{
+    return solver->fewest + (size_t)ideal * ((size_t)solver->bound + 1);
+}
+
+/* Uses one option for the stage that ends at @p ideal. */
+static void use_option(solver_t *solver, int ideal, const option_t *option, double seconds)
+{
+    int low = solver->lowest[option->below], high = solver->highest[option->below];
+    int most = largest_sum(solver, option, seconds) - option->data;
+
+    high = high < most ? high : most;
+    if (high >= low) {
+        relax(row_of(solver, ideal) + low + option->data, row_of(solver, option->below) + low,
+              high - low + 1, option->data * option->tensor);
+    }
+}
+
+/* Finds the fewest devices for every down-set and s with stages no slower than @p seconds. True
+ * when there is a plan. */
+static bool sweep(solver_t *solver, double seconds)
+{
+    int count = ap_ideals_count(solver->ideals);
+
+    for (int ideal = 0; ideal < count; ++ideal) {
+        int16_t *row = row_of(solver, ideal);
+        int low = solver->bound + 1, high = -1;
+
+        for (int s = 0; s <= solver->bound; ++s) {
+            row[s] = NOT_REACHED;
+        }
+        row[0] = ideal == 0 ? 0 : NOT_REACHED;
+        for (int i = solver->first_option[ideal]; i < solver->first_option[ideal + 1]; ++i) {
+            use_option(solver, ideal, &solver->options[i], seconds);
+        }
+        for (int s = 0; s <= solver->bound; ++s) {
+            if (row[s] > solver->problem->devices) {
+                row[s] = NOT_REACHED;
+            } else {
+                low = low <= solver->bound ? low : s;
+                high = s;
+            }
+        }
+        solver->lowest[ideal] = low;
+        solver->highest[ideal] = high;
+    }
+    return solver->highest[count - 1] >= 0;
+}
+
+/* The least time that leaves a plan; the last sweep is for that. Negative: none does. */
+static double bisect(solver_t *solver)
+{
+    int64_t low = 0, high = solver->time_count - 1;
+
+    if (solver->time_count == 0 || !sweep(solver, solver->times[high])) {
+        return -1.0;
+    }
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+
+        if (sweep(solver, solver->times[middle])) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    (void)sweep(solver, solver->times[high]);
+    return solver->times[high];
+}
+
+static xm_status_t fill_stage(solver_t *solver, int above, const option_t *option, int sum,
+                              ap_piper_stage_t *stage)
+{
+    ap_piper_pricing_t *pricing = &solver->pricing;
+    int count = solver->problem->node_count, up_to;
+
+    pricing->node_count = 0;
+    for (int node = 0; node < count; ++node) {
+        pricing->inside[node] = ap_ideals_has(solver->ideals, above, node) &&
+                                !ap_ideals_has(solver->ideals, option->below, node);
+        if (pricing->inside[node]) {
+            pricing->nodes[pricing->node_count++] = node;
+        }
+    }
+    *stage = (ap_piper_stage_t){.data = option->data,
+                                .tensor = option->tensor,
+                                .in_flight = (sum + option->data - 1) / option->data,
+                                .node_count = pricing->node_count,
+                                .nodes = calloc((size_t)pricing->node_count, sizeof(int)),
+                                .variants = calloc((size_t)pricing->node_count, sizeof(int))};
+    if (stage->nodes == NULL || stage->variants == NULL) {
+        return no_memory(solver->problem);
+    }
+    (void)ap_piper_pricing_set_tensor(pricing, stage->tensor);
+    ap_piper_pricing_set_data(pricing, stage->data);
+    stage->seconds = ap_piper_pricing_best(pricing, stage->in_flight, solver->bound, &up_to);
+    stage->memory = ap_piper_pricing_memory(pricing, stage->in_flight);
+    ap_piper_pricing_variants(pricing, stage->variants);
+    memcpy(stage->nodes, pricing->nodes, (size_t)stage->node_count * sizeof(int));
+    return XM_OK;
+}
+
+/* Follows the last sweep back from all layers, the first stage first: the down-sets are closed
+ * under successors. */
+static xm_status_t trace(solver_t *solver, double seconds, ap_piper_plan_t *plan)
+{
+    int ideal = ap_ideals_count(solver->ideals) - 1, sum = solver->lowest[ideal];
+    xm_status_t status = XM_OK;
+
+    for (int s = sum; s <= solver->highest[ideal]; ++s) {
+        sum = row_of(solver, ideal)[s] < row_of(solver, ideal)[sum] ? s : sum;
+    }
+    plan->seconds = seconds;
+    plan->devices = row_of(solver, ideal)[sum];
+    plan->stages = calloc((size_t)solver->problem->node_count, sizeof(*plan->stages));
+    if (plan->stages == NULL) {
+        return no_memory(solver->problem);
+    }
+    while (ideal != 0 && status == XM_OK) {
+        int option = solver->first_option[ideal], end = solver->first_option[ideal + 1];
+
+        for (; option < end; ++option) {
+            const option_t *of = &solver->options[option];
+
+            if (sum >= of->data && sum <= largest_sum(solver, of, seconds) &&
+                row_of(solver, of->below)[sum - of->data] + of->data * of->tensor ==
+                    row_of(solver, ideal)[sum]) {
+                break;
+            }
+        }
+        if (option == end) {
+            return xm_error_set(XM_ERR_INTERNAL, "the plan's stages cannot be found again");
+        }
+        status = fill_stage(solver, ideal, &solver->options[option], sum,
+                            &plan->stages[plan->stage_count++]);
+        ideal = solver->options[option].below;
+        sum -= solver->options[option].data;
+    }
+    return status;
+}
+
+static void free_tables(solver_t *solver)
+{
+    free(solver->first_option);
+    free(solver->options);
+    free(solver->steps);
+    free(solver->visited);
+    free(solver->stack);
+    free(solver->fewest);
+    free(solver->lowest);
+    free(solver->highest);
+    free(solver->times);
+    solver->first_option = solver->visited = solver->lowest = solver->highest = NULL;
+    solver->options = NULL;
+    solver->steps = NULL;
+    solver->stack = NULL;
+    solver->fewest = NULL;
+    solver->times = NULL;
+    solver->option_count = solver->option_room = solver->step_count = solver->step_room = 0;
+}
+
+/* The best plan over the given down-sets that is within the limit. */
+static xm_status_t solve_over(solver_t *solver, ap_piper_plan_t *plan)
+{
+    size_t count = (size_t)ap_ideals_count(solver->ideals);
+    xm_status_t status = no_memory(solver->problem);
+    double seconds;
+
+    solver->first_option = calloc(count + 1, sizeof(int));
+    solver->visited = malloc(count * sizeof(int));
+    solver->stack = malloc(((size_t)solver->problem->node_count + 2) * sizeof(*solver->stack));
+    solver->fewest = malloc(count * ((size_t)solver->bound + 1) * sizeof(int16_t));
+    solver->lowest = calloc(count, sizeof(int));
+    solver->highest = calloc(count, sizeof(int));
+    if (solver->first_option == NULL || solver->visited == NULL || solver->stack == NULL ||
+        solver->fewest == NULL || solver->lowest == NULL || solver->highest == NULL) {
+        goto free_arrays;
+    }
+    memset(solver->visited, 0xff, count * sizeof(int));
+    solver->pricing.node_count = 0;
+    memset(solver->pricing.inside, 0, (size_t)solver->problem->node_count * sizeof(bool));
+    status = price_all(solver);
+    if (status != XM_OK) {
+        goto free_arrays;
+    }
+    plan->stages_priced = solver->option_count;
+    seconds = bisect(solver);
+    status = seconds >= 0.0 ? trace(solver, seconds, plan)
+                            : xm_error_set(XM_ERR_NO_SOLUTION,
+                                           "no plan fits %d devices with %g bytes of memory each",
+                                           solver->problem->devices, solver->problem->memory);
+
+free_arrays:
+    free_tables(solver);
+    return status;
+}
+
+/* Edges turned round: down-sets are then closed under successors, as stages after one are. With
+ * @p chain, down-sets of one order only. */
+static xm_status_t make_ideals(const ap_piper_problem_t *problem, bool chain, int most,
+                               ap_ideals_t **ideals)
+{
+    size_t room = (size_t)problem->edge_count + (size_t)problem->node_count + 1;
+    ap_precedence_t *edges = malloc(room * sizeof(*edges));
+    int *needs = calloc((size_t)problem->node_count + 1, sizeof(*needs));
+    int *order = malloc(((size_t)problem->node_count + 1) * sizeof(*order));
+    int count = 0, placed = 0;
+    xm_status_t status = no_memory(problem);
+
+    if (edges == NULL || needs == NULL || order == NULL) {
+        goto free_arrays;
+    }
+    for (int i = 0; i < problem->edge_count; ++i) {
+        edges[count++] = (ap_precedence_t){problem->edges[i].after, problem->edges[i].before};
+        ++needs[problem->edges[i].before];
+    }
+    for (int i = 0; chain && i < problem->node_count; ++i) {
+        if (needs[i] == 0) {
+            order[placed++] = i;
+        }
+    }
+    for (int at = 0; chain && at < placed; ++at) {
+        const ap_piper_node_t *node = &problem->nodes[order[at]];
+
+        for (int i = 0; i < node->in_count; ++i) {
+            int before = problem->edges[node->in[i]].before;
+
+            if (--needs[before] == 0) {
+                order[placed++] = before;
+            }
+        }
+        if (at > 0) {
+            edges[count++] = (ap_precedence_t){order[at - 1], order[at]};
+        }
+    }
+    status = ap_ideals_create(problem->node_count, edges, count, most, ideals);
+
+free_arrays:
+    free(order);
+    free(needs);
+    free(edges);
+    return status;
+}
+
+/* The tensor-parallel degrees that occur, and what each layer takes at least. */
+static xm_status_t survey(solver_t *solver)
+{
+    const ap_piper_problem_t *problem = solver->problem;
+    bool *seen = calloc((size_t)problem->devices + 1, sizeof(*seen));
+
+    solver->degrees = malloc(((size_t)problem->devices + 1) * sizeof(int));
+    solver->least = malloc(((size_t)problem->node_count + 1) * sizeof(double));
+    if (seen == NULL || solver->degrees == NULL || solver->least == NULL) {
+        free(seen);
+        return no_memory(problem);
+    }
+    for (int i = 0; i < problem->node_count; ++i) {
+        solver->least[i] = INFINITY;
+        for (int j = 0; j < problem->nodes[i].degree_count; ++j) {
+            const ap_piper_degree_t *degree = &problem->nodes[i].degrees[j];
+
+            if (degree->tensor > problem->devices) {
+                continue;
+            }
+            seen[degree->tensor] = true;
+            for (int l = 0; l < degree->variant_count; ++l) {
+                int data = problem->devices / degree->tensor;
+
+                data = data < solver->bound ? data : solver->bound;
+                solver->least[i] = fmin(solver->least[i], degree->variants[l].time / data);
+            }
+        }
+        /* Rounding in sums must not cut off an answer. */
+        solver->least[i] *= 1.0 - 1e-9;
+    }
+    for (int tensor = 1; tensor <= problem->devices; ++tensor) {
+        if (seen[tensor]) {
+            solver->degrees[solver->degree_count++] = tensor;
+        }
+    }
+    free(seen);
+    return XM_OK;
+}
+
+static xm_status_t solve(solver_t *solver, ap_piper_plan_t *plan)
+{
+    const ap_piper_problem_t *problem = solver->problem;
+    int most = MOST_CELLS / (solver->bound + 1);
+    ap_piper_plan_t along = {0};
+    ap_ideals_t *ideals;
+    xm_status_t found, status = make_ideals(problem, true, problem->node_count + 1, &ideals);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    solver->ideals = ideals;
+    found = solve_over(solver, &along);
+    ap_ideals_destroy(ideals);
+    if (found != XM_OK && found != XM_ERR_NO_SOLUTION) {
+        ap_piper_plan_clear(&along);
+        return found;
+    }
+    status = make_ideals(problem, false, most < MOST_IDEALS ? most : MOST_IDEALS, &ideals);
+    if (status == XM_ERR_NO_SOLUTION && found == XM_OK) {
+        *plan = along;
+        return XM_OK;
+    }
+    if (status == XM_OK) {
+        solver->ideals = ideals;
+        solver->limit = found == XM_OK ? along.seconds * (1.0 + 1e-12) : INFINITY;
+        status = solve_over(solver, plan);
+        plan->exact = solver->pricing.exact;
+        plan->ideals = ap_ideals_count(ideals);
+        ap_ideals_destroy(ideals);
+    }
+    ap_piper_plan_clear(&along);
+    return status;
+}
+
+xm_status_t ap_piper_solve(const ap_piper_problem_t *problem, ap_piper_plan_t *plan)
+{
+    solver_t solver = {.problem = problem, .limit = INFINITY};
+    ap_piper_plan_t found = {0};
+    xm_status_t status;
+
+    if (problem->node_count < 1 || problem->devices < 1 || problem->devices > MOST_DEVICES ||
+        problem->micro_batches < 1 || !(problem->bandwidth > 0.0)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%d layers on %d devices, %d micro-batches, %g bytes per second: at "
+                            "least one of each, and at most %d devices",
+                            problem->node_count, problem->devices, problem->micro_batches,
+                            problem->bandwidth, MOST_DEVICES);
+    }
+    solver.bound =
+        problem->micro_batches < problem->devices ? problem->micro_batches : problem->devices;
+    status = ap_piper_pricing_create(problem, &solver.pricing);
+    if (status != XM_OK) {
+        return status;
+    }
+    status = survey(&solver);
+    if (status == XM_OK) {
+        status = solve(&solver, &found);
+    }
+    free(solver.degrees);
+    free(solver.least);
+    ap_piper_pricing_clear(&solver.pricing);
+    if (status != XM_OK) {
+        ap_piper_plan_clear(&found);
+        return status;
+    }
+    *plan = found;
+    return XM_OK;
+}

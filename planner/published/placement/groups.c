@@ -1,0 +1,436 @@
+#include "planner/published/placement/groups.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Times below this are none, as in the authors' inputs. */
+static const double NO_TIME = 1e-6;
+
+static xm_status_t no_memory(int count)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d operators", count);
+}
+
+static int find(int *parent, int node)
+{
+    while (parent[node] != node) {
+        parent[node] = parent[parent[node]];
+        node = parent[node];
+    }
+    return node;
+}
+
+static void join(int *parent, int a, int b)
+{
+    a = find(parent, a);
+    b = find(parent, b);
+    parent[a > b ? a : b] = a < b ? a : b;
+}
+
+typedef struct coloured {
+    int64_t colour;
+    int node;
+} coloured_t;
+
+static int compare_colours(const void *a, const void *b)
+{
+    const coloured_t *left = a, *right = b;
+
+    if (left->colour != right->colour) {
+        return left->colour < right->colour ? -1 : 1;
+    }
+    return (left->node > right->node) - (left->node < right->node);
+}
+
+static xm_status_t join_colours(const ap_placement_problem_t *problem, int *parent)
+{
+    int count = problem->node_count;
+    coloured_t *nodes = malloc((size_t)count * sizeof(*nodes));
+
+    if (nodes == NULL) {
+        return no_memory(count);
+    }
+    for (int i = 0; i < count; ++i) {
+        nodes[i] = (coloured_t){problem->nodes[i].colour, i};
+    }
+    qsort(nodes, (size_t)count, sizeof(*nodes), compare_colours);
+    for (int i = 1; i < count; ++i) {
+        if (nodes[i].colour == nodes[i - 1].colour) {
+            join(parent, nodes[i].node, nodes[i - 1].node);
+        }
+    }
+    free(nodes);
+    return XM_OK;
+}
+
+static int compare_edges(const void *a, const void *b)
+{
+    const ap_precedence_t *left = a, *right = b;
+
+    if (left->before != right->before) {
+        return left->before < right->before ? -1 : 1;
+    }
+    return (left->after > right->after) - (left->after < right->after);
+}
+
+/* The forward edges between groups (named by their first node), each once. */
+static int forward_edges(const ap_placement_problem_t *problem, int *parent, const bool *forward,
+                         ap_precedence_t *edges)
+{
+    int count = 0, kept = 0;
+
+    for (int i = 0; i < problem->edge_count; ++i) {
+        int from = problem->edges[i].before, to = problem->edges[i].after;
+        int before = find(parent, from), after = find(parent, to);
+        bool back = problem->nodes[from].backward && problem->nodes[to].backward;
+
+        if (before == after) {
+            continue;
+        }
+        if (!problem->nodes[from].backward && !problem->nodes[to].backward) {
+            edges[count++] = (ap_precedence_t){before, after};
+        } else if (back && (!forward[before] || !forward[after])) {
+            edges[count++] = (ap_precedence_t){after, before};
+        }
+    }
+    qsort(edges, (size_t)count, sizeof(*edges), compare_edges);
+    for (int i = 0; i < count; ++i) {
+        if (kept == 0 || compare_edges(&edges[kept - 1], &edges[i]) != 0) {
+            edges[kept++] = edges[i];
+        }
+    }
+    return kept;
+}
+
+/* Tarjan's algorithm without recursion. */
+typedef struct component_search {
+    int *parent, *first, *index, *low, *stack, *calls, *next;
+    const ap_precedence_t *edges;
+    int stack_count, call_count, number;
+    bool *on_stack;
+} component_search_t;
+
+static void open_node(component_search_t *search, int node)
+{
+    search->index[node] = search->low[node] = ++search->number;
+    search->next[node] = search->first[node];
+    search->on_stack[node] = true;
+    search->stack[search->stack_count++] = node;
+    search->calls[search->call_count++] = node;
+}
+
+static void close_node(component_search_t *search, int node)
+{
+    int member;
+
+    --search->call_count;
+    if (search->call_count > 0) {
+        int *low = &search->low[search->calls[search->call_count - 1]];
+
+        *low = search->low[node] < *low ? search->low[node] : *low;
+    }
+    if (search->low[node] != search->index[node]) {
+        return;
+    }
+    do {
+        member = search->stack[--search->stack_count];
+        search->on_stack[member] = false;
+        join(search->parent, member, node);
+    } while (member != node);
+}
+
+static void search_from(component_search_t *search, int root)
+{
+    open_node(search, root);
+    while (search->call_count > 0) {
+        int node = search->calls[search->call_count - 1];
+
+        if (search->next[node] == search->first[node + 1]) {
+            close_node(search, node);
+        } else {
+            int after = search->edges[search->next[node]++].after;
+
+            if (search->index[after] == 0) {
+                open_node(search, after);
+            } else if (search->on_stack[after] && search->index[after] < search->low[node]) {
+                search->low[node] = search->index[after];
+            }
+        }
+    }
+}
+
+/* Joins groups that need each other. @p edges are sorted. */
+static xm_status_t join_cycles(int *parent, int nodes, const ap_precedence_t *edges, int edge_count)
+{
+    size_t size = ((size_t)nodes + 1) * sizeof(int);
+    int *room = calloc(6, size);
+    bool *on_stack = calloc((size_t)nodes + 1, sizeof(bool));
+    component_search_t search = {.parent = parent, .edges = edges, .on_stack = on_stack};
+    int each = nodes + 1;
+
+    if (room == NULL || on_stack == NULL) {
+        free(room);
+        free(on_stack);
+        return no_memory(nodes);
+    }
+    search.first = room;
+    search.index = room + each;
+    search.low = room + 2 * (size_t)each;
+    search.stack = room + 3 * (size_t)each;
+    search.calls = room + 4 * (size_t)each;
+    search.next = room + 5 * (size_t)each;
+    for (int i = 0; i < edge_count; ++i) {
+        ++search.first[edges[i].before + 1];
+    }
+    for (int i = 0; i < nodes; ++i) {
+        search.first[i + 1] += search.first[i];
+    }
+    for (int i = 0; i < nodes; ++i) {
+        if (search.index[i] == 0) {
+            search_from(&search, i);
+        }
+    }
+    free(room);
+    free(on_stack);
+    return XM_OK;
+}
+
+/* The only other group that the forward nodes of @p group touch; -1: none, several, or a backward
+ * node. */
+static int only_neighbour(const ap_placement_problem_t *problem, int *parent, int group)
+{
+    int neighbour = -1;
+
+    for (int i = 0; i < problem->edge_count; ++i) {
+        int from = problem->edges[i].before, to = problem->edges[i].after, other = -1;
+
+        if (find(parent, from) == group && !problem->nodes[from].backward) {
+            other = to;
+        } else if (find(parent, to) == group && !problem->nodes[to].backward) {
+            other = from;
+        }
+        if (other < 0 || (find(parent, other) == group && !problem->nodes[other].backward)) {
+            continue;
+        }
+        if (problem->nodes[other].backward ||
+            (neighbour >= 0 && find(parent, other) != neighbour)) {
+            return -1;
+        }
+        neighbour = find(parent, other);
+    }
+    return neighbour;
+}
+
+static xm_status_t absorb_free(const ap_placement_problem_t *problem, int *parent)
+{
+    int count = problem->node_count;
+    double *time = malloc((size_t)count * sizeof(*time));
+    bool again = true;
+
+    if (time == NULL) {
+        return no_memory(count);
+    }
+    while (again) {
+        again = false;
+        memset(time, 0, (size_t)count * sizeof(*time));
+        for (int i = 0; i < count; ++i) {
+            time[find(parent, i)] += problem->nodes[i].accelerator + problem->nodes[i].cpu;
+        }
+        for (int i = 0; i < count; ++i) {
+            int neighbour =
+                find(parent, i) == i && time[i] < NO_TIME ? only_neighbour(problem, parent, i) : -1;
+
+            if (neighbour >= 0) {
+                join(parent, i, neighbour);
+                again = true;
+                break;
+            }
+        }
+    }
+    free(time);
+    return XM_OK;
+}
+
+static xm_status_t number_groups(const ap_placement_problem_t *problem, int *parent,
+                                 ap_placement_groups_t *groups)
+{
+    int count = problem->node_count;
+
+    groups->group_of = malloc((size_t)count * sizeof(int));
+    groups->accelerator = calloc((size_t)count, sizeof(double));
+    groups->cpu = calloc((size_t)count, sizeof(double));
+    groups->size = calloc((size_t)count, sizeof(double));
+    if (groups->group_of == NULL || groups->accelerator == NULL || groups->cpu == NULL ||
+        groups->size == NULL) {
+        return no_memory(count);
+    }
+    for (int i = 0; i < count; ++i) {
+        const ap_placement_node_t *node = &problem->nodes[i];
+        int root = find(parent, i), group;
+
+        groups->group_of[i] = root == i ? groups->count++ : groups->group_of[root];
+        group = groups->group_of[i];
+        groups->accelerator[group] += node->on_accelerator ? node->accelerator : INFINITY;
+        groups->cpu[group] += node->cpu;
+        groups->size[group] += node->size;
+    }
+    return XM_OK;
+}
+
+/* The groups that take each node's output. */
+static xm_status_t list_sources(const ap_placement_problem_t *problem,
+                                ap_placement_groups_t *groups)
+{
+    int count = problem->edge_count, takers = 0;
+    ap_precedence_t *edges = malloc(((size_t)count + 1) * sizeof(*edges));
+
+    groups->sources = malloc(((size_t)problem->node_count + 1) * sizeof(*groups->sources));
+    groups->takers = malloc(((size_t)count + 1) * sizeof(*groups->takers));
+    if (edges == NULL || groups->sources == NULL || groups->takers == NULL) {
+        free(edges);
+        return no_memory(problem->node_count);
+    }
+    for (int i = 0; i < count; ++i) {
+        edges[i] =
+            (ap_precedence_t){problem->edges[i].before, groups->group_of[problem->edges[i].after]};
+    }
+    qsort(edges, (size_t)count, sizeof(*edges), compare_edges);
+    for (int i = 0; i < count; ++i) {
+        int node = edges[i].before, group = groups->group_of[node];
+        ap_group_source_t *last =
+            groups->source_count > 0 ? &groups->sources[groups->source_count - 1] : NULL;
+
+        if (edges[i].after == group || (i > 0 && compare_edges(&edges[i - 1], &edges[i]) == 0)) {
+            continue;
+        }
+        if (last == NULL || last->node != node) {
+            last = &groups->sources[groups->source_count++];
+            *last = (ap_group_source_t){node, group, problem->nodes[node].transfer, takers, 0};
+        }
+        groups->takers[takers++] = edges[i].after;
+        ++last->count;
+    }
+    free(edges);
+    return XM_OK;
+}
+
+/* Lists of sources by group: those in it, and those that it takes from. */
+static xm_status_t index_sources(ap_placement_groups_t *groups)
+{
+    size_t size = ((size_t)groups->count + 2) * sizeof(int);
+    int takers = 0;
+
+    for (int i = 0; i < groups->source_count; ++i) {
+        takers += groups->sources[i].count;
+    }
+    groups->first_own = calloc(1, size);
+    groups->first_into = calloc(1, size);
+    groups->own = malloc(((size_t)groups->source_count + 1) * sizeof(int));
+    groups->into = malloc(((size_t)takers + 1) * sizeof(int));
+    if (groups->first_own == NULL || groups->first_into == NULL || groups->own == NULL ||
+        groups->into == NULL) {
+        return no_memory(groups->count);
+    }
+    /* Counts go two places up, so that filling the lists leaves their beginnings. */
+    for (int i = 0; i < groups->source_count; ++i) {
+        const ap_group_source_t *source = &groups->sources[i];
+
+        ++groups->first_own[source->group + 2];
+        for (int j = 0; j < source->count; ++j) {
+            ++groups->first_into[groups->takers[source->first + j] + 2];
+        }
+    }
+    for (int i = 2; i <= groups->count + 1; ++i) {
+        groups->first_own[i] += groups->first_own[i - 1];
+        groups->first_into[i] += groups->first_into[i - 1];
+    }
+    for (int i = 0; i < groups->source_count; ++i) {
+        const ap_group_source_t *source = &groups->sources[i];
+
+        groups->own[groups->first_own[source->group + 1]++] = i;
+        for (int j = 0; j < source->count; ++j) {
+            groups->into[groups->first_into[groups->takers[source->first + j] + 1]++] = i;
+        }
+    }
+    return XM_OK;
+}
+
+static xm_status_t find_groups(const ap_placement_problem_t *problem, bool absorb, int *parent,
+                               bool *forward, ap_placement_groups_t *groups)
+{
+    xm_status_t status = join_colours(problem, parent);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    for (int i = 0; i < problem->node_count; ++i) {
+        int root = find(parent, i);
+
+        forward[root] = forward[root] || !problem->nodes[i].backward;
+    }
+    groups->order_count = forward_edges(problem, parent, forward, groups->order);
+    status = join_cycles(parent, problem->node_count, groups->order, groups->order_count);
+    if (status == XM_OK && absorb) {
+        status = absorb_free(problem, parent);
+    }
+    if (status == XM_OK) {
+        status = number_groups(problem, parent, groups);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    for (int i = 0; i < groups->order_count; ++i) {
+        groups->order[i].before = groups->group_of[groups->order[i].before];
+        groups->order[i].after = groups->group_of[groups->order[i].after];
+        if (groups->order[i].before == groups->order[i].after) {
+            groups->order[i--] = groups->order[--groups->order_count];
+        }
+    }
+    status = list_sources(problem, groups);
+    return status == XM_OK ? index_sources(groups) : status;
+}
+
+xm_status_t ap_placement_groups_create(const ap_placement_problem_t *problem, bool absorb,
+                                       ap_placement_groups_t *groups)
+{
+    int *parent = malloc((size_t)problem->node_count * sizeof(*parent));
+    bool *forward = calloc((size_t)problem->node_count, sizeof(*forward));
+    xm_status_t status;
+
+    *groups = (ap_placement_groups_t){0};
+    groups->order = malloc(((size_t)problem->edge_count + 1) * sizeof(*groups->order));
+    if (parent == NULL || forward == NULL || groups->order == NULL) {
+        status = no_memory(problem->node_count);
+        goto free_parent;
+    }
+    for (int i = 0; i < problem->node_count; ++i) {
+        parent[i] = i;
+    }
+    status = find_groups(problem, absorb, parent, forward, groups);
+
+free_parent:
+    free(forward);
+    free(parent);
+    if (status != XM_OK) {
+        ap_placement_groups_clear(groups);
+    }
+    return status;
+}
+
+void ap_placement_groups_clear(ap_placement_groups_t *groups)
+{
+    free(groups->group_of);
+    free(groups->accelerator);
+    free(groups->cpu);
+    free(groups->size);
+    free(groups->order);
+    free(groups->sources);
+    free(groups->takers);
+    free(groups->first_own);
+    free(groups->own);
+    free(groups->first_into);
+    free(groups->into);
+    *groups = (ap_placement_groups_t){0};
+}

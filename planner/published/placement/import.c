@@ -1,0 +1,247 @@
+#include "planner/published/placement/import.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* Colours of nodes that have none: counted down from here. */
+static const int64_t NO_COLOUR = INT64_MAX;
+
+static const double COST_TOLERANCE = 1e-6;
+
+typedef struct by_id {
+    int64_t id;
+    int node;
+} by_id_t;
+
+static int compare_ids(const void *a, const void *b)
+{
+    const by_id_t *left = a, *right = b;
+
+    return (left->id > right->id) - (left->id < right->id);
+}
+
+static xm_status_t no_memory(void)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a graph");
+}
+
+static bool is_time(double value)
+{
+    return value >= 0.0 && isfinite(value);
+}
+
+/* Some inputs write 0 and 1, others false and true. */
+static bool read_flag(const json_t *value, bool *flag)
+{
+    *flag = json_is_true(value) || json_integer_value(value) != 0;
+    return json_is_boolean(value) || json_is_integer(value);
+}
+
+static xm_status_t read_node(const json_t *item, size_t index, ap_placement_node_t *node)
+{
+    json_error_t error;
+    json_int_t id, colour = NO_COLOUR - (json_int_t)index;
+    json_t *supported, *backward;
+    double size = 0.0;
+
+    if (json_unpack_ex((json_t *)item, &error, 0, "{s:I, s:o, s:F, s:F, s:o, s?F, s?I}", "id", &id,
+                       "supportedOnFpga", &supported, "cpuLatency", &node->cpu, "fpgaLatency",
+                       &node->accelerator, "isBackwardNode", &backward, "size", &size, "colorClass",
+                       &colour) != 0) {
+        return xm_error_set(XM_ERR_PARSE, "nodes[%zu]: %s", index, error.text);
+    }
+    if (!read_flag(supported, &node->on_accelerator) || !read_flag(backward, &node->backward)) {
+        return xm_error_set(XM_ERR_PARSE,
+                            "nodes[%zu]: supportedOnFpga and isBackwardNode are 0 or 1", index);
+    }
+    if (!is_time(node->cpu) || !is_time(node->accelerator) || !is_time(size)) {
+        return xm_error_set(XM_ERR_PARSE, "nodes[%zu]: a time or size is negative", index);
+    }
+    node->id = id;
+    node->colour = colour;
+    node->size = size;
+    node->transfer = -1.0;
+    return XM_OK;
+}
+
+static xm_status_t find_node(const ap_placement_problem_t *problem, const by_id_t *ids,
+                             size_t index, json_int_t id, int *node)
+{
+    const by_id_t key = {id, 0};
+    const by_id_t *found =
+        bsearch(&key, ids, (size_t)problem->node_count, sizeof(key), compare_ids);
+
+    if (found == NULL) {
+        return xm_error_set(XM_ERR_PARSE, "edges[%zu]: there is no node %" PRId64, index,
+                            (int64_t)id);
+    }
+    *node = found->node;
+    return XM_OK;
+}
+
+static xm_status_t read_edge(ap_placement_problem_t *problem, const by_id_t *ids,
+                             const json_t *item, size_t index)
+{
+    ap_precedence_t *edge = &problem->edges[index];
+    ap_placement_node_t *from;
+    json_error_t error;
+    json_int_t source, target;
+    double cost;
+    xm_status_t status;
+
+    if (json_unpack_ex((json_t *)item, &error, 0, "{s:I, s:I, s:F}", "sourceId", &source, "destId",
+                       &target, "cost", &cost) != 0) {
+        return xm_error_set(XM_ERR_PARSE, "edges[%zu]: %s", index, error.text);
+    }
+    status = find_node(problem, ids, index, source, &edge->before);
+    if (status == XM_OK) {
+        status = find_node(problem, ids, index, target, &edge->after);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    from = &problem->nodes[edge->before];
+    if (!is_time(cost) || (from->transfer >= 0.0 && fabs(from->transfer - cost) > COST_TOLERANCE)) {
+        return xm_error_set(XM_ERR_PARSE,
+                            "edges[%zu]: node %" PRId64 " sends at a cost of %g, and of %g before",
+                            index, from->id, cost, from->transfer);
+    }
+    from->transfer = cost;
+    if (from->backward && !problem->nodes[edge->after].backward) {
+        return xm_error_set(XM_ERR_PARSE,
+                            "edges[%zu]: from backward node %" PRId64 " to forward node %" PRId64,
+                            index, from->id, problem->nodes[edge->after].id);
+    }
+    return XM_OK;
+}
+
+static xm_status_t read_edges(ap_placement_problem_t *problem, const json_t *list)
+{
+    by_id_t *ids = malloc(((size_t)problem->node_count + 1) * sizeof(*ids));
+    xm_status_t status = XM_OK;
+
+    if (ids == NULL) {
+        return no_memory();
+    }
+    for (int i = 0; i < problem->node_count; ++i) {
+        ids[i] = (by_id_t){problem->nodes[i].id, i};
+    }
+    qsort(ids, (size_t)problem->node_count, sizeof(*ids), compare_ids);
+    for (int i = 1; i < problem->node_count && status == XM_OK; ++i) {
+        if (ids[i].id == ids[i - 1].id) {
+            status = xm_error_set(XM_ERR_PARSE, "two nodes have the id %" PRId64, ids[i].id);
+        }
+    }
+    for (size_t i = 0; i < (size_t)problem->edge_count && status == XM_OK; ++i) {
+        status = read_edge(problem, ids, json_array_get(list, i), i);
+    }
+    free(ids);
+    return status;
+}
+
+/* All edges together must leave a first operator, and one after it, to the end. */
+static xm_status_t check_acyclic(const ap_placement_problem_t *problem)
+{
+    int count = problem->node_count, done = 0, top = 0;
+    int *needs = calloc((size_t)count + 1, sizeof(*needs));
+    int *first = calloc((size_t)count + 2, sizeof(*first));
+    int *next = malloc(((size_t)problem->edge_count + 1) * sizeof(*next));
+    int *stack = malloc(((size_t)count + 1) * sizeof(*stack));
+    xm_status_t status = no_memory();
+
+    if (needs == NULL || first == NULL || next == NULL || stack == NULL) {
+        goto free_arrays;
+    }
+    for (int i = 0; i < problem->edge_count; ++i) {
+        ++needs[problem->edges[i].after];
+        ++first[problem->edges[i].before + 2];
+    }
+    for (int i = 2; i <= count + 1; ++i) {
+        first[i] += first[i - 1];
+    }
+    for (int i = 0; i < problem->edge_count; ++i) {
+        next[first[problem->edges[i].before + 1]++] = problem->edges[i].after;
+    }
+    for (int i = 0; i < count; ++i) {
+        if (needs[i] == 0) {
+            stack[top++] = i;
+        }
+    }
+    for (; top > 0; ++done) {
+        int node = stack[--top];
+
+        for (int i = first[node]; i < first[node + 1]; ++i) {
+            if (--needs[next[i]] == 0) {
+                stack[top++] = next[i];
+            }
+        }
+    }
+    status = done == count ? XM_OK : xm_error_set(XM_ERR_PARSE, "the graph has a cycle");
+
+free_arrays:
+    free(stack);
+    free(next);
+    free(first);
+    free(needs);
+    return status;
+}
+
+static xm_status_t read_problem(const json_t *document, ap_placement_problem_t *problem)
+{
+    json_error_t error;
+    json_t *nodes, *edges;
+    xm_status_t status = XM_OK;
+
+    if (json_unpack_ex((json_t *)document, &error, 0, "{s:F, s:i, s:i, s:o, s:o}", "maxSizePerFPGA",
+                       &problem->memory, "maxFPGAs", &problem->accelerators, "maxCPUs",
+                       &problem->cpus, "nodes", &nodes, "edges", &edges) != 0) {
+        return xm_error_set(XM_ERR_PARSE, "%s", error.text);
+    }
+    if (!json_is_array(nodes) || !json_is_array(edges) || json_array_size(nodes) == 0 ||
+        json_array_size(nodes) > INT32_MAX / 2 || json_array_size(edges) > INT32_MAX / 2 ||
+        problem->accelerators < 0 || problem->cpus < 0) {
+        return xm_error_set(
+            XM_ERR_PARSE, "nodes and edges must be lists, one node at least, and devices counted");
+    }
+    problem->nodes = calloc(json_array_size(nodes), sizeof(*problem->nodes));
+    problem->edges = calloc(json_array_size(edges) + 1, sizeof(*problem->edges));
+    if (problem->nodes == NULL || problem->edges == NULL) {
+        return no_memory();
+    }
+    problem->node_count = (int)json_array_size(nodes);
+    problem->edge_count = (int)json_array_size(edges);
+    for (size_t i = 0; i < (size_t)problem->node_count && status == XM_OK; ++i) {
+        status = read_node(json_array_get(nodes, i), i, &problem->nodes[i]);
+    }
+    if (status == XM_OK) {
+        status = read_edges(problem, edges);
+    }
+    for (int i = 0; i < problem->node_count; ++i) {
+        problem->nodes[i].transfer = fmax(problem->nodes[i].transfer, 0.0);
+    }
+    return status == XM_OK ? check_acyclic(problem) : status;
+}
+
+xm_status_t ap_import_dnn_partitioning(const char *name, const char *text, size_t length,
+                                       ap_placement_problem_t *problem)
+{
+    ap_placement_problem_t read = {0};
+    json_error_t error;
+    json_t *document = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    xm_status_t status;
+
+    if (document == NULL) {
+        return xm_error_set(XM_ERR_PARSE, "%s: line %d, column %d: %s", name, error.line,
+                            error.column, error.text);
+    }
+    status = read_problem(document, &read);
+    json_decref(document);
+    if (status != XM_OK) {
+        ap_placement_problem_clear(&read);
+        return xm_error_prefix(status, "%s", name);
+    }
+    *problem = read;
+    return XM_OK;
+}

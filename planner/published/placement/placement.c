@@ -1,0 +1,454 @@
+#include "planner/published/placement/placement.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/published/placement/groups.h"
+
+/* More down-sets or parts than these are cut along one order instead; half a minute or so. */
+enum { MOST_IDEALS = 1000000, MOST_PAIRS = 300000000, MOST_SLOTS = 1 << 14, MOST_CELLS = 1 << 28 };
+
+/* Sums over a contiguous part: times, memory, and transfers over its border. */
+typedef struct sums {
+    double accelerator, cpu, size, transfer;
+} sums_t;
+
+/* A contiguous part between two down-sets while it grows. */
+typedef struct part {
+    const ap_placement_groups_t *groups;
+    sums_t sums;
+    bool *in;    /* [source]: whether its group is in the part */
+    int *takers; /* [source]: how many of its takers are */
+} part_t;
+
+typedef struct frame {
+    int ideal, link, group; /* group: that was added to come here, -1 at the start */
+    sums_t before;          /* it was: put back as they were, nothing is lost to rounding */
+} frame_t;
+
+typedef struct search {
+    const ap_placement_problem_t *problem;
+    const ap_placement_groups_t *groups;
+    const ap_ideals_t *ideals;
+    double limit; /* parts that load every device by more cannot be in the answer */
+    part_t part;
+    double *best; /* [ideal][slot]: smallest load with so many CPUs and accelerators at most */
+    int slots; /* CPUs + 1 times accelerators + 1; slot = cpus * (accelerators + 1) + accelerators
+                */
+    int *visited; /* [ideal]: the down-set from which it was seen last */
+    frame_t *stack;
+    int64_t pairs;
+} search_t;
+
+static xm_status_t no_memory(int count)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory to place %d groups of operators", count);
+}
+
+/* Whether a source's output crosses the border of the part. */
+static bool crosses(const part_t *part, int source)
+{
+    return part->in[source] ? part->takers[source] < part->groups->sources[source].count
+                            : part->takers[source] > 0;
+}
+
+/* Adds (step 1) a group to the part or takes it away (-1). */
+static void change(part_t *part, int group, int step)
+{
+    const ap_placement_groups_t *groups = part->groups;
+
+    for (int i = groups->first_own[group]; i < groups->first_own[group + 1]; ++i) {
+        int source = groups->own[i], before = crosses(part, source);
+
+        part->in[source] = step > 0;
+        part->sums.transfer += (crosses(part, source) - before) * groups->sources[source].transfer;
+    }
+    for (int i = groups->first_into[group]; i < groups->first_into[group + 1]; ++i) {
+        int source = groups->into[i], before = crosses(part, source);
+
+        part->takers[source] += step;
+        part->sums.transfer += (crosses(part, source) - before) * groups->sources[source].transfer;
+    }
+}
+
+static double part_on_accelerator(const search_t *search)
+{
+    const sums_t *sums = &search->part.sums;
+
+    return sums->size > search->problem->memory ? INFINITY : sums->accelerator + sums->transfer;
+}
+
+/* Times and sizes only grow with the part, so nothing above a part too large has to be looked at.
+ */
+static bool is_too_large(const search_t *search)
+{
+    const sums_t *sums = &search->part.sums;
+
+    return (sums->accelerator > search->limit || sums->size > search->problem->memory) &&
+           (search->problem->cpus == 0 || sums->cpu > search->limit);
+}
+
+/* Where to put the part, given the best loads of what is below it: updates the loads above. */
+static void use_part(search_t *search, int above, int below)
+{
+    const double *from = search->best + (size_t)below * (size_t)search->slots;
+    double *to = search->best + (size_t)above * (size_t)search->slots;
+    double accelerator = part_on_accelerator(search), cpu = search->part.sums.cpu;
+    int row = search->problem->accelerators + 1;
+
+    ++search->pairs;
+    if (accelerator <= search->limit) {
+        for (int c = 0; c <= search->problem->cpus; ++c) {
+            for (int slot = c * row + 1; slot < (c + 1) * row; ++slot) {
+                double load = from[slot - 1] > accelerator ? from[slot - 1] : accelerator;
+
+                to[slot] = load < to[slot] ? load : to[slot];
+            }
+        }
+    }
+    if (cpu <= search->limit) {
+        for (int slot = row; slot < search->slots; ++slot) {
+            double load = from[slot - row] > cpu ? from[slot - row] : cpu;
+
+            to[slot] = load < to[slot] ? load : to[slot];
+        }
+    }
+}
+
+typedef bool (*part_fn)(search_t *search, int above, int below, void *arg);
+
+static bool use(search_t *search, int above, int below, void *arg)
+{
+    (void)arg;
+    use_part(search, above, below);
+    return false;
+}
+
+static void leave(search_t *search, const frame_t *frame)
+{
+    if (frame->group >= 0) {
+        change(&search->part, frame->group, -1);
+        search->part.sums = frame->before;
+    }
+}
+
+static void enter(search_t *search, frame_t *frame)
+{
+    const ap_placement_groups_t *groups = search->groups;
+    part_t *part = &search->part;
+
+    frame->before = part->sums;
+    change(part, frame->group, 1);
+    part->sums.accelerator += groups->accelerator[frame->group];
+    part->sums.cpu += groups->cpu[frame->group];
+    part->sums.size += groups->size[frame->group];
+}
+
+/* Calls @p visit for every part that ends at down-set @p above, until it returns true. */
+static bool walk(search_t *search, int above, part_fn visit, void *arg)
+{
+    int depth = 0;
+    bool found = false;
+
+    search->stack[0] = (frame_t){.ideal = above, .group = -1};
+    search->visited[above] = above;
+    while (depth >= 0 && !found) {
+        frame_t *frame = &search->stack[depth];
+        int count;
+        const ap_ideal_link_t *links = ap_ideals_below(search->ideals, frame->ideal, &count);
+
+        if (frame->link == count) {
+            leave(search, frame);
+            --depth;
+            continue;
+        }
+        links += frame->link++;
+        if (search->visited[links->ideal] == above) {
+            continue;
+        }
+        search->visited[links->ideal] = above;
+        search->stack[++depth] = (frame_t){.ideal = links->ideal, .group = links->node};
+        enter(search, &search->stack[depth]);
+        if (is_too_large(search)) {
+            leave(search, &search->stack[depth--]);
+        } else {
+            found = visit(search, above, links->ideal, arg);
+        }
+    }
+    for (; depth >= 0; --depth) {
+        leave(search, &search->stack[depth]);
+    }
+    return found;
+}
+
+/* False when that takes too long. */
+static bool run(search_t *search)
+{
+    int count = ap_ideals_count(search->ideals), row = search->problem->accelerators + 1;
+
+    memset(search->visited, 0xff, (size_t)count * sizeof(*search->visited));
+    for (int slot = 0; slot < search->slots; ++slot) {
+        search->best[slot] = 0.0;
+    }
+    for (int ideal = 1; ideal < count && search->pairs < MOST_PAIRS; ++ideal) {
+        double *best = search->best + (size_t)ideal * (size_t)search->slots;
+
+        for (int slot = 0; slot < search->slots; ++slot) {
+            best[slot] = INFINITY;
+        }
+        (void)walk(search, ideal, use, NULL);
+        for (int slot = 1; slot < search->slots; ++slot) {
+            if (slot % row != 0 && best[slot - 1] < best[slot]) {
+                best[slot] = best[slot - 1];
+            }
+            if (slot >= row && best[slot - row] < best[slot]) {
+                best[slot] = best[slot - row];
+            }
+        }
+    }
+    return search->pairs < MOST_PAIRS;
+}
+
+/* The part that explains a load, looked for again. */
+typedef struct explanation {
+    double load;
+    int slot, below;
+    bool on_cpu;
+} explanation_t;
+
+static bool explains(search_t *search, int above, int below, void *arg)
+{
+    explanation_t *wanted = arg;
+    const double *from = search->best + (size_t)below * (size_t)search->slots;
+    int row = search->problem->accelerators + 1, slot = wanted->slot;
+
+    (void)above;
+    wanted->below = below;
+    if (slot % row != 0 && fmax(from[slot - 1], part_on_accelerator(search)) <= wanted->load) {
+        wanted->on_cpu = false;
+        return true;
+    }
+    wanted->on_cpu = true;
+    return slot >= row && fmax(from[slot - row], search->part.sums.cpu) <= wanted->load;
+}
+
+/* Devices that stay empty come last of their kind. */
+static void trace(search_t *search, int *device_of_group)
+{
+    int row = search->problem->accelerators + 1, ideal = ap_ideals_count(search->ideals) - 1;
+    explanation_t wanted = {.slot = search->slots - 1};
+    int accelerators = 0, cpus = 0;
+
+    wanted.load = search->best[(size_t)ideal * (size_t)search->slots + (size_t)wanted.slot];
+    while (ideal != 0) {
+        int device;
+
+        memset(search->visited, 0xff,
+               (size_t)ap_ideals_count(search->ideals) * sizeof(*search->visited));
+        if (!walk(search, ideal, explains, &wanted)) {
+            /* A load that one device less gives as well. */
+            const double *best = search->best + (size_t)ideal * (size_t)search->slots;
+
+            wanted.slot -= wanted.slot % row != 0 && best[wanted.slot - 1] <= wanted.load ? 1 : row;
+            continue;
+        }
+        device = wanted.on_cpu ? search->problem->accelerators + cpus++ : accelerators++;
+        for (int group = 0; group < search->groups->count; ++group) {
+            if (ap_ideals_has(search->ideals, ideal, group) &&
+                !ap_ideals_has(search->ideals, wanted.below, group)) {
+                device_of_group[group] = device;
+            }
+        }
+        wanted.slot -= wanted.on_cpu ? row : 1;
+        ideal = wanted.below;
+    }
+}
+
+/* One answer over the given down-sets; XM_ERR_NO_SOLUTION when there is none below the limit. */
+static xm_status_t solve_over(search_t *search, int *device_of_group, double *load)
+{
+    const ap_placement_groups_t *groups = search->groups;
+    size_t count = (size_t)ap_ideals_count(search->ideals);
+    size_t sources = (size_t)groups->source_count + 1;
+    xm_status_t status = XM_OK;
+
+    search->best = malloc(count * (size_t)search->slots * sizeof(double));
+    search->visited = malloc(count * sizeof(int));
+    search->stack = malloc(((size_t)groups->count + 2) * sizeof(*search->stack));
+    search->part = (part_t){.groups = groups};
+    search->part.in = calloc(sources, sizeof(bool));
+    search->part.takers = calloc(sources, sizeof(int));
+    if (search->best == NULL || search->visited == NULL || search->stack == NULL ||
+        search->part.in == NULL || search->part.takers == NULL) {
+        status = no_memory(groups->count);
+        goto free_arrays;
+    }
+    if (!run(search)) {
+        status = xm_error_set(XM_ERR_TIMEOUT, "more than %d parts to look at", MOST_PAIRS);
+        goto free_arrays;
+    }
+    *load = search->best[count * (size_t)search->slots - 1];
+    if (isinf(*load)) {
+        status = xm_error_set(
+            XM_ERR_NO_SOLUTION, "no contiguous placement fits %d accelerators of %g and %d CPUs",
+            search->problem->accelerators, search->problem->memory, search->problem->cpus);
+    } else {
+        trace(search, device_of_group);
+    }
+
+free_arrays:
+    free(search->part.takers);
+    free(search->part.in);
+    free(search->stack);
+    free(search->visited);
+    free(search->best);
+    return status;
+}
+
+/* Down-sets of one order of the groups. */
+static xm_status_t chain_ideals(const ap_placement_groups_t *groups, ap_ideals_t **chain)
+{
+    size_t count = (size_t)groups->count;
+    ap_precedence_t *edges = malloc((count + (size_t)groups->order_count + 1) * sizeof(*edges));
+    int *needs = calloc(count + 1, sizeof(*needs)), *order = malloc((count + 1) * sizeof(*order));
+    int placed = 0;
+    xm_status_t status = no_memory(groups->count);
+
+    if (edges == NULL || needs == NULL || order == NULL) {
+        goto free_arrays;
+    }
+    for (int i = 0; i < groups->order_count; ++i) {
+        ++needs[groups->order[i].after];
+    }
+    /* Depth first: what has just become possible comes next, so that branches stay together. */
+    for (int group = groups->count - 1; group >= 0; --group) {
+        if (needs[group] == 0) {
+            order[placed++] = group;
+        }
+    }
+    for (int at = 0, top = placed; top > 0; ++at) {
+        int group = order[--top];
+
+        edges[at] = (ap_precedence_t){-1, group};
+        for (int i = 0; i < groups->order_count; ++i) {
+            if (groups->order[i].before == group && --needs[groups->order[i].after] == 0) {
+                order[top++] = groups->order[i].after;
+            }
+        }
+    }
+    for (size_t i = count - 1; i > 0; --i) {
+        edges[i].before = edges[i - 1].after;
+    }
+    status = ap_ideals_create(groups->count, edges + 1, groups->count - 1, MOST_IDEALS, chain);
+
+free_arrays:
+    free(order);
+    free(needs);
+    free(edges);
+    return status;
+}
+
+static xm_status_t fill_placement(const ap_placement_problem_t *problem,
+                                  const ap_placement_groups_t *groups, const int *device_of_group,
+                                  ap_placement_t *placement)
+{
+    placement->devices = problem->accelerators + problem->cpus;
+    placement->groups = groups->count;
+    placement->loads = calloc((size_t)placement->devices + 1, sizeof(double));
+    placement->device_of = calloc((size_t)problem->node_count + 1, sizeof(int));
+    if (placement->loads == NULL || placement->device_of == NULL) {
+        return no_memory(groups->count);
+    }
+    for (int i = 0; i < problem->node_count; ++i) {
+        placement->device_of[i] = device_of_group[groups->group_of[i]];
+    }
+    return ap_placement_loads(problem, placement->device_of, placement->loads);
+}
+
+/* First along one order, then over all down-sets with that answer's load as the limit. */
+static xm_status_t solve_groups(const ap_placement_problem_t *problem,
+                                const ap_placement_groups_t *groups, int *device_of_group,
+                                ap_placement_t *placement)
+{
+    search_t search = {.problem = problem,
+                       .groups = groups,
+                       .limit = INFINITY,
+                       .slots = (problem->cpus + 1) * (problem->accelerators + 1)};
+    int most = MOST_CELLS / search.slots < MOST_IDEALS ? MOST_CELLS / search.slots : MOST_IDEALS;
+    ap_ideals_t *chain, *all;
+    double load = INFINITY;
+    xm_status_t along, status = chain_ideals(groups, &chain);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    search.ideals = chain;
+    along = solve_over(&search, device_of_group, &load);
+    ap_ideals_destroy(chain);
+    if (along != XM_OK && along != XM_ERR_NO_SOLUTION) {
+        return along;
+    }
+    status = ap_ideals_create(groups->count, groups->order, groups->order_count, most, &all);
+    if (status == XM_ERR_NO_SOLUTION) {
+        return along;
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    search.ideals = all;
+    search.pairs = 0;
+    search.limit = load * (1.0 + 1e-12);
+    status = solve_over(&search, device_of_group, &load);
+    placement->exact = status == XM_OK;
+    status = status == XM_ERR_TIMEOUT ? along : status;
+    placement->ideals = ap_ideals_count(all);
+    placement->pairs = search.pairs;
+    ap_ideals_destroy(all);
+    return status;
+}
+
+static xm_status_t check_problem(const ap_placement_problem_t *problem)
+{
+    if (problem->node_count < 1 || problem->accelerators < 0 || problem->cpus < 0 ||
+        problem->accelerators + problem->cpus < 1 ||
+        (int64_t)(problem->cpus + 1) * (problem->accelerators + 1) > MOST_SLOTS) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%d operators on %d accelerators and %d CPUs: at least one of each "
+                            "kind, and not that many devices",
+                            problem->node_count, problem->accelerators, problem->cpus);
+    }
+    return XM_OK;
+}
+
+xm_status_t ap_placement_solve(const ap_placement_problem_t *problem, ap_placement_t *placement)
+{
+    ap_placement_groups_t groups;
+    ap_placement_t found = {0};
+    int *device_of_group;
+    xm_status_t status = check_problem(problem);
+
+    if (status == XM_OK) {
+        status = ap_placement_groups_create(problem, true, &groups);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    device_of_group = calloc((size_t)groups.count + 1, sizeof(*device_of_group));
+    status = device_of_group != NULL ? solve_groups(problem, &groups, device_of_group, &found)
+                                     : no_memory(groups.count);
+    if (status == XM_OK) {
+        status = fill_placement(problem, &groups, device_of_group, &found);
+    }
+    free(device_of_group);
+    ap_placement_groups_clear(&groups);
+    if (status != XM_OK) {
+        ap_placement_clear(&found);
+        return status;
+    }
+    for (int device = 0; device < found.devices; ++device) {
+        found.load = fmax(found.load, found.loads[device]);
+    }
+    *placement = found;
+    return XM_OK;
+}

@@ -1,0 +1,12 @@
+/* Shared by the files of shape_rule.h. */
+#ifndef AP_PLANNER_RULES_RULES_PRIVATE_H
+#define AP_PLANNER_RULES_RULES_PRIVATE_H
+
+#include "planner/rules/shape_rule.h"
+
+int shape_rank(const shape_rule_t *op, int term);
+int64_t shape_extent(const shape_rule_t *op, int term, int dim);
+/* Notes a failure unless there are so many operands. */
+bool shape_need_operands(shape_rule_t *op, int least, int most);
+
+#endif

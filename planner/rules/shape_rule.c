@@ -1,0 +1,503 @@
+#include "planner/rules/shape_rule.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "planner/rules/rules_private.h"
+
+void shape_rule_begin(shape_rule_t *op, const char *place, const operand_type_t *const *types,
+                      int count)
+{
+    memset(op, 0, sizeof(*op));
+    op->rule.place = place;
+    op->rule.kind = AP_OP_ELEMENTWISE;
+    if (count > HLO_MAX_OPERANDS) {
+        hlo_rule_fail(&op->rule, "%d operands, %d are handled", count, HLO_MAX_OPERANDS);
+        count = 0;
+    }
+    op->rule.operands = count;
+    for (int o = 0; o < count; ++o) {
+        op->rule.type[o] = types[o];
+    }
+}
+
+void shape_rule_result(shape_rule_t *op, int index, ap_dtype_t dtype, const ap_shape_t *shape)
+{
+    operand_type_t *made = &op->made[index];
+    int64_t elements = 1;
+
+    made->dtype = dtype;
+    made->shape = *shape;
+    for (int d = 0; d < shape->rank; ++d) {
+        made->empty = made->empty || shape->dims[d] == 0;
+        if (shape->dims[d] < 0 ||
+            (shape->dims[d] > 0 && __builtin_mul_overflow(elements, shape->dims[d], &elements))) {
+            hlo_rule_fail(&op->rule,
+                          "dimension %d of result %d is %" PRId64
+                          ", or it has more than 2^63 elements",
+                          d, index, shape->dims[d]);
+            made->shape.dims[d] = 1;
+        }
+    }
+    op->rule.type[op->rule.operands + index] = made;
+    if (index >= op->rule.results) {
+        op->rule.results = index + 1;
+    }
+}
+
+int shape_rank(const shape_rule_t *op, int term)
+{
+    return op->rule.type[term]->shape.rank;
+}
+
+int64_t shape_extent(const shape_rule_t *op, int term, int dim)
+{
+    return op->rule.type[term]->shape.dims[dim];
+}
+
+bool shape_need_operands(shape_rule_t *op, int least, int most)
+{
+    if (op->rule.status == XM_OK && (op->rule.operands < least || op->rule.operands > most)) {
+        hlo_rule_fail(&op->rule, "%d operands, %d to %d are needed", op->rule.operands, least,
+                      most);
+    }
+    return op->rule.status == XM_OK;
+}
+
+/* The shape that all operands broadcast to. */
+static bool broadcast_shape(shape_rule_t *op, int first, int last, ap_shape_t *shape)
+{
+    memset(shape, 0, sizeof(*shape));
+    for (int t = first; t < last; ++t) {
+        shape->rank = shape_rank(op, t) > shape->rank ? shape_rank(op, t) : shape->rank;
+    }
+    for (int d = 0; d < shape->rank; ++d) {
+        shape->dims[d] = 1;
+        for (int t = first; t < last; ++t) {
+            int at = d - (shape->rank - shape_rank(op, t));
+            int64_t extent = at < 0 ? 1 : shape_extent(op, t, at);
+
+            if (extent == 1 || extent == shape->dims[d]) {
+                continue;
+            }
+            if (shape->dims[d] != 1) {
+                hlo_rule_fail(&op->rule,
+                              "dimension %d of operand %d is %" PRId64 " and does not broadcast "
+                              "with %" PRId64,
+                              at, t, extent, shape->dims[d]);
+                return false;
+            }
+            shape->dims[d] = extent;
+        }
+    }
+    return true;
+}
+
+/* Ties the dimensions of a term to those of the result, aligned at the end; those of 1 that are
+ * stretched stay whole. */
+static void tie_broadcast(shape_rule_t *op, int term, int out)
+{
+    int shift = shape_rank(op, out) - shape_rank(op, term);
+
+    for (int d = 0; d < shape_rank(op, term); ++d) {
+        if (shape_extent(op, term, d) == shape_extent(op, out, d + shift)) {
+            hlo_rule_put(&op->rule, term, d, op->rule.dim[out][d + shift].factor[0]);
+        }
+    }
+}
+
+static void open_all(shape_rule_t *op, int term)
+{
+    for (int d = 0; d < shape_rank(op, term); ++d) {
+        (void)hlo_rule_open(&op->rule, term, d);
+    }
+}
+
+void shape_rule_elementwise(shape_rule_t *op, double flops, bool linear)
+{
+    int out = op->rule.operands;
+    ap_shape_t shape;
+
+    if (!shape_need_operands(op, 1, HLO_MAX_OPERANDS) || !broadcast_shape(op, 0, out, &shape)) {
+        return;
+    }
+    shape_rule_result(op, 0, op->rule.type[0]->dtype, &shape);
+    op->rule.linear = linear;
+    op->rule.flops = flops * operand_type_elements(&op->made[0]);
+    open_all(op, out);
+    for (int t = 0; t < out; ++t) {
+        tie_broadcast(op, t, out);
+    }
+    hlo_rule_close(&op->rule);
+}
+
+void shape_rule_expand(shape_rule_t *op, const ap_shape_t *to)
+{
+    const operand_type_t target = {.shape = *to};
+    const operand_type_t *pair[2] = {op->rule.type[0], &target};
+    ap_shape_t shape;
+
+    if (!shape_need_operands(op, 1, 1)) {
+        return;
+    }
+    op->rule.type[1] = pair[1];
+    if (!broadcast_shape(op, 0, 2, &shape)) {
+        return;
+    }
+    shape_rule_result(op, 0, op->rule.type[0]->dtype, &shape);
+    op->rule.kind = AP_OP_RESHAPE;
+    open_all(op, 1);
+    tie_broadcast(op, 0, 1);
+    hlo_rule_close(&op->rule);
+}
+
+/* A product: batch dimensions of both operands broadcast, then rows and columns. */
+void shape_rule_matmul(shape_rule_t *op)
+{
+    ap_shape_t shape = {0};
+    int row, column, rank_a, rank_b, out = 2, inner, inner_b;
+
+    if (!shape_need_operands(op, 2, 2)) {
+        return;
+    }
+    rank_a = shape_rank(op, 0);
+    rank_b = shape_rank(op, 1);
+    row = rank_a - 2; /* of a, or -1 when a is a vector */
+    column = rank_b < 2 ? -1 : rank_b - 1;
+    inner = rank_a - 1;
+    inner_b = rank_b < 2 ? 0 : rank_b - 2;
+    if (rank_a == 0 || rank_b == 0 || shape_extent(op, 0, inner) != shape_extent(op, 1, inner_b)) {
+        hlo_rule_fail(&op->rule, "the inner dimensions of the operands differ, or one is a scalar");
+        return;
+    }
+    {
+        const operand_type_t *const types[2] = {op->rule.type[0], op->rule.type[1]};
+        operand_type_t batch[2] = {*types[0], *types[1]};
+
+        batch[0].shape.rank = row > 0 ? row : 0;
+        batch[1].shape.rank = inner_b;
+        op->rule.type[0] = &batch[0];
+        op->rule.type[1] = &batch[1];
+        (void)broadcast_shape(op, 0, 2, &shape);
+        op->rule.type[0] = types[0];
+        op->rule.type[1] = types[1];
+    }
+    if (op->rule.status != XM_OK) {
+        return;
+    }
+    if (shape.rank + 2 > AP_MAX_RANK) {
+        hlo_rule_fail(&op->rule, "more than %d dimensions are not handled", AP_MAX_RANK);
+        return;
+    }
+    {
+        const int batch = shape.rank;
+
+        if (row >= 0) {
+            shape.dims[shape.rank++] = shape_extent(op, 0, row);
+        }
+        if (column >= 0) {
+            shape.dims[shape.rank++] = shape_extent(op, 1, column);
+        }
+        shape_rule_result(op, 0, op->rule.type[0]->dtype, &shape);
+        op->rule.kind = AP_OP_EINSUM;
+        op->rule.flops =
+            2 * operand_type_elements(&op->made[0]) * (double)shape_extent(op, 0, inner);
+        hlo_rule_put(&op->rule, 1, inner_b, hlo_rule_open(&op->rule, 0, inner));
+        for (int d = 0; d < shape.rank; ++d) {
+            int factor = hlo_rule_open(&op->rule, out, d);
+
+            for (int side = 0; side < 2 && d < batch; ++side) {
+                int leading = side == 0 ? (row > 0 ? row : 0) : inner_b, at = d - batch + leading;
+
+                if (at >= 0 && shape_extent(op, side, at) == shape.dims[d]) {
+                    hlo_rule_put(&op->rule, side, at, factor);
+                }
+            }
+            if (d == batch && row >= 0) {
+                hlo_rule_put(&op->rule, 0, row, factor);
+            } else if (d >= batch) {
+                hlo_rule_put(&op->rule, 1, column, factor);
+            }
+        }
+    }
+    hlo_rule_close(&op->rule);
+}
+
+void shape_rule_gemm(shape_rule_t *op, bool transpose_a, bool transpose_b)
+{
+    const int k_of_a = transpose_a ? 0 : 1, k_of_b = transpose_b ? 1 : 0;
+    ap_shape_t shape = {.rank = 2};
+    int k;
+
+    if (!shape_need_operands(op, 2, 2) || !hlo_rule_rank(&op->rule, 0, 2) ||
+        !hlo_rule_rank(&op->rule, 1, 2)) {
+        return;
+    }
+    shape.dims[0] = shape_extent(op, 0, 1 - k_of_a);
+    shape.dims[1] = shape_extent(op, 1, 1 - k_of_b);
+    shape_rule_result(op, 0, op->rule.type[0]->dtype, &shape);
+    op->rule.kind = AP_OP_EINSUM;
+    op->rule.flops = 2 * operand_type_elements(&op->made[0]) * (double)shape_extent(op, 0, k_of_a);
+    k = hlo_rule_open(&op->rule, 0, k_of_a);
+    hlo_rule_put(&op->rule, 1, k_of_b, k);
+    hlo_rule_put(&op->rule, 2, 0, hlo_rule_open(&op->rule, 0, 1 - k_of_a));
+    hlo_rule_put(&op->rule, 2, 1, hlo_rule_open(&op->rule, 1, 1 - k_of_b));
+    hlo_rule_close(&op->rule);
+}
+
+void shape_rule_bias(shape_rule_t *op, int dim)
+{
+    if (!shape_need_operands(op, 2, 2) || !hlo_rule_rank(&op->rule, 1, 1)) {
+        return;
+    }
+    if (dim < 0 || dim >= shape_rank(op, 0)) {
+        hlo_rule_fail(&op->rule, "there is no dimension %d", dim);
+        return;
+    }
+    shape_rule_result(op, 0, op->rule.type[0]->dtype, &op->rule.type[0]->shape);
+    op->rule.linear = true;
+    op->rule.flops = operand_type_elements(&op->made[0]);
+    for (int d = 0; d < shape_rank(op, 0); ++d) {
+        int factor = hlo_rule_open(&op->rule, 0, d);
+
+        hlo_rule_put(&op->rule, 2, d, factor);
+        if (d == dim) {
+            hlo_rule_put(&op->rule, 1, 0, factor);
+        }
+    }
+    hlo_rule_close(&op->rule);
+}
+
+void shape_rule_reduce(shape_rule_t *op, const bool *reduced, bool keep, bool parts)
+{
+    ap_shape_t shape = {0};
+    int kept = 0;
+
+    if (!shape_need_operands(op, 1, 1)) {
+        return;
+    }
+    for (int d = 0; d < shape_rank(op, 0); ++d) {
+        if (!reduced[d] || keep) {
+            shape.dims[shape.rank++] = reduced[d] ? 1 : shape_extent(op, 0, d);
+        }
+    }
+    shape_rule_result(op, 0, op->rule.type[0]->dtype, &shape);
+    op->rule.kind = AP_OP_REDUCE;
+    op->rule.flops = operand_type_elements(op->rule.type[0]);
+    for (int d = 0; d < shape_rank(op, 0); ++d) {
+        if (!reduced[d]) {
+            hlo_rule_put(&op->rule, 1, kept, hlo_rule_open(&op->rule, 0, d));
+        } else if (parts) {
+            (void)hlo_rule_open(&op->rule, 0, d);
+        }
+        kept += !reduced[d] || keep;
+    }
+    hlo_rule_close(&op->rule);
+}
+
+void shape_rule_along(shape_rule_t *op, int results, const bool *whole, double flops)
+{
+    const operand_type_t *of = op->rule.type[0];
+
+    if (!shape_need_operands(op, 1, HLO_MAX_OPERANDS)) {
+        return;
+    }
+    for (int r = 0; r < results; ++r) {
+        shape_rule_result(op, r, of->dtype, &of->shape);
+    }
+    op->rule.flops = flops * operand_type_elements(of);
+    for (int d = 0; d < of->shape.rank; ++d) {
+        int factor = whole[d] ? -1 : hlo_rule_open(&op->rule, 0, d);
+
+        for (int t = 1; t < op->rule.operands + results && factor >= 0; ++t) {
+            if (hlo_rule_rank(&op->rule, t, of->shape.rank)) {
+                hlo_rule_put(&op->rule, t, d, factor);
+            }
+        }
+    }
+    hlo_rule_close(&op->rule);
+}
+
+void shape_rule_softmax(shape_rule_t *op, int dim)
+{
+    bool whole[AP_MAX_RANK] = {false};
+
+    if (!shape_need_operands(op, 1, 1)) {
+        return;
+    }
+    if (dim < 0 || dim >= shape_rank(op, 0)) {
+        hlo_rule_fail(&op->rule, "there is no dimension %d", dim);
+        return;
+    }
+    whole[dim] = true;
+    shape_rule_along(op, 1, whole, 6);
+    op->rule.kind = AP_OP_SOFTMAX;
+}
+
+void shape_rule_transpose(shape_rule_t *op, const int64_t *order, int count)
+{
+    bool seen[AP_MAX_RANK] = {false};
+    ap_shape_t shape = {.rank = count};
+
+    if (!shape_need_operands(op, 1, 1) || !hlo_rule_rank(&op->rule, 0, count)) {
+        return;
+    }
+    for (int d = 0; d < count; ++d) {
+        if (order[d] < 0 || order[d] >= count || seen[order[d]]) {
+            hlo_rule_fail(&op->rule, "the order of dimensions names %" PRId64 " wrongly or twice",
+                          order[d]);
+            return;
+        }
+        seen[order[d]] = true;
+        shape.dims[d] = shape_extent(op, 0, (int)order[d]);
+    }
+    shape_rule_result(op, 0, op->rule.type[0]->dtype, &shape);
+    op->rule.kind = AP_OP_RESHAPE;
+    for (int d = 0; d < count; ++d) {
+        hlo_rule_put(&op->rule, 1, d, hlo_rule_open(&op->rule, 0, (int)order[d]));
+    }
+    hlo_rule_close(&op->rule);
+}
+
+void shape_rule_reshape(shape_rule_t *op, const ap_shape_t *to)
+{
+    if (!shape_need_operands(op, 1, 1)) {
+        return;
+    }
+    shape_rule_result(op, 0, op->rule.type[0]->dtype, to);
+    hlo_rule_reshape(&op->rule);
+    hlo_rule_close(&op->rule);
+}
+
+void shape_rule_window_of(shape_rule_t *op, const ap_shape_t *to)
+{
+    if (!shape_need_operands(op, 1, HLO_MAX_OPERANDS) || !hlo_rule_rank(&op->rule, 0, to->rank)) {
+        return;
+    }
+    shape_rule_result(op, 0, op->rule.type[0]->dtype, to);
+    op->rule.kind = AP_OP_RESHAPE;
+    op->rule.touched[0] = (int8_t)(op->rule.operands + 1);
+    for (int t = 1; t < op->rule.operands; ++t) {
+        op->rule.ignored[t] = true;
+    }
+    for (int d = 0; d < to->rank; ++d) {
+        if (shape_extent(op, 0, d) == to->dims[d]) {
+            hlo_rule_put(&op->rule, op->rule.operands, d, hlo_rule_open(&op->rule, 0, d));
+        }
+    }
+    hlo_rule_close(&op->rule);
+}
+
+void shape_rule_concat(shape_rule_t *op, int dim)
+{
+    int out = op->rule.operands;
+    ap_shape_t shape;
+
+    if (!shape_need_operands(op, 1, HLO_MAX_OPERANDS)) {
+        return;
+    }
+    shape = op->rule.type[0]->shape;
+    if (dim < 0 || dim >= shape.rank) {
+        hlo_rule_fail(&op->rule, "there is no dimension %d", dim);
+        return;
+    }
+    for (int t = 1; t < out && hlo_rule_rank(&op->rule, t, shape.rank); ++t) {
+        if (__builtin_add_overflow(shape.dims[dim], shape_extent(op, t, dim), &shape.dims[dim])) {
+            shape.dims[dim] = -1;
+        }
+    }
+    if (op->rule.status != XM_OK) {
+        return;
+    }
+    shape_rule_result(op, 0, op->rule.type[0]->dtype, &shape);
+    op->rule.kind = AP_OP_RESHAPE;
+    for (int d = 0; d < shape.rank; ++d) {
+        int factor = d == dim && out > 1 ? -1 : hlo_rule_open(&op->rule, out, d);
+
+        for (int t = 0; t < out && factor >= 0; ++t) {
+            hlo_rule_put(&op->rule, t, d, factor);
+        }
+    }
+    hlo_rule_close(&op->rule);
+}
+
+void shape_rule_split(shape_rule_t *op, int dim, const int64_t *parts, int count)
+{
+    ap_shape_t shape;
+    int64_t sum = 0;
+
+    if (!shape_need_operands(op, 1, 1)) {
+        return;
+    }
+    shape = op->rule.type[0]->shape;
+    if (dim < 0 || dim >= shape.rank || count > SHAPE_MAX_RESULTS) {
+        hlo_rule_fail(&op->rule, "there is no dimension %d, or %d parts are too many", dim, count);
+        return;
+    }
+    for (int r = 0; r < count; ++r) {
+        shape.dims[dim] = parts[r];
+        shape_rule_result(op, r, op->rule.type[0]->dtype, &shape);
+        if (parts[r] < 0 || __builtin_add_overflow(sum, parts[r], &sum)) {
+            sum = -1;
+            break;
+        }
+    }
+    if (sum != shape_extent(op, 0, dim)) {
+        hlo_rule_fail(&op->rule, "the parts do not make the %" PRId64 " of dimension %d",
+                      shape_extent(op, 0, dim), dim);
+        return;
+    }
+    op->rule.kind = AP_OP_SPLIT;
+    for (int d = 0; d < shape.rank; ++d) {
+        int factor = d == dim ? -1 : hlo_rule_open(&op->rule, 0, d);
+
+        for (int r = 0; r < count && factor >= 0; ++r) {
+            hlo_rule_put(&op->rule, 1 + r, d, factor);
+        }
+    }
+    hlo_rule_close(&op->rule);
+}
+
+void shape_rule_gather(shape_rule_t *op, int dim)
+{
+    ap_shape_t shape = {0};
+    int indices, rank;
+
+    if (!shape_need_operands(op, 2, 2)) {
+        return;
+    }
+    indices = shape_rank(op, 0);
+    rank = shape_rank(op, 1);
+    if (dim < 0 || dim >= rank || indices + rank - 1 > AP_MAX_RANK) {
+        hlo_rule_fail(&op->rule, "there is no dimension %d, or the result has too many", dim);
+        return;
+    }
+    shape.rank = indices + rank - 1;
+    for (int d = 0; d < shape.rank; ++d) {
+        shape.dims[d] = d < dim             ? shape_extent(op, 1, d)
+                        : d < dim + indices ? shape_extent(op, 0, d - dim)
+                                            : shape_extent(op, 1, d - indices + 1);
+    }
+    shape_rule_result(op, 0, op->rule.type[1]->dtype, &shape);
+    op->rule.kind = AP_OP_EMBEDDING;
+    for (int d = 0; d < shape.rank; ++d) {
+        int factor = hlo_rule_open(&op->rule, 2, d);
+        bool index = d >= dim && d < dim + indices;
+
+        hlo_rule_put(&op->rule, index ? 0 : 1, index ? d - dim : (d < dim ? d : d - indices + 1),
+                     factor);
+    }
+    (void)hlo_rule_open(&op->rule, 1, dim); /* each part looks up what it has */
+    op->rule.touched[1] = 2 + 1;
+    hlo_rule_close(&op->rule);
+}
+
+void shape_rule_opaque(shape_rule_t *op, int results)
+{
+    if (op->rule.status != XM_OK) {
+        return;
+    }
+    op->rule.kind = AP_OP_CUSTOM;
+    op->rule.results = results;
+    hlo_rule_make_opaque(&op->rule);
+}

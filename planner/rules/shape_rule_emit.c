@@ -1,0 +1,110 @@
+/* Adding what a shape rule describes to a graph. */
+#include <string.h>
+
+#include "planner/rules/shape_rule.h"
+
+static const operand_type_t scalar = {.dtype = AP_DTYPE_F32};
+
+static xm_status_t add(const hlo_rule_t *rule, const hlo_rule_text_t *text, ap_graph_t *graph,
+                       const shape_emission_t *emission, int *results)
+{
+    ap_op_params_t params = AP_OP_PARAMS_INIT;
+    xm_status_t status;
+
+    params.kind = rule->kind;
+    params.phase = emission->phase;
+    params.name = emission->name;
+    params.label = emission->label;
+    params.rule = text->text;
+    params.replicated = text->replicated;
+    params.permuted = text->permuted;
+    params.sizes = text->sizes[0] != '\0' ? text->sizes : NULL;
+    params.operand_count = text->operand_count;
+    memcpy(params.operands, text->operands, sizeof(params.operands));
+    memcpy(params.touched, text->touched, sizeof(params.touched));
+    params.result_dtype = rule->type[rule->operands]->dtype;
+    params.flops_per_point = rule->flops / hlo_rule_points(text);
+    params.repeat = emission->repeat;
+    params.linear = rule->linear;
+    status = ap_graph_add_op(graph, &params, results);
+    return status == XM_OK ? XM_OK : xm_error_prefix(status, "%s", rule->place);
+}
+
+/* One opaque operator, when it fits. */
+static xm_status_t add_whole(const hlo_rule_t *like, const operand_type_t *const *types,
+                             const int *tensors, int operands, const operand_type_t *const *made,
+                             int results, ap_graph_t *graph, const shape_emission_t *emission,
+                             int *ids, bool *fits)
+{
+    hlo_rule_t rule = {.place = like->place,
+                       .kind = AP_OP_CUSTOM,
+                       .operands = operands,
+                       .results = results,
+                       .flops = like->flops};
+    hlo_rule_text_t text;
+
+    *fits = operands <= AP_MAX_OPERANDS && results <= AP_MAX_RESULTS;
+    if (!*fits) {
+        return XM_OK;
+    }
+    for (int t = 0; t < operands + results; ++t) {
+        rule.type[t] = t < operands ? types[t] : made[t - operands];
+    }
+    hlo_rule_make_opaque(&rule);
+    if (rule.status != XM_OK) {
+        return rule.status;
+    }
+    *fits = hlo_rule_write(&rule, tensors, &text) && text.operand_count > 0;
+    return *fits ? add(&rule, &text, graph, emission, ids) : XM_OK;
+}
+
+/* Too much for one operator: each operand is read whole into a token, which every result comes
+ * from. */
+static xm_status_t add_chain(const hlo_rule_t *rule, ap_graph_t *graph,
+                             const shape_emission_t *emission, int *results)
+{
+    const operand_type_t *token = &scalar;
+    int chain = HLO_FREE_OPERAND;
+    bool fits = true;
+    xm_status_t status = XM_OK;
+
+    for (int o = 0; o < rule->operands && status == XM_OK && fits; ++o) {
+        const operand_type_t *const read[] = {rule->type[o], token};
+        const int pair[] = {emission->tensors[o], chain};
+
+        if (pair[0] != HLO_FREE_OPERAND) {
+            status = add_whole(rule, read, pair, 2, &token, 1, graph, emission, &chain, &fits);
+        }
+    }
+    for (int r = 0; r < rule->results && status == XM_OK && fits; ++r) {
+        const operand_type_t *const made[] = {rule->type[rule->operands + r]};
+
+        status = add_whole(rule, &token, &chain, 1, made, 1, graph, emission, &results[r], &fits);
+    }
+    return status == XM_OK && !fits
+               ? xm_error_set(XM_ERR_UNSUPPORTED,
+                              "%s: an operand or result has too many dimensions", rule->place)
+               : status;
+}
+
+xm_status_t shape_rule_emit(shape_rule_t *op, ap_graph_t *graph, shape_emission_t *emission,
+                            int *results)
+{
+    hlo_rule_t *rule = &op->rule;
+    hlo_rule_text_t text;
+    bool fits;
+    xm_status_t status;
+
+    if (rule->status != XM_OK) {
+        return rule->status;
+    }
+    emission->opaque = false;
+    if (rule->results <= AP_MAX_RESULTS && hlo_rule_write(rule, emission->tensors, &text) &&
+        text.operand_count > 0) {
+        return add(rule, &text, graph, emission, results);
+    }
+    emission->opaque = true;
+    status = add_whole(rule, rule->type, emission->tensors, rule->operands,
+                       rule->type + rule->operands, rule->results, graph, emission, results, &fits);
+    return status == XM_OK && !fits ? add_chain(rule, graph, emission, results) : status;
+}

@@ -1,0 +1,13 @@
+/**
+ * @file search.h
+ * The face of planner/search/: other rooms include this header and none of the folder. The search
+ * for the best plan: micro-batches, orders of hosts, cases in waves.
+ */
+#ifndef AP_PLANNER_SEARCH_H
+#define AP_PLANNER_SEARCH_H
+
+#include "planner/search/case.h"
+#include "planner/search/params.h"
+#include "planner/search/planner.h"
+
+#endif

@@ -1,0 +1,266 @@
+/* One case of a planner run with its hosts in every order. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/search/trial.h"
+
+/* The bounds of all orders of the hosts, and the least of each kind. Where only NICs differ, which
+ * the bounds do not see, those of the order before are its own. */
+xm_status_t ap_planner_bound_orders(ap_planner_run_t *run, ap_planner_work_t *work,
+                                    ap_stage_table_t *table, ap_planner_bounds_t *least)
+{
+    const ap_lineups_t *lineups = &run->lineups;
+    size_t runs = 0;
+    ap_planner_bounds_t bounds = {0};
+    xm_status_t status = XM_OK;
+
+    *least = (ap_planner_bounds_t){INFINITY, INFINITY, INFINITY};
+    for (int i = 0; i < lineups->count && status == XM_OK; ++i) {
+        const ap_lineup_t *lineup = &lineups->items[i];
+
+        runs = (size_t)lineup->classes->hosts * (size_t)lineup->classes->hosts;
+        if (ap_planner_out_of_time(run)) {
+            return xm_error_set(XM_ERR_TIMEOUT, "time is up");
+        }
+        if (i == 0 ||
+            memcmp(lineup->classes->of, lineup[-1].classes->of, runs * sizeof(int)) != 0) {
+            ap_stage_table_arrange(table, lineup->classes, lineup->cross_mesh);
+            status = ap_planner_find_bounds(run, work, table, &bounds);
+        }
+        work->order_bound[i] = bounds.objective;
+        least->objective = fmin(least->objective, bounds.objective);
+        least->step = fmin(least->step, bounds.step);
+        least->slower = fmin(least->slower, bounds.slower);
+    }
+    return status;
+}
+
+/* What an order of hosts must stay below, as the search counts: it pays to leave the one before. */
+static double order_limit(const ap_planner_attempt_t *attempt)
+{
+    static const double MOVING = 1e-6;
+    const ap_planner_run_t *run = attempt->run;
+    const ap_planner_trial_t *trial = attempt->work->trial;
+    double limit = run->best;
+
+    if (trial->solved) {
+        limit = fmin(limit, trial->step * (1.0 - MOVING));
+    }
+    return ap_planner_is_simulated(run, attempt->work) ? limit / AP_PLANNER_ESTIMATED : limit;
+}
+
+/* Plans with the hosts in an order if that may pay. *bound: of this order, before and after.
+ * XM_ERR_NO_SOLUTION: it does not. */
+static xm_status_t try_order(ap_planner_attempt_t *attempt, const ap_lineup_t *lineup,
+                             double *bound, bool *better)
+{
+    double limit = order_limit(attempt), found = *bound;
+    xm_status_t status;
+
+    *better = false;
+    if (*bound >= limit) {
+        return XM_ERR_NO_SOLUTION;
+    }
+    if (ap_planner_out_of_time(attempt->run)) {
+        return xm_error_set(XM_ERR_TIMEOUT, "time is up");
+    }
+    ap_stage_table_arrange(attempt->one.table, lineup->classes, lineup->cross_mesh);
+    ap_stage_table_beat(attempt->one.table, limit < INFINITY ? limit : 0.0);
+    status = ap_planner_slice(attempt, lineup, &found, better);
+    if (status == XM_OK || status == XM_ERR_NO_SOLUTION) {
+        *bound = fmax(*bound, status == XM_OK ? fmin(found, limit) : limit);
+    }
+    return status;
+}
+
+/* An order of hosts that is a step away from another. */
+typedef struct neighbour {
+    ap_lineup_t lineup;
+    double bound;
+    bool done;
+} neighbour_t;
+
+/* A walk from order to order. */
+typedef struct climb {
+    ap_planner_attempt_t *attempt;
+    int hosts, most; /* orders it may look at */
+    int *seen, count;
+    int *near;  /* scratch */
+    int *here;  /* the best order so far */
+    int solves; /* that it may still plan */
+    neighbour_t *neighbours;
+    int neighbour_count;
+} climb_t;
+
+static bool is_seen(const climb_t *climb, const int *order)
+{
+    const ap_lineups_t *lineups = &climb->attempt->run->lineups;
+    bool seen = false;
+
+    for (int i = 0; i < lineups->count && !seen; ++i) {
+        seen = ap_host_orders_same(lineups->orders, order, lineups->items[i].order);
+    }
+    for (int i = 0; i < climb->count && !seen; ++i) {
+        seen = ap_host_orders_same(lineups->orders, order, climb->seen + i * climb->hosts);
+    }
+    return seen;
+}
+
+/* Bounds the orders near the best one that were not yet looked at. */
+static xm_status_t look_around(climb_t *climb)
+{
+    ap_planner_run_t *run = climb->attempt->run;
+    ap_stage_table_t *table = climb->attempt->one.table;
+    int count = ap_host_orders_near(run->lineups.orders, climb->here, climb->most, climb->near);
+    xm_status_t status = XM_OK;
+
+    climb->neighbour_count = 0;
+    for (int i = 0; i < count && climb->count < climb->most && status == XM_OK; ++i) {
+        const int *order = climb->near + i * climb->hosts;
+        neighbour_t *neighbour = &climb->neighbours[climb->neighbour_count];
+        ap_planner_bounds_t bounds;
+
+        if (is_seen(climb, order)) {
+            continue;
+        }
+        if (ap_planner_out_of_time(run)) {
+            return xm_error_set(XM_ERR_TIMEOUT, "time is up");
+        }
+        memcpy(climb->seen + climb->count++ * climb->hosts, order,
+               (size_t)climb->hosts * sizeof(*order));
+        *neighbour = (neighbour_t){0};
+        status = ap_lineup_open(&run->setup, order, &neighbour->lineup);
+        if (status == XM_ERR_NOT_FOUND) { /* the stage table has no such stages */
+            status = XM_OK;
+            continue;
+        }
+        if (status == XM_OK) {
+            ++climb->neighbour_count;
+            ap_stage_table_arrange(table, neighbour->lineup.classes, neighbour->lineup.cross_mesh);
+            status = ap_planner_find_bounds(run, climb->attempt->work, table, &bounds);
+            neighbour->bound = bounds.objective;
+        }
+    }
+    return status;
+}
+
+/* Plans with the neighbours as they promise, until one pays. */
+static xm_status_t take_step(climb_t *climb, bool *better)
+{
+    xm_status_t status = XM_OK;
+
+    *better = false;
+    for (int turn = 0; turn < climb->neighbour_count && status == XM_OK && !*better; ++turn) {
+        neighbour_t *best = NULL;
+
+        for (int i = 0; i < climb->neighbour_count; ++i) {
+            neighbour_t *neighbour = &climb->neighbours[i];
+
+            best = !neighbour->done && (best == NULL || neighbour->bound < best->bound) ? neighbour
+                                                                                        : best;
+        }
+        best->done = true;
+        if (climb->solves == 0 || best->bound >= order_limit(climb->attempt)) {
+            break;
+        }
+        --climb->solves;
+        status = try_order(climb->attempt, &best->lineup, &best->bound, better);
+        status = status == XM_ERR_NO_SOLUTION ? XM_OK : status;
+        if (*better) {
+            memcpy(climb->here, best->lineup.order, (size_t)climb->hosts * sizeof(*climb->here));
+        }
+    }
+    return status;
+}
+
+/* From the best order so far to one near it, as long as that pays. */
+static xm_status_t climb(ap_planner_attempt_t *attempt)
+{
+    enum { MOST_SOLVES = 16 };
+    const ap_planner_run_t *run = attempt->run;
+    int hosts = xm_cluster_profile_hosts(run->params->profile);
+    climb_t climb = {.attempt = attempt,
+                     .hosts = hosts,
+                     .most = ap_lineups_most(&run->setup, run->layers),
+                     .solves = MOST_SOLVES};
+    size_t size = (size_t)climb.most * (size_t)hosts;
+    const int *order =
+        attempt->work->plan != NULL ? ap_plan_info(attempt->work->plan)->host_order : NULL;
+    bool better = true;
+    xm_status_t status = XM_OK;
+
+    climb.seen = malloc(size * sizeof(int));
+    climb.near = malloc(size * sizeof(int));
+    climb.here = malloc((size_t)hosts * sizeof(int));
+    climb.neighbours = calloc((size_t)climb.most, sizeof(*climb.neighbours));
+    if (climb.seen == NULL || climb.near == NULL || climb.here == NULL ||
+        climb.neighbours == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for orders of %d hosts", hosts);
+    } else {
+        memcpy(climb.here, order != NULL ? order : run->lineups.items[0].order,
+               (size_t)hosts * sizeof(int));
+    }
+    while (status == XM_OK && better) {
+        status = look_around(&climb);
+        if (status == XM_OK) {
+            status = take_step(&climb, &better);
+        }
+        ap_stage_table_arrange(attempt->one.table, run->lineups.items[0].classes,
+                               run->lineups.items[0].cross_mesh); /* these stay */
+        for (int i = 0; i < climb.neighbour_count; ++i) {
+            ap_lineup_close(&run->setup, &climb.neighbours[i].lineup);
+        }
+    }
+    if (!ap_planner_is_simulated(run, attempt->work)) {
+        attempt->work->trial->bound = fmin(attempt->work->trial->bound, attempt->work->trial->step);
+    }
+    free(climb.neighbours);
+    free(climb.here);
+    free(climb.near);
+    free(climb.seen);
+    return status;
+}
+
+/* The profile's order, then the others as they promise; each must pay. */
+xm_status_t ap_planner_try_orders(ap_planner_attempt_t *attempt)
+{
+    const ap_lineups_t *lineups = &attempt->run->lineups;
+    double least = INFINITY, *bound = malloc((size_t)lineups->count * sizeof(*bound));
+    bool *done = calloc((size_t)lineups->count, sizeof(*done)), any = false;
+    xm_status_t status = XM_OK;
+
+    if (bound == NULL || done == NULL) {
+        status =
+            xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d orders of hosts", lineups->count);
+        goto free_arrays;
+    }
+    memcpy(bound, attempt->work->order_bound, (size_t)lineups->count * sizeof(*bound));
+    for (int turn = 0; turn < lineups->count && status == XM_OK; ++turn) {
+        int best = turn == 0 ? 0 : -1;
+        bool better;
+
+        for (int i = 0; turn > 0 && i < lineups->count; ++i) {
+            best = !done[i] && (best < 0 || bound[i] < bound[best]) ? i : best;
+        }
+        done[best] = true;
+        status = try_order(attempt, &lineups->items[best], &bound[best], &better);
+        any = any || status == XM_OK;
+        status = status == XM_ERR_NO_SOLUTION ? XM_OK : status;
+    }
+    for (int i = 0; i < lineups->count; ++i) {
+        least = fmin(least, bound[i]);
+    }
+    if (!ap_planner_is_simulated(attempt->run, attempt->work)) {
+        attempt->work->trial->bound = fmax(attempt->work->trial->bound, least);
+    }
+    if (status == XM_OK && any && !lineups->all) {
+        status = climb(attempt);
+    }
+    status = status == XM_OK && !any ? XM_ERR_NO_SOLUTION : status;
+
+free_arrays:
+    free(done);
+    free(bound);
+    return status;
+}

@@ -1,0 +1,451 @@
+#include "planner/search/planner.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/base.h"
+#include "planner/plan.h"
+#include "planner/search/search_private.h"
+#include "planner/search/trial.h"
+
+enum { MOST_AT_ONCE = 8 /* trials */ };
+
+/* The schedules to search. Of those that fill the pipeline alike the one with the least memory is
+ * enough: its plans are simulated under the others as well. */
+static xm_status_t list_schedules(ap_planner_run_t *run)
+{
+    static const ap_schedule_kind_t distinct[] = {AP_SCHEDULE_1F1B, AP_SCHEDULE_EAGER_1F1B_W,
+                                                  AP_SCHEDULE_ZB_H1};
+    const char *name = run->params->schedule;
+    ap_schedule_kind_t kind = AP_SCHEDULE_1F1B;
+    xm_status_t status = XM_OK;
+
+    if (name != NULL && strcmp(name, "auto") == 0) {
+        run->automatic = true;
+        run->schedule_count = (int)(sizeof(distinct) / sizeof(distinct[0]));
+        memcpy(run->schedules, distinct, sizeof(distinct));
+        return XM_OK;
+    }
+    if (name != NULL) {
+        status = ap_schedule_find(name, &kind);
+    }
+    run->schedules[run->schedule_count++] = kind;
+    return status == XM_OK ? ap_plan_check_schedule(kind) : status;
+}
+
+static void report(const ap_planner_run_t *run, double fraction, const ap_planner_trial_t *trial)
+{
+    char what[64];
+
+    if (run->params->progress != NULL) {
+        (void)snprintf(what, sizeof(what), "%" PRId64 " micro-batches%s, %s", trial->micro_batches,
+                       trial->recompute == AP_RECOMPUTE_ON ? ", recomputing" : "",
+                       ap_schedule_name(trial->schedule));
+        run->params->progress(run->params->progress_arg, fraction, what);
+    }
+}
+
+/* Ways to recompute that are searched apart. Stages that choose one by one are best for what the
+ * search counts; a simulation may like it better if all do the same. */
+static int list_ways(const ap_planner_run_t *run, ap_recompute_t *ways)
+{
+    ap_recompute_t asked = run->params->recompute;
+    bool simulated = run->automatic || run->schedules[0] != AP_SCHEDULE_1F1B;
+
+    if (asked == AP_RECOMPUTE_UNIFORM || (asked == AP_RECOMPUTE_AUTO && simulated)) {
+        ways[0] = asked == AP_RECOMPUTE_UNIFORM ? AP_RECOMPUTE_OFF : asked;
+        ways[1] = AP_RECOMPUTE_ON;
+        return 2;
+    }
+    ways[0] = asked;
+    return 1;
+}
+
+static xm_status_t list_trials(ap_planner_run_t *run)
+{
+    ap_recompute_t ways[2];
+    int each = list_ways(run, ways), total = run->count * run->schedule_count * each;
+
+    run->result.trials = calloc((size_t)total + 1, sizeof(*run->result.trials));
+    if (run->result.trials == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d trials", total);
+    }
+    run->result.trial_count = total;
+    for (int i = 0; i < total; ++i) {
+        run->result.trials[i] =
+            (ap_planner_trial_t){.micro_batches = run->micro_batches[i / each % run->count],
+                                 .recompute = ways[i % each],
+                                 .schedule = run->schedules[i / each / run->count],
+                                 .step = INFINITY};
+    }
+    return XM_OK;
+}
+
+/* A wave of trials that are worked on at the same time, whatever the number of cores: what is done
+ * does not depend on it. */
+typedef struct wave {
+    ap_planner_run_t *run;
+    ap_planner_work_t *work[MOST_AT_ONCE];
+    int count, next;
+    pthread_mutex_t mutex;
+} wave_t;
+
+static void *work_on(void *arg)
+{
+    wave_t *wave = arg;
+
+    for (;;) {
+        ap_planner_work_t *work;
+        int next;
+
+        (void)pthread_mutex_lock(&wave->mutex);
+        next = wave->next++;
+        (void)pthread_mutex_unlock(&wave->mutex);
+        if (next >= wave->count) {
+            return NULL;
+        }
+        work = wave->work[next];
+        work->status =
+            work->surveyed ? ap_planner_solve(wave->run, work) : ap_planner_survey(wave->run, work);
+        if (work->status != XM_OK) {
+            (void)snprintf(work->error, sizeof(work->error), "%s", xm_last_error());
+        }
+    }
+}
+
+static void run_wave(wave_t *wave)
+{
+    enum { MOST_THREADS = 16 };
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    pthread_t threads[MOST_THREADS];
+    int count = 0;
+
+    while (count < MOST_THREADS && count + 1 < wave->count && count + 1 < cores &&
+           pthread_create(&threads[count], NULL, work_on, wave) == 0) {
+        ++count;
+    }
+    (void)work_on(wave);
+    while (count > 0) {
+        (void)pthread_join(threads[--count], NULL);
+    }
+}
+
+/* What a survey found bounds the same case with recomputation. */
+static void pass_on_bound(ap_planner_run_t *run, const ap_planner_work_t *work)
+{
+    for (int i = 0; i < run->result.trial_count; ++i) {
+        ap_planner_trial_t *trial = &run->result.trials[i];
+
+        if (!run->work[i].surveyed && trial->recompute == AP_RECOMPUTE_ON &&
+            trial->schedule == work->trial->schedule &&
+            trial->micro_batches == work->trial->micro_batches &&
+            work->trial->recompute == AP_RECOMPUTE_OFF) {
+            trial->bound = work->slower_bound;
+        }
+    }
+}
+
+/* Takes in what a wave found, in the order of its trials. */
+static xm_status_t take_in(ap_planner_run_t *run, wave_t *wave)
+{
+    xm_status_t status = XM_OK;
+
+    for (int i = 0; i < wave->count; ++i) {
+        ap_planner_work_t *work = wave->work[i];
+        ap_plan_t *best = run->result.plan;
+
+        run->result.stages_priced += work->priced;
+        run->stopped = run->stopped || work->cut;
+        if (work->status != XM_OK && status == XM_OK) {
+            status = xm_error_set(work->status, "%s", work->error);
+        }
+        if (!work->surveyed) {
+            work->surveyed = true;
+            work->trial->exact = !(work->trial->bound < INFINITY);
+            pass_on_bound(run, work);
+            continue;
+        }
+        if (work->refused) { /* by its schedule: no bound for the others */
+            (void)snprintf(run->refused, sizeof(run->refused), "%.255s", work->error);
+        }
+        if (work->plan == NULL) {
+            continue;
+        }
+        run->best = fmin(run->best, work->trial->step);
+        if (best == NULL || ap_plan_info(work->plan)->step < ap_plan_info(best)->step) {
+            run->result.plan = work->plan;
+            work->plan = best;
+        }
+        ap_plan_destroy(work->plan);
+        work->plan = NULL;
+    }
+    return status;
+}
+
+static double promise(const ap_planner_work_t *work)
+{
+    return fmax(work->trial->bound, work->estimate);
+}
+
+/* A case that recomputes waits until the one that does not is surveyed, whose survey bounds it. */
+static bool waits(const ap_planner_run_t *run, const ap_planner_work_t *work)
+{
+    for (int i = 0; i < run->result.trial_count; ++i) {
+        const ap_planner_trial_t *trial = &run->result.trials[i];
+
+        if (work->trial->recompute == AP_RECOMPUTE_ON && trial->recompute == AP_RECOMPUTE_OFF &&
+            !run->work[i].surveyed && trial->schedule == work->trial->schedule &&
+            trial->micro_batches == work->trial->micro_batches) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether a trial's survey or solution is on, and no bound says that it is not worth it. */
+static bool is_open(const ap_planner_run_t *run, const ap_planner_work_t *work)
+{
+    return !work->trial->exact && promise(work) < ap_planner_cutoff(run) &&
+           (work->surveyed || !waits(run, work));
+}
+
+/* Adds the trials that promise most of those surveyed or not yet, up to so many and below a bound;
+ * those of which nothing is known alone. */
+static void fill_wave(ap_planner_run_t *run, wave_t *wave, bool surveyed, int most, double below)
+{
+    while (wave->count < most) {
+        ap_planner_work_t *best = NULL;
+
+        for (int i = 0; i < run->result.trial_count; ++i) {
+            ap_planner_work_t *work = &run->work[i];
+            bool taken = wave->count > 0 && (promise(work) > 0.0) != (promise(wave->work[0]) > 0.0);
+
+            for (int w = 0; w < wave->count; ++w) {
+                taken = taken || wave->work[w] == work;
+            }
+            if (!taken && is_open(run, work) && work->surveyed == surveyed &&
+                promise(work) < below && (best == NULL || promise(work) < promise(best))) {
+                best = work;
+            }
+        }
+        if (best == NULL) {
+            return;
+        }
+        wave->work[wave->count++] = best;
+    }
+}
+
+/* Many to survey; or two to solve, once no other can be more promising than these. */
+static void pick_wave(ap_planner_run_t *run, wave_t *wave)
+{
+    enum { MOST_SURVEYS = MOST_AT_ONCE, MOST_SOLVES = 2 };
+    double below = INFINITY;
+
+    wave->count = wave->next = 0;
+    fill_wave(run, wave, true, MOST_SOLVES, INFINITY);
+    if (wave->count == (int)MOST_SOLVES) {
+        below = promise(wave->work[MOST_SOLVES - 1]);
+    }
+    wave->count = 0;
+    fill_wave(run, wave, false, MOST_SURVEYS, below);
+    if (wave->count == 0) {
+        fill_wave(run, wave, true, MOST_SOLVES, INFINITY);
+    }
+}
+
+/* No plan of the space is faster than this. */
+static double proved_bound(const ap_planner_run_t *run)
+{
+    double bound = run->best;
+
+    for (int i = 0; i < run->result.trial_count; ++i) {
+        bound = fmin(bound, run->result.trials[i].bound);
+    }
+    return bound;
+}
+
+static xm_status_t open_work(ap_planner_run_t *run)
+{
+    int orders = run->lineups.count;
+
+    for (int i = 0; i < run->result.trial_count; ++i) {
+        run->work[i].trial = &run->result.trials[i];
+        run->work[i].order_bound =
+            orders > 0 ? calloc((size_t)orders, sizeof(*run->work[i].order_bound)) : NULL;
+        if (orders > 0 && run->work[i].order_bound == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d orders of hosts", orders);
+        }
+    }
+    return XM_OK;
+}
+
+static void close_work(ap_planner_run_t *run)
+{
+    for (int i = 0; run->work != NULL && i < run->result.trial_count; ++i) {
+        free(run->work[i].order_bound);
+    }
+    free(run->work);
+}
+
+/* Orders of hosts, where there is a choice. */
+static xm_status_t list_orders(ap_planner_run_t *run)
+{
+    const xm_cluster_profile_t *profile = run->params->profile;
+    const ap_graph_t *graph;
+    ap_graph_t *made;
+    xm_status_t status;
+
+    run->lineups.all = true;
+    if (!xm_cluster_profile_hosts_differ(profile) && !xm_cluster_profile_devices_differ(profile)) {
+        return XM_OK;
+    }
+    status = ap_planner_graph_open(&run->setup, run->micro_batches[0], &graph, &made);
+    if (status != XM_OK) {
+        return status;
+    }
+    run->layers = ap_graph_layers(graph);
+    ap_graph_destroy(made);
+    return ap_lineups_open(&run->setup, run->layers, &run->lineups);
+}
+
+/* Says in the plan whether another order of the hosts could be better. */
+static xm_status_t note_orders(ap_planner_run_t *run)
+{
+    const ap_lineups_t *lineups = &run->lineups;
+    bool all = lineups->all && (lineups->count == 0 || !run->stopped);
+    /* A simulated step is not what orders are bounded by, but for an estimate. */
+    bool proved = !run->automatic &&
+                  (run->params->schedule == NULL || strcmp(run->params->schedule, "1f1b") == 0);
+    ap_plan_t *noted;
+    char text[256];
+    xm_status_t status;
+
+    run->result.host_orders = !all ? 0 : lineups->count > 0 ? lineups->count : 1;
+    if (lineups->count == 0) {
+        return XM_OK;
+    }
+    if (all) {
+        (void)snprintf(text, sizeof(text), "%.160s; hosts in the best%s of all %d orders",
+                       ap_plan_info(run->result.plan)->optimiser, proved ? "" : " found",
+                       lineups->count);
+    } else {
+        (void)snprintf(text, sizeof(text), "%.160s; hosts in the best of the orders tried",
+                       ap_plan_info(run->result.plan)->optimiser);
+    }
+    status = ap_plan_note(run->result.plan, text, &noted);
+    if (status == XM_OK) {
+        ap_plan_destroy(run->result.plan);
+        run->result.plan = noted;
+    }
+    return status;
+}
+
+static xm_status_t try_all(ap_planner_run_t *run)
+{
+    xm_status_t status = list_trials(run);
+    int done = 0;
+    wave_t wave = {.run = run};
+
+    if (status != XM_OK) {
+        return status;
+    }
+    run->work = calloc((size_t)run->result.trial_count + 1, sizeof(*run->work));
+    if (run->work == NULL || pthread_mutex_init(&wave.mutex, NULL) != 0) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d trials",
+                            run->result.trial_count);
+    }
+    status = open_work(run);
+    for (;;) {
+        pick_wave(run, &wave);
+        if (wave.count == 0 || status != XM_OK) {
+            break;
+        }
+        run->stopped = run->stopped || ap_planner_out_of_time(run);
+        if (run->stopped) {
+            break;
+        }
+        report(run, (double)done / (2.0 * run->result.trial_count), wave.work[0]->trial);
+        run_wave(&wave);
+        done += wave.count;
+        status = take_in(run, &wave);
+    }
+    (void)pthread_mutex_destroy(&wave.mutex);
+    run->result.objective = run->best;
+    run->result.bound = proved_bound(run);
+    run->result.stopped = run->stopped;
+    return status;
+}
+
+/* Of those to try: the smallest ones need the least memory. */
+static int64_t most_micro_batches(const ap_planner_run_t *run)
+{
+    int64_t most = 0;
+
+    for (int i = 0; i < run->count; ++i) {
+        most = run->micro_batches[i] > most ? run->micro_batches[i] : most;
+    }
+    return most;
+}
+
+xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_t *result)
+{
+    ap_planner_run_t run = {.params = params, .best = INFINITY, .deadline = INFINITY};
+    double begin = xm_clock_seconds(); /* reading a model is part of the time */
+    xm_status_t status = ap_planner_setup_open(params, &run.setup);
+
+    if (status == XM_OK && params->time_limit > 0.0) {
+        run.deadline = begin + params->time_limit;
+    }
+    if (status == XM_OK) {
+        status = list_schedules(&run);
+    }
+    if (status == XM_OK) {
+        status = ap_planner_micro_batches(&run.setup, run.micro_batches, &run.count);
+    }
+    if (status == XM_OK) {
+        status = list_orders(&run);
+    }
+    if (status == XM_OK) {
+        status = try_all(&run);
+    }
+    if (status == XM_OK && run.result.plan == NULL && run.stopped) {
+        status = xm_error_set(XM_ERR_TIMEOUT, "no plan for %s was found within %g s", params->model,
+                              params->time_limit);
+    } else if (status == XM_OK && run.result.plan == NULL && run.refused[0] != '\0') {
+        status = xm_error_set(XM_ERR_NO_SOLUTION, "%s has no plan under that schedule; %s",
+                              params->model, run.refused);
+    } else if (status == XM_OK && run.result.plan == NULL) {
+        status = ap_planner_explain_nothing(&run.setup, most_micro_batches(&run));
+    }
+    if (status == XM_OK) {
+        status = note_orders(&run);
+    }
+    close_work(&run);
+    if (status == XM_OK) {
+        run.result.boundaries_simulated = (int64_t)ap_cross_mesh_simulated(run.setup.cross_mesh) +
+                                          ap_lineups_simulated(&run.setup, &run.lineups);
+        run.result.read = run.setup.read;
+        run.setup.read = (ap_planner_model_t){0};
+        *result = run.result;
+    } else {
+        ap_planner_result_clear(&run.result);
+    }
+    ap_lineups_close(&run.setup, &run.lineups);
+    ap_planner_setup_close(&run.setup);
+    return status;
+}
+
+void ap_planner_result_clear(ap_planner_result_t *result)
+{
+    if (result != NULL) {
+        ap_plan_destroy(result->plan);
+        ap_planner_model_clear(&result->read);
+        free(result->trials);
+        *result = (ap_planner_result_t){0};
+    }
+}

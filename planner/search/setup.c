@@ -1,0 +1,229 @@
+#include <inttypes.h>
+#include <math.h>
+
+#include "planner/frontend.h"
+#include "planner/frontend/zoo.h"
+#include "planner/search/case.h"
+
+enum { DEFAULT_BATCH = 1024, MOST_SAMPLES = 1 << 30 };
+
+static xm_status_t check_params(const ap_planner_params_t *params)
+{
+    if (params->struct_size < sizeof(*params) || params->model == NULL || params->profile == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "a model and a cluster profile are needed, and "
+                            "AP_PLANNER_PARAMS_INIT to start from");
+    }
+    if (params->min_stages < 0 || params->max_stages < 0 ||
+        (params->max_stages > 0 && params->min_stages > params->max_stages)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the stage limits %d to %d are not a range",
+                            params->min_stages, params->max_stages);
+    }
+    if (params->global_batch < 0 || params->micro_batch_count > AP_PLANNER_MICRO_BATCHES) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "a batch of %" PRId64 " in one of %zu numbers of micro-batches: "
+                            "positive, and at most %d numbers",
+                            params->global_batch, params->micro_batch_count,
+                            AP_PLANNER_MICRO_BATCHES);
+    }
+    return XM_OK;
+}
+
+/* Reads a file, once for all cases, and counts how many of its kind make a step. */
+static xm_status_t open_graph(ap_planner_setup_t *setup)
+{
+    const ap_planner_params_t *params = setup->params;
+    int64_t samples;
+    xm_status_t status = XM_OK;
+
+    setup->graph = params->graph;
+    if (setup->graph == NULL && ap_frontend_is_file(params->model)) {
+        status = ap_planner_model_read(params->model, params->dims, params->dim_count,
+                                       &params->layering, &setup->read);
+        setup->graph = setup->read.graph;
+    } else if (params->dim_count > 0 || ap_planner_model_is_told(&params->layering)) {
+        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s are told for files; %s has its own",
+                              params->dim_count > 0 ? "dimensions" : "layers", params->model);
+    }
+    if (status != XM_OK || setup->graph == NULL) {
+        return status;
+    }
+    samples = ap_planner_model_samples(setup->graph);
+    if (params->global_batch > 0 && params->global_batch % samples != 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%s is a micro-batch of %" PRId64 " samples: a batch of %" PRId64
+                            " is not a number of them",
+                            params->model, samples, params->global_batch);
+    }
+    setup->micro_batches = params->global_batch > 0 ? params->global_batch / samples
+                           : params->micro_batch_count == 1 && params->micro_batches[0] > 0
+                               ? params->micro_batches[0]
+                           : samples < DEFAULT_BATCH ? DEFAULT_BATCH / samples
+                                                     : 1;
+    if (setup->micro_batches > MOST_SAMPLES / samples) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%" PRId64 " micro-batches of %" PRId64
+                            " samples: a step has at most %d samples",
+                            setup->micro_batches, samples, MOST_SAMPLES);
+    }
+    setup->global_batch = setup->micro_batches * samples;
+    return XM_OK;
+}
+
+xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, ap_planner_setup_t *setup)
+{
+    xm_status_t status = check_params(params);
+
+    *setup = (ap_planner_setup_t){.params = params};
+    if (status != XM_OK) {
+        return status;
+    }
+    setup->global_batch = params->global_batch > 0 ? params->global_batch : DEFAULT_BATCH;
+    status = open_graph(setup);
+    if (status == XM_OK) {
+        status = ap_device_classes_create(params->profile, params->memory_limit, &setup->classes);
+    }
+    for (int i = 0; status == XM_OK && i < setup->classes->count; ++i) {
+        setup->memory_limit =
+            fmax(setup->memory_limit, setup->classes->classes[i].device.memory_bytes);
+    }
+    if (status == XM_OK) {
+        status = ap_cross_mesh_create(params->profile, &setup->cross_mesh);
+    }
+    return status;
+}
+
+void ap_planner_setup_close(ap_planner_setup_t *setup)
+{
+    ap_cross_mesh_destroy(setup->cross_mesh);
+    ap_device_classes_destroy(setup->classes);
+    ap_planner_model_clear(&setup->read);
+}
+
+ap_plan_info_t ap_planner_info(const ap_planner_setup_t *setup)
+{
+    const ap_planner_params_t *params = setup->params;
+    const ap_layering_t *how = &params->layering;
+    ap_plan_info_t info = {.model = params->model,
+                           .global_batch = setup->global_batch,
+                           .cluster = xm_cluster_profile_name(params->profile),
+                           .cluster_provenance = xm_cluster_profile_provenance(params->profile)};
+
+    if (setup->graph != NULL && params->graph == NULL) { /* of a file that can be read again */
+        info.reading = (ap_plan_reading_t){.layers = how->layers,
+                                           .pattern = how->pattern,
+                                           .marks = how->marks,
+                                           .mark_count = how->mark_count,
+                                           .dims = params->dims,
+                                           .dim_count = params->dim_count};
+    }
+    return info;
+}
+
+xm_status_t ap_planner_graph_open(const ap_planner_setup_t *setup, int64_t micro_batches,
+                                  const ap_graph_t **graph, ap_graph_t **made)
+{
+    ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
+    xm_status_t status;
+
+    *made = NULL;
+    *graph = setup->graph;
+    if (setup->graph != NULL) {
+        return XM_OK;
+    }
+    zoo.layers = setup->params->layers;
+    zoo.batch = setup->global_batch / micro_batches;
+    status = ap_zoo_create(setup->params->model, &zoo, made);
+    *graph = *made;
+    return status;
+}
+
+xm_status_t ap_planner_case_open(const ap_planner_setup_t *setup,
+                                 const ap_planner_case_options_t *options, ap_planner_case_t *one)
+{
+    const ap_planner_params_t *asked = setup->params;
+    ap_stage_table_params_t params = {0};
+    xm_status_t status;
+
+    *one = (ap_planner_case_t){0};
+    status = ap_planner_graph_open(setup, options->micro_batches, &one->graph, &one->made);
+    if (status != XM_OK) {
+        return status;
+    }
+    params.graph = one->graph;
+    params.classes = setup->classes;
+    params.cross_mesh = setup->cross_mesh;
+    params.hosts = xm_cluster_profile_hosts(asked->profile);
+    params.devices_per_host = xm_cluster_profile_devices_per_host(asked->profile);
+    params.micro_batches = (int)options->micro_batches;
+    params.recompute = options->recompute;
+    params.schedule = options->schedule;
+    params.stages = options->stages;
+    params.memory_limit = options->memory_limit;
+    params.lean_plans = true;
+    params.all_submeshes = asked->all_submeshes;
+    params.space = asked->space;
+    params.free_boundaries = asked->free_boundaries;
+    params.steady = asked->steady;
+    params.pins = asked->pins;
+    params.pin_count = asked->pin_count;
+    params.worth = options->worth;
+    params.stop = options->stop;
+    params.stop_arg = options->stop_arg;
+    status = ap_stage_table_create(&params, &one->table);
+    if (status != XM_OK) {
+        ap_graph_destroy(one->made);
+        *one = (ap_planner_case_t){0};
+    }
+    return status;
+}
+
+void ap_planner_case_close(ap_planner_case_t *one)
+{
+    ap_stage_table_destroy(one->table);
+    ap_graph_destroy(one->made);
+    *one = (ap_planner_case_t){0};
+}
+
+xm_status_t ap_planner_check_counts(const ap_planner_setup_t *setup)
+{
+    const ap_planner_params_t *params = setup->params;
+    int64_t batch = setup->global_batch, own = setup->micro_batches;
+
+    for (size_t i = 0; i < params->micro_batch_count; ++i) {
+        int64_t b = params->micro_batches[i];
+
+        if (setup->graph != NULL && b != own) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "%s is a micro-batch of %" PRId64 " samples, so a batch of %" PRId64
+                                " has %" PRId64 " micro-batches, not %" PRId64,
+                                params->model, batch / own, batch, own, b);
+        }
+        if (b < 1 || batch % b != 0) {
+            return xm_error_set(
+                XM_ERR_INVALID_ARGUMENT,
+                "a batch of %" PRId64 " does not divide into %" PRId64 " micro-batches", batch, b);
+        }
+    }
+    return XM_OK;
+}
+
+xm_status_t ap_planner_micro_batches(const ap_planner_setup_t *setup, int64_t *values, int *count)
+{
+    const ap_planner_params_t *params = setup->params;
+    int64_t batch = setup->global_batch;
+
+    *count = 0;
+    if (setup->graph != NULL) {
+        values[(*count)++] = setup->micro_batches;
+    } else if (params->micro_batch_count == 0) {
+        for (int64_t b = 1; b <= AP_PLANNER_MOST_MICRO_BATCHES && batch % b == 0; b *= 2) {
+            values[(*count)++] = b;
+        }
+    } else {
+        for (size_t i = 0; i < params->micro_batch_count; ++i) {
+            values[(*count)++] = params->micro_batches[i];
+        }
+    }
+    return ap_planner_check_counts(setup);
+}

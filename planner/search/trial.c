@@ -1,0 +1,292 @@
+#include "planner/search/trial.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "comm/base.h"
+#include "planner/plan.h"
+
+/* Share of the step that a case must be able to save to be taken up again. */
+static const double WORTHWHILE = 1e-3;
+
+/* Whether steps come from the simulation; 1f1b alone has its objective for a step. */
+bool ap_planner_is_simulated(const ap_planner_run_t *run, const ap_planner_work_t *work)
+{
+    return run->automatic || work->trial->schedule != AP_SCHEDULE_1F1B;
+}
+
+/* The plan under its schedule, or under the fastest if it may choose. A plan whose memory that
+ * exceeds is none: *plan is NULL then. `refused`: the schedule that it was made for is exceeded. */
+static xm_status_t apply_schedule(const ap_planner_run_t *run, ap_planner_work_t *work,
+                                  ap_plan_t **plan)
+{
+    ap_plan_t *own = NULL, *scheduled = NULL;
+    xm_status_t status;
+
+    if (!ap_planner_is_simulated(run, work)) {
+        return XM_OK;
+    }
+    status = ap_plan_reschedule(*plan, work->trial->schedule, &own);
+    if (status == XM_ERR_NO_SOLUTION) {
+        work->refused = true;
+        (void)snprintf(work->error, sizeof(work->error), "%s", xm_last_error());
+        status = XM_OK;
+    }
+    if (status == XM_OK && run->automatic) {
+        status = ap_plan_reschedule_best(*plan, &scheduled);
+        status = status == XM_ERR_NO_SOLUTION ? XM_OK : status;
+        ap_plan_destroy(own);
+        own = scheduled;
+    }
+    ap_plan_destroy(*plan);
+    *plan = own;
+    return status;
+}
+
+/* Hosts that stand in an order get their own numbers. */
+static xm_status_t place_plan(const ap_planner_run_t *run, const ap_lineup_t *lineup,
+                              ap_plan_t **plan)
+{
+    ap_plan_t *placed = NULL;
+    xm_status_t status = ap_plan_place(
+        *plan, lineup->order, xm_cluster_profile_hosts_per_rack(run->params->profile), &placed);
+
+    ap_plan_destroy(*plan);
+    *plan = placed;
+    return status;
+}
+
+/* Makes a plan of what was found and keeps it if it is the trial's best: *better. @p lineup: how
+ * the hosts stand, NULL: as in the profile. */
+static xm_status_t build_plan(const ap_planner_run_t *run, ap_planner_work_t *work,
+                              ap_planner_case_t *one, const ap_lineup_t *lineup,
+                              const ap_inter_op_result_t *found, bool *better)
+{
+    const ap_plan_info_t info = ap_planner_info(&run->setup);
+    ap_planner_trial_t *trial = work->trial;
+    ap_plan_t *plan;
+    double step;
+    xm_status_t status = ap_plan_build(one->table, found, &info, &plan);
+
+    *better = false;
+    if (status == XM_OK && lineup != NULL) {
+        status = place_plan(run, lineup, &plan);
+    }
+    if (status == XM_OK) {
+        status = apply_schedule(run, work, &plan);
+    }
+    if (status != XM_OK || plan == NULL) {
+        return status;
+    }
+    step = ap_planner_is_simulated(run, work) ? ap_plan_info(plan)->step : found->objective;
+    *better = !trial->solved || step < trial->step;
+    if (*better) {
+        ap_plan_t *worse = work->plan;
+
+        trial->solved = true;
+        trial->step = step;
+        trial->stage_count = found->stage_count;
+        work->plan = plan;
+        plan = worse;
+    }
+    ap_plan_destroy(plan);
+    return XM_OK;
+}
+
+bool ap_planner_out_of_time(void *arg)
+{
+    const ap_planner_run_t *run = arg;
+
+    return xm_clock_seconds() >= run->deadline;
+}
+
+double ap_planner_cutoff(const ap_planner_run_t *run)
+{
+    return run->best * (1.0 + (run->params->margin > 0.0 ? run->params->margin : -WORTHWHILE));
+}
+
+static xm_status_t open_trial(ap_planner_run_t *run, const ap_planner_work_t *work, int stages,
+                              ap_planner_case_t *one)
+{
+    ap_planner_case_options_t options = {.micro_batches = work->trial->micro_batches,
+                                         .recompute = work->trial->recompute,
+                                         .schedule = work->trial->schedule,
+                                         .stages = stages,
+                                         .stop = ap_planner_out_of_time,
+                                         .stop_arg = run};
+
+    /* What a simulation gives is no objective to stay below. */
+    if (run->best < INFINITY && !ap_planner_is_simulated(run, work)) {
+        options.worth = fmax(run->best, ap_planner_cutoff(run));
+    }
+    return ap_planner_case_open(&run->setup, &options, one);
+}
+
+xm_status_t ap_planner_find_bounds(const ap_planner_run_t *run, const ap_planner_work_t *work,
+                                   ap_stage_table_t *table, ap_planner_bounds_t *bounds)
+{
+    const ap_planner_params_t *params = run->params;
+    bool simulated = ap_planner_is_simulated(run, work);
+    xm_status_t status;
+
+    *bounds = (ap_planner_bounds_t){.objective = INFINITY};
+    status =
+        ap_stage_table_bound(table, params->min_stages, params->max_stages, &bounds->objective);
+    bounds->step = bounds->objective;
+    if (status == XM_OK && simulated) {
+        status =
+            ap_stage_table_busy_bound(table, params->min_stages, params->max_stages, &bounds->step);
+    }
+    if ((status == XM_OK || status == XM_ERR_NO_SOLUTION) && !simulated &&
+        work->trial->recompute == AP_RECOMPUTE_OFF) {
+        bounds->slower = INFINITY;
+        status = ap_stage_table_bound_recomputing(table, params->min_stages, params->max_stages,
+                                                  &bounds->slower);
+    }
+    return status == XM_ERR_NO_SOLUTION ? XM_OK : status;
+}
+
+xm_status_t ap_planner_survey(ap_planner_run_t *run, ap_planner_work_t *work)
+{
+    ap_planner_bounds_t bounds = {0};
+    ap_planner_case_t one;
+    xm_status_t status = open_trial(run, work, 0, &one);
+
+    if (status != XM_OK) {
+        return status == XM_ERR_TIMEOUT ? XM_OK : status;
+    }
+    status = run->lineups.count > 0 ? ap_planner_bound_orders(run, work, one.table, &bounds)
+                                    : ap_planner_find_bounds(run, work, one.table, &bounds);
+    if (status == XM_OK) {
+        work->trial->bound = bounds.step;
+        work->slower_bound = bounds.slower;
+        if (ap_planner_is_simulated(run, work) && bounds.objective < INFINITY) {
+            work->estimate = AP_PLANNER_ESTIMATED * bounds.objective;
+        }
+    } else if (status == XM_ERR_TIMEOUT) { /* no more is known than before */
+        work->slower_bound = work->trial->bound;
+        status = XM_OK;
+    }
+    work->priced = ap_stage_table_evaluated(one.table);
+    ap_planner_case_close(&one);
+    return status;
+}
+
+/*
+ * The best plans with fewer stages, then with more, as long as each takes a shorter simulated step
+ * than the one before: the search counts every transfer as a station of its own, the simulation
+ * knows which of them share NICs.
+ */
+static xm_status_t try_neighbours(ap_planner_run_t *run, ap_planner_work_t *work,
+                                  ap_planner_case_t *one, const ap_lineup_t *lineup, int stages)
+{
+    const ap_planner_params_t *params = run->params;
+    bool refused = work->refused; /* not of these, which are extra */
+    xm_status_t status = XM_OK;
+
+    for (int step = -1; step <= 1 && status == XM_OK; step += 2) {
+        bool better = true;
+
+        for (int count = stages + step; better && count >= 1; count += step) {
+            ap_inter_op_result_t found = {0};
+
+            better = false;
+            if (count < params->min_stages ||
+                (params->max_stages > 0 && count > params->max_stages) ||
+                ap_planner_out_of_time(run)) {
+                break;
+            }
+            status = ap_stage_table_solve(one->table, count, count, &found);
+            if (status == XM_OK) {
+                status = build_plan(run, work, one, lineup, &found, &better);
+            }
+            ap_inter_op_result_clear(&found);
+            if (status != XM_OK) {
+                break;
+            }
+        }
+        status = status == XM_ERR_NO_SOLUTION || status == XM_ERR_TIMEOUT ? XM_OK : status;
+    }
+    work->refused = refused;
+    return status;
+}
+
+xm_status_t ap_planner_slice(ap_planner_attempt_t *attempt, const ap_lineup_t *lineup,
+                             double *bound, bool *better)
+{
+    ap_planner_run_t *run = attempt->run;
+    ap_planner_work_t *work = attempt->work;
+    ap_inter_op_result_t found = {0};
+    int most = run->params->max_stages;
+    xm_status_t status;
+
+    *better = false;
+    most = attempt->stages > 0 && (most == 0 || attempt->stages < most) ? attempt->stages : most;
+    status = ap_stage_table_solve(attempt->one.table, run->params->min_stages, most, &found);
+    attempt->count = status == XM_OK ? found.stage_count : attempt->count;
+    if (status == XM_OK) {
+        *bound = fmin(found.bound, found.objective);
+        status = build_plan(run, work, &attempt->one, lineup, &found, better);
+        if (status == XM_OK && *better && attempt->stages == 0 &&
+            ap_planner_is_simulated(run, work) && run->params->pins == NULL) {
+            status = try_neighbours(run, work, &attempt->one, lineup, found.stage_count);
+        }
+    }
+    ap_inter_op_result_clear(&found);
+    return status;
+}
+
+/* Slices the case for at most so many stages, 0: for any. XM_ERR_NO_SOLUTION: there is no plan.
+ * *count: the stages that came out. */
+static xm_status_t solve_once(ap_planner_run_t *run, ap_planner_work_t *work, int stages,
+                              int *count)
+{
+    ap_planner_attempt_t attempt = {.run = run, .work = work, .stages = stages};
+    double bound = 0.0;
+    bool better;
+    xm_status_t status = open_trial(run, work, stages, &attempt.one);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    if (run->lineups.count > 0) {
+        status = ap_planner_try_orders(&attempt);
+    } else {
+        status = ap_planner_slice(&attempt, NULL, &bound, &better);
+        if (!ap_planner_is_simulated(run, work)) {
+            work->trial->bound = fmax(work->trial->bound, bound);
+        }
+    }
+    *count = attempt.count;
+    work->priced += ap_stage_table_evaluated(attempt.one.table);
+    ap_planner_case_close(&attempt.one);
+    return status;
+}
+
+/* Where a schedule's memory depends on the
+ * number of all stages, the first search counts too few before a stage; if its plan does not fit,
+ * others count as many as they allow, then half as many, and so on. */
+xm_status_t ap_planner_solve(ap_planner_run_t *run, ap_planner_work_t *work)
+{
+    int stages = 0;
+    bool refused;
+    xm_status_t status;
+
+    work->priced = 0;
+    status = solve_once(run, work, 0, &stages);
+    if (status == XM_ERR_NO_SOLUTION && !ap_planner_is_simulated(run, work)) {
+        work->trial->bound =
+            fmax(work->trial->bound, run->best); /* none is better than what there was */
+    }
+    refused = work->refused;
+    while (status == XM_OK && refused && stages > 1 && stages >= run->params->min_stages) {
+        int unused;
+
+        status = solve_once(run, work, stages, &unused);
+        status = status == XM_ERR_NO_SOLUTION ? XM_OK : status;
+        stages /= 2;
+    }
+    work->cut = ap_planner_out_of_time(run);
+    work->trial->exact = !work->cut;
+    return status == XM_ERR_NO_SOLUTION || status == XM_ERR_TIMEOUT ? XM_OK : status;
+}

@@ -1,0 +1,95 @@
+/**
+ * @file planner/search/trial.h
+ * One case of a planner run: a number of micro-batches, a schedule and a way to recompute, first
+ * bounded, then planned. Not installed.
+ */
+#ifndef AP_PLANNER_SEARCH_TRIAL_H
+#define AP_PLANNER_SEARCH_TRIAL_H
+
+#include "planner/search/lineup.h"
+#include "planner/search/case.h"
+
+/* A trial at work. Bounds are of the objective, with boundaries for free. */
+typedef struct ap_planner_work {
+    ap_planner_trial_t *trial;
+    bool surveyed;       /* trial->bound is its own; before, that of a faster case */
+    double slower_bound; /* of the same case with recomputation */
+    double estimate;     /* of a simulated step: as the search counts, boundaries for free */
+    double *order_bound; /* of the objective with the hosts in each order of the run, or NULL */
+    ap_plan_t *plan;     /* of this wave, or NULL */
+    int64_t priced;
+    bool refused; /* its plan does not fit under its schedule */
+    bool cut;     /* time was up before its search had ended */
+    xm_status_t status;
+    char error[512];
+} ap_planner_work_t;
+
+/* One run: what all trials share, and the best plan so far. */
+typedef struct ap_planner_run {
+    const ap_planner_params_t *params;
+    ap_planner_setup_t setup;
+    ap_lineups_t lineups;
+    int layers;
+    int64_t micro_batches[AP_PLANNER_MICRO_BATCHES];
+    int count;
+    ap_planner_result_t result;
+    ap_planner_work_t *work; /* per trial */
+    double best;             /* smallest objective of a plan so far */
+    double deadline;         /* seconds of the monotonic clock; INFINITY: none */
+    bool stopped;
+    ap_schedule_kind_t schedules[AP_SCHEDULE_KINDS];
+    int schedule_count;
+    bool automatic;    /* whichever schedule is fastest */
+    char refused[256]; /* why the last plan did not fit under its schedule */
+} ap_planner_run_t;
+
+/* What a case takes at least with its hosts as they stand. */
+typedef struct ap_planner_bounds {
+    double objective; /* as the search counts, boundaries for free; INFINITY: there is no plan */
+    double step;
+    double slower; /* of the same case with recomputation */
+} ap_planner_bounds_t;
+
+/* A case being planned. */
+typedef struct ap_planner_attempt {
+    ap_planner_run_t *run;
+    ap_planner_work_t *work;
+    ap_planner_case_t one;
+    int stages; /* at most so many, 0: any */
+    int count;  /* stages of the last plan */
+} ap_planner_attempt_t;
+
+/* Simulated steps are below their estimates by a few hundredths at most. */
+#define AP_PLANNER_ESTIMATED 0.97
+
+/* Whether steps come from the simulation; 1f1b alone has its objective for a step. */
+bool ap_planner_is_simulated(const ap_planner_run_t *run, const ap_planner_work_t *work);
+
+/* Whether the time of an ap_planner_run_t is over; for ap_planner_case_options_t.stop. */
+bool ap_planner_out_of_time(void *arg);
+
+/* What a case must stay below to be of interest. */
+double ap_planner_cutoff(const ap_planner_run_t *run);
+
+/* Bounds of a case as its table stands. */
+xm_status_t ap_planner_find_bounds(const ap_planner_run_t *run, const ap_planner_work_t *work,
+                                   ap_stage_table_t *table, ap_planner_bounds_t *bounds);
+/* Slices the case with its hosts as they stand; with a lineup, in that. *bound: no plan of theirs
+ * is faster. XM_ERR_NO_SOLUTION: there is no plan, or none that is fast enough. */
+xm_status_t ap_planner_slice(ap_planner_attempt_t *attempt, const ap_lineup_t *lineup,
+                             double *bound, bool *better);
+
+/* The same for every order of the run (planner/search/orders.c): bounds, of which the least come
+ * back; and plans, where only those that pay are kept. XM_ERR_NO_SOLUTION: no order has a plan that
+ * does. */
+xm_status_t ap_planner_bound_orders(ap_planner_run_t *run, ap_planner_work_t *work,
+                                    ap_stage_table_t *table, ap_planner_bounds_t *least);
+xm_status_t ap_planner_try_orders(ap_planner_attempt_t *attempt);
+
+/* First a bound, with no configuration priced. */
+xm_status_t ap_planner_survey(ap_planner_run_t *run, ap_planner_work_t *work);
+
+/* Then its best plan. Finding none is not a failure here. */
+xm_status_t ap_planner_solve(ap_planner_run_t *run, ap_planner_work_t *work);
+
+#endif

@@ -1,0 +1,12 @@
+/**
+ * @file solver.h
+ * The face of planner/solver/: other rooms include this header and none of the folder. The
+ * intra-operator solver: a cost function network is reduced, bounded, searched and proved.
+ */
+#ifndef AP_PLANNER_SOLVER_H
+#define AP_PLANNER_SOLVER_H
+
+#include "planner/solver/cbc.h"
+#include "planner/solver/solve.h"
+
+#endif

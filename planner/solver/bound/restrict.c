@@ -1,0 +1,311 @@
+/*
+ * A core and its dual with fewer values, for a node of the search tree. The new core is a copy and
+ * not a view: most nodes lose a large part of their values, and a sweep over a compact core is
+ * worth far more than the copy costs. Variables with one value leave the core, with their costs in
+ * the constant or in their neighbours and their usage off the capacities.
+ *
+ * Messages and prices come along. Any messages are valid, so those of the parent need no
+ * correction, and the new dual starts where the parent's was.
+ */
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/solver/bound.h"
+
+typedef struct restriction {
+    const ap_cfn_dual_t *from;
+    const ap_cfn_core_t *core;
+    const bool *keep;
+    int *number;            /* per variable: its new number, or -1 - value */
+    double *capacity;       /* per time, of what is left */
+    double *constant_costs; /* costs by value, with those of links to settled variables */
+    int *time;              /* per time: number of the first kept one at or after */
+    int times;
+} restriction_t;
+
+/* The value of a variable that has left. */
+static int value_of(const restriction_t *r, int variable)
+{
+    return -1 - r->number[variable];
+}
+
+/* Decides which variables are left, counts what they need, and takes the usage of the others off
+ * the capacities. Returns their costs and the constant. A variable of which no value is kept
+ * gets value 0: the node then is an assignment like any other, with its true costs and usage, so
+ * nothing wrong can come of it. */
+static double settle(restriction_t *r, ap_cfn_core_size_t *size)
+{
+    const ap_cfn_core_t *core = r->core;
+    double constant = core->constant;
+
+    for (int v = 0; v < core->variables; ++v) {
+        const bool *keep = r->keep + r->from->at[v];
+        int kept = 0, last = 0;
+
+        for (int x = 0; x < core->variable[v].size; ++x) {
+            if (keep[x]) {
+                ++kept;
+                last = x;
+            }
+        }
+        if (kept > 1) {
+            r->number[v] = size->variables++;
+            size->values += (size_t)kept;
+            size->segments += (size_t)core->variable[v].segments;
+            size->usages += (size_t)core->variable[v].segments * (size_t)kept;
+        } else {
+            r->number[v] = -1 - last;
+            constant += core->variable[v].cost[last];
+            ap_cfn_core_load(core, v, last, -1.0, r->capacity);
+        }
+    }
+    return constant;
+}
+
+/* Links with one settled end become costs of the other end's values; with two they are part of the
+ * constant, which may become infinite by that: then the node has no solution. */
+static double add_links(restriction_t *r)
+{
+    const ap_cfn_core_t *core = r->core;
+    double constant = 0.0;
+
+    for (int k = 0; k < core->links; ++k) {
+        const ap_cfn_link_t *link = &core->link[k];
+        int columns = core->variable[link->b].size;
+        bool a = r->number[link->a] < 0, b = r->number[link->b] < 0;
+
+        if (a && b) {
+            constant += link->table[(size_t)value_of(r, link->a) * (size_t)columns +
+                                    (size_t)value_of(r, link->b)];
+        } else if (a) {
+            for (int y = 0; y < columns; ++y) {
+                r->constant_costs[r->from->at[link->b] + (size_t)y] +=
+                    link->table[(size_t)value_of(r, link->a) * (size_t)columns + (size_t)y];
+            }
+        } else if (b) {
+            for (int x = 0; x < core->variable[link->a].size; ++x) {
+                r->constant_costs[r->from->at[link->a] + (size_t)x] +=
+                    link->table[(size_t)x * (size_t)columns + (size_t)value_of(r, link->b)];
+            }
+        }
+    }
+    return constant;
+}
+
+/* Finds the times at which the variables that are left could use too much. A capacity below 0 is
+ * kept as a time even if no variable is left that uses any: it says that the node does not fit. */
+static bool find_times(restriction_t *r)
+{
+    const ap_cfn_core_t *core = r->core;
+    double *most = calloc((size_t)core->times + 1, sizeof(*most)), sum = 0.0;
+
+    if (most == NULL) {
+        return false;
+    }
+    for (int v = 0; v < core->variables; ++v) {
+        const bool *keep = r->keep + r->from->at[v];
+
+        for (int k = 0; k < core->variable[v].segments && r->number[v] >= 0; ++k) {
+            const ap_cfn_segment_t *segment = &core->variable[v].segment[k];
+            double usage = 0.0;
+
+            for (int x = 0; x < core->variable[v].size; ++x) {
+                usage = keep[x] && segment->usage[x] > usage ? segment->usage[x] : usage;
+            }
+            /* A variable can use its largest usage at each time, whatever the others do. */
+            most[segment->from] += usage;
+            most[segment->to] -= usage;
+        }
+    }
+    /* Prefix sums of the largest usages; time[t] becomes the number of the first kept time at or
+     * after t, so a segment's ends can be looked up directly. */
+    for (int t = 0; t < core->times; ++t) {
+        sum += most[t];
+        r->time[t] = r->times;
+        r->times += sum > r->capacity[t];
+    }
+    r->time[core->times] = r->times;
+    free(most);
+    return true;
+}
+
+/* Copies the kept entries of a vector by value; to a row of a table as well. */
+static void copy_kept(const bool *keep, const double *from, int size, double *to)
+{
+    for (int x = 0; x < size; ++x) {
+        if (keep[x]) {
+            *to++ = from[x];
+        }
+    }
+}
+
+/* Writes the new core. The order of variables and links is that of the old one, so a pass takes
+ * them in the same order and ties are decided alike. */
+static xm_status_t build_core(restriction_t *r, ap_cfn_core_size_t *size, double constant,
+                              ap_cfn_core_t **made)
+{
+    const ap_cfn_core_t *core = r->core;
+    ap_cfn_core_maker_t maker;
+    xm_status_t status;
+
+    for (int k = 0; k < core->links; ++k) {
+        const ap_cfn_link_t *link = &core->link[k];
+
+        if (r->number[link->a] >= 0 && r->number[link->b] >= 0) {
+            ++size->links;
+            size->cells += (size_t)core->variable[link->a].size *
+                           (size_t)core->variable[link->b].size; /* at most */
+        }
+    }
+    /* Sizes of tables are those of the old variables, as an upper limit; the maker moves on by what
+     * is used. */
+    size->times = r->times;
+    status = ap_cfn_core_begin(size, &maker);
+    if (status != XM_OK) {
+        return status;
+    }
+    for (int t = 0; t < core->times; ++t) {
+        if (r->time[t + 1] > r->time[t]) {
+            maker.capacity[r->time[t]] = r->capacity[t];
+        }
+    }
+    for (int v = 0; v < core->variables; ++v) {
+        const ap_cfn_variable_t *variable = &core->variable[v];
+        const bool *keep = r->keep + r->from->at[v];
+        int kept = 0;
+
+        if (r->number[v] < 0) {
+            continue;
+        }
+        for (int x = 0; x < variable->size; ++x) {
+            kept += keep[x];
+        }
+        copy_kept(keep, r->constant_costs + r->from->at[v], variable->size,
+                  ap_cfn_core_add_variable(&maker, kept));
+        for (int k = 0; k < variable->segments; ++k) {
+            const ap_cfn_segment_t *segment = &variable->segment[k];
+            int from = r->time[segment->from], to = r->time[segment->to];
+
+            if (from < to) {
+                copy_kept(keep, segment->usage, variable->size,
+                          ap_cfn_core_add_segment(&maker, from, to));
+            }
+        }
+    }
+    for (int k = 0; k < core->links; ++k) {
+        const ap_cfn_link_t *link = &core->link[k];
+        int columns = core->variable[link->b].size;
+
+        if (r->number[link->a] >= 0 && r->number[link->b] >= 0) {
+            /* Numbers rise with the old ones, so a < b still holds. */
+            double *table = ap_cfn_core_add_link(&maker, r->number[link->a], r->number[link->b]);
+            const bool *rows = r->keep + r->from->at[link->a];
+            int width = maker.core->variable[r->number[link->b]].size;
+
+            for (int x = 0; x < core->variable[link->a].size; ++x) {
+                if (rows[x]) {
+                    copy_kept(r->keep + r->from->at[link->b],
+                              link->table + (size_t)x * (size_t)columns, columns, table);
+                    table += width;
+                }
+            }
+        }
+    }
+    *made = ap_cfn_core_finish(&maker);
+    (*made)->constant = constant;
+    return XM_OK;
+}
+
+/* Messages and prices of what is left. The averaged slopes come along as well, so that the next
+ * subgradient step goes on as the parent's would. Prices of times that went are lost; they belong
+ * to limits that cannot be exceeded any more. */
+static void copy_dual(const restriction_t *r, ap_cfn_dual_t *to)
+{
+    const ap_cfn_core_t *core = r->core;
+    int next = 0;
+
+    for (int k = 0; k < core->links; ++k) {
+        const ap_cfn_link_t *link = &core->link[k];
+
+        if (r->number[link->a] >= 0 && r->number[link->b] >= 0) {
+            /* Links of the new core come in the order in which build_core() made them. */
+            copy_kept(r->keep + r->from->at[link->a], r->from->to_a[k],
+                      core->variable[link->a].size, to->to_a[next]);
+            copy_kept(r->keep + r->from->at[link->b], r->from->to_b[k],
+                      core->variable[link->b].size, to->to_b[next]);
+            ++next;
+        }
+    }
+    for (int t = 0; t < core->times; ++t) {
+        if (r->time[t + 1] > r->time[t]) {
+            to->price[r->time[t]] = r->from->price[t];
+            to->slope[r->time[t]] = r->from->slope[t];
+        }
+    }
+    /* The prices at the start count as the best ones until a sweep says otherwise. */
+    memcpy(to->best_price, to->price, (size_t)r->times * sizeof(double));
+    to->steps = r->from->steps;
+    ap_cfn_dual_prices_changed(to);
+}
+
+/* Makes both objects, or neither. Elimination is tried again where the parent used it. Fewer values
+ * usually make smaller tables; the greedy order may be a little worse, hence twice the work is
+ * allowed. */
+xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap_cfn_core_t **core,
+                                 ap_cfn_dual_t **restricted, int *number)
+{
+    const ap_cfn_core_t *from = dual->core;
+    restriction_t r = {.from = dual, .core = from, .keep = keep, .number = number};
+    ap_cfn_core_size_t size = {.variables = 0};
+    size_t values = 0;
+    double constant;
+    xm_status_t status;
+
+    for (int v = 0; v < from->variables; ++v) {
+        values += (size_t)from->variable[v].size;
+    }
+    r.capacity = malloc(((size_t)from->times + 1) * sizeof(double));
+    r.time = malloc(((size_t)from->times + 1) * sizeof(int));
+    r.constant_costs = malloc((values + 1) * sizeof(double));
+    if (r.capacity == NULL || r.time == NULL || r.constant_costs == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a branch");
+        goto done;
+    }
+    memcpy(r.capacity, from->capacity, (size_t)from->times * sizeof(double));
+    for (int v = 0; v < from->variables; ++v) {
+        memcpy(r.constant_costs + dual->at[v], from->variable[v].cost,
+               (size_t)from->variable[v].size * sizeof(double));
+    }
+    /* First what has only one value, then the links to it, then the times that are left over. */
+    constant = settle(&r, &size);
+    constant += add_links(&r);
+    if (!find_times(&r)) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a branch");
+        goto done;
+    }
+    status = build_core(&r, &size, constant, core);
+    if (status != XM_OK) {
+        goto done;
+    }
+    /* The core is ready; its dual takes what is left of messages and prices. */
+    status = ap_cfn_dual_create(*core, restricted);
+    if (status != XM_OK) {
+        ap_cfn_core_destroy(*core);
+        goto done;
+    }
+    copy_dual(&r, *restricted);
+    if (dual->exact != NULL) {
+        status = ap_cfn_dual_eliminate(*restricted, 2.0 * ap_cfn_exact_work(dual->exact));
+        if (status != XM_OK) {
+            ap_cfn_dual_destroy(*restricted);
+            ap_cfn_core_destroy(*core);
+        }
+    }
+done:
+    free(r.capacity);
+    free(r.time);
+    free(r.constant_costs);
+    return status;
+}

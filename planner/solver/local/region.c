@@ -1,0 +1,314 @@
+/*
+ * Large-neighbourhood moves: the best values of up to 128 variables while all others keep theirs. A
+ * local search that moves one variable at a time is stuck at once, because tensors that a table
+ * ties together must change together; here a table-based elimination finds the region's exact
+ * optimum at given prices, and a few Polyak steps on prices for just this region deal with the
+ * limit.
+ *
+ * All memory of a call comes from one pool, since thousands of regions are tried each second and
+ * each needs hundreds of small arrays.
+ */
+
+#include "planner/solver/local/region.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/solver/network.h"
+#include "planner/solver/local/local_private.h"
+
+/* Bytes of the pool at the start; it doubles when a region does not fit. */
+enum { POOL_START = 1 << 22 };
+
+/* Takes memory from the pool, aligned to cache lines. When the pool is too small it returns NULL
+ * but goes on counting, and the caller begins again with a larger one. */
+void *ap_region_take(ap_cfn_region_t *self, size_t bytes)
+{
+    size_t at = self->pool.used;
+
+    bytes = (bytes + 63) / 64 * 64;
+    self->pool.used += bytes;
+    return self->pool.used <= self->pool.size ? self->pool.base + at : NULL;
+}
+
+/* A region object serves one searcher for all its regions. What depends on the core alone is
+ * allocated here, everything else per call in the pool. */
+xm_status_t ap_cfn_region_create(const ap_cfn_core_t *core, ap_cfn_region_t **region)
+{
+    ap_cfn_region_t *made = calloc(1, sizeof(*made));
+
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a search");
+    }
+    made->core = core;
+    made->largest = 1;
+    for (int v = 0; v < core->variables; ++v) {
+        made->largest =
+            core->variable[v].size > made->largest ? core->variable[v].size : made->largest;
+    }
+    made->local = malloc(((size_t)core->variables + 1) * sizeof(int));
+    made->sum = malloc((size_t)made->largest * sizeof(double));
+    made->ids = malloc(AP_CFN_REGION_MAX * sizeof(int));
+    made->pool.size = POOL_START;
+    made->pool.base = aligned_alloc(64, POOL_START);
+    if (made->local == NULL || made->sum == NULL || made->ids == NULL || made->pool.base == NULL) {
+        ap_cfn_region_destroy(made);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a search among %d variables",
+                            core->variables);
+    }
+    /* No variable is in a region yet; ap_cfn_region_improve() restores this state. */
+    for (int v = 0; v < core->variables; ++v) {
+        made->local[v] = -1;
+    }
+    *region = made;
+    return XM_OK;
+}
+
+/* Adds what is not a real cost to the values: noise, which makes searches from the same assignment
+ * differ, and a part of the price of usage, which makes the region leave room that others can use.
+ * Both are kept in `extra`, so that cost_of() counts them on both sides of a comparison. */
+static void add_extra(ap_cfn_region_t *self, const ap_cfn_region_params_t *params)
+{
+    for (int v = 0; v < self->count && self->variable[v].extra != NULL; ++v) {
+        const ap_cfn_variable_t *variable = &self->core->variable[self->variable[v].id];
+        double *extra = self->variable[v].extra;
+
+        for (int x = 0; x < variable->size; ++x) {
+            extra[x] =
+                params->noise > 0.0 ? params->noise * ap_cfn_random_unit(params->random) : 0.0;
+        }
+        for (int k = 0; k < variable->segments && params->worth > 0.0; ++k) {
+            const ap_cfn_segment_t *segment = &variable->segment[k];
+            double price = params->worth *
+                           (params->price_sums[segment->to] - params->price_sums[segment->from]);
+
+            for (int x = 0; x < variable->size && price > 0.0; ++x) {
+                extra[x] += price * segment->usage[x];
+            }
+        }
+        for (int x = 0; x < variable->size; ++x) {
+            self->variable[v].unary[x] += extra[x];
+        }
+    }
+}
+
+/* Lays the region out in the pool, from the start of it. False when it is too small (or memory ran
+ * out). */
+static bool set_up(ap_cfn_region_t *self, const ap_cfn_state_t *state, const int *variables,
+                   int count, const ap_cfn_region_params_t *params)
+{
+    bool extra = params->noise > 0.0 || params->worth > 0.0;
+
+    self->pool.used = 0;
+    self->count = count;
+    for (int v = 0; v < count; ++v) {
+        ap_region_variable_t *variable = &self->variable[v];
+        size_t bytes = (size_t)self->core->variable[variables[v]].size * sizeof(double);
+
+        variable->id = variables[v];
+        variable->size = self->core->variable[variables[v]].size;
+        variable->unary = ap_region_take(self, bytes);
+        variable->priced = ap_region_take(self, bytes);
+        variable->extra = extra ? ap_region_take(self, bytes) : NULL;
+        self->current[v] = state->value[variables[v]];
+        if (variable->priced == NULL || (extra && variable->extra == NULL)) {
+            return false;
+        }
+    }
+    if (!ap_region_plan(self, state, params->cells)) {
+        return false;
+    }
+    add_extra(self, params);
+    return ap_region_find_intervals(self, state);
+}
+
+/* The old contents are not copied: the layout begins anew. */
+static bool enlarge_pool(ap_cfn_region_t *self)
+{
+    char *larger = aligned_alloc(64, 2 * self->pool.size);
+
+    if (larger == NULL) {
+        return false;
+    }
+    free(self->pool.base);
+    self->pool.base = larger;
+    self->pool.size *= 2;
+    return true;
+}
+
+/* The cost of the region's links and values, all else being as it is. A link inside the region
+ * counts once, at its end with the lower number. Forbidden cells count as a large number, so that a
+ * state with fewer of them is better. */
+static double cost_of(const ap_cfn_region_t *self, const ap_cfn_state_t *state, const int *value)
+{
+    double cost = 0.0;
+
+    for (int v = 0; v < self->count; ++v) {
+        const ap_cfn_variable_t *variable = &self->core->variable[self->variable[v].id];
+
+        cost += variable->cost[value[v]];
+        if (self->variable[v].extra != NULL) {
+            cost += self->variable[v].extra[value[v]];
+        }
+        for (int k = 0; k < variable->degree; ++k) {
+            const ap_cfn_link_t *link = &self->core->link[variable->link[k]];
+            int other = ap_cfn_other(link, self->variable[v].id), there = self->local[other];
+            int theirs = there >= 0 ? value[there] : state->value[other];
+            int a = link->a == other ? theirs : value[v], b = link->a == other ? value[v] : theirs;
+            double cell =
+                link->table[(size_t)a * (size_t)self->core->variable[link->b].size + (size_t)b];
+
+            if (there < 0 || there > v) {
+                cost += cell < HUGE_VAL ? cell : state->forbidden;
+            }
+        }
+    }
+    return cost;
+}
+
+/* Sets the prices of the intervals to begin with: the shared dual's prices of their times.
+ * ap_region_find_intervals() left the times in `price` and `used`. */
+static void first_prices(ap_cfn_region_t *self, const ap_cfn_region_params_t *params)
+{
+    for (int j = 0; j < self->intervals; ++j) {
+        int from = (int)self->price[j], to = (int)self->used[j];
+
+        self->price[j] = params->price_factor * (params->price_sums[to] - params->price_sums[from]);
+    }
+}
+
+/* Moves the prices by the violation, as far as the distance between the bound and the cost to be
+ * beaten says (Polyak's step). False when there is nothing to move: no interval is exceeded, and
+ * none has a price. */
+static bool move_prices(ap_cfn_region_t *self, double distance, double factor)
+{
+    double length = 0.0;
+
+    for (int j = 0; j < self->intervals; ++j) {
+        double slope = self->used[j] - self->room[j];
+
+        if (self->price[j] > 0.0 || slope > 0.0) {
+            length += slope * slope;
+        }
+    }
+    if (!(length > 0.0)) {
+        return false;
+    }
+    for (int j = 0; j < self->intervals; ++j) {
+        double price =
+            self->price[j] + factor * distance / length * (self->used[j] - self->room[j]);
+
+        self->price[j] = price > 0.0 ? price : 0.0;
+    }
+    return true;
+}
+
+/* Looks for something better than (excess, cost); leaves the best in `best`. Each step solves
+ * the region at the present prices. The minimum less what the prices pay for the room is a lower
+ * bound by weak duality, so the loop ends when it reaches the best cost. Fixed variables' costs
+ * are not in the bound, which therefore ends the loop later where there are some. */
+static bool search(ap_cfn_region_t *self, const ap_cfn_state_t *state,
+                   const ap_cfn_region_params_t *params, double *excess, double *cost, bool *better)
+{
+    double factor = 1.0, target = *cost, bound_best = -HUGE_VAL;
+    bool found = false;
+    int stale = 0;
+
+    for (int step = 0; step < params->steps && !ap_cfn_shared_is_over(params->shared); ++step) {
+        double bound, new_excess, new_cost;
+
+        ap_region_price(self);
+        bound = ap_region_solve(self);
+        for (int j = 0; j < self->intervals; ++j) {
+            bound -= self->price[j] * self->room[j];
+        }
+        /* The assignment at these prices is a candidate, whatever the bound says; it is compared
+         * by its true costs. */
+        new_excess = ap_region_use(self, self->value);
+        new_cost = cost_of(self, state, self->value);
+        /* Equal ones are taken as well: a different assignment of the same cost leads the search
+         * elsewhere. */
+        if (new_excess < *excess || (new_excess == *excess && new_cost <= *cost)) {
+            *better = *better || new_excess < *excess || new_cost < *cost;
+            *excess = new_excess;
+            *cost = new_cost;
+            memcpy(self->best, self->value, (size_t)self->count * sizeof(int));
+            found = true;
+        }
+        /* Nothing can be exceeded, so the first solve is the optimum. */
+        if (self->intervals == 0) {
+            break;
+        }
+        if (*excess == 0.0) {
+            target = *cost < target ? *cost : target;
+            if (bound >= target - 0.5) {
+                break; /* costs are integers: nothing better is here */
+            }
+        } else {
+            /* Nothing fits yet, so there is no cost to aim at. A little above the bound is a usual
+             * guess for Polyak's step. */
+            target = fabs(bound) * 1.05 > target ? bound + fabs(bound) * 0.05 : target;
+        }
+        /* Three steps without a better bound mean that the steps are too long. */
+        if (bound > bound_best) {
+            bound_best = bound;
+            stale = 0;
+        } else if (++stale >= 3) {
+            factor *= 0.5;
+            stale = 0;
+        }
+        if (!move_prices(self, target - bound, factor)) {
+            break;
+        }
+    }
+    return found;
+}
+
+/* Improves a state in place. The state is changed only by what search() found to be no worse, so a
+ * call that runs out of time does no harm. */
+xm_status_t ap_cfn_region_improve(ap_cfn_region_t *self, ap_cfn_state_t *state,
+                                  const ap_cfn_region_params_t *params, const int *variables,
+                                  int count, bool *changed, bool *better)
+{
+    double excess, cost;
+    bool ready;
+
+    *changed = *better = false;
+    for (int v = 0; v < count; ++v) {
+        self->local[variables[v]] = v;
+    }
+    /* A pool that is too small is doubled and the layout begins anew; nothing in the pool survives
+     * that. */
+    while (!(ready = set_up(self, state, variables, count, params)) && enlarge_pool(self)) {
+    }
+    if (ready) {
+        first_prices(self, params);
+        /* What the region is now is what must be beaten. */
+        excess = ap_region_use(self, self->current);
+        cost = cost_of(self, state, self->current);
+        if (search(self, state, params, &excess, &cost, better)) {
+            *changed = memcmp(self->best, self->current, (size_t)count * sizeof(int)) != 0;
+            ap_cfn_state_assign(state, variables, self->best, count);
+        }
+    }
+    for (int v = 0; v < count; ++v) {
+        self->local[variables[v]] = -1;
+    }
+    return ready
+               ? XM_OK
+               : xm_error_set(XM_ERR_NO_MEMORY, "no memory for the tables of %d variables", count);
+}
+
+void ap_cfn_region_destroy(ap_cfn_region_t *region)
+{
+    if (region == NULL) {
+        return;
+    }
+    free(region->local);
+    free(region->sum);
+    free(region->ids);
+    free(region->term);
+    free(region->pool.base);
+    free(region);
+}

@@ -1,0 +1,243 @@
+/*
+ * What a region uses over time, and what that costs. A core can have thousands of times, but a
+ * region of a few variables has few segments. Between two ends of those nothing that the region
+ * does can differ from one time to the next, so time shrinks to the intervals between them, each
+ * with the smallest slack inside; and of these only the ones that the region could exceed are kept.
+ * The Lagrangian prices of a region are thus a handful.
+ */
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/solver/local/local_private.h"
+
+static int compare_ints(const void *left, const void *right)
+{
+    int a = *(const int *)left, b = *(const int *)right;
+
+    return (a > b) - (a < b);
+}
+
+static const ap_cfn_variable_t *core_variable(const ap_cfn_region_t *self, int v)
+{
+    return &self->core->variable[self->variable[v].id];
+}
+
+/* Lists all ends of segments, ascending and without repetition, and returns how many there are; -1
+ * when the pool is too small. */
+static int find_cuts(ap_cfn_region_t *self, int **cuts)
+{
+    int count = 0, kept = 0, *cut;
+
+    for (int v = 0; v < self->count; ++v) {
+        count += 2 * core_variable(self, v)->segments;
+    }
+    *cuts = cut = ap_region_take(self, ((size_t)count + 1) * sizeof(int));
+    if (cut == NULL) {
+        return -1;
+    }
+    count = 0;
+    for (int v = 0; v < self->count; ++v) {
+        const ap_cfn_variable_t *variable = core_variable(self, v);
+
+        for (int k = 0; k < variable->segments; ++k) {
+            cut[count++] = variable->segment[k].from;
+            cut[count++] = variable->segment[k].to;
+        }
+    }
+    qsort(cut, (size_t)count, sizeof(int), compare_ints);
+    for (int k = 0; k < count; ++k) {
+        if (kept == 0 || cut[kept - 1] != cut[k]) {
+            cut[kept++] = cut[k];
+        }
+    }
+    return kept;
+}
+
+/* The index of the cut at time t, which is one of them. */
+static int cut_of(const int *cuts, int count, int t)
+{
+    int low = 0, high = count - 1;
+
+    while (low < high) {
+        int middle = (low + high) / 2;
+
+        if (cuts[middle] < t) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* Adds the smallest and the largest usage of every variable to the intervals between cuts. A fixed
+ * variable has only the usage of its value. */
+static void add_extremes(const ap_cfn_region_t *self, double *least, double *most)
+{
+    for (int v = 0; v < self->count; ++v) {
+        const ap_region_variable_t *variable = &self->variable[v];
+        const ap_cfn_variable_t *core = core_variable(self, v);
+
+        for (int k = 0; k < core->segments; ++k) {
+            double low = HUGE_VAL, high = 0.0;
+
+            for (int x = 0; x < core->size; ++x) {
+                double usage = core->segment[k].usage[x];
+
+                low = usage < low ? usage : low;
+                high = usage > high ? usage : high;
+            }
+            if (variable->fixed) {
+                low = high = core->segment[k].usage[self->current[v]];
+            }
+            for (int j = variable->range[k][0]; j < variable->range[k][1]; ++j) {
+                least[j] += low;
+                most[j] += high;
+            }
+        }
+    }
+}
+
+/* Finds the intervals in which the region might use more than is left. What is left is the slack of
+ * the state, which has the region's present usage in it, plus that usage. False only when the pool
+ * is too small. */
+bool ap_region_find_intervals(ap_cfn_region_t *self, const ap_cfn_state_t *state)
+{
+    int *cuts, *number, count = find_cuts(self, &cuts), kept = 0;
+    double *least, *most, *own;
+
+    self->intervals = 0;
+    /* No segment has any usage, so nothing can be exceeded. */
+    if (count < 2) {
+        for (int v = 0; v < self->count; ++v) {
+            self->variable[v].range = NULL;
+        }
+        return count >= 0;
+    }
+    least = ap_region_take(self, 3 * (size_t)count * sizeof(double));
+    number = ap_region_take(self, ((size_t)count + 1) * sizeof(int));
+    self->room = ap_region_take(self, 4 * ((size_t)count + 1) * sizeof(double));
+    self->sums = ap_region_take(self, ((size_t)count + 1) * sizeof(double));
+    if (least == NULL || number == NULL || self->room == NULL || self->sums == NULL) {
+        return false;
+    }
+    /* Several arrays share an allocation, as the pool rounds each one up to a cache line. */
+    most = least + count;
+    own = most + count;
+    self->truth = self->room + count + 1;
+    self->price = self->truth + count + 1;
+    self->used = self->price + count + 1;
+    memset(least, 0, 3 * (size_t)count * sizeof(double));
+    for (int v = 0; v < self->count; ++v) {
+        const ap_cfn_variable_t *core = core_variable(self, v);
+
+        self->variable[v].range =
+            ap_region_take(self, ((size_t)core->segments + 1) * sizeof(*self->variable[v].range));
+        if (self->variable[v].range == NULL) {
+            return false;
+        }
+        for (int k = 0; k < core->segments; ++k) {
+            /* Ranges are in cuts at first, and are renumbered once it is known which intervals
+             * are kept. */
+            int from = cut_of(cuts, count, core->segment[k].from);
+            int to = cut_of(cuts, count, core->segment[k].to);
+
+            self->variable[v].range[k][0] = from;
+            self->variable[v].range[k][1] = to;
+            /* What the region uses now, which is part of the state's load. */
+            for (int j = from; j < to; ++j) {
+                own[j] += core->segment[k].usage[self->current[v]];
+            }
+        }
+    }
+    add_extremes(self, least, most);
+    for (int j = 0; j < count; ++j) {
+        number[j] = kept;
+        /* An interval counts if usages differ in it, and if the largest together exceed the
+         * room. */
+        if (j + 1 < count && most[j] > least[j]) {
+            double room = ap_cfn_slack_least(&state->slack, cuts[j], cuts[j + 1]) + own[j];
+
+            if (most[j] > room) {
+                self->truth[kept] = room;
+                /* Where even the smallest usages exceed the room, prices aim at those: no price
+                 * could reach the true room, and they would grow without end. The true room still
+                 * measures the excess. */
+                self->room[kept] = room > least[j] ? room : least[j];
+                /* The times where the prices of the interval begin and end, for first_prices() of
+                 * planner/solver/local/region.c, which replaces them by prices. */
+                self->price[kept] = (double)cuts[j];
+                self->used[kept] = (double)cuts[j + 1];
+                ++kept;
+            }
+        }
+    }
+    /* Ranges go from cuts to the intervals that are kept. */
+    for (int v = 0; v < self->count; ++v) {
+        const ap_cfn_variable_t *core = core_variable(self, v);
+
+        for (int k = 0; k < core->segments; ++k) {
+            self->variable[v].range[k][0] = number[self->variable[v].range[k][0]];
+            self->variable[v].range[k][1] = number[self->variable[v].range[k][1]];
+        }
+    }
+    self->intervals = kept;
+    return true;
+}
+
+/* Adds the prices of usage to the unary costs, by prefix sums over the intervals. */
+void ap_region_price(ap_cfn_region_t *self)
+{
+    double sum = 0.0;
+
+    for (int j = 0; j < self->intervals; ++j) {
+        self->sums[j] = sum;
+        sum += self->price[j];
+    }
+    if (self->intervals > 0) {
+        self->sums[self->intervals] = sum;
+    }
+    for (int v = 0; v < self->count; ++v) {
+        const ap_region_variable_t *variable = &self->variable[v];
+        const ap_cfn_variable_t *core = core_variable(self, v);
+
+        /* Prices always start from the unpriced costs, so nothing accumulates over the steps. */
+        memcpy(variable->priced, variable->unary, (size_t)variable->size * sizeof(double));
+        for (int k = 0; k < core->segments && self->intervals > 0; ++k) {
+            double price = self->sums[variable->range[k][1]] - self->sums[variable->range[k][0]];
+
+            for (int x = 0; x < variable->size && price > 0.0; ++x) {
+                variable->priced[x] += price * core->segment[k].usage[x];
+            }
+        }
+    }
+}
+
+/* Adds up what the values use in every interval. The sum of the excesses tells two assignments
+ * apart that both do not fit. */
+double ap_region_use(ap_cfn_region_t *self, const int *value)
+{
+    double excess = 0.0;
+
+    for (int j = 0; j < self->intervals; ++j) {
+        self->used[j] = 0.0;
+    }
+    for (int v = 0; v < self->count; ++v) {
+        const ap_region_variable_t *variable = &self->variable[v];
+        const ap_cfn_variable_t *core = core_variable(self, v);
+
+        for (int k = 0; k < core->segments && self->intervals > 0; ++k) {
+            double usage = core->segment[k].usage[value[v]];
+
+            for (int j = variable->range[k][0]; j < variable->range[k][1]; ++j) {
+                self->used[j] += usage;
+            }
+        }
+    }
+    for (int j = 0; j < self->intervals; ++j) {
+        excess += self->used[j] > self->truth[j] ? self->used[j] - self->truth[j] : 0.0;
+    }
+    return excess;
+}

@@ -1,0 +1,202 @@
+/*
+ * Storage of a core: the small problem that is left after the presolve. A core is built once, in
+ * order, and never changes afterwards, so all values, usages, cells and segments lie in one array
+ * each; sweeps of the dual go through them from front to back, which is what makes them fast. The
+ * maker knows the sizes beforehand: adding a variable only moves a pointer and cannot fail.
+ */
+
+#include "planner/solver/network/core.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Everything a core points to, in one allocation each. */
+typedef struct storage {
+    ap_cfn_core_t core;
+    double *capacity, *values, *usages, *cells;
+    ap_cfn_segment_t *segments;
+    int *links;
+} storage_t;
+
+/* Frees a core that may be incomplete: calloc() left what was not allocated NULL. */
+static void free_storage(storage_t *storage)
+{
+    free(storage->core.variable);
+    free(storage->core.link);
+    free(storage->capacity);
+    free(storage->values);
+    free(storage->usages);
+    free(storage->cells);
+    free(storage->segments);
+    free(storage->links);
+    free(storage);
+}
+
+/* Every size is one more than asked for: an empty core is legal, and malloc(0) may return NULL. The
+ * capacities begin at 0. */
+xm_status_t ap_cfn_core_begin(const ap_cfn_core_size_t *size, ap_cfn_core_maker_t *maker)
+{
+    storage_t *made = calloc(1, sizeof(*made));
+
+    if (made != NULL) {
+        made->core.variable = calloc((size_t)size->variables + 1, sizeof(ap_cfn_variable_t));
+        made->core.link = calloc((size_t)size->links + 1, sizeof(ap_cfn_link_t));
+        made->capacity = calloc((size_t)size->times + 1, sizeof(double));
+        made->values = malloc((size->values + 1) * sizeof(double));
+        made->usages = malloc((size->usages + 1) * sizeof(double));
+        made->cells = malloc((size->cells + 1) * sizeof(double));
+        made->segments = malloc((size->segments + 1) * sizeof(ap_cfn_segment_t));
+        made->links = malloc((2 * (size_t)size->links + 1) * sizeof(int));
+    }
+    if (made == NULL || made->core.variable == NULL || made->core.link == NULL ||
+        made->capacity == NULL || made->values == NULL || made->usages == NULL ||
+        made->cells == NULL || made->segments == NULL || made->links == NULL) {
+        if (made != NULL) {
+            free_storage(made);
+        }
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d variables and %zu costs",
+                            size->variables, size->cells);
+    }
+    /* Capacities are handed out by pointer, as they are filled before anything else. */
+    made->core.times = size->times;
+    made->core.capacity = made->capacity;
+    made->core.storage = made;
+    *maker = (ap_cfn_core_maker_t){.core = &made->core,
+                                   .capacity = made->capacity,
+                                   .value = made->values,
+                                   .usage = made->usages,
+                                   .cell = made->cells,
+                                   .segment = made->segments};
+    return XM_OK;
+}
+
+/* The caller writes the costs to the array that is returned, then adds the variable's segments;
+ * they belong to the variable that was added last. */
+double *ap_cfn_core_add_variable(ap_cfn_core_maker_t *maker, int size)
+{
+    double *cost = maker->value;
+
+    maker->core->variable[maker->core->variables++] =
+        (ap_cfn_variable_t){.size = size, .cost = cost, .segment = maker->segment};
+    maker->value += size;
+    return cost;
+}
+
+double *ap_cfn_core_add_segment(ap_cfn_core_maker_t *maker, int from, int to)
+{
+    ap_cfn_variable_t *variable = &maker->core->variable[maker->core->variables - 1];
+    double *usage = maker->usage;
+
+    *maker->segment++ = (ap_cfn_segment_t){from, to, usage};
+    ++variable->segments;
+    maker->usage += variable->size;
+    return usage;
+}
+
+/* Both variables must have been added before, as their sizes give the table's. */
+double *ap_cfn_core_add_link(ap_cfn_core_maker_t *maker, int a, int b)
+{
+    const ap_cfn_variable_t *variable = maker->core->variable;
+    double *table = maker->cell;
+
+    maker->core->link[maker->core->links++] = (ap_cfn_link_t){a, b, table};
+    maker->cell += (size_t)variable[a].size * (size_t)variable[b].size;
+    return table;
+}
+
+/* Lists the links of every variable by a counting sort: degrees first, then the start of each
+ * list, then the links in their order. The links of a variable ascend, so every pass over them
+ * takes the same order. */
+ap_cfn_core_t *ap_cfn_core_finish(ap_cfn_core_maker_t *maker)
+{
+    ap_cfn_core_t *core = maker->core;
+    storage_t *storage = core->storage;
+    int *next = storage->links;
+
+    for (int k = 0; k < core->links; ++k) {
+        ++core->variable[core->link[k].a].degree;
+        ++core->variable[core->link[k].b].degree;
+    }
+    for (int v = 0; v < core->variables; ++v) {
+        core->variable[v].link = next;
+        next += core->variable[v].degree;
+        core->variable[v].degree = 0;
+    }
+    for (int k = 0; k < core->links; ++k) {
+        for (int end = 0; end < 2; ++end) {
+            ap_cfn_variable_t *v = &core->variable[end ? core->link[k].b : core->link[k].a];
+
+            storage->links[(v->link - storage->links) + v->degree++] = k;
+        }
+    }
+    return core;
+}
+
+/* Only the core's maker calls this, before others see the core: for them capacities are
+ * constant. */
+double *ap_cfn_core_capacity(ap_cfn_core_t *core)
+{
+    return ((storage_t *)core->storage)->capacity;
+}
+
+/* Adds up changes at the ends of the segments and then their prefix sums. The cost is the number of
+ * segments and of times, not the length of the segments, and it stops at the first time that is
+ * exceeded. The loads are sums of integers, so the comparison is exact below 2^53. */
+bool ap_cfn_core_fits(const ap_cfn_core_t *core, const int *value, double *load)
+{
+    double sum = 0.0;
+
+    memset(load, 0, ((size_t)core->times + 1) * sizeof(*load));
+    for (int v = 0; v < core->variables; ++v) { /* changes first, then their sums */
+        for (int k = 0; k < core->variable[v].segments; ++k) {
+            const ap_cfn_segment_t *segment = &core->variable[v].segment[k];
+
+            load[segment->from] += segment->usage[value[v]];
+            load[segment->to] -= segment->usage[value[v]];
+        }
+    }
+    for (int t = 0; t < core->times; ++t) {
+        sum += load[t];
+        /* A capacity may be negative after values were settled; then nothing fits, not even a
+         * load of 0. */
+        if (sum > core->capacity[t]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* HUGE_VAL in any cell makes the sum HUGE_VAL: forbidden cells need no test of their own. */
+double ap_cfn_core_cost(const ap_cfn_core_t *core, const int *value)
+{
+    double cost = 0.0;
+
+    for (int v = 0; v < core->variables; ++v) {
+        cost += core->variable[v].cost[value[v]];
+    }
+    for (int k = 0; k < core->links; ++k) {
+        const ap_cfn_link_t *link = &core->link[k];
+
+        cost += link->table[(size_t)value[link->a] * (size_t)core->variable[link->b].size +
+                            (size_t)value[link->b]];
+    }
+    return cost;
+}
+
+double ap_cfn_core_excess(const ap_cfn_core_t *core, const double *load)
+{
+    double excess = 0.0;
+
+    for (int t = 0; t < core->times; ++t) {
+        excess += load[t] > core->capacity[t] ? load[t] - core->capacity[t] : 0.0;
+    }
+    return excess;
+}
+
+void ap_cfn_core_destroy(ap_cfn_core_t *core)
+{
+    if (core != NULL) {
+        free_storage(core->storage);
+    }
+}

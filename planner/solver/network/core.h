@@ -1,0 +1,105 @@
+/*
+ * The problem that is left after the presolve of a cost function network
+ * (planner/solver/reduce/reduce.h): variables with costs, links between two of them, and usage over
+ * a short list of times. Private to the solver.
+ *
+ * Costs are doubles that hold integers (exact below 2^53); HUGE_VAL forbids a cell. Every variable
+ * has at least one value, all of finite cost. A variable's usage is given by segments: ranges of
+ * times during which value x uses usage[x]; they do not overlap and ascend.
+ */
+#ifndef AP_PLANNER_SOLVER_NETWORK_CORE_H
+#define AP_PLANNER_SOLVER_NETWORK_CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "comm/base.h"
+
+typedef struct ap_cfn_segment {
+    int from, to; /* times [from, to) */
+    const double *usage;
+} ap_cfn_segment_t;
+
+typedef struct ap_cfn_variable {
+    int size;
+    int degree;
+    int segments;
+    const double *cost;
+    const int *link; /* of its links */
+    const ap_cfn_segment_t *segment;
+} ap_cfn_variable_t;
+
+typedef struct ap_cfn_link {
+    int a, b;            /* a < b */
+    const double *table; /* [a][b] */
+} ap_cfn_link_t;
+
+typedef struct ap_cfn_core {
+    int variables, links, times;
+    double constant;        /* cost of every assignment */
+    const double *capacity; /* per time: what the variables may use together; may be negative */
+    ap_cfn_variable_t *variable;
+    ap_cfn_link_t *link;
+    void *storage; /* what the pointers point into */
+} ap_cfn_core_t;
+
+/* Numbers of a core to be made; segments, values of usage and cells in all. */
+typedef struct ap_cfn_core_size {
+    int variables, links, times;
+    size_t values, segments, usages, cells;
+} ap_cfn_core_size_t;
+
+/* Where a maker of a core writes; the tables are to be filled in order. */
+typedef struct ap_cfn_core_maker {
+    ap_cfn_core_t *core;
+    double *capacity;
+    double *value, *usage, *cell; /* next free ones */
+    ap_cfn_segment_t *segment;
+} ap_cfn_core_maker_t;
+
+/* Allocates a core. The maker then calls add_variable() and add_segment() for each variable,
+ * add_link() for each link, and finish(), which lists the links of every variable. */
+xm_status_t ap_cfn_core_begin(const ap_cfn_core_size_t *size, ap_cfn_core_maker_t *maker);
+double *ap_cfn_core_add_variable(ap_cfn_core_maker_t *maker, int size);
+double *ap_cfn_core_add_segment(ap_cfn_core_maker_t *maker, int from, int to);
+double *ap_cfn_core_add_link(ap_cfn_core_maker_t *maker, int a, int b);
+ap_cfn_core_t *ap_cfn_core_finish(ap_cfn_core_maker_t *maker);
+
+/* The capacities of a core that nobody else looks at yet. */
+double *ap_cfn_core_capacity(ap_cfn_core_t *core);
+
+/* The other end of a link, and the cell of its table for values of that end and of `variable`. */
+static inline int ap_cfn_other(const ap_cfn_link_t *link, int variable)
+{
+    return link->a == variable ? link->b : link->a;
+}
+
+/* Cost of an assignment without the constant; HUGE_VAL when it is forbidden. */
+double ap_cfn_core_cost(const ap_cfn_core_t *core, const int *value);
+
+/* Adds what `variable` uses with `value`, `sign` times, to the load of every time. */
+static inline void ap_cfn_core_load(const ap_cfn_core_t *core, int variable, int value, double sign,
+                                    double *load)
+{
+    const ap_cfn_variable_t *v = &core->variable[variable];
+
+    for (int k = 0; k < v->segments; ++k) {
+        double usage = sign * v->segment[k].usage[value];
+
+        if (usage != 0.0) {
+            for (int t = v->segment[k].from; t < v->segment[k].to; ++t) {
+                load[t] += usage;
+            }
+        }
+    }
+}
+
+/* Whether an assignment uses no more than the capacities; `load` (times + 1) is scratch. */
+bool ap_cfn_core_fits(const ap_cfn_core_t *core, const int *value, double *load);
+
+/* Sum over all times of what exceeds the capacity. */
+double ap_cfn_core_excess(const ap_cfn_core_t *core, const double *load);
+
+void ap_cfn_core_destroy(ap_cfn_core_t *core);
+
+#endif

@@ -1,0 +1,59 @@
+/*
+ * What the threads of one solve share: the best solution, the best bound, the prices, and when to
+ * stop. Private to the solver. All calls may come from any thread.
+ */
+#ifndef AP_PLANNER_SOLVER_NETWORK_SHARED_H
+#define AP_PLANNER_SOLVER_NETWORK_SHARED_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "planner/solver/network/core.h"
+
+typedef struct ap_cfn_shared {
+    const ap_cfn_core_t *core;
+    pthread_mutex_t mutex;
+    int *best;        /* values of the core's variables */
+    double cost;      /* of `best`; HUGE_VAL: none yet */
+    double bound;     /* on every solution's cost */
+    int *start;       /* an assignment to search from, whatever it is worth */
+    bool warm;        /* `best` was there at the beginning: searches begin with it */
+    double *sums;     /* per time: prices of the times before it */
+    int prices;       /* counts their changes; 0: there are none yet */
+    int64_t deadline; /* monotonic nanoseconds */
+    atomic_bool stop;
+} ap_cfn_shared_t;
+
+xm_status_t ap_cfn_shared_create(const ap_cfn_core_t *core, int64_t deadline,
+                                 ap_cfn_shared_t *shared);
+
+/* True when the time is up, or the best solution's cost has been proved least. */
+bool ap_cfn_shared_is_over(ap_cfn_shared_t *shared);
+
+/* Whether the best solution's cost has been proved least, or that there is none. */
+bool ap_cfn_shared_is_proved(ap_cfn_shared_t *shared);
+
+double ap_cfn_shared_cost(ap_cfn_shared_t *shared);
+
+/* Takes a solution that is cheaper than the best, or copies the best (if there is one and it is
+ * cheaper than `cost`) to `value`; returns the best's cost. */
+double ap_cfn_shared_offer(ap_cfn_shared_t *shared, const int *value, double cost);
+double ap_cfn_shared_fetch(ap_cfn_shared_t *shared, int *value, double cost);
+
+/* Publishes prices (per time) and an assignment found at them. */
+void ap_cfn_shared_publish(ap_cfn_shared_t *shared, const double *price, const int *start);
+
+/* Copies published prices' sums to `sums` (times + 1) when they changed since *seen. */
+bool ap_cfn_shared_prices(ap_cfn_shared_t *shared, double *sums, int *seen);
+
+/* Raises the bound; HUGE_VAL: there is no solution. Stops everything when nothing better is left.
+ */
+void ap_cfn_shared_raise(ap_cfn_shared_t *shared, double bound);
+
+/* How much a bound may be off by rounding. */
+double ap_cfn_rounding(double cost);
+
+void ap_cfn_shared_destroy(ap_cfn_shared_t *shared);
+
+#endif

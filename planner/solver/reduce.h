@@ -1,0 +1,40 @@
+/*
+ * Exact presolve of a cost function network: a smaller problem (planner/solver/network/core.h) with
+ * the same optimum, and the way back. Private to the solver.
+ *
+ *  1. Values without a finite partner over some edge go, as do those that do not fit into memory
+ *     beside the least that everything else uses (arc consistency).
+ *  2. Functional contraction: where every value of x leaves at most one finite partner in y,
+ *     y = f(x) is put into x, with y's costs, edges and usage. Parallel edges add up, tables that
+ *     are sums of two vectors go into the nodes, nodes with one value into their neighbours.
+ *  3. Times at which the limit cannot be exceeded, or not without being exceeded next to them, go.
+ *  4. Values that another one dominates go (in cost whatever the neighbours do, and in usage at
+ *     every time); nodes without usage and at most two neighbours are eliminated.
+ *
+ * What happened is kept in a log whose reversal turns a solution of the core into one of the
+ * original problem.
+ */
+#ifndef AP_PLANNER_SOLVER_REDUCE_H
+#define AP_PLANNER_SOLVER_REDUCE_H
+
+#include "planner/solver/network.h"
+
+typedef struct ap_cfn_reduction ap_cfn_reduction_t;
+
+/* XM_ERR_NO_SOLUTION when no choice of finite cost exists, or none can fit into memory; the
+ * sentence says which node has nothing left. The problem is borrowed. After `deadline` (monotonic
+ * nanoseconds) only what must be done is; the core is larger then. */
+xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, ap_cfn_reduction_t **reduction);
+
+const ap_cfn_core_t *ap_cfn_reduction_core(const ap_cfn_reduction_t *reduction);
+
+/* The strategies of all nodes, given the values of the core's variables. */
+void ap_cfn_restore(const ap_cfn_reduction_t *reduction, const int *value, int *choice);
+
+/* The core's values in a choice of strategies. A strategy that is not there any more is replaced by
+ * another one. */
+void ap_cfn_adopt(const ap_cfn_reduction_t *reduction, const int *choice, int *value);
+
+void ap_cfn_reduction_destroy(ap_cfn_reduction_t *reduction);
+
+#endif

@@ -1,0 +1,504 @@
+/*
+ * The solver's outermost loop: presolve, threads, and the result. Thread 0 raises the bound, then
+ * dives and proves; all others search neighbourhoods from the first moment, and thread 0 joins them
+ * when it has nothing left to do. One thread alone does both in turn. This way the bound's prices
+ * guide the searches, the searches' solutions let the bound drop values, and neither waits.
+ *
+ * Which of several optima is found depends on timing. After a proof, settle() therefore chooses one
+ * by a computation that no clock has a part in.
+ */
+
+#include "planner/solver/solve.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+#include "planner/solver/tree.h"
+#include "planner/solver/bound.h"
+#include "planner/solver/reduce.h"
+#include "planner/solver/local.h"
+
+enum { THREADS_MAX = 64, PUBLISH_EVERY = 10 };
+
+/* The dual has converged when less than this part of the gap was closed in the last so many steps.
+ * Exact steps count for more, so fewer of them are watched. */
+static const double worthwhile = 0.01;
+enum { CONVERGED_STEPS = 150, CONVERGED_EXACT = 40 };
+/* Cells that a pass of elimination may look at: more than these would take longer than some
+ * hundredths of a second, and a bound needs hundreds of passes. */
+static const double elimination_cells = 1e7;
+enum { SCALINGS = 12, SWEEPS_OF_NODE = 30 };
+/* What may go into finding the same optimum again, in cells looked at and in nodes of branch and
+ * bound. These are counts and not seconds, so that the same problem gives up at the same place. */
+static const double settling_cells = 4e9, settling_nodes = 2000;
+/* The presolve may spend at most this part of the time on what need not be done. */
+static const double presolve_part = 0.4;
+/* Branch and bound is tried when the gap is at most this part of the cost. */
+static const double provable = 0.03;
+enum { PROVABLE_VARIABLES = 1500, DIVES = 4 };
+/* Nanoseconds of the search that follows a dive: at most, and per variable. */
+#define SEARCH_TIME      INT64_C(200000000)
+#define SEARCH_TIME_EACH INT64_C(400000)
+/* A search for a first solution takes this many nanoseconds, and one part in four of the time that
+ * has passed. */
+#define FIRST_TIME INT64_C(1000000)
+enum { FIRST_PART = 4 };
+
+typedef struct solve {
+    ap_cfn_shared_t shared;
+    const ap_cfn_t *cfn;
+    const ap_cfn_options_t *options;
+    int64_t begin;
+    int64_t nodes; /* written by the bounding thread */
+    bool settled;  /* the solution depends on the problem alone */
+    atomic_int failed;
+    char sentence[256];
+    pthread_t thread[THREADS_MAX];
+    int threads;
+    atomic_int next;
+} solve_t;
+
+/* Cores that the process may use, which in a container are fewer than the machine has. */
+static int core_count(void)
+{
+    cpu_set_t set;
+    int count = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+
+    return count < THREADS_MAX ? count : THREADS_MAX;
+}
+
+/* The first failure wins and stops the others; its sentence is copied, since the last error belongs
+ * to the thread that met it. */
+static void note_failure(solve_t *solve, xm_status_t status)
+{
+    int none = XM_OK;
+
+    if (atomic_compare_exchange_strong(&solve->failed, &none, (int)status)) {
+        (void)snprintf(solve->sentence, sizeof(solve->sentence), "%s", xm_last_error());
+        atomic_store(&solve->shared.stop, true);
+    }
+}
+
+/* The cost that the dual's steps aim at: the best solution, or a guess above the bound while that
+ * is better. A first solution can be far off, and steps aimed at it would be too long. */
+static double aim(ap_cfn_shared_t *shared, double bound)
+{
+    double cost = ap_cfn_shared_cost(shared), guess = bound + 0.05 * fabs(bound) + 1.0;
+
+    return cost < guess ? cost : guess;
+}
+
+/* Offers an assignment if it fits and nothing in it is forbidden. */
+static void try(solve_t *solve, ap_cfn_shared_t *shared, const int *value, double *load)
+{
+    const ap_cfn_core_t *core = solve->shared.core;
+
+    if (ap_cfn_core_fits(core, value, load)) {
+        double cost = core->constant + ap_cfn_core_cost(core, value);
+
+        if (cost < HUGE_VAL) {
+            (void)ap_cfn_shared_offer(shared, value, cost);
+        }
+    }
+}
+
+/* Raises the bound until that is no longer worth its time. As long as there is no solution, a
+ * part of the time goes to a search for one, which is longer the longer this takes: the length
+ * of a step depends on an upper value to aim at. `search` is NULL where none is wanted. At the
+ * end the dual has its best prices. */
+static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_dual_t *dual,
+                               ap_cfn_search_t *search)
+{
+    size_t variables = (size_t)dual->core->variables + 1, times = (size_t)dual->core->times + 1;
+    int every = dual->exact != NULL ? 1 : PUBLISH_EVERY;
+    int look = dual->exact != NULL ? CONVERGED_EXACT : CONVERGED_STEPS;
+    int *value = malloc(variables * sizeof(*value));
+    double *load = malloc(times * sizeof(*load)), before = -HUGE_VAL;
+    int64_t begin = xm_clock_ns();
+    xm_status_t status = value == NULL || load == NULL
+                             ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution")
+                             : XM_OK;
+
+    for (int step = 0; status == XM_OK && !ap_cfn_shared_is_over(shared); ++step) {
+        (void)ap_cfn_dual_sweep(dual);
+        ap_cfn_shared_raise(shared, dual->best);
+        /* Decoding costs as much as a sweep by messages; after an exact solve the assignment is
+         * there already. */
+        if (step % every == 0) {
+            ap_cfn_dual_decode(dual, value);
+            ap_cfn_shared_publish(shared, dual->best_price, value);
+            try(solve, shared, value, load);
+        }
+        if (search != NULL && step % PUBLISH_EVERY == 0 &&
+            !(ap_cfn_shared_cost(shared) < HUGE_VAL)) {
+            int64_t now = xm_clock_ns();
+
+            status = ap_cfn_search_run(search, now + (now - begin) / FIRST_PART + FIRST_TIME);
+        }
+        /* Looks at the progress once in so many steps, since single subgradient steps go up and
+         * down. */
+        if (step % look == look - 1) {
+            if (dual->best - before < worthwhile * (aim(shared, dual->best) - dual->best)) {
+                break;
+            }
+            before = dual->best;
+        }
+        ap_cfn_dual_move_prices(dual, aim(shared, dual->best));
+    }
+    if (status == XM_OK) {
+        memcpy(dual->price, dual->best_price, (times - 1) * sizeof(double));
+        ap_cfn_dual_prices_changed(dual);
+    }
+    free(value);
+    free(load);
+    return status;
+}
+
+/* Tries multiples of the best prices where every step finds the best assignment at its prices: they
+ * are raised until the assignment fits and narrowed down then. The best prices leave an assignment
+ * that just fails to fit as often as not; a little more on all prices usually gives a solution with
+ * a small gap. The prices are as before afterwards. */
+static xm_status_t scale_prices(solve_t *solve, ap_cfn_dual_t *dual)
+{
+    size_t times = (size_t)dual->core->times + 1;
+    double *base = malloc(2 * times * sizeof(*base)), low = 1.0, high = HUGE_VAL;
+
+    if (base == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for prices");
+    }
+    memcpy(base, dual->price, (times - 1) * sizeof(double));
+    for (int k = 0; k < SCALINGS && !ap_cfn_shared_is_over(&solve->shared); ++k) {
+        /* The distance from 1 grows about fourfold with each step until something fits; then the
+         * geometric mean halves the interval in logarithms. */
+        double factor = high < HUGE_VAL ? sqrt(low * high) : 1.0 + 4.0 * (low - 0.99);
+
+        for (size_t t = 0; t + 1 < times; ++t) {
+            dual->price[t] = factor * base[t];
+        }
+        ap_cfn_dual_prices_changed(dual);
+        (void)ap_cfn_dual_sweep(dual);
+        ap_cfn_shared_raise(&solve->shared, dual->best);
+        try(solve, &solve->shared, dual->choice, base + times);
+        if (ap_cfn_dual_choice_fits(dual)) {
+            high = factor;
+        } else {
+            low = factor;
+        }
+    }
+    memcpy(dual->price, base, (times - 1) * sizeof(double));
+    ap_cfn_dual_prices_changed(dual);
+    free(base);
+    return XM_OK;
+}
+
+/* Dives, each followed by a search around the best solution. Branch and bound follows when the gap
+ * is so small that a proof is likely, or when a few dives did not help, unless the problem is too
+ * large for it. Dives differ by their seeds; the first one is without noise. */
+static xm_status_t dive_and_prove(solve_t *solve, const ap_cfn_dual_t *dual,
+                                  ap_cfn_search_t *search)
+{
+    ap_cfn_shared_t *shared = &solve->shared;
+    int64_t search_time = dual->core->variables * SEARCH_TIME_EACH;
+    xm_status_t status = XM_OK;
+
+    search_time = search_time < SEARCH_TIME ? search_time : SEARCH_TIME;
+    for (uint64_t dive = 0; status == XM_OK && !ap_cfn_shared_is_over(shared); ++dive) {
+        double cost;
+
+        status = ap_cfn_dive(dual, shared, dive * (2 * solve->options->seed + 1));
+        if (status == XM_OK) {
+            status = ap_cfn_search_run(search, xm_clock_ns() + search_time);
+        }
+        cost = ap_cfn_shared_cost(shared);
+        if (status == XM_OK && dual->core->variables <= PROVABLE_VARIABLES &&
+            (cost - dual->best <= provable * fabs(cost) || dive + 1 >= DIVES)) {
+            return ap_cfn_branch(dual, shared, AP_CFN_BRANCH_ALL, &solve->nodes);
+        }
+    }
+    return status;
+}
+
+/* Makes a dual and raises its bound: by elimination where that takes few enough cells, by messages
+ * elsewhere. */
+static xm_status_t make_dual(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_search_t *search,
+                             ap_cfn_dual_t **dual)
+{
+    xm_status_t status = ap_cfn_dual_create(solve->shared.core, dual);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    status = ap_cfn_dual_eliminate(*dual, solve->options->cells > 0 ? (double)solve->options->cells
+                                                                    : elimination_cells);
+    if (status == XM_OK) {
+        /* The prices are converged when this returns, unless the time was up. */
+        status = raise_bound(solve, shared, *dual, search);
+    }
+    if (status != XM_OK) {
+        ap_cfn_dual_destroy(*dual);
+    }
+    return status;
+}
+
+/* What thread 0 does: the bound, solutions from it, and the proof. */
+static xm_status_t bound_and_prove(solve_t *solve, ap_cfn_search_t *search)
+{
+    ap_cfn_dual_t *dual;
+    xm_status_t status = make_dual(solve, &solve->shared, search, &dual);
+
+    if (status == XM_OK) {
+        status = dual->exact != NULL ? scale_prices(solve, dual) : XM_OK;
+        if (status == XM_OK) {
+            status = dive_and_prove(solve, dual, search);
+        }
+        ap_cfn_dual_destroy(dual);
+    }
+    return status;
+}
+
+/* Nodes of branch and bound that look at no more cells than may go into settling. */
+static int64_t nodes_to_settle(const ap_cfn_dual_t *dual)
+{
+    double cells = 1.0;
+
+    for (int k = 0; k < dual->core->links; ++k) {
+        const ap_cfn_link_t *link = &dual->core->link[k];
+
+        cells += (double)dual->core->variable[link->a].size * dual->core->variable[link->b].size;
+    }
+    cells = dual->exact != NULL ? ap_cfn_exact_work(dual->exact) : cells;
+    return (int64_t)fmin(settling_nodes, 1.0 + settling_cells / (SWEEPS_OF_NODE * cells));
+}
+
+/* Chooses among the optima, whose cost is known by now; which of them was found depends on what the
+ * threads did when. Branch and bound that knows nothing but the cost finds the same one every time,
+ * as it has a shared state of its own, one thread, and limits that count work. Where it does not
+ * get there, the solution stays and the result is marked as not repeatable. */
+static xm_status_t settle(solve_t *solve)
+{
+    const ap_cfn_core_t *core = solve->shared.core;
+    ap_cfn_shared_t alone;
+    ap_cfn_dual_t *dual;
+    int64_t nodes = 0;
+    xm_status_t status = ap_cfn_shared_create(core, solve->shared.deadline, &alone);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    alone.bound = solve->shared.cost; /* the first solution of that cost ends it */
+    alone.cost = solve->shared.cost + 1.0;
+    status = make_dual(solve, &alone, NULL, &dual);
+    if (status == XM_OK) {
+        /* Raising the bound alone may have found a solution of that cost already. */
+        if (alone.cost > solve->shared.cost) {
+            status = ap_cfn_branch(dual, &alone, nodes_to_settle(dual), &nodes);
+        }
+        ap_cfn_dual_destroy(dual);
+    }
+    if (status == XM_OK && alone.cost <= solve->shared.cost) {
+        memcpy(solve->shared.best, alone.best, (size_t)core->variables * sizeof(int));
+        solve->settled = true;
+    }
+    ap_cfn_shared_destroy(&alone);
+    return status;
+}
+
+/* The body of every thread. The first to come gets number 0 and with it the bound; errors stop all
+ * threads. */
+static void *work(void *argument)
+{
+    solve_t *solve = argument;
+    int number = atomic_fetch_add(&solve->next, 1);
+    ap_cfn_search_t *search;
+    xm_status_t status =
+        ap_cfn_search_create(&solve->shared, solve->options->seed + (uint64_t)number + 1, &search);
+
+    if (status == XM_OK) {
+        if (number == 0) {
+            status = bound_and_prove(solve, search);
+        }
+        if (status == XM_OK) {
+            status = ap_cfn_search_run(search, INT64_MAX);
+        }
+        ap_cfn_search_destroy(search);
+    }
+    if (status != XM_OK) {
+        note_failure(solve, status);
+    }
+    return NULL;
+}
+
+/* Tells the caller where the solve stands; called from the waiting thread only. */
+static void report(solve_t *solve)
+{
+    ap_cfn_progress_t progress = {.seconds = 1e-9 * (double)(xm_clock_ns() - solve->begin),
+                                  .variables = solve->shared.core->variables};
+
+    (void)pthread_mutex_lock(&solve->shared.mutex);
+    progress.cost = solve->shared.cost;
+    progress.bound = solve->shared.bound;
+    (void)pthread_mutex_unlock(&solve->shared.mutex);
+    progress.nodes = solve->nodes;
+    solve->options->progress(solve->options->context, &progress);
+}
+
+/* Starts the threads and waits for them. With one thread and no reports the work is done in the
+ * calling thread, so that small problems, of which the planner solves thousands, start none. Fewer
+ * threads than asked for are enough; none at all is an error. */
+static xm_status_t run_threads(solve_t *solve, int count)
+{
+    bool here = count == 1 && solve->options->progress == NULL; /* no thread is needed */
+    int64_t reported = xm_clock_ns();
+
+    if (here) {
+        (void)work(solve);
+    }
+    for (; !here && solve->threads < count; ++solve->threads) {
+        if (pthread_create(&solve->thread[solve->threads], NULL, work, solve) != 0) {
+            break;
+        }
+    }
+    if (!here && solve->threads == 0) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "cannot start a thread");
+    }
+    /* The waiting thread also watches the deadline, in case all others are inside a long step. */
+    while (!here && !ap_cfn_shared_is_over(&solve->shared)) {
+        struct timespec pause = {.tv_nsec = 5000000};
+
+        (void)nanosleep(&pause, NULL);
+        if (solve->options->progress != NULL && xm_clock_ns() - reported > 1000000000) {
+            reported = xm_clock_ns();
+            report(solve);
+        }
+    }
+    for (int k = 0; k < solve->threads; ++k) {
+        (void)pthread_join(solve->thread[k], NULL);
+    }
+    if (atomic_load(&solve->failed) != XM_OK) {
+        return xm_error_set((xm_status_t)atomic_load(&solve->failed), "%s", solve->sentence);
+    }
+    return XM_OK;
+}
+
+/* Begins with a given choice, if that is a solution of what is left after the presolve. The
+ * presolve may have replaced parts of it by something as good, or dropped them. */
+static xm_status_t begin_with(solve_t *solve, const ap_cfn_reduction_t *reduction,
+                              const int *choice)
+{
+    const ap_cfn_core_t *core = solve->shared.core;
+    int *value = malloc(((size_t)core->variables + 1) * sizeof(*value));
+    double *load = malloc(((size_t)core->times + 1) * sizeof(*load));
+    xm_status_t status = value == NULL || load == NULL
+                             ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution")
+                             : XM_OK;
+
+    if (status == XM_OK) {
+        ap_cfn_adopt(reduction, choice, value);
+        try(solve, &solve->shared, value, load);
+        solve->shared.warm = solve->shared.cost < HUGE_VAL;
+    }
+    free(value);
+    free(load);
+    return status;
+}
+
+/* Solves the core, or says why there is no solution: none exists, or none was found in time. The
+ * sentences differ by whether the limit or forbidden costs are in the way. */
+static xm_status_t solve_core(solve_t *solve, int threads)
+{
+    const ap_cfn_core_t *core = solve->shared.core;
+    xm_status_t status = XM_OK;
+
+    /* The presolve has solved it: the constant is the optimum. */
+    if (core->variables == 0) {
+        (void)ap_cfn_shared_offer(&solve->shared, solve->shared.best, core->constant);
+        ap_cfn_shared_raise(&solve->shared, core->constant);
+        solve->settled = true;
+        return XM_OK;
+    }
+    status = run_threads(solve, threads);
+    /* Nothing was found, and the bound says that nothing exists; without the bound, it is a matter
+     * of time. */
+    if (status == XM_OK && !(solve->shared.cost < HUGE_VAL) &&
+        ap_cfn_shared_is_proved(&solve->shared)) {
+        return xm_error_set(XM_ERR_NO_SOLUTION, "no choice of finite cost fits%s",
+                            core->times > 0 ? " the usage limit: all were ruled out" : "");
+    }
+    if (status == XM_OK && !(solve->shared.cost < HUGE_VAL)) {
+        return core->times > 0
+                   ? xm_error_set(
+                         XM_ERR_TIMEOUT,
+                         "no choice within the usage limit %lld was found in %.3g s, at %d "
+                         "times it could be exceeded",
+                         (long long)solve->cfn->limit,
+                         1e-9 * (double)(xm_clock_ns() - solve->begin), core->times)
+                   : xm_error_set(XM_ERR_TIMEOUT,
+                                  "no choice without a forbidden cost was found in %.3g s",
+                                  1e-9 * (double)(xm_clock_ns() - solve->begin));
+    }
+    return status == XM_OK && !solve->options->any && ap_cfn_shared_is_proved(&solve->shared)
+               ? settle(solve)
+               : status;
+}
+
+/* Solves, and then evaluates the answer on the original problem in integers: the reported cost is
+ * exact, and `optimal` compares it with the bound, not with what the threads believed. */
+xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, int *choice,
+                         ap_cfn_result_t *result)
+{
+    double seconds = options->seconds > 0.0 ? options->seconds : 60.0;
+    solve_t *solve = calloc(1, sizeof(*solve));
+    ap_cfn_reduction_t *reduction;
+    xm_status_t status;
+
+    if (solve == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution");
+    }
+    solve->cfn = cfn;
+    solve->options = options;
+    solve->begin = xm_clock_ns();
+    status =
+        ap_cfn_reduce(cfn, solve->begin + (int64_t)(1e9 * presolve_part * seconds), &reduction);
+    if (status != XM_OK) {
+        free(solve);
+        return status;
+    }
+    status = ap_cfn_shared_create(ap_cfn_reduction_core(reduction),
+                                  solve->begin + (int64_t)(1e9 * seconds), &solve->shared);
+    if (status == XM_OK && options->start != NULL) {
+        status = begin_with(solve, reduction, options->start);
+    }
+    if (status == XM_OK) {
+        status = solve_core(solve, options->threads > 0 && options->threads <= THREADS_MAX
+                                       ? options->threads
+                                       : core_count());
+    }
+    if (status == XM_OK) {
+        const ap_cfn_core_t *core = solve->shared.core;
+
+        *result = (ap_cfn_result_t){.bound = solve->shared.bound,
+                                    .variables = core->variables,
+                                    .links = core->links,
+                                    .times = core->times,
+                                    .nodes = solve->nodes};
+        ap_cfn_restore(reduction, solve->shared.best, choice);
+        status = ap_cfn_evaluate(cfn, choice, &result->value);
+    }
+    if (status == XM_OK) {
+        /* Costs are integers, so a bound within 1 of the cost is a proof; the bound is then
+         * reported as the cost. */
+        result->optimal = result->bound > (double)result->value.cost - 1.0 +
+                                              ap_cfn_rounding((double)result->value.cost);
+        result->bound = result->optimal ? (double)result->value.cost : result->bound;
+        result->repeatable = result->optimal && solve->settled;
+        result->seconds = 1e-9 * (double)(xm_clock_ns() - solve->begin);
+    }
+    ap_cfn_shared_destroy(&solve->shared);
+    ap_cfn_reduction_destroy(reduction);
+    free(solve);
+    return status;
+}

@@ -1,0 +1,63 @@
+/**
+ * @file planner/solver/solve.h
+ * Solves a cost function network under a usage limit (planner/solver/network/network.h), anytime
+ * and with a bound.
+ *
+ * The problem is first made smaller without losing its optimum (planner/solver/reduce/reduce.h).
+ * One thread then improves a lower bound by message passing and prices on usage, and proves
+ * optimality by branch and bound where that is in reach; the others, and it when it has done,
+ * search neighbourhoods whose best values they find by elimination.
+ *
+ * Threads: no shared state between calls. The search is seeded, but what is found in a given time
+ * differs from run to run. Where the optimum is proved, one of those that cost the same is chosen
+ * that depends on the problem alone, if it is found soon.
+ */
+#ifndef AP_PLANNER_SOLVER_SOLVE_H
+#define AP_PLANNER_SOLVER_SOLVE_H
+
+#include "planner/solver/network.h"
+
+typedef struct ap_cfn_progress {
+    double seconds; /**< since the start */
+    int variables;  /**< after the presolve */
+    double cost;    /**< of the best solution; HUGE_VAL: none yet */
+    double bound;   /**< on the cost of every solution; -HUGE_VAL: none yet */
+    int64_t nodes;  /**< of branch and bound */
+} ap_cfn_progress_t;
+
+typedef struct ap_cfn_options {
+    size_t struct_size;
+    double seconds; /**< for everything; 0 means 60 */
+    bool any;       /**< any of the optima will do: nothing is done to return the same again */
+    int threads;    /**< 0 means one per core that the process may use */
+    uint64_t seed;
+    const int *start; /**< NULL, or a choice to begin with, a solution or not */
+    size_t cells; /**< that a pass of elimination may look at, for the bound; 0 means ten million */
+    /** NULL, or called about once a second from the calling thread. */
+    void (*progress)(void *context, const ap_cfn_progress_t *progress);
+    void *context;
+} ap_cfn_options_t;
+
+#define AP_CFN_OPTIONS_INIT                                                                        \
+    {                                                                                              \
+        .struct_size = sizeof(ap_cfn_options_t)                                                    \
+    }
+
+typedef struct ap_cfn_result {
+    ap_cfn_value_t value; /**< of the choice; exact */
+    double bound;         /**< no choice that fits costs less */
+    bool optimal;         /**< proved, up to rounding far below 1 */
+    bool repeatable;      /**< the same whatever the seed, the threads and the time */
+    double seconds;
+    int variables, links, times; /**< after the presolve */
+    int64_t nodes;               /**< of branch and bound */
+} ap_cfn_result_t;
+
+/**
+ * Writes one strategy per node into @p choice. XM_ERR_NO_SOLUTION when there is none of finite cost
+ * within the limit; XM_ERR_TIMEOUT when none was found in time.
+ */
+xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, int *choice,
+                         ap_cfn_result_t *result);
+
+#endif

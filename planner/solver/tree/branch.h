@@ -1,0 +1,24 @@
+/*
+ * Branch and bound on a core whose dual has converged: proves the best solution optimal, or finds
+ * the optimum. Private to the solver.
+ *
+ * Depth first. At every node the dual of what is left is improved from its parent's messages and
+ * prices, values that no better solution can have are dropped, and variables with one value go; a
+ * branch takes the cheapest value of a variable, its sibling all others.
+ */
+#ifndef AP_PLANNER_SOLVER_TREE_BRANCH_H
+#define AP_PLANNER_SOLVER_TREE_BRANCH_H
+
+#include "planner/solver/bound.h"
+#include "planner/solver/network.h"
+
+#define AP_CFN_BRANCH_ALL (INT64_MAX / 2) /* as many nodes as it takes */
+
+/*
+ * Searches until done, ap_cfn_shared_is_over() or `most` nodes, and raises the shared bound by what
+ * was proved. *nodes counts what was visited.
+ */
+xm_status_t ap_cfn_branch(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, int64_t most,
+                          int64_t *nodes);
+
+#endif

@@ -1,0 +1,280 @@
+/*
+ * Nodes of a search tree, shared by branch and bound and by dives. A node owns a small core and
+ * dual of its own, with the numbers of the root's variables and values, so that what it settles can
+ * be written into one assignment of the root. That assignment is shared by the whole tree: below a
+ * node, all that its ancestors settled is in it, and what siblings wrote is overwritten on the way
+ * down.
+ */
+
+#include "planner/solver/tree/tree.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/solver/tree/sums.h"
+
+enum { ROUNDS_LOOK = 5, SUMS_WORK = 200000 };
+/* A node goes on improving its bound while each check finds this part of the gap closed. */
+static const double worthwhile = 0.05;
+
+/* Values are numbered one variable after the other, so the end of the last variable's is their
+ * count. */
+size_t ap_cfn_node_values(const ap_cfn_node_t *node)
+{
+    int last = node->dual->core->variables - 1;
+
+    return last < 0 ? 0 : node->dual->at[last] + (size_t)node->dual->core->variable[last].size;
+}
+
+/* The root's first node borrows its dual; core == NULL says so. */
+void ap_cfn_node_destroy(ap_cfn_node_t *node)
+{
+    if (node->core != NULL) {
+        ap_cfn_dual_destroy(node->dual);
+        ap_cfn_core_destroy(node->core);
+    }
+    free(node->root);
+    free(node->root_value);
+    free(node->keep);
+}
+
+/* Tables of a node, with all values kept. */
+static xm_status_t allocate(ap_cfn_node_t *node)
+{
+    size_t values = ap_cfn_node_values(node);
+
+    node->root = malloc(((size_t)node->dual->core->variables + 1) * sizeof(int));
+    node->root_value = malloc((values + 1) * sizeof(int));
+    node->keep = malloc((values + 1) * sizeof(bool));
+    if (node->root == NULL || node->root_value == NULL || node->keep == NULL) {
+        ap_cfn_node_destroy(node);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a branch");
+    }
+    memset(node->keep, true, values * sizeof(bool));
+    return XM_OK;
+}
+
+/* Makes the node that is left of another one. Variables with one value are written into the tree's
+ * assignment; capacities are lowered to sums that still can occur, because fewer values leave wider
+ * gaps. */
+xm_status_t ap_cfn_node_narrow(ap_cfn_tree_t *tree, const ap_cfn_node_t *from, ap_cfn_node_t *to)
+{
+    const ap_cfn_core_t *core = from->dual->core;
+    int *number = malloc(((size_t)core->variables + 1) * sizeof(int));
+    xm_status_t status;
+
+    *to = (ap_cfn_node_t){.depth = from->depth};
+    if (number == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a branch");
+    }
+    status = ap_cfn_dual_restrict(from->dual, from->keep, &to->core, &to->dual, number);
+    if (status == XM_OK) {
+        status = allocate(to);
+    }
+    for (int v = 0; status == XM_OK && v < core->variables; ++v) {
+        const int *values = from->root_value + from->dual->at[v];
+
+        if (number[v] < 0) {
+            /* The variable is settled: its root's value is written down. */
+            tree->value[from->root[v]] = values[-1 - number[v]];
+        } else {
+            size_t next = to->dual->at[number[v]];
+
+            /* A variable and its kept values keep their numbers of the root. */
+            to->root[number[v]] = from->root[v];
+            for (int x = 0; x < core->variable[v].size; ++x) {
+                if (from->keep[from->dual->at[v] + (size_t)x]) {
+                    to->root_value[next++] = values[x];
+                }
+            }
+        }
+    }
+    free(number);
+    if (status == XM_OK) {
+        status = ap_cfn_lower_capacities(to->core, to->dual->at, to->keep, to->dual->price,
+                                         SUMS_WORK, ap_cfn_core_capacity(to->core));
+        if (status != XM_OK) {
+            ap_cfn_node_destroy(to);
+        }
+    }
+    return status;
+}
+
+/* Drops values that do not fit beside the minimum that the other variables use. Returns how many
+ * went, or -1 when not even the minimum fits. The first pass adds up the minima, the second one
+ * compares; what the second pass drops only makes later comparisons more careful. */
+static int drop_misfits(ap_cfn_node_t *node)
+{
+    const ap_cfn_core_t *core = node->dual->core;
+    double *room = node->dual->load, sum = 0.0;
+    int dropped = 0;
+
+    memset(room, 0, ((size_t)core->times + 1) * sizeof(double));
+    for (int pass = 0; pass < 2; ++pass) {
+        for (int v = 0; v < core->variables; ++v) {
+            bool *keep = node->keep + node->dual->at[v];
+
+            for (int k = 0; k < core->variable[v].segments; ++k) {
+                const ap_cfn_segment_t *segment = &core->variable[v].segment[k];
+                double least = HUGE_VAL, left = HUGE_VAL;
+
+                for (int x = 0; x < core->variable[v].size; ++x) {
+                    least = keep[x] && segment->usage[x] < least ? segment->usage[x] : least;
+                }
+                /* No value of a variable is left. */
+                if (!(least < HUGE_VAL)) {
+                    return -1;
+                }
+                if (pass == 0) {
+                    room[segment->from] += least;
+                    room[segment->to] -= least;
+                    continue;
+                }
+                for (int t = segment->from; t < segment->to; ++t) {
+                    left = room[t] < left ? room[t] : left;
+                }
+                for (int x = 0; x < core->variable[v].size; ++x) {
+                    if (keep[x] && segment->usage[x] - least > left) {
+                        keep[x] = false;
+                        ++dropped;
+                    }
+                }
+            }
+        }
+        for (int t = 0; t < core->times && pass == 0; ++t) {
+            sum += room[t];
+            room[t] = core->capacity[t] - sum;
+            if (room[t] < 0.0) {
+                return -1;
+            }
+        }
+    }
+    return dropped;
+}
+
+/* A solution of interest must be cheaper by 1 at least, as costs are integers; so bounds from `cost
+ * - 1` on (less the rounding) end a node. */
+double ap_cfn_tree_goal(ap_cfn_tree_t *tree)
+{
+    double cost = ap_cfn_shared_cost(tree->shared);
+
+    return cost - 1.0 + ap_cfn_rounding(cost);
+}
+
+/* Offers what an elimination has found, if it fits. At prices an assignment that fits is a solution
+ * like any other, and in tight problems elimination finds them often. */
+static void offer_choice(ap_cfn_tree_t *tree, const ap_cfn_node_t *node)
+{
+    ap_cfn_dual_t *dual = node->dual;
+    double cost;
+
+    /* Message passing gives no assignment worth checking; decoding one each round would cost as
+     * much as a sweep. */
+    if (dual->exact == NULL || !(dual->bound < HUGE_VAL) || !ap_cfn_dual_choice_fits(dual)) {
+        return;
+    }
+    cost = dual->core->constant + ap_cfn_core_cost(dual->core, dual->choice);
+    if (cost < ap_cfn_shared_cost(tree->shared)) {
+        for (int v = 0; v < dual->core->variables; ++v) {
+            tree->value[node->root[v]] = node->root_value[dual->at[v] + (size_t)dual->choice[v]];
+        }
+        (void)ap_cfn_shared_offer(tree->shared, tree->value, cost);
+    }
+}
+
+/* Improves a node's bound round by round: a sweep that also drops values, then a step of the
+ * prices. The bound starts anew, as the node is another problem than its parent, while messages and
+ * prices are the parent's. */
+bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, size_t *dropped)
+{
+    ap_cfn_dual_t *dual = node->dual;
+    double last = -HUGE_VAL;
+    int misfits = drop_misfits(node);
+
+    *dropped = misfits > 0 ? (size_t)misfits : 0;
+    /* Not even the smallest usages fit beside each other. */
+    if (misfits < 0) {
+        return true;
+    }
+    dual->best = -HUGE_VAL;
+    /* The step length begins anew as well: the parent's may have become tiny on the way to its
+     * own optimum. */
+    dual->factor = 0.5;
+    for (int round = 0; round < rounds; ++round) {
+        double goal = ap_cfn_tree_goal(tree);
+
+        *dropped += (size_t)ap_cfn_dual_fix(dual, goal, node->keep);
+        offer_choice(tree, node);
+        if (dual->bound >= goal) {
+            return true;
+        }
+        if (4 * *dropped > ap_cfn_node_values(node) || ap_cfn_shared_is_over(tree->shared)) {
+            return false; /* smaller first */
+        }
+        /* Looks from time to time whether the bound still rises; the root goes on regardless, since
+         * all nodes inherit from it. */
+        if (round % ROUNDS_LOOK == 0) {
+            if (dual->best - last < worthwhile * (goal - dual->best) && node->depth > 0) {
+                return false;
+            }
+            last = dual->best;
+        }
+        ap_cfn_dual_move_prices(dual, goal);
+    }
+    return false;
+}
+
+/* A node without variables is one assignment. It fits if no capacity went below 0, as what was
+ * settled has been taken off them. */
+void ap_cfn_node_offer(ap_cfn_tree_t *tree, const ap_cfn_node_t *node)
+{
+    const ap_cfn_core_t *core = node->dual->core;
+
+    for (int t = 0; t < core->times; ++t) {
+        if (core->capacity[t] < 0.0) {
+            return;
+        }
+    }
+    if (core->constant < HUGE_VAL) {
+        (void)ap_cfn_shared_offer(tree->shared, tree->value, core->constant);
+    }
+}
+
+/* The first node is narrowed from a pretended one that has all variables and values; so the
+ * caller's dual is only read. */
+xm_status_t ap_cfn_tree_create(const ap_cfn_dual_t *dual, ap_cfn_shared_t *shared,
+                               ap_cfn_tree_t *tree, ap_cfn_node_t *root)
+{
+    const ap_cfn_core_t *core = dual->core;
+    /* Only read: narrowing copies what the node will change. */
+    ap_cfn_node_t all = {.dual = (ap_cfn_dual_t *)(uintptr_t)dual};
+    xm_status_t status;
+
+    tree->shared = shared;
+    tree->value = malloc(((size_t)core->variables + 1) * sizeof(int));
+    if (tree->value == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a branch");
+    }
+    status = allocate(&all);
+    if (status == XM_OK) {
+        for (int v = 0; v < core->variables; ++v) {
+            all.root[v] = v;
+            for (int x = 0; x < core->variable[v].size; ++x) {
+                all.root_value[dual->at[v] + (size_t)x] = x;
+            }
+        }
+        status = ap_cfn_node_narrow(tree, &all, root);
+        ap_cfn_node_destroy(&all);
+    }
+    if (status != XM_OK) {
+        ap_cfn_tree_destroy(tree);
+    }
+    return status;
+}
+
+void ap_cfn_tree_destroy(ap_cfn_tree_t *tree)
+{
+    free(tree->value);
+    tree->value = NULL;
+}

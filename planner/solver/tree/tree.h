@@ -1,0 +1,52 @@
+/*
+ * Nodes of a search tree over a core: its variables and values that are left, with a dual of its
+ * own. Private to the solver; branch and bound (planner/solver/tree/branch.h) and dives
+ * (planner/solver/tree/dive.h) are made of it.
+ */
+#ifndef AP_PLANNER_SOLVER_TREE_TREE_H
+#define AP_PLANNER_SOLVER_TREE_TREE_H
+
+#include "planner/solver/bound.h"
+#include "planner/solver/network.h"
+
+typedef struct ap_cfn_tree {
+    ap_cfn_shared_t *shared;
+    int *value; /* of the root's variables; those that are settled */
+} ap_cfn_tree_t;
+
+typedef struct ap_cfn_node {
+    ap_cfn_core_t *core; /* owned, with `dual`; NULL: both are borrowed */
+    ap_cfn_dual_t *dual;
+    int *root;       /* per variable: that of the root */
+    int *root_value; /* per value: that of the root's variable */
+    bool *keep;      /* per value */
+    int depth;
+} ap_cfn_node_t;
+
+/* A tree below a dual, which is borrowed, and its first node. */
+xm_status_t ap_cfn_tree_create(const ap_cfn_dual_t *dual, ap_cfn_shared_t *shared,
+                               ap_cfn_tree_t *tree, ap_cfn_node_t *root);
+void ap_cfn_tree_destroy(ap_cfn_tree_t *tree);
+
+/* All values of a node's variables. */
+size_t ap_cfn_node_values(const ap_cfn_node_t *node);
+
+/* The node that is left of `from` when only its kept values are. Settled values are noted. */
+xm_status_t ap_cfn_node_narrow(ap_cfn_tree_t *tree, const ap_cfn_node_t *from, ap_cfn_node_t *to);
+
+/*
+ * Improves a node's bound in at most `rounds` rounds, and drops values that no better solution can
+ * have; stops early when that is worth little, or when so many went that the node should be
+ * narrowed first. True when nothing better is below it.
+ */
+bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, size_t *dropped);
+
+/* Offers the values of a node without variables, if they fit. */
+void ap_cfn_node_offer(ap_cfn_tree_t *tree, const ap_cfn_node_t *node);
+
+/* Cost that a solution must stay below to be of interest. */
+double ap_cfn_tree_goal(ap_cfn_tree_t *tree);
+
+void ap_cfn_node_destroy(ap_cfn_node_t *node);
+
+#endif

@@ -1,0 +1,375 @@
+/*
+ * One layer as a problem of choosing a strategy per forward operator: nodes with classes of
+ * strategies, edges with resharding costs. The number of strategies on a mesh of two axes is in the
+ * tens, and an edge would have their square; but neighbours only see the specs and the partial
+ * gradients of the tensor between them. So strategies are grouped into classes by what is seen, and
+ * edges are priced between different views of one tensor only, then spread to classes.
+ */
+
+#include "planner/stage/layer_problem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+ap_parts_t ap_layer_edge_parts(const ap_layer_edge_t *edge, int from_class, int to_class)
+{
+    int cell = from_class * edge->to_count + to_class;
+
+    return (ap_parts_t){.forward = edge->forward[cell], .backward = edge->backward[cell]};
+}
+
+void ap_layer_problem_destroy(ap_layer_problem_t *problem)
+{
+    if (problem == NULL) {
+        return;
+    }
+    for (int n = 0; n < problem->nodes; ++n) {
+        ap_layer_node_t *node = &problem->node[n];
+
+        ap_strategy_list_free(&node->strategies);
+        free(node->base);
+        free(node->compute);
+        free(node->modes);
+        free(node->class_of);
+        free(node->interface);
+        free(node->first_of);
+    }
+    for (int e = 0; e < problem->edges; ++e) {
+        free(problem->edge[e].forward);
+        free(problem->edge[e].backward);
+    }
+    free(problem->node);
+    free(problem->edge);
+    free(problem->in_specs);
+    free(problem->out_specs);
+    free(problem->in_parts);
+    free(problem);
+}
+
+/* Groups a node's strategies by their interface. Classes are numbered by their first strategy, so
+ * the numbering depends on the order of enumeration alone. */
+static xm_status_t make_classes(ap_layer_node_t *node)
+{
+    size_t count = (size_t)node->strategies.count;
+
+    node->class_of = malloc(count * sizeof(int));
+    node->first_of = malloc(count * sizeof(int));
+    if (node->class_of == NULL || node->first_of == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu strategies", count);
+    }
+    for (int s = 0; s < node->strategies.count; ++s) {
+        int c = 0;
+
+        while (c < node->classes && memcmp(node->interface[node->first_of[c]], node->interface[s],
+                                           sizeof(node->interface[s])) != 0) {
+            ++c;
+        }
+        if (c == node->classes) {
+            node->first_of[node->classes++] = s;
+        }
+        node->class_of[s] = c;
+    }
+    return XM_OK;
+}
+
+/* Only forward operators are nodes; the others are priced with them. */
+static xm_status_t make_nodes(const ap_graph_t *training, const ap_layer_ops_t *ops,
+                              const ap_cost_mesh_t *mesh, ap_optimizer_t optimizer,
+                              bool rematerialize, const ap_layer_space_t *space,
+                              ap_layer_problem_t *problem)
+{
+    problem->node = calloc((size_t)ops->count + 1, sizeof(*problem->node));
+    if (problem->node == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", ops->count);
+    }
+    for (int o = 0; o < ops->count; ++o) {
+        ap_layer_node_t *node = &problem->node[problem->nodes];
+        xm_status_t status;
+
+        if (ap_graph_op(training, ops->ids[o])->phase != AP_PHASE_FORWARD) {
+            continue;
+        }
+        ++problem->nodes;
+        node->op = ops->ids[o];
+        status = ap_layer_node_price(training, ops, mesh, optimizer, rematerialize, space, node);
+        if (status == XM_OK) {
+            status = make_classes(node);
+        }
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    return XM_OK;
+}
+
+/* The node that makes a tensor, or AP_IN if it comes from outside of the layer. */
+static int node_of(const ap_graph_t *training, const ap_layer_problem_t *problem, int tensor)
+{
+    for (int n = 0; n < problem->nodes; ++n) {
+        if (problem->node[n].op == ap_graph_tensor(training, tensor)->producer) {
+            return n;
+        }
+    }
+    return AP_IN;
+}
+
+static int result_term(const ap_op_t *op, int tensor)
+{
+    for (int r = 0; r < op->result_count; ++r) {
+        if (op->results[r] == tensor) {
+            return op->operand_count + r;
+        }
+    }
+    return -1;
+}
+
+/* What one end of an edge looks like to the other, for a class of its node or for a boundary
+ * spec. */
+static uint64_t interface_at(const ap_layer_problem_t *problem, int end, int term, int index)
+{
+    if (end == AP_IN) {
+        return problem->in_specs[index];
+    }
+    if (end == AP_OUT) {
+        return problem->out_specs[index];
+    }
+    return problem->node[end].interface[problem->node[end].first_of[index]][term];
+}
+
+static int end_count(const ap_layer_problem_t *problem, int end)
+{
+    if (end == AP_IN) {
+        return problem->in_count;
+    }
+    return end == AP_OUT ? problem->out_count : problem->node[end].classes;
+}
+
+/* Lists the distinct views at one end, and which one each class has. An operator of many strategies
+ * often has only a few specs for one of its tensors. */
+static int distinct(const ap_layer_problem_t *problem, int end, int term, int count,
+                    uint64_t *values, int *index)
+{
+    int found = 0;
+
+    for (int c = 0; c < count; ++c) {
+        uint64_t value = interface_at(problem, end, term, c);
+        int i = 0;
+
+        while (i < found && values[i] != value) {
+            ++i;
+        }
+        if (i == found) {
+            values[found++] = value;
+        }
+        index[c] = i;
+    }
+    return found;
+}
+
+/* Prices an edge between distinct views and spreads the costs over all pairs of classes. Forwards,
+ * the activation goes from the producer's spec to the reader's. Backwards, the gradient goes from
+ * the reader's spec to the producer's, and partial axes are reduced on the way: by a reduce-scatter
+ * where the producer cuts along them, otherwise by an all-reduce. */
+static void fill_edge(ap_reshard_memo_t *memo, int tensor, ap_layer_edge_t *edge,
+                      const uint64_t *from_values, const int *from_index, int from_distinct,
+                      const uint64_t *to_values, const int *to_index, int to_distinct,
+                      double *scratch)
+{
+    double *forward = scratch, *backward = scratch + from_distinct * to_distinct;
+    /* The bits where price_strategy() of layer_costs.c puts the partial axes. */
+    const uint64_t partial_bits = 0x70;
+
+    for (int f = 0; f < from_distinct; ++f) {
+        for (int t = 0; t < to_distinct; ++t) {
+            ap_spec_t spec = to_values[t] & ~partial_bits;
+            unsigned partial = (unsigned)((to_values[t] & partial_bits) >> 4);
+
+            forward[f * to_distinct + t] = ap_reshard_memo_cost(memo, tensor, from_values[f], spec);
+            backward[f * to_distinct + t] =
+                ap_reshard_memo_reduce(memo, tensor, spec, partial, from_values[f]);
+        }
+    }
+    for (int f = 0; f < edge->from_count; ++f) {
+        for (int t = 0; t < edge->to_count; ++t) {
+            int cell = from_index[f] * to_distinct + to_index[t];
+
+            edge->forward[f * edge->to_count + t] = forward[cell];
+            edge->backward[f * edge->to_count + t] = backward[cell];
+        }
+    }
+}
+
+/* The memo knows reshardings by shape, so edges of equal tensors are priced once per mesh. */
+static xm_status_t price_edge(const ap_graph_t *training, const ap_layer_problem_t *problem,
+                              ap_reshard_memo_t *memo, ap_layer_edge_t *edge)
+{
+    const ap_tensor_t *tensor = ap_graph_tensor(training, edge->tensor);
+    size_t from = (size_t)edge->from_count, to = (size_t)edge->to_count;
+    uint64_t *values = malloc((from + to) * sizeof(*values));
+    int *index = malloc((from + to) * sizeof(*index));
+    double *scratch = malloc(2 * from * to * sizeof(*scratch));
+    int handle;
+    xm_status_t status = ap_reshard_memo_tensor(
+        memo, &tensor->shape, ap_graph_tensor_bytes(training, edge->tensor), &handle);
+
+    edge->forward = malloc(from * to * sizeof(double));
+    edge->backward = malloc(from * to * sizeof(double));
+    if (status == XM_OK && (values == NULL || index == NULL || scratch == NULL ||
+                            edge->forward == NULL || edge->backward == NULL)) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu resharding costs", from * to);
+    }
+    if (status == XM_OK) {
+        int from_distinct =
+            distinct(problem, edge->from, edge->from_term, edge->from_count, values, index);
+        int to_distinct =
+            distinct(problem, edge->to, edge->to_term, edge->to_count, values + from, index + from);
+
+        fill_edge(memo, handle, edge, values, index, from_distinct, values + from, index + from,
+                  to_distinct, scratch);
+    }
+    free(values);
+    free(index);
+    free(scratch);
+    return status;
+}
+
+/* An edge from a tensor to one reader. Several readers of a tensor make several edges, each with
+ * its own resharding. */
+static xm_status_t add_edge(const ap_graph_t *training, ap_layer_problem_t *problem,
+                            ap_reshard_memo_t *memo, int tensor, int to, int to_term)
+{
+    ap_layer_edge_t *edge = &problem->edge[problem->edges++];
+    int from = node_of(training, problem, tensor);
+
+    edge->from = from;
+    edge->from_term =
+        from < 0 ? 0 : result_term(ap_graph_op(training, problem->node[from].op), tensor);
+    edge->to = to;
+    edge->to_term = to_term;
+    edge->tensor = tensor;
+    edge->from_count = end_count(problem, from);
+    edge->to_count = end_count(problem, to);
+    return price_edge(training, problem, memo, edge);
+}
+
+/* Edges for all activations that operators read, and one from the last tensor to the boundary after
+ * the layer. Parameters have no edges: they lie where their reader wants them. */
+static xm_status_t make_edges(const ap_graph_t *training, ap_layer_problem_t *problem,
+                              ap_reshard_memo_t *memo)
+{
+    xm_status_t status = XM_OK;
+
+    problem->edge = calloc((size_t)problem->nodes * AP_MAX_OPERANDS + 1, sizeof(*problem->edge));
+    if (problem->edge == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for edges");
+    }
+    for (int n = 0; n < problem->nodes && status == XM_OK; ++n) {
+        const ap_op_t *op = ap_graph_op(training, problem->node[n].op);
+
+        for (int i = 0; i < op->operand_count && status == XM_OK; ++i) {
+            if (ap_graph_tensor(training, op->operands[i])->kind == AP_TENSOR_ACTIVATION) {
+                status = add_edge(training, problem, memo, op->operands[i], n, i);
+            }
+        }
+    }
+    if (status == XM_OK && ap_graph_boundary(training, problem->layer) >= 0) {
+        status = add_edge(training, problem, memo, ap_graph_boundary(training, problem->layer),
+                          AP_OUT, 0);
+    }
+    return status;
+}
+
+/* Lists the specs of a boundary tensor; one replicated dummy when there is none, so that the ends
+ * of a model need no special case. */
+static xm_status_t boundary_specs(const ap_graph_t *training, const ap_cost_mesh_t *mesh,
+                                  int tensor, ap_spec_t **specs, int *count)
+{
+    *specs = calloc(AP_MAX_SPECS, sizeof(**specs));
+    if (*specs == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for boundary specs");
+    }
+    *count = 1;
+    if (tensor >= 0) {
+        *count = ap_specs_enumerate(mesh, &ap_graph_tensor(training, tensor)->shape, *specs);
+    }
+    return XM_OK;
+}
+
+/* Prices the input: the sums of its gradients, and with recomputation the memory to keep it, as it
+ * is all that a layer then keeps. */
+static xm_status_t price_input(const ap_graph_t *training, const ap_layer_ops_t *ops,
+                               const ap_cost_mesh_t *mesh, int tensor, bool rematerialize,
+                               ap_layer_problem_t *problem)
+{
+    problem->in_parts = calloc((size_t)problem->in_count, sizeof(*problem->in_parts));
+    if (problem->in_parts == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for boundary specs");
+    }
+    for (int s = 0; s < problem->in_count && tensor >= 0; ++s) {
+        double bytes = ap_graph_tensor_bytes(training, tensor) /
+                       ap_cost_mesh_devices(mesh, ap_spec_used_axes(problem->in_specs[s]));
+        double elements = bytes / ap_dtype_bytes(ap_graph_tensor(training, tensor)->dtype);
+
+        problem->in_parts[s].backward = ap_layer_gradient_sums(training, ops, tensor) *
+                                        ap_cost_op(mesh, AP_OP_ELEMENTWISE, elements, 3 * bytes);
+        problem->in_parts[s].mem_act = rematerialize ? bytes : 0;
+    }
+    return XM_OK;
+}
+
+/* The operators of a layer, of all phases, in the order of the graph. */
+static xm_status_t list_ops(const ap_graph_t *training, int layer, ap_layer_ops_t *ops)
+{
+    ops->count = 0;
+    ops->ids = malloc((size_t)ap_graph_ops(training) * sizeof(int));
+    if (ops->ids == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operators of layer %d", layer);
+    }
+    for (int o = 0; o < ap_graph_ops(training); ++o) {
+        if (ap_graph_op(training, o)->layer == layer) {
+            ops->ids[ops->count++] = o;
+        }
+    }
+    return XM_OK;
+}
+
+/* Builds the problem. Nodes come before edges, since edges need the classes. */
+xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer,
+                                    const ap_cost_mesh_t *mesh, ap_reshard_memo_t *memo,
+                                    ap_optimizer_t optimizer, bool rematerialize,
+                                    const ap_layer_space_t *space, ap_layer_problem_t **problem)
+{
+    int input = layer > 0 ? ap_graph_boundary(training, layer - 1) : -1;
+    ap_layer_problem_t *made = calloc(1, sizeof(*made));
+    ap_layer_ops_t ops = {0};
+    xm_status_t status;
+
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for layer %d", layer);
+    }
+    made->layer = layer;
+    status = list_ops(training, layer, &ops);
+    if (status == XM_OK) {
+        status = boundary_specs(training, mesh, input, &made->in_specs, &made->in_count);
+    }
+    if (status == XM_OK) {
+        status = boundary_specs(training, mesh, ap_graph_boundary(training, layer),
+                                &made->out_specs, &made->out_count);
+    }
+    if (status == XM_OK) {
+        status = price_input(training, &ops, mesh, input, rematerialize, made);
+    }
+    if (status == XM_OK) {
+        status = make_nodes(training, &ops, mesh, optimizer, rematerialize, space, made);
+    }
+    if (status == XM_OK) {
+        status = make_edges(training, made, memo);
+    }
+    free(ops.ids);
+    if (status != XM_OK) {
+        ap_layer_problem_destroy(made);
+        return status;
+    }
+    *problem = made;
+    return XM_OK;
+}

@@ -1,0 +1,133 @@
+/*
+ * One layer of a model on one logical mesh, as a problem of choosing a strategy per forward
+ * operator. Private to the stage object.
+ *
+ * A node is a forward operator with its backward operators and the parameters it uses; they share
+ * one assignment of mesh axes to factors. Strategies that look the same from outside (specs of
+ * activation operands and results, partial axes of operand gradients) form a *class*; only the
+ * cheapest of a class matters. Edges carry the resharding of an activation one way and of its
+ * gradient the other way.
+ */
+#ifndef AP_PLANNER_STAGE_LAYER_PROBLEM_H
+#define AP_PLANNER_STAGE_LAYER_PROBLEM_H
+
+#include "planner/graph.h"
+#include "planner/cost.h"
+#include "planner/stage/space.h"
+#include "planner/passes.h"
+
+/* What a choice costs: see ap_stage_cost_t. */
+typedef struct ap_parts {
+    double forward, backward, sync, update;
+    double mem_stage, mem_act, mem_work;
+    double mem_layer; /* recomputed activations, which live while their layer runs backward */
+} ap_parts_t;
+
+/* Operators of one layer in the training graph, every phase. */
+typedef struct ap_layer_ops {
+    int count;
+    int *ids;
+} ap_layer_ops_t;
+
+/* The part of the space that strategies are taken from. NULL in its place: all of it. */
+typedef struct ap_layer_space {
+    const ap_space_t *space;
+    const ap_factor_roles_t *roles; /* per operator of the training graph */
+} ap_layer_space_t;
+
+enum { AP_IN = -1, AP_OUT = -2 /* the boundary tensors as ends of an edge */ };
+
+typedef struct ap_layer_node {
+    int op;
+    ap_strategy_list_t strategies;
+    ap_parts_t *base; /* per strategy: without parameters */
+    double *compute;  /* per strategy: the part of forward + backward that is compute */
+    int parameters;
+    int parameter_operand[AP_MAX_OPERANDS];
+    ap_parts_t *modes;                   /* [strategy][parameter][mode] */
+    int *class_of;                       /* per strategy */
+    uint64_t (*interface)[AP_MAX_TERMS]; /* per strategy: what a class is made of */
+    int classes;
+    int *first_of; /* per class: its first strategy */
+} ap_layer_node_t;
+
+typedef struct ap_layer_edge {
+    int from, to; /* node, AP_IN or AP_OUT */
+    int from_term, to_term;
+    int tensor;
+    int from_count, to_count;   /* classes (or specs) */
+    double *forward, *backward; /* [from class][to class] */
+} ap_layer_edge_t;
+
+typedef struct ap_layer_problem {
+    int layer;
+    int nodes, edges;
+    ap_layer_node_t *node;
+    ap_layer_edge_t *edge;
+    int in_count, out_count; /* specs of the boundary tensors; 1 when there is none */
+    ap_spec_t *in_specs, *out_specs;
+    ap_parts_t *in_parts; /* per input spec */
+} ap_layer_problem_t;
+
+/* What an objective weighs. */
+typedef struct ap_layer_weights {
+    double forward;              /* 1, or 2 with recomputation */
+    double per_iteration;        /* 1 / micro-batches */
+    double stage_byte, act_byte; /* memory prices, seconds per byte */
+} ap_layer_weights_t;
+
+double ap_parts_cost(const ap_parts_t *parts, const ap_layer_weights_t *weights);
+void ap_parts_add(ap_parts_t *sum, const ap_parts_t *parts); /* mem_work: the larger */
+
+/*
+ * `rematerialize`: activations are not kept, only the layer's input. `memo` must be of `mesh`, and
+ * both outlive the problem.
+ */
+xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer,
+                                    const ap_cost_mesh_t *mesh, ap_reshard_memo_t *memo,
+                                    ap_optimizer_t optimizer, bool rematerialize,
+                                    const ap_layer_space_t *space, ap_layer_problem_t **problem);
+void ap_layer_problem_destroy(ap_layer_problem_t *problem);
+
+/* Fills what one strategy costs (layer_costs.c). */
+xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t *ops,
+                                const ap_cost_mesh_t *mesh, ap_optimizer_t optimizer,
+                                bool rematerialize, const ap_layer_space_t *space,
+                                ap_layer_node_t *node);
+
+/* Sums of gradients of a tensor that happen in this layer. */
+int ap_layer_gradient_sums(const ap_graph_t *training, const ap_layer_ops_t *ops, int tensor);
+
+/* Best mode of a parameter under a strategy and weights; adds its parts when `parts` is given. */
+int ap_layer_parameter_mode(const ap_layer_node_t *node, int strategy, int parameter,
+                            const ap_layer_weights_t *weights);
+
+/* All of a strategy's parts, with the best modes. */
+ap_parts_t ap_layer_strategy_parts(const ap_layer_node_t *node, int strategy,
+                                   const ap_layer_weights_t *weights);
+
+/* Parts of resharding along an edge. */
+ap_parts_t ap_layer_edge_parts(const ap_layer_edge_t *edge, int from_class, int to_class);
+
+/* Parts of a whole layer: boundary specs by index, a strategy for every node. */
+ap_parts_t ap_layer_assignment_parts(const ap_layer_problem_t *problem,
+                                     const ap_layer_weights_t *weights, int in, int out,
+                                     const int *strategies);
+
+/* The exact table of a layer. */
+typedef struct ap_layer_table {
+    int in_count, out_count;
+    double *cost;      /* [in][out], weighted */
+    ap_parts_t *parts; /* [in][out] of the plan behind it */
+} ap_layer_table_t;
+
+xm_status_t ap_layer_problem_solve(const ap_layer_problem_t *problem,
+                                   const ap_layer_weights_t *weights, ap_layer_table_t **table);
+void ap_layer_table_destroy(ap_layer_table_t *table);
+
+/* The strategy of every node behind one cell of the table. */
+xm_status_t ap_layer_problem_trace(const ap_layer_problem_t *problem,
+                                   const ap_layer_weights_t *weights, int in, int out,
+                                   int *strategies);
+
+#endif

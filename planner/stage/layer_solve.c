@@ -1,0 +1,279 @@
+/*
+ * The exact table of a layer: the cost of the best plan for every input and output spec. All nodes
+ * but the two boundary tensors are eliminated (elimination.h); the trace then gives, for each cell,
+ * the choice behind it, whose parts are stored beside the cost. Plans found at one memory price can
+ * so be compared at another. A block's graph is narrow, so the largest message stays small.
+ */
+
+#include <stdlib.h>
+
+#include "planner/solver/elimination.h"
+#include "planner/stage/layer_problem.h"
+
+/* Tables beyond this are refused; a transformer block needs a thousandth of it. */
+enum { MAX_CELLS = 1 << 24 };
+
+/* A problem under given weights, being eliminated. Variables are the nodes, then input and
+ * output. */
+typedef struct solver {
+    const ap_layer_problem_t *problem;
+    const ap_layer_weights_t *weights;
+    ap_elimination_t *elimination;
+    int **best; /* per node and class: cheapest strategy */
+    double *scratch;
+} solver_t;
+
+static int variable_of(const ap_layer_problem_t *problem, int end)
+{
+    return end == AP_IN ? problem->nodes : end == AP_OUT ? problem->nodes + 1 : end;
+}
+
+static void solver_free(solver_t *solver)
+{
+    ap_elimination_destroy(solver->elimination);
+    for (int n = 0; n < solver->problem->nodes && solver->best != NULL; ++n) {
+        free(solver->best[n]);
+    }
+    free(solver->best);
+    free(solver->scratch);
+}
+
+/* The cost of a class is that of its cheapest strategy, which depends on the weights; `best`
+ * remembers it. */
+static xm_status_t add_node_costs(solver_t *solver, int n)
+{
+    const ap_layer_node_t *node = &solver->problem->node[n];
+    double *costs = solver->scratch;
+
+    solver->best[n] = malloc((size_t)node->classes * sizeof(int));
+    if (solver->best[n] == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d classes", node->classes);
+    }
+    for (int c = 0; c < node->classes; ++c) {
+        solver->best[n][c] = -1;
+    }
+    for (int s = 0; s < node->strategies.count; ++s) {
+        ap_parts_t parts = ap_layer_strategy_parts(node, s, solver->weights);
+        double cost = ap_parts_cost(&parts, solver->weights);
+        int c = node->class_of[s];
+
+        if (solver->best[n][c] < 0 || cost < costs[c]) {
+            solver->best[n][c] = s;
+            costs[c] = cost;
+        }
+    }
+    return ap_elimination_add(solver->elimination, &n, 1, costs);
+}
+
+/* Resharding takes no memory in this model, so only the seconds are weighed. */
+static xm_status_t add_edge_costs(solver_t *solver, const ap_layer_edge_t *edge)
+{
+    const int variables[] = {variable_of(solver->problem, edge->from),
+                             variable_of(solver->problem, edge->to)};
+    int cells = edge->from_count * edge->to_count;
+
+    for (int c = 0; c < cells; ++c) {
+        solver->scratch[c] = solver->weights->forward * edge->forward[c] + edge->backward[c];
+    }
+    return ap_elimination_add(solver->elimination, variables, 2, solver->scratch);
+}
+
+static xm_status_t add_input_costs(solver_t *solver)
+{
+    const ap_layer_problem_t *problem = solver->problem;
+    const int variable = problem->nodes;
+
+    for (int s = 0; s < problem->in_count; ++s) {
+        solver->scratch[s] = ap_parts_cost(&problem->in_parts[s], solver->weights);
+    }
+    return ap_elimination_add(solver->elimination, &variable, 1, solver->scratch);
+}
+
+/* Scratch is as large as the largest table that is added. */
+static xm_status_t start(solver_t *solver)
+{
+    const ap_layer_problem_t *problem = solver->problem;
+    size_t cells = (size_t)problem->in_count;
+    int *domain = malloc(((size_t)problem->nodes + 2) * sizeof(int));
+    xm_status_t status;
+
+    for (int n = 0; n < problem->nodes && domain != NULL; ++n) {
+        domain[n] = problem->node[n].classes;
+        cells = cells < (size_t)domain[n] ? (size_t)domain[n] : cells;
+    }
+    for (int e = 0; e < problem->edges; ++e) {
+        size_t needed = (size_t)problem->edge[e].from_count * (size_t)problem->edge[e].to_count;
+
+        cells = cells < needed ? needed : cells;
+    }
+    solver->scratch = malloc(cells * sizeof(double));
+    solver->best = calloc((size_t)problem->nodes + 1, sizeof(*solver->best));
+    if (domain == NULL || solver->scratch == NULL || solver->best == NULL) {
+        free(domain);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for layer %d", problem->layer);
+    }
+    domain[problem->nodes] = problem->in_count;
+    domain[problem->nodes + 1] = problem->out_count;
+    status = ap_elimination_create(problem->nodes + 2, domain, &solver->elimination);
+    free(domain);
+    return status;
+}
+
+/* Adds all costs and eliminates everything but the two boundaries. */
+static xm_status_t eliminate(solver_t *solver)
+{
+    const ap_layer_problem_t *problem = solver->problem;
+    bool *keep = calloc((size_t)problem->nodes + 2, sizeof(bool));
+    xm_status_t status = start(solver);
+
+    for (int n = 0; n < problem->nodes && status == XM_OK; ++n) {
+        status = add_node_costs(solver, n);
+    }
+    if (status == XM_OK) {
+        status = add_input_costs(solver);
+    }
+    for (int e = 0; e < problem->edges && status == XM_OK; ++e) {
+        status = add_edge_costs(solver, &problem->edge[e]);
+    }
+    if (status == XM_OK && keep == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for layer %d", problem->layer);
+    }
+    if (status == XM_OK) {
+        keep[problem->nodes] = keep[problem->nodes + 1] = true;
+        status = ap_elimination_run(solver->elimination, keep, MAX_CELLS);
+    }
+    free(keep);
+    return status;
+}
+
+/* The class at one end of an edge, or its boundary spec. */
+static int class_at(const ap_layer_problem_t *problem, int end, int in, int out,
+                    const int *strategies)
+{
+    if (end == AP_IN) {
+        return in;
+    }
+    return end == AP_OUT ? out : problem->node[end].class_of[strategies[end]];
+}
+
+/* Adds up the parts of a whole layer. Recomputed activations live only while their layer runs
+ * backward, so they end up in the layer's buffers; across layers the largest counts. */
+ap_parts_t ap_layer_assignment_parts(const ap_layer_problem_t *problem,
+                                     const ap_layer_weights_t *weights, int in, int out,
+                                     const int *strategies)
+{
+    ap_parts_t sum = problem->in_parts[in];
+
+    for (int n = 0; n < problem->nodes; ++n) {
+        ap_parts_t parts = ap_layer_strategy_parts(&problem->node[n], strategies[n], weights);
+
+        ap_parts_add(&sum, &parts);
+    }
+    for (int e = 0; e < problem->edges; ++e) {
+        const ap_layer_edge_t *edge = &problem->edge[e];
+        ap_parts_t parts =
+            ap_layer_edge_parts(edge, class_at(problem, edge->from, in, out, strategies),
+                                class_at(problem, edge->to, in, out, strategies));
+
+        ap_parts_add(&sum, &parts);
+    }
+    sum.mem_work += sum.mem_layer;
+    sum.mem_layer = 0;
+    return sum;
+}
+
+void ap_layer_table_destroy(ap_layer_table_t *table)
+{
+    if (table == NULL) {
+        return;
+    }
+    free(table->cost);
+    free(table->parts);
+    free(table);
+}
+
+/* The parts of the layer under the classes that an elimination has chosen. */
+static ap_parts_t assignment_parts(const solver_t *solver, const int *assignment, int *strategies)
+{
+    const ap_layer_problem_t *problem = solver->problem;
+
+    for (int n = 0; n < problem->nodes; ++n) {
+        strategies[n] = solver->best[n][assignment[n]];
+    }
+    return ap_layer_assignment_parts(problem, solver->weights, assignment[problem->nodes],
+                                     assignment[problem->nodes + 1], strategies);
+}
+
+/* Traces every cell of the table. That is cheap beside the elimination, and later questions need no
+ * trace. */
+static xm_status_t read_table(const solver_t *solver, ap_layer_table_t **table)
+{
+    const ap_layer_problem_t *problem = solver->problem;
+    size_t cells = (size_t)problem->in_count * (size_t)problem->out_count;
+    ap_layer_table_t *made = calloc(1, sizeof(*made));
+    int *assignment = calloc((size_t)problem->nodes + 2, sizeof(int));
+    int *strategies = calloc((size_t)problem->nodes + 1, sizeof(int));
+
+    if (made != NULL) {
+        made->cost = malloc(cells * sizeof(*made->cost));
+        made->parts = malloc(cells * sizeof(*made->parts));
+    }
+    if (made == NULL || assignment == NULL || strategies == NULL || made->cost == NULL ||
+        made->parts == NULL) {
+        ap_layer_table_destroy(made);
+        free(assignment);
+        free(strategies);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a table of %zu cells", cells);
+    }
+    made->in_count = problem->in_count;
+    made->out_count = problem->out_count;
+    for (size_t c = 0; c < cells; ++c) {
+        assignment[problem->nodes] = (int)c / problem->out_count;
+        assignment[problem->nodes + 1] = (int)c % problem->out_count;
+        made->cost[c] = ap_elimination_minimum(solver->elimination, assignment);
+        ap_elimination_trace(solver->elimination, assignment);
+        made->parts[c] = assignment_parts(solver, assignment, strategies);
+    }
+    free(assignment);
+    free(strategies);
+    *table = made;
+    return XM_OK;
+}
+
+/* The table for one set of weights; nothing of the elimination is kept. */
+xm_status_t ap_layer_problem_solve(const ap_layer_problem_t *problem,
+                                   const ap_layer_weights_t *weights, ap_layer_table_t **table)
+{
+    solver_t solver = {.problem = problem, .weights = weights};
+    xm_status_t status = eliminate(&solver);
+
+    if (status == XM_OK) {
+        status = read_table(&solver, table);
+    }
+    solver_free(&solver);
+    return status;
+}
+
+/* Finds the strategies behind one cell. The elimination is done again, as keeping that of every
+ * table would take far more memory than the few traces of a final plan are worth. */
+xm_status_t ap_layer_problem_trace(const ap_layer_problem_t *problem,
+                                   const ap_layer_weights_t *weights, int in, int out,
+                                   int *strategies)
+{
+    solver_t solver = {.problem = problem, .weights = weights};
+    int *assignment = calloc((size_t)problem->nodes + 2, sizeof(int));
+    xm_status_t status = assignment == NULL ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan")
+                                            : eliminate(&solver);
+
+    if (status == XM_OK) {
+        assignment[problem->nodes] = in;
+        assignment[problem->nodes + 1] = out;
+        ap_elimination_trace(solver.elimination, assignment);
+        for (int n = 0; n < problem->nodes; ++n) {
+            strategies[n] = solver.best[n][assignment[n]];
+        }
+    }
+    solver_free(&solver);
+    free(assignment);
+    return status;
+}

@@ -1,0 +1,329 @@
+/*
+ * The tables behind a stage context, made on first use and kept. For each submesh in a logical
+ * shape: layer problems; for each memory price on it: the exact table of each distinct layer, and
+ * prefix DPs over layers. A prefix DP from layer i holds, for each j, the min-plus product of the
+ * tables of layers i to j, so a range is answered by its last row, and the ranges (i, j) for all j
+ * cost one product each. Products of equal sequences of layers are shared, which turns layers²
+ * products into a few times layers.
+ */
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/stage/stage_private.h"
+
+static xm_status_t no_memory(void)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for stage tables");
+}
+
+/* Rows that a prefix DP has borrowed are freed by the one that made them. */
+static void rung_destroy(const ap_stage_context_t *context, ap_stage_rung_t *rung)
+{
+    for (int d = 0; d < context->distinct && rung->table != NULL; ++d) {
+        ap_layer_table_destroy(rung->table[d]);
+    }
+    for (int first = 0; first < context->layers && rung->chain != NULL; ++first) {
+        ap_stage_chain_t *chain = &rung->chain[first];
+
+        for (int row = chain->borrowed; row < chain->rows; ++row) {
+            free(chain->cost[row]);
+            free(chain->through[row]);
+        }
+        free(chain->cost);
+        free(chain->through);
+    }
+    free(rung->table);
+    free(rung->chain);
+    free(rung);
+}
+
+/* Accepts a mesh that is only partly made, and NULL. */
+void ap_stage_mesh_destroy(const ap_stage_context_t *context, ap_stage_mesh_t *mesh)
+{
+    if (mesh == NULL) {
+        return;
+    }
+    for (int r = 0; r < mesh->rungs; ++r) {
+        rung_destroy(context, mesh->rung[r]);
+    }
+    for (int d = 0; d < context->distinct && mesh->problem != NULL; ++d) {
+        ap_layer_problem_destroy(mesh->problem[d]);
+    }
+    free(mesh->rung);
+    free(mesh->problem);
+    ap_reshard_memo_destroy(mesh->memo);
+    ap_cost_mesh_destroy(mesh->cost);
+    free(mesh);
+}
+
+/* Opens a mesh without any problem or table. The memo of reshardings is per mesh, as their costs
+ * depend on the logical shape. */
+static xm_status_t mesh_create(const ap_stage_context_t *context, const ap_stage_query_t *query,
+                               ap_stage_mesh_t **mesh)
+{
+    ap_stage_mesh_t *made = calloc(1, sizeof(*made));
+    xm_status_t status;
+
+    if (made == NULL) {
+        return no_memory();
+    }
+    made->hosts = query->hosts;
+    made->devices = query->devices;
+    made->shape[0] = query->shape[0];
+    made->shape[1] = query->shape[1];
+    status = ap_cost_mesh_create(context->cost, query->hosts, query->devices, query->shape, 2,
+                                 &made->cost);
+    if (status == XM_OK) {
+        status = ap_reshard_memo_create(made->cost, &made->memo);
+    }
+    if (status == XM_OK) {
+        made->problem = calloc((size_t)context->distinct, sizeof(ap_layer_problem_t *));
+        made->rung = calloc((size_t)AP_STAGE_RUNGS, sizeof(ap_stage_rung_t *));
+        status = made->problem == NULL || made->rung == NULL ? no_memory() : XM_OK;
+    }
+    if (status != XM_OK) {
+        ap_stage_mesh_destroy(context, made);
+        return status;
+    }
+    *mesh = made;
+    return XM_OK;
+}
+
+/* Finds or makes the mesh of a query. A search by comparison is enough: a context has at most some
+ * hundreds of them, and a query does far more work after it. */
+xm_status_t ap_stage_mesh_get(ap_stage_context_t *context, const ap_stage_query_t *query,
+                              ap_stage_mesh_t **mesh)
+{
+    ap_stage_mesh_t **grown;
+    xm_status_t status;
+
+    for (int m = 0; m < context->meshes; ++m) {
+        ap_stage_mesh_t *known = context->mesh[m];
+
+        if (known->hosts == query->hosts && known->devices == query->devices &&
+            known->shape[0] == query->shape[0] && known->shape[1] == query->shape[1]) {
+            *mesh = known;
+            return XM_OK;
+        }
+    }
+    grown = realloc(context->mesh, ((size_t)context->meshes + 1) * sizeof(*grown));
+    if (grown == NULL) {
+        return no_memory();
+    }
+    context->mesh = grown;
+    status = mesh_create(context, query, &context->mesh[context->meshes]);
+    if (status == XM_OK) {
+        *mesh = context->mesh[context->meshes++];
+    }
+    return status;
+}
+
+/* Finds or makes a multiplier step. Activations count once for each micro-batch in flight, so steps
+ * differ by that number as well; at price 0 it does not matter, and all queries share one. */
+xm_status_t ap_stage_rung_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh, int rung,
+                              int in_flight, ap_stage_rung_t **found)
+{
+    /* The price in seconds per byte; stage_private.h says why there are fixed steps. */
+    double price = rung == 0 ? 0 : 1e-16 * pow(2, 0.5 * rung);
+    ap_stage_rung_t *made, **grown;
+
+    in_flight = rung == 0 ? 0 : in_flight;
+    for (int r = 0; r < mesh->rungs; ++r) {
+        if (mesh->rung[r]->rung == rung && mesh->rung[r]->in_flight == in_flight) {
+            *found = mesh->rung[r];
+            return XM_OK;
+        }
+    }
+    grown = realloc(mesh->rung, ((size_t)mesh->rungs + 1) * sizeof(ap_stage_rung_t *));
+    if (grown == NULL) {
+        return no_memory();
+    }
+    mesh->rung = grown;
+    made = calloc(1, sizeof(*made));
+    if (made == NULL) {
+        return no_memory();
+    }
+    made->rung = rung;
+    made->in_flight = in_flight;
+    made->weights = (ap_layer_weights_t){.forward = context->rematerialize ? 2 : 1,
+                                         .per_iteration = 1.0 / context->micro_batches,
+                                         .stage_byte = price,
+                                         .act_byte = price * in_flight};
+    made->table = calloc((size_t)context->distinct, sizeof(ap_layer_table_t *));
+    made->chain = calloc((size_t)context->layers, sizeof(*made->chain));
+    if (made->table == NULL || made->chain == NULL) {
+        rung_destroy(context, made);
+        return no_memory();
+    }
+    mesh->rung[mesh->rungs++] = made;
+    *found = made;
+    return XM_OK;
+}
+
+/* Problems do not depend on the price of memory, so all steps of a mesh share them. */
+xm_status_t ap_stage_problem_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh, int layer,
+                                 const ap_layer_problem_t **problem)
+{
+    int distinct = context->distinct_of[layer];
+    xm_status_t status = XM_OK;
+
+    if (mesh->problem[distinct] == NULL) {
+        status = ap_layer_problem_create(context->training, context->example[distinct], mesh->cost,
+                                         mesh->memo, AP_OPTIMIZER_ADAM, context->rematerialize,
+                                         context->space.space != NULL ? &context->space : NULL,
+                                         &mesh->problem[distinct]);
+    }
+    *problem = mesh->problem[distinct];
+    return status;
+}
+
+xm_status_t ap_stage_layer_problem(ap_stage_context_t *context, const ap_stage_query_t *query,
+                                   int layer, const ap_layer_problem_t **problem)
+{
+    ap_stage_mesh_t *mesh;
+    xm_status_t status = ap_stage_mesh_get(context, query, &mesh);
+
+    return status == XM_OK ? ap_stage_problem_get(context, mesh, layer, problem) : status;
+}
+
+/* Solves a layer at a price, the first time that anyone asks. */
+xm_status_t ap_stage_table_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
+                               ap_stage_rung_t *rung, int layer, const ap_layer_table_t **table)
+{
+    int distinct = context->distinct_of[layer];
+    const ap_layer_problem_t *problem;
+    xm_status_t status = XM_OK;
+
+    if (rung->table[distinct] == NULL) {
+        status = ap_stage_problem_get(context, mesh, layer, &problem);
+        if (status == XM_OK) {
+            status = ap_layer_problem_solve(problem, &rung->weights, &rung->table[distinct]);
+        }
+        context->tables += status == XM_OK;
+    }
+    *table = rung->table[distinct];
+    return status;
+}
+
+/* cost[in][out] = the minimum over mid of before[in][mid] + layer[mid][out]. `through` remembers
+ * the mid; of equal ones the first stays. The inner loop is over `out`, so both tables are read in
+ * order. */
+static void min_plus(const double *before, int in_count, const ap_layer_table_t *layer,
+                     double *cost, uint16_t *through)
+{
+    int outs = layer->out_count;
+
+    for (int in = 0; in < in_count; ++in) {
+        double *row = &cost[in * outs];
+        uint16_t *from = &through[in * outs];
+
+        for (int out = 0; out < outs; ++out) {
+            row[out] = HUGE_VAL;
+        }
+        for (int mid = 0; mid < layer->in_count; ++mid) {
+            double base = before[in * layer->in_count + mid];
+            const double *step = &layer->cost[mid * outs];
+
+            for (int out = 0; out < outs; ++out) {
+                if (base + step[out] < row[out]) {
+                    row[out] = base + step[out];
+                    from[out] = (uint16_t)mid;
+                }
+            }
+        }
+    }
+}
+
+/* Adds a row to a prefix DP: the first layer's own table, or a product with it. */
+static xm_status_t extend(ap_stage_chain_t *chain, int in_count, const ap_layer_table_t *layer)
+{
+    size_t cells = (size_t)in_count * (size_t)layer->out_count;
+    double *cost = malloc(cells * sizeof(*cost));
+    uint16_t *through = calloc(cells, sizeof(*through));
+
+    if (cost == NULL || through == NULL) {
+        free(cost);
+        free(through);
+        return no_memory();
+    }
+    if (chain->rows == 0) {
+        for (size_t c = 0; c < cells; ++c) {
+            cost[c] = layer->cost[c];
+        }
+    } else {
+        min_plus(chain->cost[chain->rows - 1], in_count, layer, cost, through);
+    }
+    chain->cost[chain->rows] = cost;
+    chain->through[chain->rows] = through;
+    ++chain->rows;
+    return XM_OK;
+}
+
+/* The first earlier prefix DP that begins with the same layers, so many; -1: there is none. */
+static int find_twin(const ap_stage_context_t *context, int first, int count)
+{
+    const int *of = context->distinct_of;
+
+    for (int earlier = 0; earlier < first; ++earlier) {
+        if (memcmp(of + earlier, of + first, (size_t)count * sizeof(*of)) == 0) {
+            return earlier;
+        }
+    }
+    return -1;
+}
+
+/* Takes the next row from an earlier prefix DP, while both go over equal layers. Once they part, no
+ * later row can be equal, hence the test on `borrowed`. The earlier one may have to be extended
+ * first, and may borrow itself from one that is still earlier; the first layer's number falls each
+ * time, so this ends. */
+static xm_status_t borrow(ap_stage_context_t *context, ap_stage_mesh_t *mesh, ap_stage_rung_t *rung,
+                          int first, ap_stage_chain_t *of, bool *done)
+{
+    const ap_stage_chain_t *twin;
+    int earlier = of->borrowed == of->rows ? find_twin(context, first, of->rows + 1) : -1;
+    xm_status_t status = XM_OK;
+
+    *done = earlier >= 0;
+    if (earlier >= 0) {
+        status = ap_stage_chain_get(context, mesh, rung, earlier, earlier + of->rows, &twin);
+    }
+    if (earlier >= 0 && status == XM_OK) {
+        of->cost[of->rows] = twin->cost[of->rows];
+        of->through[of->rows] = twin->through[of->rows];
+        of->borrowed = ++of->rows;
+    }
+    return status;
+}
+
+/* Extends the prefix DP of a first layer up to the last one that is asked for. Rows are never
+ * changed afterwards, so pointers to them stay valid. */
+xm_status_t ap_stage_chain_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
+                               ap_stage_rung_t *rung, int first, int last,
+                               const ap_stage_chain_t **chain)
+{
+    ap_stage_chain_t *of = &rung->chain[first];
+    const ap_layer_table_t *start, *layer;
+    xm_status_t status = ap_stage_table_get(context, mesh, rung, first, &start);
+
+    if (status == XM_OK && of->cost == NULL) {
+        of->cost = calloc((size_t)(context->layers - first), sizeof(double *));
+        of->through = calloc((size_t)(context->layers - first), sizeof(uint16_t *));
+        status = of->cost == NULL || of->through == NULL ? no_memory() : XM_OK;
+    }
+    while (status == XM_OK && first + of->rows <= last) {
+        bool done;
+
+        status = borrow(context, mesh, rung, first, of, &done);
+        if (status != XM_OK || done) {
+            continue;
+        }
+        status = ap_stage_table_get(context, mesh, rung, first + of->rows, &layer);
+        if (status == XM_OK) {
+            status = extend(of, start->in_count, layer);
+        }
+    }
+    *chain = of;
+    return status;
+}

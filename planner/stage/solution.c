@@ -1,0 +1,445 @@
+/*
+ * What was chosen for each operator of a stage, what came second, and where the costs come from. A
+ * plan keeps only cells of tables, because tables are asked for many thousand stages and
+ * explanations for the few that become a plan. The choices behind a cell are found again here by
+ * tracing the elimination; layers with the same cell have the same choices, so each kind is traced
+ * once.
+ */
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/stage/stage_private.h"
+
+enum { WHY_TEXT = 1024, RUNNER_UP_TEXT = 192 };
+
+typedef struct choice_entry {
+    ap_stage_choice_t choice;
+    char rule[AP_RULE_TEXT];
+    char why[WHY_TEXT];
+    char runner_up[RUNNER_UP_TEXT];
+} choice_entry_t;
+
+/* The texts lie beside the choices; only at the end, when entries no longer move, are the choices
+ * pointed at them. */
+struct ap_stage_solution {
+    ap_stage_cost_t cost;
+    int count;
+    choice_entry_t *entries;
+};
+
+const ap_stage_cost_t *ap_stage_solution_cost(const ap_stage_solution_t *solution)
+{
+    return &solution->cost;
+}
+
+int ap_stage_solution_choices(const ap_stage_solution_t *solution)
+{
+    return solution->count;
+}
+
+const ap_stage_choice_t *ap_stage_solution_choice(const ap_stage_solution_t *solution, int index)
+{
+    return &solution->entries[index].choice;
+}
+
+void ap_stage_solution_destroy(ap_stage_solution_t *solution)
+{
+    if (solution != NULL) {
+        free(solution->entries);
+        free(solution);
+    }
+}
+
+/* One layer of the plan, with what is needed to explain it. */
+typedef struct traced_layer {
+    const ap_stage_context_t *context;
+    const ap_layer_problem_t *problem;
+    const ap_layer_weights_t *weights;
+    const ap_cost_mesh_t *mesh;
+    const ap_stage_cell_t *cell;
+    int *strategies; /* per node */
+    int shift;       /* from an operator of the problem to the same one of this layer */
+} traced_layer_t;
+
+static const ap_op_t *op_of(const traced_layer_t *t, int n)
+{
+    return ap_graph_op(t->context->training, t->problem->node[n].op + t->shift);
+}
+
+/* The class of a node as it was chosen, or the spec of a boundary. */
+static int class_at(const traced_layer_t *t, int end)
+{
+    if (end == AP_IN) {
+        return t->cell->in;
+    }
+    return end == AP_OUT ? t->cell->out : t->problem->node[end].class_of[t->strategies[end]];
+}
+
+/* The weighted cost of the edges of node n if it were in class c, all other nodes being as they
+ * are; with `incoming_only`, that of the edges into it, in seconds of a micro-batch. */
+static double edge_costs(const traced_layer_t *t, int n, int c, bool incoming_only)
+{
+    double cost = 0;
+
+    for (int e = 0; e < t->problem->edges; ++e) {
+        const ap_layer_edge_t *edge = &t->problem->edge[e];
+        ap_parts_t parts;
+
+        if (edge->to != n && (edge->from != n || incoming_only)) {
+            continue;
+        }
+        parts = ap_layer_edge_parts(edge, edge->from == n ? c : class_at(t, edge->from),
+                                    edge->to == n ? c : class_at(t, edge->to));
+        cost += incoming_only ? t->weights->forward * parts.forward + parts.backward
+                              : ap_parts_cost(&parts, t->weights);
+    }
+    return cost;
+}
+
+/* Finds the next best strategy of an operator when all others are kept. Its extra cost is what a
+ * user would pay to change only this operator; changing neighbours along with it could cost
+ * less. */
+static void find_runner_up(const traced_layer_t *t, int n, choice_entry_t *entry)
+{
+    const ap_layer_node_t *node = &t->problem->node[n];
+    int chosen = t->strategies[n], second = -1;
+    double chosen_cost = 0, second_cost = HUGE_VAL;
+
+    for (int s = 0; s < node->strategies.count; ++s) {
+        ap_parts_t parts = ap_layer_strategy_parts(node, s, t->weights);
+        double cost =
+            ap_parts_cost(&parts, t->weights) + edge_costs(t, n, node->class_of[s], false);
+
+        if (s == chosen) {
+            chosen_cost = cost;
+        } else if (cost < second_cost) {
+            second = s;
+            second_cost = cost;
+        }
+    }
+    if (second >= 0 && second_cost < AP_COST_INFINITE) {
+        (void)ap_strategy_format(&ap_graph_op(t->context->training, node->op)->rule,
+                                 &node->strategies.items[second], entry->runner_up,
+                                 sizeof(entry->runner_up));
+        entry->choice.runner_up_extra = second_cost - chosen_cost;
+    }
+}
+
+static void append(choice_entry_t *entry, const char *text)
+{
+    size_t length = strlen(entry->why);
+
+    (void)snprintf(entry->why + length, sizeof(entry->why) - length, "%s%s", length > 0 ? "; " : "",
+                   text);
+}
+
+/* Says in words which parameters' state is sharded over their replicas. */
+static void explain_parameters(const traced_layer_t *t, int n, choice_entry_t *entry)
+{
+    const ap_layer_node_t *node = &t->problem->node[n];
+    const ap_op_t *op = op_of(t, n);
+
+    for (int p = 0; p < node->parameters; ++p) {
+        int mode = ap_layer_parameter_mode(node, t->strategies[n], p, t->weights);
+        const ap_parts_t *parts =
+            &node->modes[(t->strategies[n] * node->parameters + p) * AP_PARAMETER_MODES];
+        const char *name =
+            ap_graph_tensor(t->context->training, op->operands[node->parameter_operand[p]])->name;
+        char text[160];
+
+        if (mode == AP_PARAMETER_REPLICATED || parts[0].sync <= 0) {
+            continue; /* no replicas: all modes are one */
+        }
+        (void)snprintf(text, sizeof(text), "%s%s sharded over its replicas%s",
+                       mode == AP_PARAMETER_STATE_SHARDED ? "optimizer state of " : "", name,
+                       mode == AP_PARAMETER_SHARDED ? " and gathered in every pass" : "");
+        append(entry, text);
+    }
+}
+
+/* Puts the sources of an operator's costs into words. */
+static void explain(const traced_layer_t *t, int n, choice_entry_t *entry)
+{
+    const ap_layer_node_t *node = &t->problem->node[n];
+    const ap_strategy_t *strategy = &node->strategies.items[t->strategies[n]];
+    const ap_op_t *op = op_of(t, n);
+    char text[512];
+
+    /* Collectives and products are explained with their number's source: the curve and the points
+     * around it. */
+    for (int c = 0; c < strategy->collective_count; ++c) {
+        const ap_collective_t *on = &strategy->collective[c];
+
+        append(entry, ap_cost_explain_collective(t->mesh, on->kind, on->axis, on->bytes, text,
+                                                 sizeof(text)));
+    }
+    if (op->kind == AP_OP_EINSUM) {
+        append(entry, ap_cost_explain_op(t->mesh, op->kind, op->flops / strategy->devices, 0, text,
+                                         sizeof(text)));
+    }
+    explain_parameters(t, n, entry);
+}
+
+/* Fills in one operator's choice. Communication is what is left of forward and backward seconds
+ * after compute; resharding is booked on the operator that reads, so no edge counts twice. */
+static void fill_choice(const traced_layer_t *t, int n, choice_entry_t *entry)
+{
+    const ap_layer_node_t *node = &t->problem->node[n];
+    const ap_strategy_t *strategy = &node->strategies.items[t->strategies[n]];
+    const ap_op_t *op = op_of(t, n);
+    ap_parts_t all = ap_layer_strategy_parts(node, t->strategies[n], t->weights);
+    ap_stage_choice_t *choice = &entry->choice;
+
+    choice->op = node->op + t->shift;
+    (void)snprintf(entry->rule, sizeof(entry->rule), "%s", op->rule.text);
+    memcpy(choice->operands, strategy->spec, (size_t)op->operand_count * sizeof(ap_spec_t));
+    memcpy(choice->results, strategy->spec + op->operand_count,
+           (size_t)op->result_count * sizeof(ap_spec_t));
+    choice->compute = node->compute[t->strategies[n]];
+    choice->comm = all.forward + all.backward - choice->compute;
+    choice->reshard = edge_costs(t, n, node->class_of[t->strategies[n]], true);
+    choice->sync = all.sync;
+    choice->memory = all.mem_stage;
+    choice->act = all.mem_act;
+    explain(t, n, entry);
+    find_runner_up(t, n, entry);
+}
+
+/* Traces one layer. `given` has the strategy of every node of the layer; NULL: those behind the
+ * plan's cell are traced. Either way *strategies, which the caller frees, is what they are. */
+static xm_status_t trace_layer(ap_stage_context_t *context, const ap_stage_plan_t *plan, int layer,
+                               const int *given, choice_entry_t *entries, int *count,
+                               int **strategies)
+{
+    const ap_stage_cell_t *cell = &plan->cells[layer - plan->first];
+    traced_layer_t t = {.context = context,
+                        .weights = &cell->rung->weights,
+                        .mesh = plan->mesh->cost,
+                        .cell = cell};
+    xm_status_t status = ap_stage_problem_get(context, plan->mesh, layer, &t.problem);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    t.strategies = calloc((size_t)t.problem->nodes + 1, sizeof(int));
+    if (t.strategies == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan");
+    }
+    if (given != NULL) {
+        memcpy(t.strategies, given, (size_t)t.problem->nodes * sizeof(int));
+    } else {
+        status = ap_layer_problem_trace(t.problem, t.weights, cell->in, cell->out, t.strategies);
+    }
+    /* The problem is that of the first layer of this structure. Operators of equal layers come in
+     * the same order, so the distance of the first ones is that of all. */
+    for (int o = 0; o < ap_graph_ops(context->training) && status == XM_OK; ++o) {
+        if (ap_graph_op(context->training, o)->layer == layer) {
+            t.shift = o - t.problem->node[0].op;
+            break;
+        }
+    }
+    for (int n = 0; n < t.problem->nodes && status == XM_OK; ++n) {
+        fill_choice(&t, n, &entries[(*count)++]);
+    }
+    *strategies = t.strategies;
+    return status;
+}
+
+/* Only forward operators have choices; the others share theirs. */
+static int forward_ops(const ap_graph_t *graph, int first, int last)
+{
+    int count = 0;
+
+    for (int o = 0; o < ap_graph_ops(graph); ++o) {
+        const ap_op_t *op = ap_graph_op(graph, o);
+
+        count += op->phase == AP_PHASE_FORWARD && op->layer >= first && op->layer <= last;
+    }
+    return count;
+}
+
+static xm_status_t solution_create(int count, ap_stage_solution_t **solution)
+{
+    ap_stage_solution_t *made = calloc(1, sizeof(*made));
+
+    if (made != NULL) {
+        made->entries = calloc((size_t)count + 1, sizeof(*made->entries));
+    }
+    if (made == NULL || made->entries == NULL) {
+        free(made);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d choices", count);
+    }
+    *solution = made;
+    return XM_OK;
+}
+
+/* Points the choices at the texts beside them. */
+static void point_at_texts(ap_stage_solution_t *solution)
+{
+    for (int c = 0; c < solution->count; ++c) {
+        choice_entry_t *entry = &solution->entries[c];
+
+        entry->choice.rule = entry->rule;
+        entry->choice.why = entry->why;
+        entry->choice.runner_up = entry->runner_up;
+    }
+}
+
+/* An earlier layer of a plan that has the same structure, table and cell, or -1. */
+static int find_same(const ap_stage_context_t *context, const ap_stage_plan_t *plan, int layer)
+{
+    const ap_stage_cell_t *cell = &plan->cells[layer - plan->first];
+
+    for (int earlier = plan->first; earlier < layer; ++earlier) {
+        const ap_stage_cell_t *other = &plan->cells[earlier - plan->first];
+
+        if (context->distinct_of[earlier] == context->distinct_of[layer] &&
+            other->rung == cell->rung && other->in == cell->in && other->out == cell->out) {
+            return earlier;
+        }
+    }
+    return -1;
+}
+
+/* Writes the solution of a finished plan; `strategies` per layer as in trace_layer(), or NULL. On a
+ * failure nothing is left allocated. */
+static xm_status_t write_solution(ap_stage_context_t *context, const ap_stage_plan_t *plan,
+                                  const int *const *strategies, ap_stage_solution_t **solution)
+{
+    int layers = plan->last - plan->first + 1;
+    int **traced; /* per layer: the strategy of every node */
+    ap_stage_solution_t *made;
+    xm_status_t status =
+        solution_create(forward_ops(context->training, plan->first, plan->last), &made);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    traced = calloc((size_t)layers, sizeof(*traced));
+    if (traced == NULL) {
+        ap_stage_solution_destroy(made);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan");
+    }
+    ap_stage_plan_cost(context, plan, &made->cost);
+    for (int i = 0; i < layers && status == XM_OK; ++i) {
+        int same = strategies == NULL ? find_same(context, plan, plan->first + i) : -1;
+        const int *given = same >= 0 ? traced[same - plan->first] : NULL;
+
+        status =
+            trace_layer(context, plan, plan->first + i, strategies != NULL ? strategies[i] : given,
+                        made->entries, &made->count, &traced[i]);
+    }
+    for (int i = 0; i < layers; ++i) {
+        free(traced[i]);
+    }
+    free(traced);
+    if (status != XM_OK) {
+        ap_stage_solution_destroy(made);
+        return status;
+    }
+    point_at_texts(made);
+    *solution = made;
+    return XM_OK;
+}
+
+/* The plan of a query, traced to its operators. */
+xm_status_t ap_stage_solve(ap_stage_context_t *context, const ap_stage_query_t *query,
+                           ap_stage_solution_t **solution)
+{
+    ap_stage_plan_t plan = {0};
+    xm_status_t status = ap_stage_plan(context, query, &plan);
+
+    if (status == XM_OK) {
+        status = write_solution(context, &plan, NULL, solution);
+    }
+    ap_stage_plan_free(&plan);
+    return status;
+}
+
+/* Prices strategies that a search from outside has chosen. The cells carry the specs only; memory
+ * has no price here, so the first multiplier step stands for the weights. */
+xm_status_t ap_stage_solve_assigned(ap_stage_context_t *context, const ap_stage_query_t *query,
+                                    const int *specs, const int *const *strategies,
+                                    ap_stage_solution_t **solution)
+{
+    int layers = query->last - query->first + 1;
+    ap_stage_plan_t plan = {.first = query->first, .last = query->last};
+    ap_stage_rung_t *rung;
+    xm_status_t status = ap_stage_mesh_get(context, query, &plan.mesh);
+
+    if (status == XM_OK) {
+        status = ap_stage_rung_get(context, plan.mesh, 0, 0, &rung);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    plan.cells = calloc((size_t)layers, sizeof(*plan.cells));
+    if (plan.cells == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan");
+    }
+    for (int i = 0; i < layers && status == XM_OK; ++i) {
+        const ap_layer_problem_t *problem;
+
+        plan.cells[i] = (ap_stage_cell_t){.rung = rung, .in = specs[i], .out = specs[i + 1]};
+        status = ap_stage_problem_get(context, plan.mesh, query->first + i, &problem);
+        if (status == XM_OK) {
+            ap_parts_t parts = ap_layer_assignment_parts(problem, &rung->weights, specs[i],
+                                                         specs[i + 1], strategies[i]);
+
+            ap_parts_add(&plan.parts, &parts);
+        }
+    }
+    if (status == XM_OK) {
+        status = write_solution(context, &plan, strategies, solution);
+    }
+    ap_stage_plan_free(&plan);
+    return status;
+}
+
+/* Joins the solutions of consecutive ranges into one. Costs add up, apart from buffers, of which
+ * the largest counts. There is no bound: parts that were best on their own need not be together. */
+xm_status_t ap_stage_solution_join(ap_stage_solution_t *const *parts, int count,
+                                   ap_stage_solution_t **solution)
+{
+    const ap_stage_cost_t *last = &parts[count - 1]->cost;
+    ap_stage_solution_t *made;
+    ap_stage_cost_t *sum;
+    int choices = 0;
+    xm_status_t status;
+
+    for (int i = 0; i < count; ++i) {
+        choices += parts[i]->count;
+    }
+    status = solution_create(choices, &made);
+    if (status != XM_OK) {
+        return status;
+    }
+    sum = &made->cost;
+    *sum = parts[0]->cost;
+    for (int i = 0; i < count; ++i) {
+        const ap_stage_cost_t *cost = &parts[i]->cost;
+
+        memcpy(&made->entries[made->count], parts[i]->entries,
+               (size_t)parts[i]->count * sizeof(*made->entries));
+        made->count += parts[i]->count;
+        if (i == 0) {
+            continue;
+        }
+        sum->forward += cost->forward;
+        sum->backward += cost->backward;
+        sum->sync += cost->sync;
+        sum->update += cost->update;
+        sum->mem_stage += cost->mem_stage;
+        sum->mem_act += cost->mem_act;
+        sum->mem_work = fmax(sum->mem_work, cost->mem_work);
+    }
+    sum->output = last->output;
+    sum->output_tensor = last->output_tensor;
+    sum->bound = 0.0;
+    point_at_texts(made);
+    *solution = made;
+    return XM_OK;
+}

@@ -1,0 +1,466 @@
+/*
+ * One pipeline stage: the best plan of a range of layers on a submesh, within a memory limit.
+ * Without the limit it is one look into the tables of planner/stage/mesh.c. With one, memory is
+ * priced: the tables at a price give the best plan at that price, and bisection over fixed
+ * multiplier steps of the price finds the one at which plans begin to fit.
+ *
+ * The steps are fixed and do not come from each query's own bisection, because tables are
+ * expensive: all queries share those of a multiplier step, and a stage table asks many thousands. A
+ * factor of √2 between steps leaves a gap that moving single layers back to the cheaper step mostly
+ * closes.
+ */
+
+#include "planner/stage/stage.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+#include "planner/stage/stage_private.h"
+
+/* Gradient synchronisation and updates happen once per iteration, so a micro-batch carries its
+ * share. */
+double ap_stage_objective(const ap_stage_cost_t *cost, int micro_batches)
+{
+    return cost->forward + cost->backward + (cost->sync + cost->update) / micro_batches;
+}
+
+double ap_stage_memory(const ap_stage_cost_t *cost, int in_flight)
+{
+    return cost->mem_stage + in_flight * cost->mem_act + cost->mem_work;
+}
+
+/* Finds the layers that differ, by hash. Problems and tables are made once for each of them, so a
+ * model of 48 equal blocks costs as much as one of three layers. */
+static xm_status_t find_distinct(ap_stage_context_t *context)
+{
+    size_t layers = (size_t)context->layers;
+    uint64_t *hashes = malloc(layers * sizeof(*hashes));
+
+    context->distinct_of = malloc(layers * sizeof(int));
+    context->example = malloc(layers * sizeof(int));
+    if (hashes == NULL || context->distinct_of == NULL || context->example == NULL) {
+        free(hashes);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu layers", layers);
+    }
+    for (int layer = 0; layer < context->layers; ++layer) {
+        int d = 0;
+
+        hashes[layer] = ap_graph_layer_hash(context->training, layer);
+        while (d < context->distinct && hashes[context->example[d]] != hashes[layer]) {
+            ++d;
+        }
+        if (d == context->distinct) {
+            context->example[context->distinct++] = layer;
+        }
+        context->distinct_of[layer] = d;
+    }
+    free(hashes);
+    return XM_OK;
+}
+
+/* Expands the graph to the training step once; everything after that reads the expanded graph.
+ * Alpa's cost model has no seconds and no memory, so stages cannot be priced with it. */
+xm_status_t ap_stage_context_create(const ap_stage_context_params_t *params,
+                                    ap_stage_context_t **context)
+{
+    ap_stage_context_t *made;
+    xm_status_t status;
+
+    if (params->micro_batches < 1) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d micro-batches: at least 1 is needed",
+                            params->micro_batches);
+    }
+    if (ap_cost_model_is_alpa(params->cost)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "stages need a cost model on a cluster profile, in seconds");
+    }
+    made = calloc(1, sizeof(*made));
+    if (made == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a stage context");
+    }
+    made->cost = params->cost;
+    made->micro_batches = params->micro_batches;
+    made->rematerialize = params->rematerialize;
+    made->layers = ap_graph_layers(params->graph);
+    status = ap_training_expand(params->graph, AP_OPTIMIZER_ADAM, &made->training);
+    /* A part of the space needs to know what each factor is (batch, sequence, features). */
+    if (status == XM_OK && params->space != NULL) {
+        made->part = *params->space;
+        status = ap_space_roles(made->training, &made->roles);
+        made->space = (ap_layer_space_t){.space = &made->part, .roles = made->roles};
+    }
+    if (status == XM_OK) {
+        status = find_distinct(made);
+    }
+    if (status != XM_OK) {
+        ap_stage_context_destroy(made);
+        return status;
+    }
+    *context = made;
+    return XM_OK;
+}
+
+/* Accepts a context that is only partly made, and NULL. */
+void ap_stage_context_destroy(ap_stage_context_t *context)
+{
+    if (context == NULL) {
+        return;
+    }
+    for (int m = 0; m < context->meshes; ++m) {
+        ap_stage_mesh_destroy(context, context->mesh[m]);
+    }
+    free(context->mesh);
+    free(context->distinct_of);
+    free(context->example);
+    free(context->roles);
+    ap_graph_destroy(context->training);
+    free(context);
+}
+
+size_t ap_stage_context_tables(const ap_stage_context_t *context)
+{
+    return context->tables;
+}
+
+const ap_graph_t *ap_stage_training(const ap_stage_context_t *context)
+{
+    return context->training;
+}
+
+const ap_factor_roles_t *ap_stage_roles(const ap_stage_context_t *context)
+{
+    return context->roles;
+}
+
+ap_layer_weights_t ap_stage_weights(const ap_stage_context_t *context)
+{
+    return (ap_layer_weights_t){.forward = context->rematerialize ? 2 : 1,
+                                .per_iteration = 1.0 / context->micro_batches};
+}
+
+int ap_stage_layer_kinds(const ap_stage_context_t *context)
+{
+    return context->distinct;
+}
+
+int ap_stage_layer_kind(const ap_stage_context_t *context, int layer)
+{
+    return context->distinct_of[layer];
+}
+
+void ap_stage_plan_free(ap_stage_plan_t *plan)
+{
+    free(plan->cells);
+    plan->cells = NULL;
+}
+
+/* What is held against the limit: state once, activations for every micro-batch in flight, buffers
+ * once. */
+static double memory_of(const ap_parts_t *parts, int in_flight)
+{
+    return parts->mem_stage + in_flight * parts->mem_act + parts->mem_work;
+}
+
+/* The objective without any price on memory, in which plans at different prices can be compared. */
+static double objective_of(const ap_stage_context_t *context, const ap_parts_t *parts)
+{
+    const ap_layer_weights_t free_memory = ap_stage_weights(context);
+
+    return ap_parts_cost(parts, &free_memory);
+}
+
+/* A layer's parts in a plan, if its cell were of this multiplier step. */
+static const ap_parts_t *cell_parts(const ap_stage_context_t *context, const ap_stage_cell_t *cell,
+                                    const ap_stage_rung_t *rung, int layer)
+{
+    const ap_layer_table_t *table = rung->table[context->distinct_of[layer]];
+
+    return &table->parts[cell->in * table->out_count + cell->out];
+}
+
+/* Sums are taken anew rather than updated: a plan has few layers, and mem_work is a maximum, which
+ * cannot be updated downwards. */
+static void sum_cells(const ap_stage_context_t *context, ap_stage_plan_t *plan)
+{
+    memset(&plan->parts, 0, sizeof(plan->parts));
+    for (int layer = plan->first; layer <= plan->last; ++layer) {
+        const ap_stage_cell_t *cell = &plan->cells[layer - plan->first];
+
+        ap_parts_add(&plan->parts, cell_parts(context, cell, cell->rung, layer));
+    }
+}
+
+/* The index of a demanded boundary spec, -1 = free. A spec that the mesh does not have is no error
+ * of the caller's: other shapes may have it. */
+static xm_status_t demanded(const ap_spec_t *specs, int count, bool fixed, ap_spec_t spec,
+                            const char *which, int *index)
+{
+    *index = -1;
+    for (int s = 0; s < count && fixed; ++s) {
+        *index = specs[s] == spec ? s : *index;
+    }
+    if (fixed && *index < 0) {
+        char text[AP_SPEC_TEXT];
+
+        return xm_error_set(XM_ERR_NO_SOLUTION, "the stage's %s cannot have spec %s on this mesh",
+                            which, ap_spec_format(spec, AP_MAX_RANK, text, sizeof(text)));
+    }
+    return XM_OK;
+}
+
+static xm_status_t nothing_divides(const ap_stage_query_t *query)
+{
+    return xm_error_set(XM_ERR_NO_SOLUTION,
+                        "layers %d … %d on %d x %d devices (logical %d x %d) have no sharding "
+                        "that divides and takes less than %g s",
+                        query->first, query->last, query->hosts, query->devices, query->shape[0],
+                        query->shape[1], AP_COST_INFINITE);
+}
+
+/* The best plan at one memory price, ignoring the limit. Writes its priced cost. The prefix DP has
+ * the minimum for every pair of end specs, so the query's demands only choose among its cells; the
+ * specs between layers are then traced from the last layer back. */
+static xm_status_t plan_at(ap_stage_context_t *context, const ap_stage_query_t *query, int number,
+                           ap_stage_plan_t *plan, double *priced)
+{
+    const ap_layer_problem_t *start, *end;
+    const ap_stage_chain_t *chain;
+    ap_stage_rung_t *rung;
+    int in = -1, out = -1, fixed_in, fixed_out;
+    xm_status_t status = ap_stage_rung_get(context, plan->mesh, number, query->in_flight, &rung);
+
+    if (status == XM_OK) {
+        status = ap_stage_chain_get(context, plan->mesh, rung, plan->first, plan->last, &chain);
+    }
+    if (status == XM_OK) {
+        status = ap_stage_problem_get(context, plan->mesh, plan->first, &start);
+    }
+    if (status == XM_OK) {
+        status = ap_stage_problem_get(context, plan->mesh, plan->last, &end);
+    }
+    if (status == XM_OK) {
+        status = demanded(start->in_specs, start->in_count, query->fix_input, query->input, "input",
+                          &fixed_in);
+    }
+    if (status == XM_OK) {
+        status = demanded(end->out_specs, end->out_count, query->fix_output, query->output,
+                          "output", &fixed_out);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    /* Of equal costs the first pair of specs wins. */
+    *priced = HUGE_VAL;
+    for (int i = 0; i < start->in_count; ++i) {
+        for (int o = 0; o < end->out_count; ++o) {
+            double cost = chain->cost[plan->last - plan->first][i * end->out_count + o];
+
+            if ((fixed_in < 0 || i == fixed_in) && (fixed_out < 0 || o == fixed_out) &&
+                cost < *priced) {
+                *priced = cost;
+                in = i;
+                out = o;
+            }
+        }
+    }
+    /* Costs from here on mean that no strategy divides: the forbidding cost is in the sum. */
+    if (!(*priced < AP_COST_INFINITE)) {
+        return nothing_divides(query);
+    }
+    for (int layer = plan->last; layer >= plan->first; --layer) {
+        const ap_layer_table_t *table = rung->table[context->distinct_of[layer]];
+        ap_stage_cell_t *cell = &plan->cells[layer - plan->first];
+
+        cell->rung = rung;
+        cell->out = out;
+        cell->in = layer == plan->first
+                       ? in
+                       : chain->through[layer - plan->first][in * table->out_count + out];
+        out = cell->in;
+    }
+    sum_cells(context, plan);
+    return XM_OK;
+}
+
+/* Moves layers of a plan that fits to the cheaper multiplier step, with the same boundary specs,
+ * while it still fits. Plans of a step move all layers at once, and the truth between two steps
+ * usually is that some of them move. Each round takes the layer that saves most seconds per byte.
+ * It ends, since no layer moves twice. */
+static xm_status_t spend_slack(ap_stage_context_t *context, const ap_stage_query_t *query,
+                               int cheaper, ap_stage_plan_t *plan)
+{
+    ap_stage_rung_t *rung;
+    xm_status_t status = ap_stage_rung_get(context, plan->mesh, cheaper, query->in_flight, &rung);
+    int best = 0;
+
+    while (status == XM_OK && best >= 0) {
+        double best_rate = 0, memory = memory_of(&plan->parts, query->in_flight);
+
+        best = -1;
+        for (int layer = plan->first; layer <= plan->last; ++layer) {
+            ap_stage_cell_t *cell = &plan->cells[layer - plan->first];
+            const ap_parts_t *now = cell_parts(context, cell, cell->rung, layer);
+            const ap_parts_t *then = cell_parts(context, cell, rung, layer);
+            double saved = objective_of(context, now) - objective_of(context, then);
+            double bytes = then->mem_stage - now->mem_stage +
+                           query->in_flight * (then->mem_act - now->mem_act);
+            /* Buffers are shared by the layers, so only what exceeds the largest one so far costs
+             * anything. */
+            double work = fmax(0, then->mem_work - plan->parts.mem_work);
+            double rate = saved / fmax(bytes, 1);
+
+            if (cell->rung != rung && saved > 0 && rate > best_rate &&
+                memory + bytes + work <= query->memory_limit) {
+                best_rate = rate;
+                best = layer - plan->first;
+            }
+        }
+        if (best >= 0) {
+            plan->cells[best].rung = rung;
+            sum_cells(context, plan);
+        }
+    }
+    return status;
+}
+
+/* The smallest plan is the one at the highest price, so what it needs is nearly the minimum over
+ * all plans; "about" says so. */
+static xm_status_t does_not_fit(const ap_stage_query_t *query, double needed)
+{
+    char need[32], limit[32];
+
+    return xm_error_set(
+        XM_ERR_NO_SOLUTION,
+        "layers %d … %d on %d x %d devices (logical %d x %d) with %d micro-batches in flight need "
+        "at least about %s per device, %s are available",
+        query->first, query->last, query->hosts, query->devices, query->shape[0], query->shape[1],
+        query->in_flight, xm_text_format_bytes((uint64_t)needed, need, sizeof(need)),
+        xm_text_format_bytes((uint64_t)query->memory_limit, limit, sizeof(limit)));
+}
+
+/* Bisects the multiplier steps of the price for the lowest one whose plan fits. Memory falls as
+ * its price rises, up to buffers, which have no price; so the step that is found fits in any
+ * case, and is the lowest up to that. At the highest price a plan is as small as it gets; if
+ * that one does not fit, nothing does. */
+static xm_status_t meet_limit(ap_stage_context_t *context, const ap_stage_query_t *query,
+                              ap_stage_plan_t *plan)
+{
+    int too_cheap = 0, fits = AP_STAGE_RUNGS;
+    double priced, needed;
+    xm_status_t status = plan_at(context, query, fits, plan, &priced);
+
+    needed = memory_of(&plan->parts, query->in_flight);
+    if (status == XM_OK && needed > query->memory_limit) {
+        return does_not_fit(query, needed);
+    }
+    while (status == XM_OK && fits - too_cheap > 1) {
+        int middle = (fits + too_cheap) / 2;
+
+        status = plan_at(context, query, middle, plan, &priced);
+        if (status != XM_OK) {
+            return status;
+        }
+        /* Weak duality: every plan within the limit costs at least this, whatever the price. */
+        plan->bound = fmax(plan->bound,
+                           priced - plan->cells[0].rung->weights.stage_byte * query->memory_limit);
+        if (memory_of(&plan->parts, query->in_flight) <= query->memory_limit) {
+            fits = middle;
+        } else {
+            too_cheap = middle;
+        }
+    }
+    if (status == XM_OK) {
+        status = plan_at(context, query, fits, plan, &priced);
+    }
+    return status == XM_OK ? spend_slack(context, query, too_cheap, plan) : status;
+}
+
+/* Demands on the boundary specs are checked later, as they depend on the mesh. */
+static xm_status_t check_query(const ap_stage_context_t *context, const ap_stage_query_t *query)
+{
+    if (query->first < 0 || query->last < query->first || query->last >= context->layers) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "layers %d … %d are not a range of 0 … %d",
+                            query->first, query->last, context->layers - 1);
+    }
+    if (query->in_flight < 1 || query->memory_limit < 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%d micro-batches in flight with a limit of %g bytes", query->in_flight,
+                            query->memory_limit);
+    }
+    return XM_OK;
+}
+
+/* Answers without a price first. If that plan fits, it is the best of all; otherwise its cost is a
+ * first bound for the search with prices. */
+xm_status_t ap_stage_plan(ap_stage_context_t *context, const ap_stage_query_t *query,
+                          ap_stage_plan_t *plan)
+{
+    ap_stage_plan_t made = {.first = query->first, .last = query->last};
+    xm_status_t status = check_query(context, query);
+
+    if (status == XM_OK) {
+        status = ap_stage_mesh_get(context, query, &made.mesh);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    made.cells = calloc((size_t)query->last - (size_t)query->first + 1, sizeof(*made.cells));
+    if (made.cells == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan");
+    }
+    status = plan_at(context, query, 0, &made, &made.bound);
+    if (status == XM_OK && query->memory_limit > 0 &&
+        memory_of(&made.parts, query->in_flight) > query->memory_limit) {
+        status = meet_limit(context, query, &made);
+    }
+    if (status != XM_OK) {
+        ap_stage_plan_free(&made);
+        return status;
+    }
+    *plan = made;
+    return XM_OK;
+}
+
+/* With recomputation, the forward pass runs once more in the backward pass; the tables weigh it
+ * twice already. */
+void ap_stage_plan_cost(const ap_stage_context_t *context, const ap_stage_plan_t *plan,
+                        ap_stage_cost_t *cost)
+{
+    const ap_layer_problem_t *start = plan->mesh->problem[context->distinct_of[plan->first]];
+    const ap_layer_problem_t *end = plan->mesh->problem[context->distinct_of[plan->last]];
+    const ap_parts_t *parts = &plan->parts;
+
+    memset(cost, 0, sizeof(*cost));
+    cost->forward = parts->forward;
+    cost->backward = parts->backward + (context->rematerialize ? parts->forward : 0);
+    cost->sync = parts->sync;
+    cost->update = parts->update;
+    cost->mem_stage = parts->mem_stage;
+    cost->mem_act = parts->mem_act;
+    cost->mem_work = parts->mem_work;
+    cost->input = start->in_specs[plan->cells[0].in];
+    cost->output = end->out_specs[plan->cells[plan->last - plan->first].out];
+    cost->input_tensor =
+        plan->first > 0 ? ap_graph_boundary(context->training, plan->first - 1) : -1;
+    cost->output_tensor = ap_graph_boundary(context->training, plan->last);
+    cost->bound = plan->bound;
+    cost->recompute = context->rematerialize;
+}
+
+/* Only the costs: what each operator does is traced for the few stages of the final plan, by
+ * ap_stage_solve(). */
+xm_status_t ap_stage_evaluate(ap_stage_context_t *context, const ap_stage_query_t *query,
+                              ap_stage_cost_t *cost)
+{
+    ap_stage_plan_t plan = {0};
+    xm_status_t status = ap_stage_plan(context, query, &plan);
+
+    if (status == XM_OK) {
+        ap_stage_plan_cost(context, &plan, cost);
+        ap_stage_plan_free(&plan);
+    }
+    return status;
+}

@@ -1,0 +1,97 @@
+/*
+ * The inside of a stage context: stage.c (queries), planner/stage/mesh.c (tables per submesh and
+ * price), planner/stage/solution.c (what was chosen).
+ */
+#ifndef AP_PLANNER_STAGE_STAGE_PRIVATE_H
+#define AP_PLANNER_STAGE_STAGE_PRIVATE_H
+
+#include <stdint.h>
+
+#include "planner/stage/layers.h"
+
+/*
+ * Memory prices are a fixed ladder, so that tables are shared by all queries: rung 0 is free, rung
+ * k costs 1e-16·2^(k/2) seconds per byte, which ends where a byte is worth 2 ms.
+ */
+enum { AP_STAGE_RUNGS = 90 };
+
+/* All ranges that start at one layer: row `last - first` is a table [in][out]. */
+typedef struct ap_stage_chain {
+    int rows;
+    double **cost;
+    uint16_t **through; /* spec index of the boundary before the row's last layer */
+    int borrowed;       /* so many rows, the first, are those of an earlier chain of equal layers */
+} ap_stage_chain_t;
+
+/* Everything solved at one memory price. */
+typedef struct ap_stage_rung {
+    int rung, in_flight; /* in_flight is 0 on rung 0, where it does not matter */
+    ap_layer_weights_t weights;
+    ap_layer_table_t **table; /* per distinct layer, NULL until needed */
+    ap_stage_chain_t *chain;  /* per first layer */
+} ap_stage_rung_t;
+
+/* A submesh in a logical shape. */
+typedef struct ap_stage_mesh {
+    int hosts, devices, shape[2];
+    ap_cost_mesh_t *cost;
+    ap_reshard_memo_t *memo;
+    ap_layer_problem_t **problem; /* per distinct layer, NULL until needed */
+    int rungs;
+    ap_stage_rung_t **rung;
+} ap_stage_mesh_t;
+
+struct ap_stage_context {
+    ap_graph_t *training;
+    const ap_cost_model_t *cost;
+    int micro_batches;
+    bool rematerialize;
+    ap_space_t part;          /* valid when `space.space` points at it */
+    ap_layer_space_t space;   /* all zero: the whole space */
+    ap_factor_roles_t *roles; /* per operator, NULL with the whole space */
+    int layers;
+    int distinct;     /* layers that differ */
+    int *distinct_of; /* per layer */
+    int *example;     /* per distinct layer: the first such layer */
+    int meshes;
+    ap_stage_mesh_t **mesh;
+    size_t tables;
+};
+
+/* A plan of a range: per layer the cell of the table of a rung. */
+typedef struct ap_stage_cell {
+    ap_stage_rung_t *rung;
+    int in, out;
+} ap_stage_cell_t;
+
+typedef struct ap_stage_plan {
+    ap_stage_mesh_t *mesh;
+    int first, last;
+    ap_stage_cell_t *cells;
+    ap_parts_t parts;
+    double bound;
+} ap_stage_plan_t;
+
+/* The mesh and rung objects, made on first use. */
+xm_status_t ap_stage_mesh_get(ap_stage_context_t *context, const ap_stage_query_t *query,
+                              ap_stage_mesh_t **mesh);
+xm_status_t ap_stage_rung_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh, int rung,
+                              int in_flight, ap_stage_rung_t **found);
+xm_status_t ap_stage_problem_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh, int layer,
+                                 const ap_layer_problem_t **problem);
+xm_status_t ap_stage_table_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
+                               ap_stage_rung_t *rung, int layer, const ap_layer_table_t **table);
+/* Extends the chain of a first layer up to `last`. */
+xm_status_t ap_stage_chain_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
+                               ap_stage_rung_t *rung, int first, int last,
+                               const ap_stage_chain_t **chain);
+void ap_stage_mesh_destroy(const ap_stage_context_t *context, ap_stage_mesh_t *mesh);
+
+/* Answers a query with a plan; free it with ap_stage_plan_free(). */
+xm_status_t ap_stage_plan(ap_stage_context_t *context, const ap_stage_query_t *query,
+                          ap_stage_plan_t *plan);
+void ap_stage_plan_cost(const ap_stage_context_t *context, const ap_stage_plan_t *plan,
+                        ap_stage_cost_t *cost);
+void ap_stage_plan_free(ap_stage_plan_t *plan);
+
+#endif

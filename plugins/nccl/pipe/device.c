@@ -1,0 +1,186 @@
+#include "plugins/nccl/pipe/device.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "comm/base.h"
+#include "comm/topology.h"
+#include "comm/transport/ucx.h"
+
+_Static_assert((int)XM_PIPE_DEVICE_NAME_SIZE >= (int)XM_NICS_NAME_SIZE &&
+                   (int)XM_PIPE_DEVICE_NAME_SIZE >= (int)XM_NIC_DEVICE_SIZE,
+               "names of NICs fit");
+
+/* "0000:3b:00.0" at the beginning of a word that ends with a slash or the text. */
+static bool is_pci_function(const char *word, size_t length)
+{
+    static const char form[] = "xxxx:xx:xx.x";
+
+    if (length != sizeof(form) - 1) {
+        return false;
+    }
+    for (size_t i = 0; i < length; ++i) {
+        if (form[i] == 'x' ? !isxdigit((unsigned char)word[i]) : word[i] != form[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool xm_pipe_device_pci_path(char *path)
+{
+    size_t end = 0;
+
+    for (size_t at = 0; path[at] != '\0';) {
+        size_t length = strcspn(path + at, "/");
+
+        end = is_pci_function(path + at, length) ? at + length : end;
+        at += length + (path[at + length] == '/');
+    }
+    path[end] = '\0';
+    return end > 0;
+}
+
+/* The number in a file like "b8ce:f603:0012:3456"; 0: there is none. */
+static uint64_t read_guid(const char *path)
+{
+    char text[64] = "", digits[17] = "";
+    FILE *stream = fopen(path, "re");
+    size_t used = 0;
+
+    if (stream == NULL) {
+        return 0;
+    }
+    if (fgets(text, sizeof(text), stream) == NULL) {
+        text[0] = '\0';
+    }
+    (void)fclose(stream);
+    for (const char *at = text; *at != '\0' && used < sizeof(digits) - 1; ++at) {
+        if (isxdigit((unsigned char)*at)) {
+            digits[used++] = *at;
+        }
+    }
+    return strtoull(digits, NULL, 16);
+}
+
+/* What no other device has: the machine and the name. */
+static uint64_t invented_guid(const char *name)
+{
+    xm_host_identity_t identity;
+    uint64_t seed;
+
+    xm_host_identity_read(NULL, &identity);
+    seed = XXH64(identity.machine, strlen(identity.machine), 0);
+    return XXH64(name, strlen(name), seed);
+}
+
+/* Fills in what /sys says of a device whose name and rate are known. */
+static void describe(const char *sysfs, xm_pipe_device_t *device)
+{
+    const char *colon = strchr(device->name, ':');
+    int length = (int)strcspn(device->name, ":");
+    char path[XM_PIPE_DEVICE_PATH_SIZE + 128], real[PATH_MAX] = "";
+
+    (void)snprintf(path, sizeof(path), "%s/class/%s/%.*s/device", sysfs,
+                   colon != NULL ? "infiniband" : "net", length, device->name);
+    if (realpath(path, real) != NULL && strlen(real) < sizeof(device->pci_path) &&
+        xm_pipe_device_pci_path(real)) {
+        (void)snprintf(device->pci_path, sizeof(device->pci_path), "%s", real);
+    }
+    if (colon != NULL) {
+        (void)snprintf(path, sizeof(path), "%s/class/infiniband/%.*s/sys_image_guid", sysfs, length,
+                       device->name);
+        device->guid = read_guid(path);
+        device->port = (int)strtol(colon + 1, NULL, 10);
+    }
+    device->port = device->port > 0 ? device->port : 1;
+    device->guid = device->guid != 0 ? device->guid : invented_guid(device->name);
+}
+
+static void add(const char *sysfs, const char *name, double rate, xm_pipe_device_t *device)
+{
+    *device = (xm_pipe_device_t){.rate = rate};
+    (void)snprintf(device->name, sizeof(device->name), "%s", name);
+    if (rate >= 1) {
+        (void)snprintf(device->nics, sizeof(device->nics), "%s=%" PRIu64, name, (uint64_t)rate);
+    } else {
+        (void)snprintf(device->nics, sizeof(device->nics), "%s", name);
+    }
+    describe(sysfs, device);
+}
+
+static xm_status_t list_named(const char *text, const char *sysfs, xm_pipe_device_t *devices,
+                              int max, int *count)
+{
+    xm_nics_t nics;
+    xm_status_t status = xm_nics_parse(text, 0, sysfs, &nics);
+
+    for (int i = 0; i < nics.count && i < max && status == XM_OK; ++i) {
+        add(sysfs, nics.nic[i].device, (double)nics.nic[i].rate, &devices[(*count)++]);
+    }
+    return status;
+}
+
+/* The suitable NICs of a topology. */
+static xm_status_t list_suitable(const xm_topology_t *topology, const char *unwanted,
+                                 const char *sysfs, xm_pipe_device_t *devices, int max, int *count)
+{
+    const xm_nic_seat_t seat = {.gpu = -1, .node = -1, .rank = -1};
+    xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
+    xm_nic_choice_t *choice = NULL;
+    char *usable = NULL;
+    xm_status_t status = xm_ucx_rail_devices(&usable);
+
+    params.topology = topology;
+    params.seats = &seat;
+    params.seat_count = 1;
+    params.usable = usable;
+    params.unwanted = unwanted;
+    if (status == XM_OK) {
+        status = xm_nic_choice_create(&params, &choice);
+    }
+    free(usable);
+    if (status < 0) {
+        return status;
+    }
+    for (int nic = 0; nic < xm_topology_device_count(topology, XM_DEVICE_NIC) && *count < max;
+         ++nic) {
+        const xm_nic_verdict_t *verdict = xm_nic_choice_nic(choice, nic);
+
+        if (verdict->suitable) {
+            add(sysfs, verdict->device, verdict->rate * 8, &devices[(*count)++]);
+        }
+    }
+    xm_nic_choice_destroy(choice);
+    return XM_OK;
+}
+
+xm_status_t xm_pipe_devices_list(const char *sysfs, xm_pipe_device_t *devices, int max, int *count)
+{
+    const char *text = xm_config_string(XM_CONFIG_NICS);
+    xm_topology_t *topology = NULL;
+    xm_status_t status = XM_OK;
+
+    *count = 0;
+    if (text[0] != '\0' && text[0] != '^') {
+        return list_named(text, sysfs, devices, max, count);
+    }
+    if (getenv("UCX_NET_DEVICES") == NULL) {
+        status = xm_topology_create(NULL, 0, &topology);
+        if (status == XM_OK) {
+            status = list_suitable(topology, text[0] == '^' ? text + 1 : NULL, sysfs, devices, max,
+                                   count);
+        }
+        xm_topology_destroy(topology);
+    }
+    if (status == XM_OK && *count == 0) {
+        devices[0] = (xm_pipe_device_t){.name = "auto", .port = 1, .guid = invented_guid("auto")};
+        *count = 1;
+    }
+    return status;
+}

@@ -1,0 +1,510 @@
+#include "resharding/execute/checksum.h"
+
+#include <endian.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "resharding/execute/carrier/device.h"
+
+enum {
+    SLICE = 4 * 1024 * 1024, /* bytes hashed between two looks at the network */
+    SCRATCH = 64 * 1024,     /* bytes packed at a time */
+    DRAIN_ROUNDS = 1000000
+};
+
+/* Above the sequence numbers of a run's messages. */
+static const uint64_t TAG_BIT = UINT64_C(1) << 31;
+
+/* Traffic with one peer in one direction: one message of hashes. */
+typedef struct {
+    xm_op_t op;
+    xm_checksum_t *checksum;
+    int64_t first, count; /* in the hashes of that direction */
+    int64_t next;         /* filled or compared so far */
+    bool busy;
+} parcel_t;
+
+/* Tasks to hash on one side, in plan order. */
+typedef struct {
+    int64_t *tasks;
+    int64_t count, next;
+    int64_t element; /* of the next task: hashed so far */
+} todo_t;
+
+struct xm_checksum {
+    xm_executor_t *executor;
+    bool gave_up; /* on a peer that may live: the hashes may still be read or written */
+    const xm_unit_task_t *tasks;
+    int rank, ranks;
+    uint64_t tag;
+    parcel_t *parcels[2]; /* by side and peer: what we send (0) and receive (1); the own rank's
+                             never travels */
+    uint64_t *hashes[2];  /* little-endian while they travel */
+    todo_t todo[2];       /* tasks this rank holds first, and those it receives */
+    uint64_t *found;      /* by received task: hash of what lies in the destination tile */
+    XXH3_state_t *state;
+    char *scratch;
+    int in_flight;
+    bool posted[2]; /* sends, receives */
+    bool canceled;
+    bool ended;
+    xm_error_t failure; /* the first one; XM_OK: none */
+};
+
+static const xm_layout_t *src_of(const xm_checksum_t *checksum, int64_t task)
+{
+    return xm_plan_tensor_src(checksum->executor->plan, checksum->tasks[task].tensor);
+}
+
+static const xm_layout_t *dst_of(const xm_checksum_t *checksum, int64_t task)
+{
+    return xm_plan_tensor_dst(checksum->executor->plan, checksum->tasks[task].tensor);
+}
+
+static int first_holder(const xm_checksum_t *checksum, int64_t task)
+{
+    int count;
+
+    return xm_layout_replicas(src_of(checksum, task), checksum->tasks[task].src_tile, &count)[0];
+}
+
+static const int *receivers_of(const xm_checksum_t *checksum, int64_t task, int *count)
+{
+    return xm_layout_replicas(dst_of(checksum, task), checksum->tasks[task].dst_tile, count);
+}
+
+static bool receives(const xm_checksum_t *checksum, int64_t task)
+{
+    return xm_layout_tile_of_rank(dst_of(checksum, task), checksum->rank) ==
+           checksum->tasks[task].dst_tile;
+}
+
+/* Keeps the first failure and its sentence: what is cancelled after it sets others. */
+static void fail(xm_checksum_t *checksum, xm_status_t status)
+{
+    if (checksum->failure.status == XM_OK) {
+        xm_error_save(&checksum->failure, status);
+    }
+}
+
+static void parcel_done(xm_op_t *op, xm_status_t status)
+{
+    parcel_t *parcel = op->arg;
+
+    parcel->busy = false;
+    --parcel->checksum->in_flight;
+    if (status < 0) {
+        fail(parcel->checksum, status);
+    }
+}
+
+/* Counts the tasks of both sides and the hashes that go to and come from every peer. */
+static void count_tasks(xm_checksum_t *checksum, int64_t tasks, bool fill)
+{
+    for (int64_t t = 0; t < tasks; ++t) {
+        int holder = first_holder(checksum, t), count;
+
+        if (holder == checksum->rank) {
+            const int *receivers = receivers_of(checksum, t, &count);
+
+            if (fill) {
+                checksum->todo[0].tasks[checksum->todo[0].count] = t;
+            }
+            ++checksum->todo[0].count;
+            for (int r = 0; !fill && r < count; ++r) {
+                ++checksum->parcels[0][receivers[r]].count;
+            }
+        }
+        if (receives(checksum, t)) {
+            if (fill) {
+                checksum->todo[1].tasks[checksum->todo[1].count] = t;
+            } else {
+                ++checksum->parcels[1][holder].count;
+            }
+            ++checksum->todo[1].count;
+        }
+    }
+}
+
+static bool make_arrays(xm_checksum_t *checksum, int64_t tasks)
+{
+    size_t ranks = (size_t)checksum->ranks;
+
+    checksum->state = XXH3_createState();
+    checksum->scratch = malloc(SCRATCH);
+    for (int side = 0; side < 2; ++side) {
+        checksum->parcels[side] = calloc(ranks, sizeof(parcel_t));
+    }
+    if (checksum->state == NULL || checksum->scratch == NULL || checksum->parcels[0] == NULL ||
+        checksum->parcels[1] == NULL) {
+        return false;
+    }
+    count_tasks(checksum, tasks, false);
+    for (int side = 0; side < 2; ++side) {
+        todo_t *todo = &checksum->todo[side];
+        int64_t next = 0;
+
+        for (size_t r = 0; r < ranks; ++r) {
+            parcel_t *parcel = &checksum->parcels[side][r];
+
+            parcel->checksum = checksum;
+            parcel->op.done = parcel_done;
+            parcel->op.arg = parcel;
+            parcel->first = next;
+            next += parcel->count;
+        }
+        checksum->hashes[side] = malloc(((size_t)next + 1) * sizeof(uint64_t));
+        todo->tasks = malloc(((size_t)todo->count + 1) * sizeof(int64_t));
+        if (checksum->hashes[side] == NULL || todo->tasks == NULL) {
+            return false;
+        }
+        todo->count = 0;
+    }
+    count_tasks(checksum, tasks, true);
+    checksum->found = malloc(((size_t)checksum->todo[1].count + 1) * sizeof(uint64_t));
+    return checksum->found != NULL;
+}
+
+static void free_checksum(xm_checksum_t *checksum)
+{
+    for (int side = 0; side < 2; ++side) {
+        free(checksum->todo[side].tasks);
+        if (checksum->gave_up) {
+            xm_keep_for_ever(checksum->hashes[side]);
+        } else {
+            free(checksum->hashes[side]);
+        }
+        free(checksum->parcels[side]);
+    }
+    free(checksum->found);
+    free(checksum->scratch);
+    (void)XXH3_freeState(checksum->state);
+    free(checksum);
+}
+
+xm_status_t xm_checksum_create(xm_executor_t *executor, xm_checksum_t **checksum)
+{
+    xm_checksum_t *created;
+    int64_t tasks;
+
+    if (executor->running || executor->result < 0 || !executor->posted) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "there is no run of this executor that has ended well to verify");
+    }
+    created = calloc(1, sizeof(*created));
+    if (created == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify a run");
+    }
+    created->executor = executor;
+    created->tasks = xm_plan_tasks(executor->plan, &tasks);
+    created->rank = executor->transport->rank;
+    created->ranks = executor->transport->size;
+    if (!make_arrays(created, tasks)) {
+        free_checksum(created);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify a plan of %" PRId64 " tasks",
+                            tasks);
+    }
+    created->tag = xm_executor_tag(executor) | TAG_BIT | (executor->checksums++ & (TAG_BIT - 1));
+    *checksum = created;
+    return XM_OK;
+}
+
+/* Posts one side's messages. */
+static void post_side(xm_checksum_t *checksum, int side)
+{
+    xm_transport_t *transport = checksum->executor->transport;
+
+    checksum->posted[side] = true;
+    for (int r = 0; r < checksum->ranks && checksum->failure.status == XM_OK; ++r) {
+        parcel_t *parcel = &checksum->parcels[side][r];
+        uint64_t *hashes = checksum->hashes[side] + parcel->first;
+        size_t bytes = (size_t)parcel->count * sizeof(*hashes);
+        xm_status_t status;
+
+        if (parcel->count == 0 || r == checksum->rank) {
+            continue;
+        }
+        parcel->busy = true;
+        ++checksum->in_flight;
+        status = side == 0 ? xm_transport_send(transport, r, checksum->tag, hashes, bytes, NULL,
+                                               &parcel->op)
+                           : xm_transport_receive(transport, r, checksum->tag, hashes, bytes, NULL,
+                                                  &parcel->op);
+        if (status != XM_IN_PROGRESS) {
+            parcel_done(&parcel->op, status);
+        }
+    }
+}
+
+/* The same for a tile on a device. Not the hot path: waits for the device. */
+static void hash_device_range(xm_checksum_t *checksum, const xm_view_t *view, const char *buffer,
+                              int64_t first, int64_t count)
+{
+    while (count > 0) {
+        int64_t part = count;
+        const char *bytes;
+        xm_status_t status = xm_device_read(checksum->executor, view, buffer, first, &part, &bytes);
+
+        if (status < 0) {
+            fail(checksum, status);
+            return;
+        }
+        (void)XXH3_64bits_update(checksum->state, bytes, (size_t)(part * view->element_size));
+        first += part;
+        count -= part;
+    }
+}
+
+/* Feeds elements [first, first + count) of a box into the running hash. */
+static void hash_range(xm_checksum_t *checksum, const xm_view_t *view, const char *buffer,
+                       int64_t first, int64_t count)
+{
+    int64_t most = SCRATCH / view->element_size, offset;
+
+    if (xm_view_contiguous(view, first, count, &offset)) {
+        (void)XXH3_64bits_update(checksum->state, buffer + offset,
+                                 (size_t)(count * view->element_size));
+        return;
+    }
+    while (count > 0) {
+        int64_t part = min_of(count, most);
+
+        xm_view_pack(view, buffer, first, part, checksum->scratch);
+        (void)XXH3_64bits_update(checksum->state, checksum->scratch,
+                                 (size_t)(part * view->element_size));
+        first += part;
+        count -= part;
+    }
+}
+
+/* A source task's hash is known: into the messages of its receivers. */
+static void spread_hash(xm_checksum_t *checksum, int64_t task, uint64_t hash)
+{
+    int count;
+    const int *receivers = receivers_of(checksum, task, &count);
+
+    for (int r = 0; r < count; ++r) {
+        bool own = receivers[r] == checksum->rank;
+        parcel_t *parcel = &checksum->parcels[own ? 1 : 0][receivers[r]];
+
+        checksum->hashes[own ? 1 : 0][parcel->first + parcel->next++] = htole64(hash);
+    }
+}
+
+/* Hashes at most SLICE bytes of one side. */
+static void hash_some(xm_checksum_t *checksum, int side)
+{
+    todo_t *todo = &checksum->todo[side];
+    int64_t budget = SLICE;
+
+    while (budget > 0 && todo->next < todo->count) {
+        int64_t task = todo->tasks[todo->next], elements = checksum->tasks[task].elements, count;
+        const xm_layout_t *layout = side == 0 ? src_of(checksum, task) : dst_of(checksum, task);
+        const tensor_t *tensor = &checksum->executor->tensors[checksum->tasks[task].tensor];
+        xm_box_t tile, box;
+        xm_view_t view;
+
+        if (todo->element == 0) {
+            (void)XXH3_64bits_reset(checksum->state);
+        }
+        xm_layout_tile_box(
+            layout, side == 0 ? checksum->tasks[task].src_tile : checksum->tasks[task].dst_tile,
+            &tile);
+        xm_plan_task_box(checksum->executor->plan, task, &box);
+        xm_view_init(&view, &tile, &box, tensor->element_size);
+        count = min_of(elements - todo->element,
+                       (budget + tensor->element_size - 1) / tensor->element_size);
+        if (side == 0 ? tensor->src_on_device : tensor->dst_on_device) {
+            hash_device_range(checksum, &view, side == 0 ? tensor->src : tensor->dst, todo->element,
+                              count);
+        } else {
+            hash_range(checksum, &view, side == 0 ? tensor->src : tensor->dst, todo->element,
+                       count);
+        }
+        todo->element += count;
+        budget -= count * tensor->element_size;
+        if (todo->element == elements) {
+            uint64_t hash = XXH3_64bits_digest(checksum->state);
+
+            if (side == 0) {
+                spread_hash(checksum, task, hash);
+            } else {
+                checksum->found[todo->next] = hash;
+            }
+            ++todo->next;
+            todo->element = 0;
+        }
+    }
+}
+
+static xm_status_t name_box(const xm_checksum_t *checksum, int64_t task, int holder,
+                            uint64_t expected, uint64_t found)
+{
+    char text[512];
+    xm_box_t box;
+
+    xm_plan_task_box(checksum->executor->plan, task, &box);
+    return xm_error_set(XM_ERR_CORRUPT,
+                        "tensor %.200s, box %s: rank %d holds data with hash %016" PRIx64
+                        " and rank %d received data with hash %016" PRIx64,
+                        xm_plan_tensor_name(checksum->executor->plan, checksum->tasks[task].tensor),
+                        xm_box_format(&box, text, sizeof(text)), holder, expected, checksum->rank,
+                        found);
+}
+
+static xm_status_t compare(xm_checksum_t *checksum)
+{
+    const todo_t *todo = &checksum->todo[1];
+
+    for (int r = 0; r < checksum->ranks; ++r) {
+        checksum->parcels[1][r].next = 0;
+    }
+    for (int64_t i = 0; i < todo->count; ++i) {
+        int holder = first_holder(checksum, todo->tasks[i]);
+        parcel_t *parcel = &checksum->parcels[1][holder];
+        uint64_t expected = le64toh(checksum->hashes[1][parcel->first + parcel->next++]);
+
+        if (expected != checksum->found[i]) {
+            return name_box(checksum, todo->tasks[i], holder, expected, checksum->found[i]);
+        }
+    }
+    return XM_OK;
+}
+
+/* Cancels what is in flight, each operation once. */
+static void cancel_parcels(xm_checksum_t *checksum)
+{
+    if (checksum->canceled) {
+        return;
+    }
+    checksum->canceled = true;
+    for (int side = 0; side < 2; ++side) {
+        for (int r = 0; r < checksum->ranks; ++r) {
+            if (checksum->parcels[side][r].busy) {
+                xm_transport_cancel(checksum->executor->transport, &checksum->parcels[side][r].op);
+            }
+        }
+    }
+}
+
+static bool has_to_hash(const xm_checksum_t *checksum)
+{
+    return checksum->todo[0].next < checksum->todo[0].count ||
+           checksum->todo[1].next < checksum->todo[1].count;
+}
+
+xm_status_t xm_checksum_advance(xm_checksum_t *checksum)
+{
+    if (checksum->ended) {
+        return checksum->failure.status;
+    }
+    if (checksum->failure.status == XM_OK && !checksum->posted[1]) {
+        post_side(checksum, 1);
+    }
+    if (checksum->failure.status == XM_OK) {
+        hash_some(checksum, checksum->todo[0].next < checksum->todo[0].count ? 0 : 1);
+    }
+    if (checksum->failure.status == XM_OK && checksum->todo[0].next == checksum->todo[0].count &&
+        !checksum->posted[0]) {
+        post_side(checksum, 0);
+    }
+    if (checksum->failure.status < 0 && checksum->in_flight > 0) {
+        cancel_parcels(checksum);
+    }
+    if (checksum->in_flight > 0 || (checksum->failure.status == XM_OK && has_to_hash(checksum))) {
+        return XM_IN_PROGRESS;
+    }
+    checksum->ended = true;
+    if (checksum->failure.status == XM_OK) {
+        xm_status_t status = compare(checksum);
+
+        if (status < 0) {
+            fail(checksum, status);
+        }
+    }
+    return checksum->failure.status < 0 ? xm_error_restore(&checksum->failure) : XM_OK;
+}
+
+bool xm_checksum_may_sleep(const xm_checksum_t *checksum)
+{
+    return checksum->ended || checksum->failure.status < 0 || !has_to_hash(checksum);
+}
+
+static bool drain(xm_checksum_t *checksum)
+{
+    for (int i = 0; i < DRAIN_ROUNDS && checksum->in_flight > 0; ++i) {
+        (void)xm_transport_progress(checksum->executor->transport);
+    }
+    return checksum->in_flight == 0;
+}
+
+void xm_checksum_destroy(xm_checksum_t *checksum)
+{
+    if (checksum == NULL) {
+        return;
+    }
+    cancel_parcels(checksum);
+    if (!drain(checksum)) {
+        checksum->gave_up = true;
+        for (int side = 0; side < 2; ++side) {
+            for (int r = 0; r < checksum->ranks; ++r) {
+                if (checksum->parcels[side][r].busy) {
+                    xm_transport_peer_failed(checksum->executor->transport, r);
+                }
+            }
+        }
+        (void)drain(checksum);
+    }
+    free_checksum(checksum);
+}
+
+static const char *describe_wait(const xm_checksum_t *checksum, char *text, size_t size)
+{
+    (void)snprintf(text, size, "is still hashing its tiles");
+    for (int side = 0; side < 2; ++side) {
+        for (int r = 0; r < checksum->ranks; ++r) {
+            if (checksum->parcels[side][r].busy) {
+                (void)snprintf(text, size, "waits for the hashes %s rank %d",
+                               side == 0 ? "to" : "from", r);
+            }
+        }
+    }
+    return text;
+}
+
+xm_status_t xm_executor_verify(xm_worker_t *worker, xm_executor_t *executor, int64_t deadline)
+{
+    int64_t start = xm_worker_now(worker);
+    char waits[128];
+    xm_error_t error;
+    xm_checksum_t *checksum;
+    xm_status_t status = xm_checksum_create(executor, &checksum), waited = XM_OK;
+
+    if (status < 0) {
+        return status;
+    }
+    while (waited == XM_OK && (status = xm_checksum_advance(checksum)) == XM_IN_PROGRESS) {
+        waited = xm_checksum_may_sleep(checksum) ? xm_worker_wait(worker, deadline)
+                                                 : xm_worker_progress(worker);
+        if (waited == XM_OK && xm_worker_now(worker) > deadline) {
+            waited = XM_ERR_TIMEOUT;
+        }
+    }
+    if (waited == XM_ERR_TIMEOUT && checksum->failure.status < 0) {
+        /* It failed before, and what was cancelled has not ended yet. */
+        waited = xm_error_restore(&checksum->failure);
+    } else if (waited == XM_ERR_TIMEOUT) {
+        waited = xm_error_set(waited, "rank %d %s after %.1f s", xm_worker_rank(worker),
+                              describe_wait(checksum, waits, sizeof(waits)),
+                              (double)(xm_worker_now(worker) - start) * 1e-9);
+    }
+    xm_error_save(&error, waited < 0 ? waited : status);
+    xm_checksum_destroy(checksum);
+    status = xm_error_restore(&error);
+    return waited == XM_OK && status < 0 && status != XM_ERR_CORRUPT
+               ? xm_reshard_name_culprit(worker, status)
+               : status;
+}

@@ -1,0 +1,236 @@
+/*
+ * Makes, abandons and frees an executor. Everything that a run needs is made here, in the order in
+ * which one thing needs another: hops from the plan, lanes from the hops, the turns between hops,
+ * the device that tiles are on, what each carrier can do with that, and pack buffers for what is
+ * left to messages. This is the only file that knows the carriers by name.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "comm/base.h"
+#include "resharding/execute/carrier.h"
+#include "resharding/execute/carrier/device.h"
+#include "resharding/execute/turns.h"
+
+enum {
+    MAX_WINDOW = 64,
+    MAX_CHANNEL = 254,      /* the tags of 255 are the worker's own (transport.h) */
+    DRAIN_ROUNDS = 1000000, /* progress calls a destroyed executor grants its cancelled operations
+                             */
+    STREAM_LEAST = 16 * 1024 * 1024 /* when a run copies so much, its beginning has left a core's
+                                       share of the caches by its end */
+};
+
+static const carrier_t *const carriers[CARRIERS] = {
+    [CARRIER_MESSAGE] = &xm_carrier_message,
+    [CARRIER_DIRECT] = &xm_carrier_direct,
+    [CARRIER_IPC] = &xm_carrier_ipc,
+    [CARRIER_COPY] = &xm_carrier_copy,
+};
+
+static xm_status_t check_params(const xm_executor_params_t *params)
+{
+    int tensors = xm_plan_tensors(params->plan), ranks = xm_plan_ranks(params->plan);
+
+    if (params->window < 0 || params->window > MAX_WINDOW || params->channel < 0 ||
+        params->channel > MAX_CHANNEL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "window %d is outside 0 … %d, or channel %d outside 0 … %d",
+                            params->window, MAX_WINDOW, params->channel, MAX_CHANNEL);
+    }
+    if (params->buffers == NULL && tensors != 1) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "rank %d: a batch of %d tensors needs a list of their buffers",
+                            params->transport->rank, tensors);
+    }
+    if (ranks > params->transport->size) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "the plan names rank %d, the job has ranks 0 … %d", ranks - 1,
+                            params->transport->size - 1);
+    }
+    if (xm_transport_channel_is_spent(params->transport, params->channel)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "rank %d: a run failed on channel %d, and messages of it may still "
+                            "come: use another channel, or shrink the group",
+                            params->transport->rank, params->channel);
+    }
+    return XM_OK;
+}
+
+static xm_status_t make_tensors(xm_executor_t *executor)
+{
+    executor->tensor_count = xm_plan_tensors(executor->plan);
+    executor->tensors = calloc((size_t)executor->tensor_count + 1, sizeof(*executor->tensors));
+    if (executor->tensors == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", executor->tensor_count);
+    }
+    for (int t = 0; t < executor->tensor_count; ++t) {
+        executor->tensors[t].element_size = xm_plan_tensor_element_size(executor->plan, t);
+    }
+    return XM_OK;
+}
+
+/* Where sends wait for an answer, what is on its way back is in flight as well. */
+int xm_executor_window(const xm_transport_t *transport)
+{
+    int window = xm_config_count(XM_CONFIG_WINDOW);
+
+    return transport->acknowledges && !xm_config_is_set(XM_CONFIG_WINDOW) ? 2 * window : window;
+}
+
+/* A fabric that keeps the order needs no window to protect it, and much in flight to be exact. */
+static int window_of(const xm_executor_params_t *params)
+{
+    int window = xm_executor_window(params->transport);
+    int64_t tasks;
+
+    if (params->window > 0) {
+        return params->window;
+    }
+    if (params->ordered) {
+        return MAX_WINDOW;
+    }
+    /* A box alone has no order to keep: what bridges the pauses of those who pass it on is welcome.
+     */
+    (void)xm_plan_tasks(params->plan, &tasks);
+    return tasks == 1 && !xm_config_is_set(XM_CONFIG_WINDOW) &&
+                   window == xm_config_count(XM_CONFIG_WINDOW)
+               ? 2 * window
+               : window;
+}
+
+/* Carriers hear of the device, and in what they make may decide what is left to pack buffers. */
+static xm_status_t make_carriers(xm_executor_t *executor, const xm_executor_params_t *params)
+{
+    xm_status_t status = XM_OK;
+
+    for (int c = 0; c < CARRIERS && status == XM_OK; ++c) {
+        if (carriers[c]->create != NULL) {
+            status = carriers[c]->create(executor, params);
+        }
+    }
+    executor->copy = executor->own_bytes >= STREAM_LEAST ? xm_view_stream : xm_view_copy;
+    return status;
+}
+
+xm_status_t xm_executor_create(const xm_executor_params_t *given, xm_executor_t **executor)
+{
+    xm_executor_params_t own = XM_EXECUTOR_PARAMS_INIT;
+    const xm_executor_params_t *params = &own;
+    xm_status_t status = XM_PARAMS_COPY(xm_executor_params_t, &own, given);
+    const xm_tensor_buffers_t one = {own.src, own.src_bytes, own.dst, own.dst_bytes};
+    const xm_tensor_buffers_t *buffers = own.buffers != NULL ? own.buffers : &one;
+    xm_executor_t *created;
+
+    if (status == XM_OK) {
+        status = check_params(params);
+    }
+    if (status == XM_OK) {
+        status = xm_executor_check_buffers(params, buffers);
+    }
+    if (status < 0) {
+        return status;
+    }
+    created = calloc(1, sizeof(*created));
+    if (created == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an executor");
+    }
+    created->plan = params->plan;
+    created->transport = params->transport;
+    created->carriers = carriers;
+    created->window = window_of(params);
+    created->channel = params->channel;
+    created->runs_left = -1;
+    created->ordered = params->ordered;
+    created->no_copy = params->no_copy;
+    created->tensor_done = params->tensor_done;
+    created->arg = params->arg;
+    status = make_tensors(created);
+    if (status == XM_OK) {
+        status = xm_executor_list_hops(created);
+    }
+    if (status == XM_OK) {
+        status = xm_executor_make_lanes(created);
+    }
+    if (status == XM_OK && params->turns) {
+        status = xm_turns_create(created, params->turn_ahead, &created->turns);
+    }
+    if (status == XM_OK) {
+        xm_executor_take_buffers(created, buffers);
+        status = xm_device_find(created);
+    }
+    if (status == XM_OK) {
+        status = xm_executor_register_buffers(created, buffers);
+    }
+    if (status == XM_OK) {
+        status = make_carriers(created, params);
+    }
+    if (status == XM_OK) {
+        status = xm_executor_make_staging(created, params->memory_limit);
+    }
+    if (status < 0) {
+        xm_executor_destroy(created);
+        return status;
+    }
+    *executor = created;
+    return XM_OK;
+}
+
+static bool drain(xm_executor_t *executor)
+{
+    /* The device ends by itself or fails; only what others must end is given up. */
+    for (int i = 0; i < DRAIN_ROUNDS; i += !xm_executor_is_busy(executor)) {
+        if (xm_executor_advance(executor) != XM_IN_PROGRESS) {
+            return true;
+        }
+        (void)xm_transport_progress(executor->transport);
+    }
+    return false;
+}
+
+void xm_executor_abandon(xm_executor_t *executor)
+{
+    xm_executor_cancel(executor);
+    if (drain(executor)) {
+        return;
+    }
+    executor->gave_up = true;
+    for (int l = 0; l < executor->lane_count; ++l) {
+        if (executor->lanes[l].in_flight > 0) {
+            xm_transport_peer_failed(executor->transport, executor->lanes[l].peer);
+        }
+    }
+    xm_signals_give_up(executor);
+    (void)drain(executor);
+}
+
+void xm_executor_destroy(xm_executor_t *executor)
+{
+    if (executor == NULL) {
+        return;
+    }
+    xm_executor_abandon(executor);
+    for (int c = 0; c < CARRIERS; ++c) {
+        if (carriers[c]->destroy != NULL) {
+            carriers[c]->destroy(executor);
+        }
+    }
+    xm_executor_release_staging(executor);
+    xm_device_destroy(executor);
+    xm_executor_deregister_buffers(executor);
+    xm_turns_destroy(executor->turns);
+    xm_executor_let_go(executor, executor->slots); /* each has the bytes of messages */
+    free(executor->ready);
+    free(executor->items);
+    free(executor->lanes);
+    free(executor->dependants);
+    free(executor->copies);
+    free(executor->hops);
+    free(executor->tensors);
+    free(executor);
+}
+
+void xm_executor_take_channel(xm_executor_t *executor, int channel)
+{
+    executor->channel = channel;
+}

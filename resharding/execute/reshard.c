@@ -1,0 +1,140 @@
+#include "resharding/execute/execute_private.h"
+
+#include <stdio.h>
+
+#include "comm/base.h"
+
+xm_status_t xm_reshard_name_culprit(xm_worker_t *worker, xm_status_t status)
+{
+    int64_t deadline = xm_worker_now(worker) + INT64_C(2000000000);
+    xm_status_t verdict = XM_OK;
+    xm_error_t error;
+
+    xm_error_save(&error, status);
+    while (verdict == XM_OK) {
+        verdict = xm_worker_wait(worker, deadline);
+    }
+    return verdict == XM_ERR_TIMEOUT ? xm_error_restore(&error) : verdict;
+}
+
+/* The same without waiting: a fault that is known already. */
+static xm_status_t worker_verdict(xm_worker_t *worker, xm_status_t status)
+{
+    xm_status_t verdict;
+    xm_error_t error;
+
+    xm_error_save(&error, status);
+    verdict = xm_worker_progress(worker);
+    return verdict < 0 ? verdict : xm_error_restore(&error);
+}
+
+static void log_line(void *arg, const char *text)
+{
+    xm_log_warn("watchdog: rank %d %s", *(const int *)arg, text);
+}
+
+/* The watchdog: notices that nothing moves, and says so once per stall. `limit` is in ns; 0: off.
+ */
+static void look_for_stall(int64_t limit, const xm_worker_t *worker, xm_executor_t *executor)
+{
+    watch_t *watch = &executor->watch;
+    int64_t now = xm_worker_now(worker);
+    int rank = xm_worker_rank(worker);
+
+    if (limit == 0) {
+        return;
+    }
+    if (watch->steps != executor->steps) {
+        watch->steps = executor->steps;
+        watch->since_ns = now;
+        watch->told = false;
+    } else if (!watch->told && now - watch->since_ns >= limit) {
+        watch->told = true;
+        xm_log_warn("watchdog: rank %d: nothing of a reshard has moved for %.1f s", rank,
+                    (double)(now - watch->since_ns) * 1e-9);
+        xm_executor_describe(executor, worker, log_line, &rank);
+    }
+}
+
+/* Sleeps until something happens, at most until the deadline. */
+static xm_status_t wait_watched(xm_worker_t *worker, xm_executor_t *executor, int64_t limit,
+                                int64_t deadline)
+{
+    const watch_t *watch = &executor->watch;
+    int64_t until = deadline;
+    xm_status_t status;
+
+    if (!xm_executor_may_sleep(executor)) {
+        status = xm_worker_progress(worker);
+    } else {
+        if (limit > 0 && !watch->told && watch->since_ns + limit < until) {
+            until = watch->since_ns + limit;
+        }
+        status = xm_worker_wait(worker, until);
+    }
+    look_for_stall(limit, worker, executor);
+    if (status == XM_ERR_TIMEOUT && xm_worker_now(worker) <= deadline) {
+        return XM_OK;
+    }
+    return status == XM_OK && xm_worker_now(worker) > deadline ? XM_ERR_TIMEOUT : status;
+}
+
+/* Ends a run whose wait has failed, with the sentence that says most. */
+static xm_status_t give_up(xm_worker_t *worker, xm_executor_t *executor, xm_status_t waited)
+{
+    char waits[512];
+    xm_error_t error;
+
+    if (waited == XM_ERR_TIMEOUT && executor->result < 0) {
+        /* It failed before, and what was cancelled has not ended yet. */
+        waited = xm_error_set(executor->result, "%s", executor->reason);
+    } else if (waited == XM_ERR_TIMEOUT) {
+        waited = xm_error_set(waited, "rank %d %s after %.1f s", xm_worker_rank(worker),
+                              xm_executor_describe_wait(executor, waits, sizeof(waits)),
+                              (double)(xm_worker_now(worker) - executor->watch.start_ns) * 1e-9);
+    }
+    xm_error_save(&error, waited);
+    xm_executor_abandon(executor);
+    return xm_error_restore(&error);
+}
+
+xm_status_t xm_executor_wait(xm_worker_t *worker, xm_executor_t *executor, int64_t until,
+                             int64_t deadline)
+{
+    int64_t limit = (int64_t)(xm_config_seconds(XM_CONFIG_WATCHDOG) * 1e9);
+    int64_t stop = until < deadline ? until : deadline;
+    xm_status_t status, waited;
+
+    if (executor->watch.run != executor->runs) {
+        int64_t now = xm_worker_now(worker);
+
+        executor->watch = (watch_t){
+            .run = executor->runs, .start_ns = now, .since_ns = now, .steps = executor->steps};
+    }
+    while ((status = xm_executor_advance(executor)) == XM_IN_PROGRESS) {
+        waited = wait_watched(worker, executor, limit, stop);
+        if (waited == XM_OK) {
+            continue;
+        }
+        if (waited == XM_ERR_TIMEOUT && xm_worker_now(worker) <= deadline) {
+            return XM_IN_PROGRESS;
+        }
+        return give_up(worker, executor, waited);
+    }
+    if (status < 0) {
+        /* Somebody else may have seen the end before: a guest of the worker. */
+        (void)xm_error_set(status, "%s", executor->reason);
+    }
+    if (status == XM_ERR_CANCELED) {
+        /* By the caller, or because the group failed before the run began: that has a reason. */
+        return worker_verdict(worker, status);
+    }
+    return status < 0 ? xm_reshard_name_culprit(worker, status) : status;
+}
+
+xm_status_t xm_executor_run(xm_worker_t *worker, xm_executor_t *executor, int64_t deadline)
+{
+    xm_status_t status = xm_executor_post(executor);
+
+    return status < 0 ? status : xm_executor_wait(worker, executor, INT64_MAX, deadline);
+}

@@ -1,0 +1,28 @@
+/**
+ * @file box.h
+ * What is done with boxes of tensor elements (crossmesh/layout.h).
+ */
+#ifndef XM_RESHARDING_LAYOUT_BOX_H
+#define XM_RESHARDING_LAYOUT_BOX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <crossmesh/layout.h>
+
+/** Number of elements. The caller has made sure that it fits (layouts check their tensor's size).
+ */
+int64_t xm_box_volume(const xm_box_t *box);
+
+/** True when @p inner lies inside @p outer (an empty box lies inside every box of its dimensions).
+ */
+bool xm_box_contains(const xm_box_t *outer, const xm_box_t *inner);
+
+/** Writes the common part of two boxes of equal dimensions; returns false when it is empty. */
+bool xm_box_intersect(const xm_box_t *a, const xm_box_t *b, xm_box_t *common);
+
+/** Text such as "[0:4,8:16]" ("[]" for a scalar); cut at @p size. Returns @p buffer. */
+char *xm_box_format(const xm_box_t *box, char *buffer, size_t size);
+
+#endif

@@ -1,0 +1,395 @@
+#include "resharding/layout/mesh.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+
+/* More devices than this in one mesh is taken for a typing error. */
+enum { MAX_DEVICES = 1 << 22 };
+
+struct xm_mesh {
+    atomic_uint references;
+    int axes;
+    int sizes[XM_MAX_AXES];
+    int strides[XM_MAX_AXES]; /* of a coordinate in the position */
+    int size;
+    int max_rank;
+    int *ranks;     /* by position */
+    int *slots;     /* open addressing by rank: position + 1, or 0 */
+    int slot_shift; /* 2^(32 - slot_shift) slots, at least twice as many as devices */
+};
+
+static uint32_t first_slot(const xm_mesh_t *mesh, int rank)
+{
+    return (uint32_t)rank * UINT32_C(2654435769) >> mesh->slot_shift;
+}
+
+/* The slot of a rank, or the free one where it belongs. */
+static int *find_slot(const xm_mesh_t *mesh, int rank)
+{
+    uint32_t last = UINT32_MAX >> mesh->slot_shift, slot = first_slot(mesh, rank);
+
+    while (mesh->slots[slot] != 0 && mesh->ranks[mesh->slots[slot] - 1] != rank) {
+        slot = (slot + 1) & last;
+    }
+    return &mesh->slots[slot];
+}
+
+static xm_status_t check_sizes(int axes, const int *sizes, int *product)
+{
+    int64_t total = 1;
+
+    if (axes < 0 || axes > XM_MAX_AXES) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a mesh has 0 to %d axes, not %d", XM_MAX_AXES,
+                            axes);
+    }
+    for (int a = 0; a < axes; ++a) {
+        if (sizes[a] < 1) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "mesh axis %d has size %d; at least 1 is needed", a, sizes[a]);
+        }
+        total *= sizes[a];
+        if (total > MAX_DEVICES) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the mesh has more than %d devices",
+                                MAX_DEVICES);
+        }
+    }
+    *product = (int)total;
+    return XM_OK;
+}
+
+static xm_status_t allocate_ranks(xm_mesh_t *mesh)
+{
+    size_t slots = 2;
+
+    mesh->slot_shift = 31;
+    while (slots < 2 * (size_t)mesh->size) {
+        slots *= 2;
+        --mesh->slot_shift;
+    }
+    mesh->ranks = malloc((size_t)mesh->size * sizeof(*mesh->ranks));
+    mesh->slots = calloc(slots, sizeof(*mesh->slots));
+    if (mesh->ranks == NULL || mesh->slots == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a mesh of %d devices", mesh->size);
+    }
+    return XM_OK;
+}
+
+static xm_status_t place_ranks(xm_mesh_t *mesh, const int *ranks)
+{
+    for (int p = 0; p < mesh->size; ++p) {
+        int rank = ranks != NULL ? ranks[p] : p;
+        int *slot = find_slot(mesh, rank);
+
+        if (rank < 0) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the mesh names rank %d; ranks start at 0",
+                                rank);
+        }
+        if (*slot != 0) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the mesh names rank %d twice", rank);
+        }
+        mesh->ranks[p] = rank;
+        *slot = p + 1;
+        mesh->max_rank = rank > mesh->max_rank ? rank : mesh->max_rank;
+    }
+    return XM_OK;
+}
+
+xm_status_t xm_mesh_create(int axes, const int *sizes, const int *ranks, xm_mesh_t **mesh)
+{
+    xm_mesh_t *created;
+    xm_status_t status;
+    int size = 0;
+
+    if (XM_IS_NULL(mesh) || (axes > 0 && XM_IS_NULL(sizes))) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    status = check_sizes(axes, sizes, &size);
+    if (status < 0) {
+        return status;
+    }
+    created = calloc(1, sizeof(*created));
+    if (created == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a mesh");
+    }
+    atomic_init(&created->references, 1);
+    created->axes = axes;
+    created->size = size;
+    for (int a = axes - 1, stride = 1; a >= 0; --a) {
+        created->sizes[a] = sizes[a];
+        created->strides[a] = stride;
+        stride *= sizes[a];
+    }
+    status = allocate_ranks(created);
+    if (status == XM_OK) {
+        status = place_ranks(created, ranks);
+    }
+    if (status < 0) {
+        xm_mesh_destroy(created);
+        return status;
+    }
+    *mesh = created;
+    return XM_OK;
+}
+
+xm_status_t xm_mesh_clone(const xm_mesh_t *mesh, xm_mesh_t **clone)
+{
+    xm_mesh_t *same = (xm_mesh_t *)mesh; /* only the count is not const */
+
+    (void)atomic_fetch_add_explicit(&same->references, 1, memory_order_relaxed);
+    *clone = same;
+    return XM_OK;
+}
+
+void xm_mesh_destroy(xm_mesh_t *mesh)
+{
+    /* Acquire and release: the last handle frees after every use through the others. */
+    if (mesh == NULL || atomic_fetch_sub_explicit(&mesh->references, 1, memory_order_acq_rel) > 1) {
+        return;
+    }
+    free(mesh->slots);
+    free(mesh->ranks);
+    free(mesh);
+}
+
+static xm_status_t parse_shape(const char *shape, int *axes, int *sizes)
+{
+    char token[32];
+    const char *rest = shape;
+
+    *axes = 0;
+    for (;;) {
+        size_t length = strcspn(rest, "x");
+        int64_t value;
+        xm_status_t status;
+
+        if (length >= sizeof(token)) {
+            return xm_error_set(XM_ERR_PARSE, "mesh shape '%s': '%s' is not an axis size", shape,
+                                rest);
+        }
+        if (*axes == XM_MAX_AXES) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "mesh shape '%s' has more than %d axes",
+                                shape, XM_MAX_AXES);
+        }
+        memcpy(token, rest, length);
+        token[length] = '\0';
+        status = xm_text_parse_int("axis size", token, 1, MAX_DEVICES, &value);
+        if (status < 0) {
+            return xm_error_prefix(status, "mesh shape '%s'", shape);
+        }
+        sizes[(*axes)++] = (int)value;
+        if (rest[length] == '\0') {
+            return XM_OK;
+        }
+        rest += length + 1;
+    }
+}
+
+/* Appends lo … hi (rising or falling) to a growing array. */
+static xm_status_t append_run(const char *what, int first, int last, int **ranks, int *count)
+{
+    int step = first <= last ? 1 : -1;
+    int length = (last - first) * step + 1;
+    int *grown;
+
+    if (length > MAX_DEVICES - *count) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: more than %d ranks", what, MAX_DEVICES);
+    }
+    grown = realloc(*ranks, (size_t)(*count + length) * sizeof(**ranks));
+    if (grown == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "%s: no memory for %d ranks", what, *count + length);
+    }
+    *ranks = grown;
+    for (int i = 0; i < length; ++i) {
+        grown[(*count)++] = first + i * step;
+    }
+    return XM_OK;
+}
+
+static xm_status_t parse_run(const char *what, const char *token, int *first, int *last)
+{
+    char copy[32];
+    char *dash;
+    int64_t value;
+    xm_status_t status;
+
+    (void)snprintf(copy, sizeof(copy), "%s", token);
+    dash = strchr(copy, '-');
+    if (dash != NULL) {
+        *dash = '\0';
+    }
+    status = xm_text_parse_int(what, copy, 0, INT32_MAX - 1, &value);
+    if (status < 0) {
+        return status;
+    }
+    *first = *last = (int)value;
+    if (dash != NULL) {
+        status = xm_text_parse_int(what, dash + 1, 0, INT32_MAX - 1, &value);
+        *last = (int)value;
+    }
+    return status;
+}
+
+xm_status_t xm_rank_list_parse(const char *what, const char *text, int **ranks, int *count)
+{
+    const char *rest = text;
+    int *list = NULL;
+    int length = 0;
+
+    for (;;) {
+        char token[32];
+        size_t token_length = strcspn(rest, ",");
+        int first = 0, last = 0;
+        xm_status_t status;
+
+        if (token_length >= sizeof(token)) {
+            free(list);
+            return xm_error_set(XM_ERR_PARSE, "%s: '%s' is not a rank list", what, text);
+        }
+        memcpy(token, rest, token_length);
+        token[token_length] = '\0';
+        status = parse_run(what, token, &first, &last);
+        if (status == XM_OK) {
+            status = append_run(what, first, last, &list, &length);
+        }
+        if (status < 0) {
+            free(list);
+            return status;
+        }
+        if (rest[token_length] == '\0') {
+            break;
+        }
+        rest += token_length + 1;
+    }
+    *ranks = list;
+    *count = length;
+    return XM_OK;
+}
+
+xm_status_t xm_mesh_parse(const char *shape, const char *ranks, int first_rank, xm_mesh_t **mesh)
+{
+    int sizes[XM_MAX_AXES], axes = 0, size = 0, count = 0;
+    int *list = NULL;
+    xm_status_t status;
+
+    if (XM_IS_NULL(shape) || XM_IS_NULL(mesh)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    status = parse_shape(shape, &axes, sizes);
+    if (status == XM_OK) {
+        status = check_sizes(axes, sizes, &size);
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (ranks != NULL) {
+        status = xm_rank_list_parse("rank list", ranks, &list, &count);
+    } else {
+        status = append_run("rank list", first_rank, first_rank + size - 1, &list, &count);
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (count != size) {
+        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "mesh %s needs %d ranks, the list names %d",
+                              shape, size, count);
+        goto free_list;
+    }
+    status = xm_mesh_create(axes, sizes, list, mesh);
+
+free_list:
+    free(list);
+    return status;
+}
+
+int xm_mesh_axes(const xm_mesh_t *mesh)
+{
+    if (XM_IS_NULL(mesh)) {
+        return 0;
+    }
+    return mesh->axes;
+}
+
+int xm_mesh_axis_size(const xm_mesh_t *mesh, int axis)
+{
+    if (XM_IS_NULL(mesh) || axis < 0 || axis >= mesh->axes) {
+        return 0;
+    }
+    return mesh->sizes[axis];
+}
+
+int xm_mesh_size(const xm_mesh_t *mesh)
+{
+    if (XM_IS_NULL(mesh)) {
+        return 0;
+    }
+    return mesh->size;
+}
+
+int xm_mesh_rank(const xm_mesh_t *mesh, int position)
+{
+    if (XM_IS_NULL(mesh) || position < 0 || position >= mesh->size) {
+        return -1;
+    }
+    return mesh->ranks[position];
+}
+
+const int *xm_mesh_ranks(const xm_mesh_t *mesh)
+{
+    return mesh->ranks;
+}
+
+int xm_mesh_position(const xm_mesh_t *mesh, int rank)
+{
+    if (XM_IS_NULL(mesh)) {
+        return -1;
+    }
+    return *find_slot(mesh, rank) - 1;
+}
+
+int xm_mesh_coordinate(const xm_mesh_t *mesh, int position, int axis)
+{
+    return position / mesh->strides[axis] % mesh->sizes[axis];
+}
+
+int xm_mesh_max_rank(const xm_mesh_t *mesh)
+{
+    return mesh->max_rank;
+}
+
+char *xm_mesh_format_shape(const xm_mesh_t *mesh, char *buffer, size_t size)
+{
+    size_t used = 0;
+
+    (void)snprintf(buffer, size, "1");
+    for (int a = 0; a < mesh->axes && used < size; ++a) {
+        int length = snprintf(buffer + used, size - used, "%s%d", a > 0 ? "x" : "", mesh->sizes[a]);
+
+        used += (size_t)length;
+    }
+    return buffer;
+}
+
+char *xm_mesh_format_ranks(const xm_mesh_t *mesh, char *buffer, size_t size)
+{
+    size_t used = 0;
+
+    buffer[0] = '\0';
+    for (int p = 0; p < mesh->size && used < size;) {
+        int run = 1;
+
+        while (p + run < mesh->size && mesh->ranks[p + run] == mesh->ranks[p] + run) {
+            ++run;
+        }
+        used +=
+            (size_t)snprintf(buffer + used, size - used, "%s%d", p > 0 ? "," : "", mesh->ranks[p]);
+        if (run > 1 && used < size) {
+            used += (size_t)snprintf(buffer + used, size - used, "-%d", mesh->ranks[p + run - 1]);
+        }
+        p += run;
+    }
+    return buffer;
+}

@@ -1,0 +1,102 @@
+#include "resharding/layout/spec.h"
+
+#include <string.h>
+
+#include "comm/base.h"
+
+xm_status_t xm_spec_parse(const char *text, xm_spec_t *spec)
+{
+    if (XM_IS_NULL(text) || XM_IS_NULL(spec)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    xm_spec_t parsed;
+    const char *c = text;
+
+    memset(&parsed, 0, sizeof(parsed));
+    while (*c != '\0') {
+        int dim = parsed.dims;
+
+        if (dim == XM_MAX_DIMS) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "sharding spec '%s' has more than %d dimensions", text,
+                                XM_MAX_DIMS);
+        }
+        if (*c != 'R' && *c != 'S') {
+            return xm_error_set(XM_ERR_PARSE,
+                                "sharding spec '%s': character %d is '%c', expected R or S", text,
+                                (int)(c - text) + 1, *c);
+        }
+        if (*c++ == 'S') {
+            while (*c >= '0' && *c <= '9') {
+                if (parsed.axis_count[dim] == XM_MAX_AXES) {
+                    return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                        "sharding spec '%s': dimension %d names more than %d axes",
+                                        text, dim, XM_MAX_AXES);
+                }
+                parsed.axes[dim][parsed.axis_count[dim]++] = (uint8_t)(*c++ - '0');
+            }
+            if (parsed.axis_count[dim] == 0) {
+                return xm_error_set(XM_ERR_PARSE,
+                                    "sharding spec '%s': the S of dimension %d names no mesh axis",
+                                    text, dim);
+            }
+        }
+        ++parsed.dims;
+    }
+    *spec = parsed;
+    return XM_OK;
+}
+
+xm_status_t xm_spec_check(const xm_spec_t *spec, const xm_mesh_t *mesh)
+{
+    int used_by[10]; /* dimension that uses an axis digit */
+    char text[XM_SPEC_TEXT], shape[64];
+
+    memset(used_by, -1, sizeof(used_by));
+    for (int d = 0; d < spec->dims; ++d) {
+        for (int i = 0; i < spec->axis_count[d]; ++i) {
+            int axis = spec->axes[d][i];
+
+            if (axis >= xm_mesh_axes(mesh)) {
+                return xm_error_set(
+                    XM_ERR_INVALID_ARGUMENT,
+                    "sharding spec '%s': dimension %d is split over mesh axis %d, but "
+                    "mesh %s has %d axes",
+                    xm_spec_format(spec, text), d, axis,
+                    xm_mesh_format_shape(mesh, shape, sizeof(shape)), xm_mesh_axes(mesh));
+            }
+            if (used_by[axis] >= 0) {
+                return xm_error_set(
+                    XM_ERR_INVALID_ARGUMENT,
+                    "sharding spec '%s' uses mesh axis %d twice (dimensions %d and %d)",
+                    xm_spec_format(spec, text), axis, used_by[axis], d);
+            }
+            used_by[axis] = d;
+        }
+    }
+    return XM_OK;
+}
+
+int xm_spec_parts(const xm_spec_t *spec, const xm_mesh_t *mesh, int dim)
+{
+    int parts = 1;
+
+    for (int i = 0; i < spec->axis_count[dim]; ++i) {
+        parts *= xm_mesh_axis_size(mesh, spec->axes[dim][i]);
+    }
+    return parts;
+}
+
+char *xm_spec_format(const xm_spec_t *spec, char *buffer)
+{
+    char *c = buffer, *end = buffer + XM_SPEC_TEXT - 1;
+
+    for (int d = 0; d < spec->dims && c < end; ++d) {
+        *c++ = spec->axis_count[d] > 0 ? 'S' : 'R';
+        for (int i = 0; i < spec->axis_count[d] && c < end; ++i) {
+            *c++ = (char)('0' + spec->axes[d][i]);
+        }
+    }
+    *c = '\0';
+    return buffer;
+}

@@ -1,0 +1,61 @@
+#include "resharding/layout/stream_copy.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+
+enum { LINE = 64, PAGE = 4096, PAGES = 4 };
+
+/* Copies a line to where one starts. */
+static inline void stream_line(char *to, const char *from)
+{
+    const __m128i *source = (const __m128i *)(const void *)from;
+    __m128i *target = (__m128i *)(void *)to;
+    __m128i first = _mm_loadu_si128(source), second = _mm_loadu_si128(source + 1);
+    __m128i third = _mm_loadu_si128(source + 2), fourth = _mm_loadu_si128(source + 3);
+
+    _mm_stream_si128(target, first);
+    _mm_stream_si128(target + 1, second);
+    _mm_stream_si128(target + 2, third);
+    _mm_stream_si128(target + 3, fourth);
+}
+
+/* The same line of four pages that follow each other. */
+static inline void stream_lines(char *to, const char *from)
+{
+    stream_line(to, from);
+    stream_line(to + PAGE, from + PAGE);
+    stream_line(to + 2 * (size_t)PAGE, from + 2 * (size_t)PAGE);
+    stream_line(to + 3 * (size_t)PAGE, from + 3 * (size_t)PAGE);
+}
+
+void xm_stream_copy(void *to, const void *from, size_t bytes)
+{
+    char *target = to;
+    const char *source = from;
+    size_t head = (LINE - (uintptr_t)target % LINE) % LINE, done;
+
+    if (bytes < head + LINE) {
+        memcpy(target, source, bytes);
+        return;
+    }
+    memcpy(target, source, head);
+    for (done = head; bytes - done >= (size_t)PAGES * PAGE; done += (size_t)PAGES * PAGE) {
+        for (size_t line = done; line < done + PAGE; line += LINE) {
+            stream_lines(target + line, source + line);
+        }
+    }
+    for (; bytes - done >= LINE; done += LINE) {
+        stream_line(target + done, source + done);
+    }
+    memcpy(target + done, source + done, bytes - done);
+    _mm_sfence(); /* streamed stores keep no order among others */
+}
+#else
+void xm_stream_copy(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+}
+#endif

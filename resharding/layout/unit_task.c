@@ -1,0 +1,171 @@
+#include "resharding/layout/unit_task.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One interval of a dimension's merged cuts. */
+typedef struct {
+    int64_t lo, hi;
+    int src_part, dst_part;
+} interval_t;
+
+typedef struct {
+    interval_t *intervals;
+    int count;
+    int *first; /* of each destination part, in intervals; parts + 1 entries */
+} axis_t;
+
+/* Merges the cuts of one dimension, dropping empty intervals. */
+static xm_status_t refine(const xm_layout_t *src, const xm_layout_t *dst, int dim, axis_t *axis)
+{
+    int src_parts = xm_layout_parts(src, dim), dst_parts = xm_layout_parts(dst, dim);
+    const int64_t *src_cuts = xm_layout_cuts(src, dim), *dst_cuts = xm_layout_cuts(dst, dim);
+    int s = 0;
+
+    axis->count = 0;
+    axis->intervals = malloc((size_t)(src_parts + dst_parts) * sizeof(*axis->intervals));
+    axis->first = malloc(((size_t)dst_parts + 1) * sizeof(*axis->first));
+    if (axis->intervals == NULL || axis->first == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to refine dimension %d", dim);
+    }
+    for (int d = 0; d < dst_parts; ++d) {
+        int64_t at = dst_cuts[d];
+
+        axis->first[d] = axis->count;
+        while (at < dst_cuts[d + 1]) {
+            int64_t end;
+
+            while (src_cuts[s + 1] <= at) {
+                ++s;
+            }
+            end = src_cuts[s + 1] < dst_cuts[d + 1] ? src_cuts[s + 1] : dst_cuts[d + 1];
+            axis->intervals[axis->count++] = (interval_t){at, end, s, d};
+            at = end;
+        }
+    }
+    axis->first[dst_parts] = axis->count;
+    return XM_OK;
+}
+
+static xm_status_t check_same_tensor(const xm_layout_t *src, const xm_layout_t *dst)
+{
+    int dims = xm_layout_dims(src);
+
+    if (dims != xm_layout_dims(dst)) {
+        return xm_error_set(XM_ERR_MISMATCH,
+                            "the source layout is of a tensor with %d dimensions, the destination "
+                            "layout of one with %d",
+                            dims, xm_layout_dims(dst));
+    }
+    for (int d = 0; d < dims; ++d) {
+        int64_t from = xm_layout_shape(src)[d], to = xm_layout_shape(dst)[d];
+
+        if (from != to) {
+            return xm_error_set(XM_ERR_MISMATCH,
+                                "dimension %d has %" PRId64
+                                " elements in the source layout and %" PRId64
+                                " in the destination layout",
+                                d, from, to);
+        }
+    }
+    return XM_OK;
+}
+
+/* Lists the slices of one destination tile, source slices row-major. */
+static void list_tile(const xm_layout_t *src, const axis_t *axes, int dims, int tensor,
+                      int dst_tile, const int *dst_part, xm_unit_task_t **next)
+{
+    int index[XM_MAX_DIMS];
+
+    for (int d = 0; d < dims; ++d) {
+        index[d] = axes[d].first[dst_part[d]];
+        if (index[d] == axes[d].first[dst_part[d] + 1]) {
+            return; /* an empty tile */
+        }
+    }
+    for (;;) {
+        xm_unit_task_t *task = (*next)++;
+        int d;
+
+        *task = (xm_unit_task_t){.tensor = tensor, .dst_tile = dst_tile, .elements = 1};
+        for (d = 0; d < dims; ++d) {
+            const interval_t *interval = &axes[d].intervals[index[d]];
+
+            task->elements *= interval->hi - interval->lo;
+            task->src_tile = task->src_tile * xm_layout_parts(src, d) + interval->src_part;
+        }
+        for (d = dims - 1; d >= 0; --d) {
+            if (++index[d] < axes[d].first[dst_part[d] + 1]) {
+                break;
+            }
+            index[d] = axes[d].first[dst_part[d]];
+        }
+        if (d < 0) {
+            return;
+        }
+    }
+}
+
+static void list_all(const xm_layout_t *src, const xm_layout_t *dst, const axis_t *axes, int tensor,
+                     xm_unit_task_t *tasks)
+{
+    int dims = xm_layout_dims(dst), dst_part[XM_MAX_DIMS];
+    xm_unit_task_t *next = tasks;
+
+    for (int tile = 0; tile < xm_layout_tiles(dst); ++tile) {
+        for (int d = dims - 1, rest = tile; d >= 0; --d) {
+            dst_part[d] = rest % xm_layout_parts(dst, d);
+            rest /= xm_layout_parts(dst, d);
+        }
+        list_tile(src, axes, dims, tensor, tile, dst_part, &next);
+    }
+}
+
+void xm_unit_task_box(const xm_layout_t *src, const xm_layout_t *dst, const xm_unit_task_t *task,
+                      xm_box_t *box)
+{
+    xm_box_t src_box, dst_box;
+
+    xm_layout_tile_box(src, task->src_tile, &src_box);
+    xm_layout_tile_box(dst, task->dst_tile, &dst_box);
+    (void)xm_box_intersect(&src_box, &dst_box, box);
+}
+
+xm_status_t xm_unit_tasks_create(const xm_layout_t *src, const xm_layout_t *dst, int tensor,
+                                 xm_unit_task_t **tasks, int64_t *count)
+{
+    axis_t axes[XM_MAX_DIMS];
+    int dims = xm_layout_dims(src);
+    int64_t total = 1;
+    xm_unit_task_t *created = NULL;
+    xm_status_t status;
+
+    status = check_same_tensor(src, dst);
+    if (status < 0) {
+        return status;
+    }
+    memset(axes, 0, sizeof(axes));
+    for (int d = 0; status == XM_OK && d < dims; ++d) {
+        status = refine(src, dst, d, &axes[d]);
+        total *= axes[d].count;
+    }
+    if (status == XM_OK && total > 0) {
+        created = malloc((size_t)total * sizeof(*created));
+        if (created == NULL) {
+            status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %" PRId64 " unit tasks", total);
+        }
+    }
+    if (status == XM_OK) {
+        if (created != NULL) {
+            list_all(src, dst, axes, tensor, created);
+        }
+        *tasks = created;
+        *count = total;
+    }
+    for (int d = 0; d < dims; ++d) {
+        free(axes[d].intervals);
+        free(axes[d].first);
+    }
+    return status;
+}

@@ -1,0 +1,168 @@
+#include "resharding/plan/plan_private.h"
+#include "resharding/plan/simulate.h"
+
+int xm_plan_tensors(const xm_plan_t *plan)
+{
+    return plan->tensor_count;
+}
+
+const char *xm_plan_tensor_name(const xm_plan_t *plan, int tensor)
+{
+    return plan->tensors[tensor].name;
+}
+
+const xm_layout_t *xm_plan_tensor_src(const xm_plan_t *plan, int tensor)
+{
+    return plan->tensors[tensor].src;
+}
+
+const xm_layout_t *xm_plan_tensor_dst(const xm_plan_t *plan, int tensor)
+{
+    return plan->tensors[tensor].dst;
+}
+
+int64_t xm_plan_tensor_element_size(const xm_plan_t *plan, int tensor)
+{
+    return plan->tensors[tensor].element_size;
+}
+
+const xm_layout_t *xm_plan_src(const xm_plan_t *plan)
+{
+    return plan->tensors[0].src;
+}
+
+const xm_layout_t *xm_plan_dst(const xm_plan_t *plan)
+{
+    return plan->tensors[0].dst;
+}
+
+int64_t xm_plan_element_size(const xm_plan_t *plan)
+{
+    return plan->tensors[0].element_size;
+}
+
+xm_strategy_t xm_plan_strategy(const xm_plan_t *plan)
+{
+    return plan->strategy;
+}
+
+xm_scheduler_t xm_plan_scheduler(const xm_plan_t *plan)
+{
+    return plan->scheduler;
+}
+
+xm_scheduler_t xm_plan_chosen_scheduler(const xm_plan_t *plan)
+{
+    return plan->chosen;
+}
+
+const xm_unit_task_t *xm_plan_tasks(const xm_plan_t *plan, int64_t *count)
+{
+    *count = plan->task_count;
+    return plan->tasks;
+}
+
+const xm_transfer_t *xm_plan_transfers(const xm_plan_t *plan, int64_t *count)
+{
+    *count = plan->draft.transfer_count;
+    return plan->draft.transfers;
+}
+
+int xm_plan_routes(const xm_plan_t *plan)
+{
+    return plan->draft.route_count;
+}
+
+const xm_route_t *xm_plan_route(const xm_plan_t *plan, int route)
+{
+    return &plan->draft.routes[route];
+}
+
+void xm_plan_task_box(const xm_plan_t *plan, int64_t task, xm_box_t *box)
+{
+    const xm_planned_tensor_t *tensor = &plan->tensors[plan->tasks[task].tensor];
+
+    xm_unit_task_box(tensor->src, tensor->dst, &plan->tasks[task], box);
+}
+
+int64_t xm_plan_chunk_elements(const xm_plan_t *plan, int64_t task)
+{
+    return plan->draft.chunk_elements[task];
+}
+
+int64_t xm_plan_chunks(const xm_plan_t *plan, int64_t transfer)
+{
+    const xm_transfer_t *t = &plan->draft.transfers[transfer];
+    int64_t chunk = plan->draft.chunk_elements[t->task];
+
+    return (t->end - t->first + chunk - 1) / chunk;
+}
+
+uint64_t xm_plan_transfer_bytes(const xm_plan_t *plan, int64_t transfer)
+{
+    const xm_transfer_t *t = &plan->draft.transfers[transfer];
+
+    return (uint64_t)((t->end - t->first) *
+                      plan->tensors[plan->tasks[t->task].tensor].element_size);
+}
+
+const xm_network_t *xm_plan_network(const xm_plan_t *plan)
+{
+    return plan->network;
+}
+
+int xm_plan_host_of(const xm_plan_t *plan, int rank)
+{
+    return plan->host_of_rank[rank];
+}
+
+int xm_plan_ranks(const xm_plan_t *plan)
+{
+    return plan->ranks;
+}
+
+int64_t xm_plan_hops(const xm_plan_t *plan)
+{
+    return plan->draft.first_hop[plan->draft.transfer_count];
+}
+
+int64_t xm_plan_first_hop(const xm_plan_t *plan, int64_t transfer)
+{
+    return plan->draft.first_hop[transfer];
+}
+
+uint64_t xm_plan_bytes(const xm_plan_t *plan)
+{
+    uint64_t all = 0;
+
+    for (int i = 0; i < plan->tensor_count; ++i) {
+        const xm_planned_tensor_t *tensor = &plan->tensors[i];
+        uint64_t bytes = (uint64_t)tensor->element_size;
+
+        for (int d = 0; d < xm_layout_dims(tensor->src); ++d) {
+            bytes *= (uint64_t)xm_layout_shape(tensor->src)[d];
+        }
+        all += bytes;
+    }
+    return all;
+}
+
+uint64_t xm_plan_net_bytes(const xm_plan_t *plan)
+{
+    return plan->net_bytes;
+}
+
+int64_t xm_plan_bound_ns(const xm_plan_t *plan)
+{
+    return plan->bound_ns;
+}
+
+int64_t xm_plan_makespan_ns(const xm_plan_t *plan)
+{
+    return plan->makespan_ns;
+}
+
+const char *xm_plan_digest(const xm_plan_t *plan)
+{
+    return plan->digest;
+}

@@ -1,0 +1,79 @@
+#include "resharding/plan/plan_private.h"
+
+#include <stdio.h>
+#include <xxhash.h>
+
+/* Numbers enter the hash as 8 little-endian bytes, so that every machine computes the same digest.
+ */
+static void put(XXH3_state_t *state, int64_t value)
+{
+    unsigned char bytes[8];
+
+    for (int i = 0; i < 8; ++i) {
+        bytes[i] = (unsigned char)((uint64_t)value >> (8 * i));
+    }
+    (void)XXH3_128bits_update(state, bytes, sizeof(bytes));
+}
+
+static void put_layout(XXH3_state_t *state, const xm_layout_t *layout)
+{
+    const xm_mesh_t *mesh = xm_layout_mesh(layout);
+
+    put(state, xm_layout_dims(layout));
+    for (int d = 0; d < xm_layout_dims(layout); ++d) {
+        put(state, xm_layout_shape(layout)[d]);
+        put(state, xm_layout_parts(layout, d));
+        for (int p = 0; p <= xm_layout_parts(layout, d); ++p) {
+            put(state, xm_layout_cuts(layout, d)[p]);
+        }
+    }
+    put(state, xm_mesh_size(mesh));
+    for (int p = 0; p < xm_mesh_size(mesh); ++p) {
+        put(state, xm_mesh_rank(mesh, p));
+        put(state, xm_layout_tile_at(layout, p));
+    }
+}
+
+xm_status_t xm_plan_hash(xm_plan_t *plan)
+{
+    XXH3_state_t *state = XXH3_createState();
+    XXH128_hash_t hash;
+
+    if (state == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the digest of a plan");
+    }
+    (void)XXH3_128bits_reset(state);
+    put(state, plan->tensor_count);
+    for (int i = 0; i < plan->tensor_count; ++i) {
+        put(state, plan->tensors[i].element_size);
+        put_layout(state, plan->tensors[i].src);
+        put_layout(state, plan->tensors[i].dst);
+    }
+    for (int64_t t = 0; t < plan->task_count; ++t) {
+        put(state, plan->draft.chunk_elements[t]);
+    }
+    for (int r = 0; r < plan->draft.route_count; ++r) {
+        const xm_route_t *route = &plan->draft.routes[r];
+
+        put(state, route->count);
+        for (int i = 0; i < route->count; ++i) {
+            put(state, route->ranks[i]);
+            put(state, route->parents[i]);
+        }
+    }
+    for (int64_t i = 0; i < plan->draft.transfer_count; ++i) {
+        const xm_transfer_t *transfer = &plan->draft.transfers[i];
+
+        put(state, transfer->task);
+        put(state, transfer->parent);
+        put(state, transfer->first);
+        put(state, transfer->end);
+        put(state, transfer->sender);
+        put(state, transfer->route);
+    }
+    hash = XXH3_128bits_digest(state);
+    (void)XXH3_freeState(state);
+    (void)snprintf(plan->digest, sizeof(plan->digest), "%016llx%016llx",
+                   (unsigned long long)hash.high64, (unsigned long long)hash.low64);
+    return XM_OK;
+}

@@ -1,0 +1,129 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "resharding/plan/plan_private.h"
+
+xm_status_t xm_emitter_init(xm_emitter_t *emitter, const xm_plan_t *plan,
+                            const xm_network_t *network, const xm_classes_t *classes,
+                            xm_draft_t *draft)
+{
+    size_t ranks = (size_t)xm_network_ranks(network), hosts = (size_t)xm_network_hosts(network);
+
+    *emitter = (xm_emitter_t){.plan = plan,
+                              .network = network,
+                              .classes = classes,
+                              .draft = draft,
+                              .sent = calloc(ranks, sizeof(*emitter->sent)),
+                              .taken = calloc(ranks, sizeof(*emitter->taken)),
+                              .ranks = malloc(ranks * sizeof(*emitter->ranks)),
+                              .parents = malloc(ranks * sizeof(*emitter->parents)),
+                              .order = malloc(hosts * sizeof(*emitter->order))};
+    if (emitter->sent == NULL || emitter->taken == NULL || emitter->ranks == NULL ||
+        emitter->parents == NULL || emitter->order == NULL) {
+        xm_emitter_clear(emitter);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to plan for %zu ranks", ranks);
+    }
+    return XM_OK;
+}
+
+void xm_emitter_clear(xm_emitter_t *emitter)
+{
+    free(emitter->order);
+    free(emitter->parents);
+    free(emitter->ranks);
+    free(emitter->taken);
+    free(emitter->sent);
+    memset(emitter, 0, sizeof(*emitter));
+}
+
+int xm_emitter_pick(const xm_emitter_t *emitter, const int *ranks, int count, int host)
+{
+    int low = 0, high = count, best;
+
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+
+        if (xm_network_host_of(emitter->network, ranks[middle]) < host) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    best = ranks[low];
+    for (; low < count && xm_network_host_of(emitter->network, ranks[low]) == host; ++low) {
+        if (emitter->sent[ranks[low]] < emitter->sent[best]) {
+            best = ranks[low];
+        }
+    }
+    return best;
+}
+
+static xm_status_t append_route(xm_emitter_t *emitter, int64_t task, int sender, int count)
+{
+    xm_transfer_t transfer = {
+        .task = task, .parent = -1, .end = emitter->plan->tasks[task].elements, .sender = sender};
+    xm_status_t status =
+        xm_draft_route(emitter->draft, count, emitter->ranks, emitter->parents, &transfer.route);
+
+    return status < 0 ? status : xm_draft_append(emitter->draft, &transfer, NULL);
+}
+
+xm_status_t xm_emit_single(xm_emitter_t *emitter, int64_t task, int sender, int receiver)
+{
+    if (sender != receiver) {
+        emitter->sent[sender] += xm_task_bytes(emitter->plan, task);
+    }
+    emitter->ranks[0] = receiver;
+    emitter->parents[0] = -1;
+    return append_route(emitter, task, sender, 1);
+}
+
+/* Receivers [first, end) of a class stand beside a holder on one host. */
+static xm_status_t emit_beside(xm_emitter_t *emitter, const xm_class_t *class, int64_t task,
+                               int first, int end, xm_strategy_t strategy)
+{
+    int host = xm_network_host_of(emitter->network, class->near_ranks[first]);
+    int64_t bytes = xm_task_bytes(emitter->plan, task);
+    xm_status_t status = XM_OK;
+
+    if (strategy != XM_STRATEGY_SEND_RECV) {
+        int sender = xm_emitter_pick(emitter, class->holders, class->holder_count, host);
+
+        for (int i = first; i < end; ++i) {
+            emitter->ranks[i - first] = class->near_ranks[i];
+            emitter->parents[i - first] = i - first - 1;
+            emitter->sent[i == first ? sender : class->near_ranks[i - 1]] += bytes;
+        }
+        return append_route(emitter, task, sender, end - first);
+    }
+    for (int i = first; status == XM_OK && i < end; ++i) {
+        status = xm_emit_single(emitter, task,
+                                xm_emitter_pick(emitter, class->holders, class->holder_count, host),
+                                class->near_ranks[i]);
+    }
+    return status;
+}
+
+xm_status_t xm_emit_local(xm_emitter_t *emitter, xm_strategy_t strategy)
+{
+    xm_status_t status = XM_OK;
+
+    for (int64_t t = 0; status == XM_OK && t < emitter->plan->task_count; ++t) {
+        const xm_class_t *class = &emitter->classes->classes[emitter->classes->class_of[t]];
+
+        for (int i = 0; status == XM_OK && i < class->copy_count; ++i) {
+            status = xm_emit_single(emitter, t, class->copies[i], class->copies[i]);
+        }
+        for (int first = 0, end; status == XM_OK && first < class->near_count; first = end) {
+            int host = xm_network_host_of(emitter->network, class->near_ranks[first]);
+
+            for (end = first + 1;
+                 end < class->near_count &&
+                 xm_network_host_of(emitter->network, class->near_ranks[end]) == host;
+                 ++end) {
+            }
+            status = emit_beside(emitter, class, t, first, end, strategy);
+        }
+    }
+    return status;
+}

@@ -1,0 +1,332 @@
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+#include "resharding/plan/plan_private.h"
+
+enum { LARGEST_ELEMENT = 128 /* bits */ };
+
+/* Below 2^63 by far more than rounding up every transfer adds. */
+static const double longest_ns = 9e18;
+
+/* The layouts of sub-byte elements are counted in bytes from here on. */
+static xm_status_t clone_layout(const xm_layout_t *layout, int element_bits, xm_layout_t **clone)
+{
+    return element_bits < 8 ? xm_layout_pack_innermost(layout, 8 / element_bits, clone)
+                            : xm_layout_clone(layout, clone);
+}
+
+static xm_status_t check_ranks(const xm_plan_params_t *params, const xm_layout_t *layout,
+                               const char *side)
+{
+    int rank = xm_mesh_max_rank(xm_layout_mesh(layout));
+
+    if (rank >= xm_network_ranks(params->network)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "the %s mesh names rank %d, but the job has ranks 0 … %d", side, rank,
+                            xm_network_ranks(params->network) - 1);
+    }
+    return XM_OK;
+}
+
+static xm_status_t check_element(int bits)
+{
+    bool packed = bits == 1 || bits == 2 || bits == 4;
+
+    if (!packed && (bits < 8 || bits > LARGEST_ELEMENT || bits % 8 != 0)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "an element has 1 to 16 bytes, or 1, 2 or 4 bits, not %d bits", bits);
+    }
+    return XM_OK;
+}
+
+/* Bytes of a tensor, which must fit 63 bits with all its copies; added to *total. */
+static xm_status_t check_size(const xm_planned_tensor_t *tensor, int64_t *total)
+{
+    int copies = xm_mesh_size(xm_layout_mesh(tensor->dst)) / xm_layout_tiles(tensor->dst);
+    int64_t bytes = tensor->element_size, all;
+
+    for (int d = 0; d < xm_layout_dims(tensor->src); ++d) {
+        if (__builtin_mul_overflow(bytes, xm_layout_shape(tensor->src)[d], &bytes)) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "the tensor has more than 2^63 bytes (up to dimension %d)", d);
+        }
+    }
+    if (__builtin_mul_overflow(bytes, copies, &all) || __builtin_add_overflow(*total, all, total)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "the %d copies of the tensor at the destination have more than 2^63 "
+                            "bytes",
+                            copies);
+    }
+    return XM_OK;
+}
+
+static xm_status_t add_tensor(xm_plan_t *plan, const xm_plan_params_t *params,
+                              const xm_tensor_t *tensor, int64_t *total)
+{
+    xm_planned_tensor_t *added = &plan->tensors[plan->tensor_count];
+    char number[16];
+    xm_status_t status;
+
+    (void)snprintf(number, sizeof(number), "%d", plan->tensor_count);
+    added->name = strdup(tensor->name != NULL ? tensor->name : number);
+    ++plan->tensor_count;
+    if (added->name == NULL) {
+        added->name = strdup("");
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a tensor's name");
+    }
+    added->element_size = tensor->element_bits < 8 ? 1 : tensor->element_bits / 8;
+    status = check_element(tensor->element_bits);
+    if (status == XM_OK) {
+        status = check_ranks(params, tensor->src, "source");
+    }
+    if (status == XM_OK) {
+        status = check_ranks(params, tensor->dst, "destination");
+    }
+    if (status == XM_OK) {
+        status = clone_layout(tensor->src, tensor->element_bits, &added->src);
+    }
+    if (status == XM_OK) {
+        status = clone_layout(tensor->dst, tensor->element_bits, &added->dst);
+    }
+    if (status == XM_OK) {
+        status = check_size(added, total);
+    }
+    return status;
+}
+
+/* Sums of nanoseconds are 64 bits wide: the most that any plan adds up must fit. */
+static xm_status_t check_time(const xm_plan_params_t *params, int64_t bytes)
+{
+    double rate =
+        fmin(xm_network_nic_bandwidth(params->network), xm_network_host_bandwidth(params->network));
+    double uplink = xm_network_uplink_bandwidth(params->network), ns;
+
+    rate = uplink > 0 ? fmin(rate, uplink) : rate;
+    ns = (double)bytes * 1e9 / rate;
+
+    if (ns >= longest_ns) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "all copies have %" PRId64 " bytes, which take %g s at %g bytes/s; at "
+                            "most %g s can be planned",
+                            bytes, ns * 1e-9, rate, longest_ns * 1e-9);
+    }
+    return XM_OK;
+}
+
+static xm_status_t add_tensors(xm_plan_t *plan, const xm_plan_params_t *params)
+{
+    const xm_tensor_t single = {.src = params->src,
+                                .dst = params->dst,
+                                .element_bits =
+                                    params->element_size >= 1 && params->element_size <= 16
+                                        ? (int)params->element_size * 8
+                                        : 0};
+    const xm_tensor_t *tensors = params->tensors != NULL ? params->tensors : &single;
+    int count = params->tensors != NULL ? params->tensor_count : 1;
+    int64_t total = 0;
+    xm_status_t status = XM_OK;
+
+    if (count < 1) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a batch has at least one tensor, not %d",
+                            count);
+    }
+    if (params->tensors == NULL && single.element_bits == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "an element has 1 to 16 bytes, not %" PRId64,
+                            params->element_size);
+    }
+    plan->tensors = calloc((size_t)count, sizeof(*plan->tensors));
+    if (plan->tensors == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", count);
+    }
+    for (int i = 0; status == XM_OK && i < count; ++i) {
+        status = add_tensor(plan, params, &tensors[i], &total);
+    }
+    if (status < 0 && params->tensors != NULL) {
+        return xm_error_prefix(status, "tensor %s", plan->tensors[plan->tensor_count - 1].name);
+    }
+    return status < 0 ? status : check_time(params, total);
+}
+
+static xm_status_t list_tasks(xm_plan_t *plan)
+{
+    int64_t capacity = 0;
+
+    for (int i = 0; i < plan->tensor_count; ++i) {
+        xm_unit_task_t *tasks = NULL;
+        int64_t count = 0;
+        xm_status_t status =
+            xm_unit_tasks_create(plan->tensors[i].src, plan->tensors[i].dst, i, &tasks, &count);
+
+        if (status < 0) {
+            return status;
+        }
+        if (i == 0) {
+            plan->tasks = tasks;
+            plan->task_count = capacity = count;
+            continue;
+        }
+        if (plan->task_count + count > capacity) {
+            int64_t grown = (plan->task_count + count) * 2;
+            xm_unit_task_t *all = realloc(plan->tasks, (size_t)grown * sizeof(*all));
+
+            if (all == NULL) {
+                free(tasks);
+                return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %" PRId64 " unit tasks",
+                                    grown);
+            }
+            plan->tasks = all;
+            capacity = grown;
+        }
+        if (count > 0) {
+            memcpy(plan->tasks + plan->task_count, tasks, (size_t)count * sizeof(*tasks));
+        }
+        plan->task_count += count;
+        free(tasks);
+    }
+    return XM_OK;
+}
+
+static xm_status_t copy_hosts(xm_plan_t *plan, const xm_network_t *network)
+{
+    for (int i = 0; i < plan->tensor_count; ++i) {
+        int src = xm_mesh_max_rank(xm_layout_mesh(plan->tensors[i].src)) + 1;
+        int dst = xm_mesh_max_rank(xm_layout_mesh(plan->tensors[i].dst)) + 1;
+
+        plan->ranks = src > plan->ranks ? src : plan->ranks;
+        plan->ranks = dst > plan->ranks ? dst : plan->ranks;
+    }
+    plan->host_of_rank = malloc((size_t)plan->ranks * sizeof(*plan->host_of_rank));
+    if (plan->host_of_rank == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d ranks", plan->ranks);
+    }
+    for (int r = 0; r < plan->ranks; ++r) {
+        plan->host_of_rank[r] = xm_network_host_of(network, r);
+    }
+    return XM_OK;
+}
+
+static void count_net_bytes(xm_plan_t *plan)
+{
+    for (int64_t i = 0; i < plan->draft.transfer_count; ++i) {
+        const xm_transfer_t *transfer = &plan->draft.transfers[i];
+        const xm_route_t *route = xm_draft_route_of(&plan->draft, transfer);
+        uint64_t crossings = 0;
+
+        for (int h = 0; h < route->count; ++h) {
+            crossings += plan->host_of_rank[xm_hop_sender(transfer, route, h)] !=
+                         plan->host_of_rank[route->ranks[h]];
+        }
+        plan->net_bytes += crossings * xm_plan_transfer_bytes(plan, i);
+    }
+}
+
+static xm_status_t finish(xm_plan_t *plan)
+{
+    xm_status_t status;
+
+    count_net_bytes(plan);
+    status = xm_plan_hash(plan);
+    if (status < 0) {
+        return status;
+    }
+    status = xm_plan_verify(plan);
+    return status < 0 ? xm_error_prefix(XM_ERR_INTERNAL, "the new plan is wrong") : XM_OK;
+}
+
+/* What the caller wants, as this library knows it. */
+static xm_status_t take_params(const xm_plan_params_t *given, xm_plan_params_t *params)
+{
+    static const char function[] = "xm_plan_create";
+    xm_status_t status =
+        xm_params_copy(function, "xm_plan_params_t", params, sizeof(*params), given);
+
+    if (status < 0) {
+        return status;
+    }
+    if (xm_is_null(function, "params.network", params->network) ||
+        (params->tensors == NULL && (xm_is_null(function, "params.src", params->src) ||
+                                     xm_is_null(function, "params.dst", params->dst)))) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    for (int i = 0; params->tensors != NULL && i < params->tensor_count; ++i) {
+        if (xm_is_null(function, "the source layout of a tensor", params->tensors[i].src) ||
+            xm_is_null(function, "the destination layout of a tensor", params->tensors[i].dst)) {
+            return XM_ERR_INVALID_ARGUMENT;
+        }
+    }
+    return XM_OK;
+}
+
+xm_status_t xm_plan_create(const xm_plan_params_t *given, xm_plan_t **plan)
+{
+    xm_plan_params_t own = XM_PLAN_PARAMS_INIT;
+    const xm_plan_params_t *params = &own;
+    xm_classes_t classes = {0};
+    xm_bound_t bound;
+    xm_plan_t *created;
+    xm_status_t status = take_params(given, &own);
+
+    if (status < 0) {
+        return status;
+    }
+    if (XM_IS_NULL(plan)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    created = calloc(1, sizeof(*created));
+    if (created == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan");
+    }
+    created->strategy = params->strategy;
+    created->scheduler = params->scheduler;
+    status = add_tensors(created, params);
+    if (status == XM_OK) {
+        status = list_tasks(created);
+    }
+    if (status == XM_OK) {
+        status = copy_hosts(created, params->network);
+    }
+    if (status == XM_OK) {
+        status = xm_network_clone(params->network, &created->network);
+    }
+    if (status == XM_OK) {
+        status = xm_classes_create(created, params->network, &classes);
+    }
+    if (status == XM_OK) {
+        status = xm_classes_bound(&classes, params->network, &bound);
+    }
+    if (status == XM_OK) {
+        created->bound_ns = bound.ns;
+        status = xm_schedule(created, params, &classes);
+    }
+    xm_classes_clear(&classes);
+    if (status == XM_OK) {
+        status = finish(created);
+    }
+    if (status < 0) {
+        xm_plan_destroy(created);
+        return status;
+    }
+    *plan = created;
+    return XM_OK;
+}
+
+void xm_plan_destroy(xm_plan_t *plan)
+{
+    if (plan != NULL) {
+        xm_draft_clear(&plan->draft);
+        xm_network_destroy(plan->network);
+        free(plan->host_of_rank);
+        free(plan->tasks);
+        for (int i = 0; i < plan->tensor_count; ++i) {
+            xm_layout_destroy(plan->tensors[i].dst);
+            xm_layout_destroy(plan->tensors[i].src);
+            free(plan->tensors[i].name);
+        }
+        free(plan->tensors);
+        free(plan);
+    }
+}

@@ -1,0 +1,175 @@
+/**
+ * @file plan_private.h
+ * The parts of a plan, for the files of this folder that build and check it. Not installed.
+ */
+#ifndef XM_RESHARDING_PLAN_PLAN_PRIVATE_H
+#define XM_RESHARDING_PLAN_PLAN_PRIVATE_H
+
+#include "resharding/solve.h"
+#include "resharding/plan/plan.h"
+
+enum { XM_DIGEST_TEXT = 33 };
+
+typedef struct {
+    char *name;
+    xm_layout_t *src, *dst; /* sub-byte elements: counted in bytes */
+    int64_t element_size;
+} xm_planned_tensor_t;
+
+/* What a scheduler decides: transfers, the routes they take, the chunks they move in. */
+typedef struct {
+    xm_transfer_t *transfers;
+    int64_t transfer_count, transfer_capacity;
+    xm_route_t *routes; /* ranks and parents of one in one allocation, at `ranks` */
+    int route_count, route_capacity;
+    int *
+        route_table; /* open addressing by content: route + 1, 0 empty; a power of two of entries */
+    int route_table_size;
+    int64_t *chunk_elements; /* by task */
+    int64_t *first_hop;      /* by transfer, and the number of hops behind the last */
+} xm_draft_t;
+
+struct xm_plan {
+    xm_planned_tensor_t *tensors;
+    int tensor_count;
+    xm_strategy_t strategy;
+    xm_scheduler_t scheduler, chosen;
+    xm_unit_task_t *tasks;
+    int64_t task_count;
+    xm_draft_t draft;
+    int *host_of_rank;
+    int ranks;
+    xm_network_t *network; /* the schedule was made for */
+    uint64_t net_bytes;
+    int64_t bound_ns, makespan_ns;
+    char digest[XM_DIGEST_TEXT];
+};
+
+/* ---- drafts (draft.c) --------------------------------------------------------------------------
+ */
+
+/* An empty draft for so many tasks; chunk sizes are the whole task. */
+xm_status_t xm_draft_init(xm_draft_t *draft, const xm_plan_t *plan);
+void xm_draft_clear(xm_draft_t *draft);
+
+/* Index of the route with this content, which is copied when it is new. */
+xm_status_t xm_draft_route(xm_draft_t *draft, int count, const int *ranks, const int *parents,
+                           int *route);
+
+/* Appends a transfer; *index (may be NULL) is its place. */
+xm_status_t xm_draft_append(xm_draft_t *draft, const xm_transfer_t *transfer, int64_t *index);
+
+/* Numbers the hops once all transfers are there. */
+xm_status_t xm_draft_number_hops(xm_draft_t *draft);
+
+static inline const xm_route_t *xm_draft_route_of(const xm_draft_t *draft,
+                                                  const xm_transfer_t *transfer)
+{
+    return &draft->routes[transfer->route];
+}
+
+/* ---- the network's view (task_class.c) ---------------------------------------------------------
+ */
+
+/*
+ * Tasks with the same holders and the same receivers. Ranks of a list that share a host stand
+ * together, hosts ascending; within a host the order of the mesh stays.
+ */
+typedef struct {
+    const int *holders; /* ranks, sorted by host */
+    int holder_count;
+    const int *holder_hosts; /* ascending, each once */
+    int holder_host_count;
+    const int *copies; /* ranks that hold and need it */
+    int copy_count;
+    const int *near_ranks; /* receivers that hold nothing, on hosts with a holder */
+    int near_count;
+    const int *remote; /* receivers on hosts without a holder */
+    int remote_count;
+    const int *remote_hosts; /* ascending, each once */
+    const int *remote_first; /* where a host's ranks start in `remote`; one entry more than hosts */
+    int remote_host_count;
+    int64_t first_task, task_count; /* in xm_classes_t.tasks */
+    int64_t bytes;
+} xm_class_t;
+
+typedef struct xm_classes {
+    xm_class_t *classes;
+    int64_t count;
+    int64_t *tasks;    /* task numbers by class, ascending within one */
+    int64_t *class_of; /* by task */
+    void *arena;       /* owns the lists */
+} xm_classes_t;
+
+xm_status_t xm_classes_create(const xm_plan_t *plan, const xm_network_t *network,
+                              xm_classes_t *classes);
+void xm_classes_clear(xm_classes_t *classes);
+
+static inline int64_t xm_task_bytes(const xm_plan_t *plan, int64_t task)
+{
+    return plan->tasks[task].elements * plan->tensors[plan->tasks[task].tensor].element_size;
+}
+
+/* ---- making transfers (emit.c, strategy_*.c) ---------------------------------------------------
+ */
+
+/* State of one draft in the making. */
+typedef struct {
+    const xm_plan_t *plan;
+    const xm_network_t *network;
+    const xm_classes_t *classes;
+    xm_draft_t *draft;
+    int64_t *sent;  /* bytes every rank sends so far: spreads work over the devices of a host */
+    int64_t *taken; /* bytes every rank takes in from ranks beside it so far */
+    int *ranks, *parents; /* room for one route */
+    int64_t *order;       /* room for one list of hosts */
+} xm_emitter_t;
+
+xm_status_t xm_emitter_init(xm_emitter_t *emitter, const xm_plan_t *plan,
+                            const xm_network_t *network, const xm_classes_t *classes,
+                            xm_draft_t *draft);
+void xm_emitter_clear(xm_emitter_t *emitter);
+
+/* The least loaded rank of a host among ranks that are sorted by host; ties go to the first. */
+int xm_emitter_pick(const xm_emitter_t *emitter, const int *ranks, int count, int host);
+
+/* All of a task from one rank to one other, or a copy inside one. */
+xm_status_t xm_emit_single(xm_emitter_t *emitter, int64_t task, int sender, int receiver);
+
+/* What costs no NIC, for all tasks: copies inside a rank, and receivers beside a holder. */
+xm_status_t xm_emit_local(xm_emitter_t *emitter, xm_strategy_t strategy);
+
+/* All of a task from a holding host to all remote receivers. */
+xm_status_t xm_strategy_broadcast_emit(xm_emitter_t *emitter, int64_t task, int sender_host);
+xm_status_t xm_strategy_allgather_emit(xm_emitter_t *emitter, int64_t task, int sender_host);
+/* All of a task from a holding host to one remote receiver. */
+xm_status_t xm_strategy_send_recv_emit(xm_emitter_t *emitter, int64_t task, int sender_host,
+                                       int receiver);
+
+/* The strategy of the least predicted cost for a task of that many bytes, one of so many
+ * (strategy.c). */
+xm_strategy_t xm_strategy_predict(const xm_network_t *network, const xm_class_t *class,
+                                  int64_t bytes, int64_t tasks);
+
+/* Chunks below this size cost more in handshakes than they gain in overlap: only a limit of the
+ * caller's makes them smaller. */
+enum { XM_SMALLEST_CHUNK = 64 * 1024 };
+
+/* Chunks that suit a chain of so many hops over so many bytes (strategy.c). */
+int64_t xm_chunk_bytes(const xm_network_t *network, int64_t bytes, int hops, uint64_t limit);
+
+/* ---- scheduling (schedule.c) -------------------------------------------------------------------
+ */
+
+/* Lower bound of any plan over these classes, ns. */
+xm_status_t xm_classes_bound(const xm_classes_t *classes, const xm_network_t *network,
+                             xm_bound_t *bound);
+
+/* Fills plan->draft, plan->chosen and plan->makespan_ns with the schedule of params->scheduler. */
+xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
+                        const xm_classes_t *classes);
+
+/* Computes the digest of a finished plan. */
+xm_status_t xm_plan_hash(xm_plan_t *plan);
+
+#endif

@@ -1,0 +1,33 @@
+/**
+ * @file schedule_private.h
+ * What the scheduling of whole tasks and that of parts share. Not installed.
+ */
+#ifndef XM_RESHARDING_PLAN_SCHEDULE_PRIVATE_H
+#define XM_RESHARDING_PLAN_SCHEDULE_PRIVATE_H
+
+#include "resharding/plan/plan_private.h"
+
+/* What one demand of the problem stands for. */
+typedef struct {
+    int64_t task;
+    int receiver; /* the one rank that gets it, or −1: all remote ones */
+} xm_item_t;
+
+typedef struct {
+    xm_plan_t *plan;
+    const xm_plan_params_t *params;
+    const xm_classes_t *classes;
+    unsigned char *strategy; /* by task */
+    xm_demand_t *demands;
+    xm_item_t *items; /* by demand */
+    int64_t count;
+} xm_scheduling_t;
+
+/* Makes a task's chunks at most so long. */
+void xm_scheduling_set_chunk(const xm_scheduling_t *s, xm_draft_t *draft, int64_t task,
+                             int64_t bytes);
+
+/* Cuts the tasks by openshop and appends the transfers. */
+xm_status_t xm_schedule_parts(xm_scheduling_t *s, xm_emitter_t *emitter);
+
+#endif

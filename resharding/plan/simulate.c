@@ -1,0 +1,252 @@
+#include "resharding/plan/simulate.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "resharding/plan/simulate_private.h"
+
+/* When the data of one hop of one transfer arrived, chunk by chunk: kept where a later transfer
+ * starts from it. */
+typedef struct {
+    int64_t *arrival; /* by chunk and hop, hops together; NULL: nobody asks */
+} history_t;
+
+typedef struct {
+    const xm_plan_t *plan;
+    const xm_transfer_t *transfers;
+    int64_t count;
+    xm_resources_t resources;
+    int64_t *free_at; /* by resource */
+    history_t *histories;
+    int64_t *arrival;  /* by hop of the transfer at hand: when its latest chunk arrived */
+    int64_t *previous; /* by hop: when it started its previous chunk */
+    xm_span_t *spans;
+    int64_t makespan;
+} exclusive_t;
+
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Marks the transfers that others start from, with room for their arrivals. */
+static xm_status_t keep_histories(exclusive_t *x)
+{
+    for (int64_t i = 0; i < x->count; ++i) {
+        int64_t parent = x->transfers[i].parent;
+        const xm_route_t *route;
+        size_t bytes;
+
+        if (parent < 0 || x->histories[parent].arrival != NULL) {
+            continue;
+        }
+        route = xm_plan_route(x->plan, x->transfers[parent].route);
+        /* Chunks of one byte, eight bytes each: beyond 2^64. */
+        if (!__builtin_mul_overflow((size_t)xm_plan_chunks(x->plan, parent),
+                                    (size_t)route->count * sizeof(int64_t), &bytes)) {
+            x->histories[parent].arrival = malloc(bytes);
+        }
+        if (x->histories[parent].arrival == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory to simulate %" PRId64 " transfers",
+                                x->count);
+        }
+    }
+    return XM_OK;
+}
+
+/* When the sender of transfer i has the elements of its range up to `end`. */
+static int64_t at_sender(const exclusive_t *x, int64_t i, int64_t end)
+{
+    const xm_transfer_t *transfer = &x->transfers[i], *parent;
+    const xm_route_t *route;
+    int64_t chunk;
+    int hop = 0;
+
+    if (transfer->parent < 0) {
+        return 0;
+    }
+    parent = &x->transfers[transfer->parent];
+    route = xm_plan_route(x->plan, parent->route);
+    while (route->ranks[hop] != transfer->sender) {
+        ++hop;
+    }
+    chunk = (end - 1 - parent->first) / xm_plan_chunk_elements(x->plan, transfer->task);
+    return x->histories[transfer->parent].arrival[chunk * route->count + hop];
+}
+
+/* One message: returns when it starts, and notes what it occupies and when it has arrived. */
+static int64_t run_message(exclusive_t *x, const xm_use_t *use, int64_t ready, uint64_t bytes,
+                           int64_t *arrived)
+{
+    int64_t start = ready, longest = 0;
+
+    for (int r = 0; r < use->count; ++r) {
+        start = later(start, x->free_at[use->resource[r]]);
+    }
+    for (int r = 0; r < use->count; ++r) {
+        int64_t busy = xm_resource_ns(&x->resources, use->resource[r], bytes);
+
+        x->free_at[use->resource[r]] = start + busy;
+        longest = later(longest, busy);
+    }
+    *arrived = start + longest + use->latency_ns;
+    return start;
+}
+
+/*
+ * One chunk over all hops. Returns by how much later every hop started than with the chunk before,
+ * or −1 when that differs between hops: equal steps repeat for as long as chunks are equal, since
+ * the whole is linear in (max, +).
+ */
+static int64_t run_chunk(exclusive_t *x, int64_t i, const xm_route_t *route, int64_t chunk,
+                         int64_t first, int64_t end)
+{
+    const xm_transfer_t *transfer = &x->transfers[i];
+    int64_t size = xm_plan_tensor_element_size(
+        x->plan, xm_plan_tasks(x->plan, &(int64_t){0})[transfer->task].tensor);
+    uint64_t bytes = (uint64_t)((end - first) * size);
+    int64_t source = at_sender(x, i, end), step = -2;
+
+    for (int h = 0; h < route->count; ++h) {
+        int from = xm_hop_sender(transfer, route, h);
+        int64_t ready = route->parents[h] < 0 ? source : x->arrival[route->parents[h]], start;
+        xm_use_t use;
+
+        xm_resources_use(&x->resources, from, route->ranks[h], &use);
+        start = run_message(x, &use, ready, bytes, &x->arrival[h]);
+        if (chunk == 0 && x->spans != NULL) {
+            x->spans[xm_plan_first_hop(x->plan, i) + h].start_ns = start;
+        }
+        if (chunk == 0 || (step != -2 && start - x->previous[h] != step)) {
+            step = -1;
+        } else if (step == -2) {
+            step = start - x->previous[h];
+        }
+        x->previous[h] = start;
+        if (x->histories[i].arrival != NULL) {
+            x->histories[i].arrival[chunk * route->count + h] = x->arrival[h];
+        }
+    }
+    return step;
+}
+
+/* Repeats the last chunk's step for `chunks` more of the same size. */
+static void skip_chunks(exclusive_t *x, int64_t i, const xm_route_t *route, int64_t chunks,
+                        int64_t step)
+{
+    for (int h = 0; h < route->count; ++h) {
+        x->arrival[h] += chunks * step;
+        x->previous[h] += chunks * step;
+    }
+    for (int h = 0; h < route->count; ++h) {
+        xm_use_t use;
+
+        xm_resources_use(&x->resources, xm_hop_sender(&x->transfers[i], route, h), route->ranks[h],
+                         &use);
+        for (int r = 0; r < use.count; ++r) {
+            if (!x->resources.moved[use.resource[r]]) {
+                x->resources.moved[use.resource[r]] = true;
+                x->free_at[use.resource[r]] += chunks * step;
+            }
+        }
+    }
+    for (int h = 0; h < route->count; ++h) {
+        xm_use_t use;
+
+        xm_resources_use(&x->resources, xm_hop_sender(&x->transfers[i], route, h), route->ranks[h],
+                         &use);
+        for (int r = 0; r < use.count; ++r) {
+            x->resources.moved[use.resource[r]] = false;
+        }
+    }
+}
+
+static void run_transfer(exclusive_t *x, int64_t i)
+{
+    const xm_transfer_t *transfer = &x->transfers[i];
+    const xm_route_t *route = xm_plan_route(x->plan, transfer->route);
+    int64_t size = xm_plan_chunk_elements(x->plan, transfer->task),
+            chunks = xm_plan_chunks(x->plan, i);
+    bool may_skip = transfer->parent < 0 && x->histories[i].arrival == NULL;
+
+    if (xm_transfer_is_copy(transfer, route)) {
+        return;
+    }
+    for (int64_t c = 0; c < chunks; ++c) {
+        int64_t first = transfer->first + c * size,
+                end = first + size < transfer->end ? first + size : transfer->end;
+        int64_t step = run_chunk(x, i, route, c, first, end);
+
+        /* The last chunk may be shorter, so it is run. */
+        if (may_skip && step >= 0 && c + 2 < chunks) {
+            skip_chunks(x, i, route, chunks - 2 - c, step);
+            c = chunks - 2;
+        }
+    }
+    for (int h = 0; h < route->count; ++h) {
+        x->makespan = later(x->makespan, x->arrival[h]);
+        if (x->spans != NULL) {
+            x->spans[xm_plan_first_hop(x->plan, i) + h].end_ns = x->arrival[h];
+        }
+    }
+}
+
+static int longest_route(const xm_plan_t *plan)
+{
+    int longest = 1;
+
+    for (int r = 0; r < xm_plan_routes(plan); ++r) {
+        longest = xm_plan_route(plan, r)->count > longest ? xm_plan_route(plan, r)->count : longest;
+    }
+    return longest;
+}
+
+static xm_status_t simulate_exclusive(const xm_plan_t *plan, const xm_network_t *network,
+                                      xm_span_t *spans, int64_t *makespan_ns)
+{
+    exclusive_t x = {.plan = plan, .spans = spans};
+    size_t longest = (size_t)longest_route(plan);
+    xm_status_t status;
+
+    x.transfers = xm_plan_transfers(plan, &x.count);
+    status = xm_resources_init(&x.resources, network);
+    if (status < 0) {
+        return status;
+    }
+    x.free_at = calloc((size_t)x.resources.count, sizeof(*x.free_at));
+    x.histories = calloc((size_t)x.count + 1, sizeof(*x.histories));
+    x.arrival = malloc(longest * sizeof(*x.arrival));
+    x.previous = malloc(longest * sizeof(*x.previous));
+    if (x.free_at == NULL || x.histories == NULL || x.arrival == NULL || x.previous == NULL) {
+        status =
+            xm_error_set(XM_ERR_NO_MEMORY, "no memory to simulate %" PRId64 " transfers", x.count);
+    } else {
+        status = keep_histories(&x);
+    }
+    for (int64_t i = 0; status == XM_OK && i < x.count; ++i) {
+        run_transfer(&x, i);
+    }
+    if (status == XM_OK) {
+        *makespan_ns = x.makespan;
+    }
+    for (int64_t i = 0; x.histories != NULL && i < x.count; ++i) {
+        free(x.histories[i].arrival);
+    }
+    free(x.previous);
+    free(x.arrival);
+    free(x.histories);
+    free(x.free_at);
+    xm_resources_clear(&x.resources);
+    return status;
+}
+
+xm_status_t xm_simulate(const xm_plan_t *plan, const xm_network_t *network, xm_sharing_t sharing,
+                        xm_span_t *spans, int64_t *makespan_ns)
+{
+    if (spans != NULL) {
+        memset(spans, 0, (size_t)xm_plan_hops(plan) * sizeof(*spans));
+    }
+    return sharing == XM_SHARING_FAIR ? xm_simulate_fair(plan, network, spans, makespan_ns)
+                                      : simulate_exclusive(plan, network, spans, makespan_ns);
+}

@@ -1,0 +1,66 @@
+#include <math.h>
+#include <stdlib.h>
+
+#include "resharding/plan/simulate_private.h"
+
+xm_status_t xm_resources_init(xm_resources_t *resources, const xm_network_t *network)
+{
+    double *rate;
+
+    *resources = (xm_resources_t){.network = network,
+                                  .hosts = xm_network_hosts(network),
+                                  .racks = xm_network_racks(network),
+                                  .ranks = xm_network_ranks(network)};
+    resources->count = 2 * (resources->hosts + resources->racks + resources->ranks);
+    resources->rate = rate = malloc((size_t)resources->count * sizeof(*rate));
+    resources->moved = calloc((size_t)resources->count, sizeof(*resources->moved));
+    if (rate == NULL || resources->moved == NULL) {
+        xm_resources_clear(resources);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to simulate %d ranks", resources->ranks);
+    }
+    for (int h = 0; h < resources->hosts; ++h) {
+        *rate++ = xm_network_egress(network, h);
+        *rate++ = xm_network_ingress(network, h);
+    }
+    for (int u = 0; u < 2 * resources->racks; ++u) {
+        *rate++ = xm_network_uplink_bandwidth(network);
+    }
+    for (int p = 0; p < 2 * resources->ranks; ++p) {
+        *rate++ = xm_network_host_bandwidth(network);
+    }
+    return XM_OK;
+}
+
+void xm_resources_clear(xm_resources_t *resources)
+{
+    free(resources->moved);
+    free(resources->rate);
+    resources->moved = NULL;
+    resources->rate = NULL;
+}
+
+void xm_resources_use(const xm_resources_t *resources, int sender, int receiver, xm_use_t *use)
+{
+    const xm_network_t *network = resources->network;
+    int from = xm_network_host_of(network, sender), to = xm_network_host_of(network, receiver);
+
+    if (from == to) {
+        int ports = 2 * (resources->hosts + resources->racks);
+
+        *use = (xm_use_t){2, {ports + 2 * sender, ports + 2 * receiver + 1}, 0};
+        use->latency_ns = llround(xm_network_host_latency(network) * 1e9);
+        return;
+    }
+    *use = (xm_use_t){2, {2 * from, 2 * to + 1}, 0};
+    use->latency_ns = llround(xm_network_nic_latency(network) * 1e9);
+    if (xm_network_uplink_bandwidth(network) > 0 &&
+        xm_network_rack_of(network, from) != xm_network_rack_of(network, to)) {
+        use->resource[use->count++] = 2 * (resources->hosts + xm_network_rack_of(network, from));
+        use->resource[use->count++] = 2 * (resources->hosts + xm_network_rack_of(network, to)) + 1;
+    }
+}
+
+int64_t xm_resource_ns(const xm_resources_t *resources, int resource, uint64_t bytes)
+{
+    return (int64_t)ceil((double)bytes * 1e9 / resources->rate[resource]);
+}

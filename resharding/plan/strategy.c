@@ -1,0 +1,90 @@
+#include <math.h>
+
+#include "comm/base.h"
+#include "resharding/plan/plan_private.h"
+
+static const char *const strategy_names[XM_STRATEGY_COUNT] = {"send_recv", "allgather", "broadcast",
+                                                              "auto"};
+
+const char *xm_strategy_name(xm_strategy_t strategy)
+{
+    return strategy_names[strategy];
+}
+
+xm_status_t xm_strategy_parse(const char *name, xm_strategy_t *strategy)
+{
+    int index;
+    xm_status_t status;
+
+    if (XM_IS_NULL(name) || XM_IS_NULL(strategy)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    status = xm_text_choose("strategy", name, strategy_names, XM_STRATEGY_COUNT, &index);
+    if (status == XM_OK) {
+        *strategy = (xm_strategy_t)index;
+    }
+    return status;
+}
+
+/*
+ * A chain of h hops over n bytes in chunks of c takes (n / c + h − 1) · (latency + c / bandwidth),
+ * which is least at c = sqrt(n · latency · bandwidth / (h − 1)).
+ */
+int64_t xm_chunk_bytes(const xm_network_t *network, int64_t bytes, int hops, uint64_t limit)
+{
+    double best, product = xm_network_nic_latency(network) * xm_network_nic_bandwidth(network);
+
+    if (hops < 2) {
+        return (int64_t)limit;
+    }
+    best = sqrt((double)bytes * product / (double)(hops - 1));
+    return llrint(fmin((double)limit, fmax(best, XM_SMALLEST_CHUNK)));
+}
+
+/* Cost of a pipeline in chunks over `hosts` hops between hosts and `inner` inside one, whose
+ * slowest stage moves `bytes` at `rate`: see xm_strategy_predict(). Latencies occupy nothing
+ * (network.h). */
+static double pipeline(const xm_network_t *network, double bytes, double chunk, double rate,
+                       int hosts, int inner, double share)
+{
+    double fill = hosts * xm_network_nic_latency(network) + (hosts - 1) * chunk / rate;
+    double last = xm_network_host_latency(network) + chunk / xm_network_host_bandwidth(network);
+
+    return bytes / rate + (fill + inner * last) * share;
+}
+
+/*
+ * The cost of a strategy is the time for which the task occupies its busiest NIC or port, plus its
+ * share of the time that goes by with filling the pipeline: one task alone waits for all of it, one
+ * of many leaves the NICs to the others meanwhile.
+ */
+xm_strategy_t xm_strategy_predict(const xm_network_t *network, const xm_class_t *class,
+                                  int64_t bytes, int64_t tasks)
+{
+    double nic = xm_network_nic_bandwidth(network), port = xm_network_host_bandwidth(network);
+    double amount = (double)bytes, share = 1.0 / (double)tasks, chunk, direct, broadcast, allgather;
+    int hosts = class->remote_host_count, most = 1;
+
+    if (class->remote_count < 2) {
+        return XM_STRATEGY_SEND_RECV;
+    }
+    for (int h = 0; h < hosts; ++h) {
+        int devices = class->remote_first[h + 1] - class->remote_first[h];
+
+        most = devices > most ? devices : most;
+    }
+    chunk = (double)xm_chunk_bytes(network, bytes, hosts + most - 1, INT64_C(1) << 40);
+    chunk = fmin(chunk, amount);
+    direct = amount * class->remote_count / nic + xm_network_nic_latency(network) * share;
+    broadcast =
+        pipeline(network, amount, chunk, most > 1 ? fmin(nic, port) : nic, hosts, most - 1, share);
+    /* Each of the shards is a pipeline of its own; a device's port takes in all but its own shard.
+     */
+    allgather =
+        pipeline(network, amount, fmin(chunk, ceil(amount / most)),
+                 most > 1 ? fmin(nic, port * most / (most - 1)) : nic, hosts, most - 1, share);
+    if (direct <= broadcast && direct <= allgather) {
+        return XM_STRATEGY_SEND_RECV;
+    }
+    return broadcast <= allgather ? XM_STRATEGY_BROADCAST : XM_STRATEGY_ALLGATHER;
+}

@@ -1,0 +1,398 @@
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+#include "resharding/plan/plan_private.h"
+
+enum { BLOCK_INTS = 1 << 18 };
+
+/* Blocks of ints, freed together. */
+typedef struct block {
+    struct block *next;
+    size_t used, size;
+    int ints[];
+} block_t;
+
+static int *take(void **arena, size_t count)
+{
+    block_t *block = *arena;
+
+    if (block == NULL || block->size - block->used < count) {
+        size_t size = count > BLOCK_INTS ? count : BLOCK_INTS;
+
+        block = malloc(sizeof(*block) + size * sizeof(int));
+        if (block == NULL) {
+            return NULL;
+        }
+        *block = (block_t){.next = *arena, .size = size};
+        *arena = block;
+    }
+    block->used += count;
+    return block->ints + block->used - count;
+}
+
+/* A list of ranks that several tiles share. */
+typedef struct {
+    uint64_t hash;
+    const int *ranks; /* of one of the layouts that have it */
+    int count;
+    const int *by_host; /* the same ranks sorted by host; NULL: nobody asked */
+} rank_set_t;
+
+typedef struct {
+    const xm_plan_t *plan;
+    const xm_network_t *network;
+    xm_classes_t *out;
+    rank_set_t *sets;
+    int set_count, set_capacity;
+    int *set_table; /* open addressing: set + 1 */
+    int64_t table_size;
+    int **src_set, **dst_set; /* by tensor, by tile */
+    int64_t *class_table;     /* open addressing by (source set, destination set): class + 1 */
+    int64_t class_table_size, class_capacity;
+    int (*class_key)[2];
+    int *mark; /* by rank: 1 + class whose holder it is; by host behind the ranks */
+} classifier_t;
+
+static xm_status_t no_memory(const classifier_t *c)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY,
+                        "no memory to sort %" PRId64 " unit tasks by who holds and who needs "
+                        "them",
+                        c->plan->task_count);
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Writes ranks sorted by host, keeping their order within one. */
+static bool sort_by_host(const classifier_t *c, const int *ranks, int count, int *sorted)
+{
+    int64_t *keys = malloc((size_t)count * sizeof(*keys));
+
+    if (keys == NULL) {
+        return false;
+    }
+    for (int i = 0; i < count; ++i) {
+        keys[i] = (int64_t)xm_network_host_of(c->network, ranks[i]) * count + i;
+    }
+    qsort(keys, (size_t)count, sizeof(*keys), compare_keys);
+    for (int i = 0; i < count; ++i) {
+        sorted[i] = ranks[keys[i] % count];
+    }
+    free(keys);
+    return true;
+}
+
+/* The ranks of a set sorted by host: the same list for all classes. NULL: no memory. */
+static const int *sorted_by_host(classifier_t *c, rank_set_t *set)
+{
+    int *sorted;
+    bool in_order = true;
+
+    if (set->by_host != NULL) {
+        return set->by_host;
+    }
+    sorted = take(&c->out->arena, (size_t)set->count);
+    if (sorted == NULL) {
+        return NULL;
+    }
+    for (int i = 0; i < set->count; ++i) {
+        sorted[i] = set->ranks[i];
+        in_order = in_order && (i == 0 || xm_network_host_of(c->network, sorted[i - 1]) <=
+                                              xm_network_host_of(c->network, sorted[i]));
+    }
+    if (!in_order && !sort_by_host(c, set->ranks, set->count, sorted)) {
+        return NULL;
+    }
+    set->by_host = sorted;
+    return sorted;
+}
+
+static xm_status_t intern_set(classifier_t *c, const int *ranks, int count, int *set)
+{
+    uint64_t hash = xm_hash_list(0, ranks, count), mask, at;
+
+    if ((int64_t)c->set_count * 2 >= c->table_size) {
+        int64_t size = c->table_size > 0 ? c->table_size * 2 : 256;
+        int *table = calloc((size_t)size, sizeof(*table));
+
+        if (table == NULL) {
+            return no_memory(c);
+        }
+        for (int s = 0; s < c->set_count; ++s) {
+            for (at = c->sets[s].hash & (uint64_t)(size - 1); table[at] != 0;) {
+                at = (at + 1) & (uint64_t)(size - 1);
+            }
+            table[at] = s + 1;
+        }
+        free(c->set_table);
+        c->set_table = table;
+        c->table_size = size;
+    }
+    mask = (uint64_t)c->table_size - 1;
+    for (at = hash & mask; c->set_table[at] != 0; at = (at + 1) & mask) {
+        const rank_set_t *known = &c->sets[c->set_table[at] - 1];
+
+        if (known->hash == hash && known->count == count &&
+            memcmp(known->ranks, ranks, (size_t)count * sizeof(int)) == 0) {
+            *set = c->set_table[at] - 1;
+            return XM_OK;
+        }
+    }
+    if (c->set_count == c->set_capacity) {
+        int grown = c->set_capacity > 0 ? c->set_capacity * 2 : 256;
+        rank_set_t *sets = realloc(c->sets, (size_t)grown * sizeof(*sets));
+
+        if (sets == NULL) {
+            return no_memory(c);
+        }
+        c->sets = sets;
+        c->set_capacity = grown;
+    }
+    c->sets[c->set_count] = (rank_set_t){hash, ranks, count, NULL};
+    c->set_table[at] = ++c->set_count;
+    *set = c->set_count - 1;
+    return XM_OK;
+}
+
+static xm_status_t intern_tiles(classifier_t *c, const xm_layout_t *layout, int **sets)
+{
+    int tiles = xm_layout_tiles(layout);
+    xm_status_t status = XM_OK;
+
+    *sets = malloc((size_t)tiles * sizeof(**sets));
+    if (*sets == NULL) {
+        return no_memory(c);
+    }
+    for (int t = 0; status == XM_OK && t < tiles; ++t) {
+        int count;
+        const int *ranks = xm_layout_replicas(layout, t, &count);
+
+        status = intern_set(c, ranks, count, &(*sets)[t]);
+    }
+    return status;
+}
+
+/* Writes the hosts of ranks that are sorted by host, each once; `first` (may be NULL) where each
+ * starts. */
+static int list_hosts(const classifier_t *c, const int *ranks, int count, int *hosts, int *first)
+{
+    int found = 0;
+
+    for (int i = 0; i < count; ++i) {
+        int host = xm_network_host_of(c->network, ranks[i]);
+
+        if (found == 0 || hosts[found - 1] != host) {
+            if (first != NULL) {
+                first[found] = i;
+            }
+            hosts[found++] = host;
+        }
+    }
+    if (first != NULL) {
+        first[found] = count;
+    }
+    return found;
+}
+
+/* Sorts the receivers of a new class by what they need: nothing but a copy, a neighbour, the
+ * network. */
+static xm_status_t fill_class(classifier_t *c, int64_t index, rank_set_t *src, rank_set_t *dst)
+{
+    xm_class_t *class = &c->out->classes[index];
+    int *host_mark = c->mark + xm_network_ranks(c->network), stamp = (int)(index + 1);
+    size_t room = (size_t)dst->count;
+    int *copies = take(&c->out->arena, room), *near_ranks = take(&c->out->arena, room);
+    int *remote = take(&c->out->arena, room), *hosts = take(&c->out->arena, (size_t)src->count);
+    int *remote_hosts, *remote_first;
+    const int *receivers = sorted_by_host(c, dst);
+
+    *class = (xm_class_t){.holders = sorted_by_host(c, src), .holder_count = src->count};
+    if (copies == NULL || near_ranks == NULL || remote == NULL || hosts == NULL ||
+        receivers == NULL || class->holders == NULL) {
+        return no_memory(c);
+    }
+    class->holder_host_count = list_hosts(c, class->holders, src->count, hosts, NULL);
+    class->holder_hosts = hosts;
+    for (int i = 0; i < src->count; ++i) {
+        c->mark[src->ranks[i]] = stamp;
+    }
+    for (int i = 0; i < class->holder_host_count; ++i) {
+        host_mark[hosts[i]] = stamp;
+    }
+    for (int i = 0; i < dst->count; ++i) {
+        int rank = receivers[i];
+
+        if (c->mark[rank] == stamp) {
+            copies[class->copy_count++] = rank;
+        } else if (host_mark[xm_network_host_of(c->network, rank)] == stamp) {
+            near_ranks[class->near_count++] = rank;
+        } else {
+            remote[class->remote_count++] = rank;
+        }
+    }
+    remote_hosts = take(&c->out->arena, (size_t) class->remote_count);
+    remote_first = take(&c->out->arena, (size_t) class->remote_count + 1);
+    if (remote_hosts == NULL || remote_first == NULL) {
+        return no_memory(c);
+    }
+    class->remote_host_count =
+        list_hosts(c, remote, class->remote_count, remote_hosts, remote_first);
+    class->copies = copies;
+    class->near_ranks = near_ranks;
+    class->remote = remote;
+    class->remote_hosts = remote_hosts;
+    class->remote_first = remote_first;
+    return XM_OK;
+}
+
+static xm_status_t grow_classes(classifier_t *c)
+{
+    int64_t grown = c->class_capacity > 0 ? c->class_capacity * 2 : 64;
+    xm_class_t *classes = realloc(c->out->classes, (size_t)grown * sizeof(*classes));
+    int(*keys)[2] = realloc(c->class_key, (size_t)grown * sizeof(*keys));
+    int64_t *table = calloc((size_t)grown * 2, sizeof(*table));
+
+    c->out->classes = classes != NULL ? classes : c->out->classes;
+    c->class_key = keys != NULL ? keys : c->class_key;
+    if (classes == NULL || keys == NULL || table == NULL) {
+        free(table);
+        return no_memory(c);
+    }
+    free(c->class_table);
+    c->class_table = table;
+    c->class_table_size = grown * 2;
+    c->class_capacity = grown;
+    for (int64_t k = 0; k < c->out->count; ++k) {
+        uint64_t mask = (uint64_t)c->class_table_size - 1,
+                 at = xm_hash_pair(keys[k][0], keys[k][1]) & mask;
+
+        while (table[at] != 0) {
+            at = (at + 1) & mask;
+        }
+        table[at] = k + 1;
+    }
+    return XM_OK;
+}
+
+static xm_status_t find_class(classifier_t *c, int src, int dst, int64_t *index)
+{
+    uint64_t mask, at;
+    xm_status_t status;
+
+    if (c->out->count == c->class_capacity) {
+        status = grow_classes(c);
+        if (status < 0) {
+            return status;
+        }
+    }
+    mask = (uint64_t)c->class_table_size - 1;
+    for (at = xm_hash_pair(src, dst) & mask; c->class_table[at] != 0; at = (at + 1) & mask) {
+        int64_t k = c->class_table[at] - 1;
+
+        if (c->class_key[k][0] == src && c->class_key[k][1] == dst) {
+            *index = k;
+            return XM_OK;
+        }
+    }
+    *index = c->out->count;
+    c->class_key[*index][0] = src;
+    c->class_key[*index][1] = dst;
+    status = fill_class(c, *index, &c->sets[src], &c->sets[dst]);
+    if (status == XM_OK) {
+        c->class_table[at] = ++c->out->count;
+    }
+    return status;
+}
+
+/* Lists the tasks by class, counting first. */
+static xm_status_t list_tasks(classifier_t *c)
+{
+    xm_classes_t *out = c->out;
+    int64_t next = 0;
+
+    out->tasks = malloc(((size_t)c->plan->task_count + 1) * sizeof(*out->tasks));
+    if (out->tasks == NULL) {
+        return no_memory(c);
+    }
+    for (int64_t t = 0; t < c->plan->task_count; ++t) {
+        ++out->classes[out->class_of[t]].task_count;
+    }
+    for (int64_t k = 0; k < out->count; ++k) {
+        out->classes[k].first_task = next;
+        next += out->classes[k].task_count;
+        out->classes[k].task_count = 0;
+    }
+    for (int64_t t = 0; t < c->plan->task_count; ++t) {
+        xm_class_t *class = &out->classes[out->class_of[t]];
+
+        out->tasks[class->first_task + class->task_count++] = t;
+        class->bytes += xm_task_bytes(c->plan, t);
+    }
+    return XM_OK;
+}
+
+xm_status_t xm_classes_create(const xm_plan_t *plan, const xm_network_t *network,
+                              xm_classes_t *classes)
+{
+    classifier_t c = {.plan = plan, .network = network, .out = classes};
+    xm_status_t status = XM_OK;
+
+    memset(classes, 0, sizeof(*classes));
+    classes->class_of = malloc(((size_t)plan->task_count + 1) * sizeof(*classes->class_of));
+    c.src_set = calloc((size_t)plan->tensor_count, sizeof(*c.src_set));
+    c.dst_set = calloc((size_t)plan->tensor_count, sizeof(*c.dst_set));
+    c.mark = calloc((size_t)xm_network_ranks(network) + (size_t)xm_network_hosts(network),
+                    sizeof(*c.mark));
+    if (classes->class_of == NULL || c.src_set == NULL || c.dst_set == NULL || c.mark == NULL) {
+        status = no_memory(&c);
+    }
+    for (int i = 0; status == XM_OK && i < plan->tensor_count; ++i) {
+        status = intern_tiles(&c, plan->tensors[i].src, &c.src_set[i]);
+        if (status == XM_OK) {
+            status = intern_tiles(&c, plan->tensors[i].dst, &c.dst_set[i]);
+        }
+    }
+    for (int64_t t = 0; status == XM_OK && t < plan->task_count; ++t) {
+        const xm_unit_task_t *task = &plan->tasks[t];
+
+        status = find_class(&c, c.src_set[task->tensor][task->src_tile],
+                            c.dst_set[task->tensor][task->dst_tile], &classes->class_of[t]);
+    }
+    if (status == XM_OK) {
+        status = list_tasks(&c);
+    }
+    for (int i = 0; i < plan->tensor_count; ++i) {
+        free(c.src_set != NULL ? c.src_set[i] : NULL);
+        free(c.dst_set != NULL ? c.dst_set[i] : NULL);
+    }
+    free(c.mark);
+    free(c.class_key);
+    free(c.class_table);
+    free(c.dst_set);
+    free(c.src_set);
+    free(c.set_table);
+    free(c.sets);
+    if (status < 0) {
+        xm_classes_clear(classes);
+    }
+    return status;
+}
+
+void xm_classes_clear(xm_classes_t *classes)
+{
+    for (block_t *block = classes->arena, *next; block != NULL; block = next) {
+        next = block->next;
+        free(block);
+    }
+    free(classes->tasks);
+    free(classes->class_of);
+    free(classes->classes);
+    memset(classes, 0, sizeof(*classes));
+}

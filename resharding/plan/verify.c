@@ -1,0 +1,356 @@
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "comm/base.h"
+
+#include "resharding/plan/plan_private.h"
+
+static int compare_tiles(const void *a, const void *b)
+{
+    const xm_unit_task_t *x = *(const xm_unit_task_t *const *)a;
+    const xm_unit_task_t *y = *(const xm_unit_task_t *const *)b;
+
+    if (x->tensor != y->tensor) {
+        return x->tensor < y->tensor ? -1 : 1;
+    }
+    if (x->dst_tile != y->dst_tile) {
+        return x->dst_tile < y->dst_tile ? -1 : 1;
+    }
+    return (x->src_tile > y->src_tile) - (x->src_tile < y->src_tile);
+}
+
+/* The task names tiles that exist, and has the elements that they have in common. */
+static xm_status_t verify_task(const xm_plan_t *plan, int64_t index)
+{
+    const xm_unit_task_t *task = &plan->tasks[index];
+    const xm_planned_tensor_t *tensor;
+    xm_box_t src, dst, common;
+    int64_t volume;
+
+    if (task->tensor < 0 || task->tensor >= plan->tensor_count) {
+        return xm_error_set(XM_ERR_CORRUPT, "task %" PRId64 " names tensor %d of %d", index,
+                            task->tensor, plan->tensor_count);
+    }
+    tensor = &plan->tensors[task->tensor];
+    if (task->src_tile < 0 || task->src_tile >= xm_layout_tiles(tensor->src) ||
+        task->dst_tile < 0 || task->dst_tile >= xm_layout_tiles(tensor->dst)) {
+        return xm_error_set(XM_ERR_CORRUPT,
+                            "task %" PRId64 " names tile %d → %d, which do not exist", index,
+                            task->src_tile, task->dst_tile);
+    }
+    xm_layout_tile_box(tensor->src, task->src_tile, &src);
+    xm_layout_tile_box(tensor->dst, task->dst_tile, &dst);
+    volume = xm_box_intersect(&src, &dst, &common) ? xm_box_volume(&common) : 0;
+    if (task->elements < 1 || task->elements != volume) {
+        return xm_error_set(XM_ERR_CORRUPT,
+                            "task %" PRId64 " has %" PRId64
+                            " elements, but source tile %d and destination tile %d have %" PRId64
+                            " in common",
+                            index, task->elements, task->src_tile, task->dst_tile, volume);
+    }
+    if (plan->draft.chunk_elements[index] < 1 ||
+        plan->draft.chunk_elements[index] > task->elements) {
+        return xm_error_set(XM_ERR_CORRUPT, "task %" PRId64 " has chunks of %" PRId64 " elements",
+                            index, plan->draft.chunk_elements[index]);
+    }
+    return XM_OK;
+}
+
+/*
+ * The tasks of a destination tile are disjoint and fill it: each lies in another source tile
+ * (source tiles are disjoint), and the volumes add up.
+ */
+static xm_status_t verify_tile(const xm_unit_task_t **tasks, int64_t count,
+                               const xm_planned_tensor_t *tensor, int tile)
+{
+    int64_t volume = 0;
+    xm_box_t box;
+
+    for (int64_t i = 0; i < count; ++i) {
+        volume += tasks[i]->elements;
+        if (i > 0 && tasks[i - 1]->src_tile == tasks[i]->src_tile) {
+            return xm_error_set(XM_ERR_CORRUPT,
+                                "tensor %s: destination tile %d gets source tile %d from two tasks",
+                                tensor->name, tile, tasks[i]->src_tile);
+        }
+    }
+    xm_layout_tile_box(tensor->dst, tile, &box);
+    if (volume != xm_box_volume(&box)) {
+        return xm_error_set(XM_ERR_CORRUPT,
+                            "tensor %s: the tasks of destination tile %d have %" PRId64
+                            " elements, the tile has %" PRId64,
+                            tensor->name, tile, volume, xm_box_volume(&box));
+    }
+    return XM_OK;
+}
+
+static xm_status_t verify_tiling(const xm_plan_t *plan)
+{
+    const xm_unit_task_t **order = malloc((size_t)(plan->task_count + 1) * sizeof(*order));
+    bool sorted = true;
+    int64_t at = 0;
+    xm_status_t status = XM_OK;
+
+    if (order == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify %" PRId64 " tasks",
+                            plan->task_count);
+    }
+    for (int64_t i = 0; i < plan->task_count; ++i) {
+        order[i] = &plan->tasks[i];
+        sorted = sorted && (i == 0 || compare_tiles(&order[i - 1], &order[i]) <= 0);
+    }
+    if (!sorted) {
+        qsort(order, (size_t)plan->task_count, sizeof(*order), compare_tiles);
+    }
+    for (int t = 0; status == XM_OK && t < plan->tensor_count; ++t) {
+        for (int tile = 0; status == XM_OK && tile < xm_layout_tiles(plan->tensors[t].dst);
+             ++tile) {
+            int64_t first = at;
+
+            while (at < plan->task_count && order[at]->tensor == t && order[at]->dst_tile == tile) {
+                ++at;
+            }
+            status = verify_tile(order + first, at - first, &plan->tensors[t], tile);
+        }
+    }
+    free(order);
+    return status;
+}
+
+/* A route is a tree over ranks of the job, each named once. */
+static xm_status_t verify_route(const xm_plan_t *plan, int index, int *seen)
+{
+    const xm_route_t *route = &plan->draft.routes[index];
+
+    for (int i = 0; i < route->count; ++i) {
+        int rank = route->ranks[i];
+
+        if (rank < 0 || rank >= plan->ranks || route->parents[i] < -1 || route->parents[i] >= i) {
+            return xm_error_set(XM_ERR_CORRUPT, "route %d: entry %d is rank %d, fed by entry %d",
+                                index, i, rank, route->parents[i]);
+        }
+        if (seen[rank] == index + 1) {
+            return xm_error_set(XM_ERR_CORRUPT, "route %d passes rank %d twice", index, rank);
+        }
+        seen[rank] = index + 1;
+    }
+    return XM_OK;
+}
+
+static bool on_route(const xm_route_t *route, int rank)
+{
+    for (int i = 0; i < route->count; ++i) {
+        if (route->ranks[i] == rank) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The sender of a transfer has its range by the time it must send it. */
+static xm_status_t verify_source(const xm_plan_t *plan, int64_t index)
+{
+    const xm_transfer_t *transfer = &plan->draft.transfers[index], *parent;
+    const xm_unit_task_t *task = &plan->tasks[transfer->task];
+
+    if (transfer->parent == -1) {
+        if (xm_layout_tile_of_rank(plan->tensors[task->tensor].src, transfer->sender) !=
+            task->src_tile) {
+            return xm_error_set(XM_ERR_CORRUPT,
+                                "transfer %" PRId64 ": rank %d sends task %" PRId64
+                                ", which it does not hold",
+                                index, transfer->sender, transfer->task);
+        }
+        return XM_OK;
+    }
+    if (transfer->parent < 0 || transfer->parent >= index) {
+        return xm_error_set(XM_ERR_CORRUPT, "transfer %" PRId64 " waits for transfer %" PRId64,
+                            index, transfer->parent);
+    }
+    parent = &plan->draft.transfers[transfer->parent];
+    if (parent->task != transfer->task || parent->first > transfer->first ||
+        parent->end < transfer->end ||
+        !on_route(&plan->draft.routes[parent->route], transfer->sender) ||
+        xm_transfer_is_copy(parent, &plan->draft.routes[parent->route])) {
+        return xm_error_set(XM_ERR_CORRUPT,
+                            "transfer %" PRId64 ": rank %d passes on elements %" PRId64
+                            " … %" PRId64 " of task %" PRId64 ", which transfer %" PRId64
+                            " does not bring to it",
+                            index, transfer->sender, transfer->first, transfer->end, transfer->task,
+                            transfer->parent);
+    }
+    return XM_OK;
+}
+
+static xm_status_t verify_transfer(const xm_plan_t *plan, int64_t index)
+{
+    const xm_transfer_t *transfer = &plan->draft.transfers[index];
+    const xm_unit_task_t *task;
+    const xm_route_t *route;
+
+    if (transfer->task < 0 || transfer->task >= plan->task_count || transfer->route < 0 ||
+        transfer->route >= plan->draft.route_count) {
+        return xm_error_set(XM_ERR_CORRUPT,
+                            "transfer %" PRId64 " is of task %" PRId64
+                            " along route %d, which do not exist",
+                            index, transfer->task, transfer->route);
+    }
+    task = &plan->tasks[transfer->task];
+    route = &plan->draft.routes[transfer->route];
+    if (transfer->first < 0 || transfer->first >= transfer->end || transfer->end > task->elements) {
+        return xm_error_set(XM_ERR_CORRUPT,
+                            "transfer %" PRId64 " moves elements %" PRId64 " … %" PRId64
+                            " of task %" PRId64 ", which has %" PRId64,
+                            index, transfer->first, transfer->end, transfer->task, task->elements);
+    }
+    for (int i = 0; i < route->count; ++i) {
+        if (xm_layout_tile_of_rank(plan->tensors[task->tensor].dst, route->ranks[i]) !=
+            task->dst_tile) {
+            return xm_error_set(XM_ERR_CORRUPT,
+                                "transfer %" PRId64 " sends task %" PRId64
+                                " to rank %d, which does not need it",
+                                index, transfer->task, route->ranks[i]);
+        }
+        if (route->ranks[i] == transfer->sender && !xm_transfer_is_copy(transfer, route)) {
+            return xm_error_set(XM_ERR_CORRUPT,
+                                "transfer %" PRId64 " comes back to its sender, rank %d", index,
+                                transfer->sender);
+        }
+    }
+    return verify_source(plan, index);
+}
+
+/* Transfers of one task, those of earlier elements first. */
+typedef struct {
+    int64_t task, first, transfer;
+} entry_t;
+
+static int compare_entries(const void *a, const void *b)
+{
+    const entry_t *x = a, *y = b;
+
+    if (x->task != y->task) {
+        return x->task < y->task ? -1 : 1;
+    }
+    if (x->first != y->first) {
+        return x->first < y->first ? -1 : 1;
+    }
+    return (x->transfer > y->transfer) - (x->transfer < y->transfer);
+}
+
+static entry_t *list_entries(const xm_plan_t *plan)
+{
+    int64_t count = plan->draft.transfer_count;
+    entry_t *entries = malloc((size_t)(count + 1) * sizeof(*entries));
+    bool sorted = true;
+
+    for (int64_t i = 0; entries != NULL && i < count; ++i) {
+        const xm_transfer_t *transfer = &plan->draft.transfers[i];
+
+        entries[i] = (entry_t){transfer->task, transfer->first, i};
+        sorted = sorted && (i == 0 || compare_entries(&entries[i - 1], &entries[i]) <= 0);
+    }
+    if (entries != NULL && !sorted) {
+        qsort(entries, (size_t)count, sizeof(*entries), compare_entries);
+    }
+    return entries;
+}
+
+/*
+ * Every receiver of a task gets elements 0 … n, each once: taken by first element, the ranges that
+ * reach a rank follow each other without gap or overlap. `covered` says up to where, by rank.
+ */
+static xm_status_t verify_deliveries_of(const xm_plan_t *plan, int64_t task, const entry_t *entries,
+                                        int64_t count, int64_t *covered)
+{
+    const xm_unit_task_t *unit = &plan->tasks[task];
+    int receivers;
+    const int *ranks =
+        xm_layout_replicas(plan->tensors[unit->tensor].dst, unit->dst_tile, &receivers);
+
+    for (int r = 0; r < receivers; ++r) {
+        covered[ranks[r]] = 0;
+    }
+    for (int64_t e = 0; e < count; ++e) {
+        const xm_transfer_t *transfer = &plan->draft.transfers[entries[e].transfer];
+        const xm_route_t *route = &plan->draft.routes[transfer->route];
+
+        for (int i = 0; i < route->count; ++i) {
+            int64_t *next = &covered[route->ranks[i]];
+
+            if (*next != transfer->first) {
+                return xm_error_set(
+                    XM_ERR_CORRUPT,
+                    "rank %d gets elements %" PRId64 " … %" PRId64 " of task %" PRId64 " %s",
+                    route->ranks[i], *next < transfer->first ? *next : transfer->first,
+                    *next < transfer->first ? transfer->first : *next, task,
+                    *next < transfer->first ? "from no transfer" : "twice");
+            }
+            *next = transfer->end;
+        }
+    }
+    for (int r = 0; r < receivers; ++r) {
+        if (covered[ranks[r]] != unit->elements) {
+            return xm_error_set(XM_ERR_CORRUPT,
+                                "rank %d gets elements %" PRId64 " … %" PRId64 " of task %" PRId64
+                                " from no transfer",
+                                ranks[r], covered[ranks[r]], unit->elements, task);
+        }
+    }
+    return XM_OK;
+}
+
+static xm_status_t verify_deliveries(const xm_plan_t *plan)
+{
+    entry_t *entries = list_entries(plan);
+    int64_t *covered = malloc((size_t)(plan->ranks + 1) * sizeof(*covered));
+    int64_t at = 0;
+    xm_status_t status = XM_OK;
+
+    if (entries == NULL || covered == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify %" PRId64 " transfers",
+                              plan->draft.transfer_count);
+    }
+    for (int64_t t = 0; status == XM_OK && t < plan->task_count; ++t) {
+        int64_t first = at;
+
+        while (at < plan->draft.transfer_count && entries[at].task == t) {
+            ++at;
+        }
+        status = verify_deliveries_of(plan, t, entries + first, at - first, covered);
+    }
+    free(covered);
+    free(entries);
+    return status;
+}
+
+xm_status_t xm_plan_verify(const xm_plan_t *plan)
+{
+    if (XM_IS_NULL(plan)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    int *seen = calloc((size_t)plan->ranks + 1, sizeof(*seen));
+    xm_status_t status = XM_OK;
+
+    if (seen == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify a plan for %d ranks",
+                            plan->ranks);
+    }
+    for (int64_t t = 0; status == XM_OK && t < plan->task_count; ++t) {
+        status = verify_task(plan, t);
+    }
+    if (status == XM_OK) {
+        status = verify_tiling(plan);
+    }
+    for (int r = 0; status == XM_OK && r < plan->draft.route_count; ++r) {
+        status = verify_route(plan, r, seen);
+    }
+    for (int64_t i = 0; status == XM_OK && i < plan->draft.transfer_count; ++i) {
+        status = verify_transfer(plan, i);
+    }
+    if (status == XM_OK) {
+        status = verify_deliveries(plan);
+    }
+    free(seen);
+    return status;
+}

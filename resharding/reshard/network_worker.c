@@ -1,0 +1,65 @@
+/* The network as a worker knows it: the hosts of its ranks, and the rates of their NICs. */
+#include <crossmesh/reshard.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "comm/base.h"
+#include "comm/worker.h"
+
+/* What is assumed where nothing is known, in bytes per second and seconds. */
+static const double nic_bandwidth = 1.25e9, nic_latency = 20e-6, host_bandwidth = 10e9,
+                    host_latency = 1e-6;
+
+/* The slowest rate that is known, for hosts of which none is. */
+static double slowest_of(const double *rates, int hosts)
+{
+    double slowest = INFINITY;
+
+    for (int h = 0; h < hosts; ++h) {
+        slowest = rates[h] > 0 ? fmin(slowest, rates[h]) : slowest;
+    }
+    return isfinite(slowest) ? slowest : nic_bandwidth;
+}
+
+xm_status_t xm_network_from_worker(xm_worker_t *worker, xm_network_t **network)
+{
+    xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
+    int size, hosts, *host_of;
+    double *rates, slowest;
+    const double *known;
+    xm_status_t status;
+
+    if (XM_IS_NULL(worker) || XM_IS_NULL(network)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    size = xm_worker_size(worker);
+    hosts = xm_worker_host_count(worker);
+    host_of = calloc((size_t)size, sizeof(*host_of));
+    rates = calloc((size_t)hosts, sizeof(*rates));
+    status = xm_worker_nic_rates(worker, &known);
+    if (status == XM_OK && (host_of == NULL || rates == NULL)) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a network of %d ranks", size);
+    }
+    if (status < 0) {
+        goto free_lists;
+    }
+    slowest = slowest_of(known, hosts);
+    for (int h = 0; h < hosts; ++h) {
+        rates[h] = known[h] > 0 ? known[h] : slowest;
+    }
+    for (int r = 0; r < size; ++r) {
+        host_of[r] = xm_worker_host_of(worker, r);
+    }
+    params.ranks = size;
+    params.host_of_rank = host_of;
+    params.egress = params.ingress = rates;
+    params.nic_latency = nic_latency;
+    params.host_bandwidth = host_bandwidth;
+    params.host_latency = host_latency;
+    status = xm_network_create(&params, network);
+
+free_lists:
+    free(rates);
+    free(host_of);
+    return status;
+}

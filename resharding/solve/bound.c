@@ -1,0 +1,289 @@
+#include "resharding/solve/bound.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "resharding/solve/bound_problem.h"
+#include "resharding/flow.h"
+
+static void raise_bound(xm_bound_t *bound, int64_t ns, xm_bound_limit_t limit)
+{
+    if (ns > bound->ns) {
+        bound->ns = ns;
+        bound->limit = limit;
+    }
+}
+
+void xm_bound_set_device(xm_bound_t *bound, int64_t device_ns)
+{
+    bound->device_ns = device_ns;
+    raise_bound(bound, device_ns, XM_BOUND_DEVICE);
+}
+
+void xm_bound_set_relay(xm_bound_t *bound, int64_t relay_ns)
+{
+    bound->relay_ns = relay_ns;
+    raise_bound(bound, relay_ns, XM_BOUND_RELAY);
+}
+
+static xm_status_t bound_receivers(const xm_problem_t *problem, xm_bound_t *bound)
+{
+    int hosts = xm_network_hosts(problem->network);
+    int64_t *received = calloc((size_t)hosts, sizeof(*received));
+
+    if (received == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d hosts", hosts);
+    }
+    for (int64_t d = 0; d < problem->count; ++d) {
+        const xm_demand_t *demand = &problem->demands[d];
+
+        for (int r = 0; r < demand->receiver_count; ++r) {
+            received[demand->receivers[r]] += demand->bytes;
+        }
+    }
+    for (int h = 0; h < hosts; ++h) {
+        int64_t ns = xm_outflow_single(xm_network_ingress(problem->network, h), received[h]);
+
+        if (ns > bound->receive_ns) {
+            bound->receive_ns = ns;
+            bound->receive_bytes = (uint64_t)received[h];
+            bound->receive_host = h;
+        }
+    }
+    free(received);
+    return XM_OK;
+}
+
+static xm_status_t bound_senders(const xm_problem_t *problem, xm_bound_t *bound)
+{
+    int hosts = xm_network_hosts(problem->network);
+    double *rate = malloc((size_t)hosts * sizeof(*rate));
+    xm_outflow_t *outflow = NULL;
+    xm_status_t status;
+
+    if (rate == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d hosts", hosts);
+    }
+    for (int h = 0; h < hosts; ++h) {
+        rate[h] = xm_network_egress(problem->network, h);
+    }
+    status = xm_outflow_create(hosts, rate, &outflow);
+    for (int64_t d = 0; status == XM_OK && d < problem->count; ++d) {
+        const xm_demand_t *demand = &problem->demands[d];
+
+        status = xm_outflow_add(outflow, demand->holders, demand->holder_count, demand->bytes);
+    }
+    if (status == XM_OK) {
+        status = xm_outflow_time(outflow, &bound->send_ns);
+    }
+    xm_outflow_destroy(outflow);
+    free(rate);
+    return status;
+}
+
+/* What the racks' side of the bound works with. */
+typedef struct {
+    const xm_network_t *network;
+    xm_outflow_t *up;
+    int64_t *down;  /* by rack: bytes that must come down its uplink */
+    int64_t *stamp; /* by rack: last demand that met it, as a holder's or counted receiver's */
+    int *holding;   /* racks that hold a demand, ascending */
+    double *rate;
+} racks_t;
+
+/* Inserts into the ascending list unless it is there. */
+static int insert(int *list, int count, int value)
+{
+    int i = count;
+
+    while (i > 0 && list[i - 1] > value) {
+        list[i] = list[i - 1];
+        --i;
+    }
+    list[i] = value;
+    return count + 1;
+}
+
+static xm_status_t add_to_racks(racks_t *racks, const xm_demand_t *demand, int64_t d)
+{
+    bool crosses = false;
+    int holding = 0;
+
+    for (int i = 0; i < demand->holder_count; ++i) {
+        int rack = xm_network_rack_of(racks->network, demand->holders[i]);
+
+        if (racks->stamp[rack] != d) {
+            racks->stamp[rack] = d;
+            holding = insert(racks->holding, holding, rack);
+        }
+    }
+    for (int i = 0; i < demand->receiver_count; ++i) {
+        int rack = xm_network_rack_of(racks->network, demand->receivers[i]);
+
+        if (racks->stamp[rack] != d) {
+            racks->stamp[rack] = d;
+            racks->down[rack] += demand->bytes;
+            crosses = true;
+        }
+    }
+    return crosses ? xm_outflow_add(racks->up, racks->holding, holding, demand->bytes) : XM_OK;
+}
+
+static xm_status_t fill_racks(racks_t *racks, int count, double uplink)
+{
+    size_t n = (size_t)count;
+
+    racks->down = calloc(n, sizeof(*racks->down));
+    racks->stamp = malloc(n * sizeof(*racks->stamp));
+    racks->holding = malloc(n * sizeof(*racks->holding));
+    racks->rate = malloc(n * sizeof(*racks->rate));
+    if (racks->down == NULL || racks->stamp == NULL || racks->holding == NULL ||
+        racks->rate == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d racks", count);
+    }
+    memset(racks->stamp, -1, n * sizeof(*racks->stamp));
+    for (int r = 0; r < count; ++r) {
+        racks->rate[r] = uplink;
+    }
+    return xm_outflow_create(count, racks->rate, &racks->up);
+}
+
+static xm_status_t bound_uplinks(const xm_problem_t *problem, xm_bound_t *bound)
+{
+    int count = xm_network_racks(problem->network);
+    double uplink = xm_network_uplink_bandwidth(problem->network);
+    racks_t racks = {.network = problem->network};
+    xm_status_t status;
+
+    if (count == 1 || !(uplink > 0)) {
+        return XM_OK;
+    }
+    status = fill_racks(&racks, count, uplink);
+    for (int64_t d = 0; status == XM_OK && d < problem->count; ++d) {
+        status = add_to_racks(&racks, &problem->demands[d], d);
+    }
+    if (status == XM_OK) {
+        status = xm_outflow_time(racks.up, &bound->uplink_ns);
+    }
+    for (int r = 0; status == XM_OK && r < count; ++r) {
+        int64_t ns = xm_outflow_single(uplink, racks.down[r]);
+
+        bound->uplink_ns = ns > bound->uplink_ns ? ns : bound->uplink_ns;
+    }
+    xm_outflow_destroy(racks.up);
+    free(racks.rate);
+    free(racks.holding);
+    free(racks.stamp);
+    free(racks.down);
+    return status;
+}
+
+xm_status_t xm_bound_compute_problem(const xm_problem_t *problem, xm_bound_t *bound)
+{
+    xm_bound_t result = {.receive_host = -1};
+    xm_status_t status;
+
+    /* First the senders: they add all bytes up and refuse sums that do not fit. */
+    status = bound_senders(problem, &result);
+    if (status == XM_OK) {
+        status = bound_receivers(problem, &result);
+    }
+    if (status == XM_OK) {
+        status = bound_uplinks(problem, &result);
+    }
+    if (status == XM_OK) {
+        raise_bound(&result, result.receive_ns, XM_BOUND_RECEIVE);
+        raise_bound(&result, result.send_ns, XM_BOUND_SEND);
+        raise_bound(&result, result.uplink_ns, XM_BOUND_UPLINK);
+        *bound = result;
+    }
+    return status;
+}
+
+static int compare_ints(const void *a, const void *b)
+{
+    int left = *(const int *)a, right = *(const int *)b;
+
+    return (left > right) - (left < right);
+}
+
+/* Hosts of the ranks, ascending and each once, without those stamped with `skip`. */
+static int hosts_of(const xm_network_t *network, const int *ranks, int count, int64_t *stamp,
+                    int64_t skip, int *hosts)
+{
+    int kept = 0;
+
+    for (int i = 0; i < count; ++i) {
+        int host = xm_network_host_of(network, ranks[i]);
+
+        if (stamp[host] != skip) {
+            stamp[host] = skip;
+            hosts[kept++] = host;
+        }
+    }
+    qsort(hosts, (size_t)kept, sizeof(*hosts), compare_ints);
+    return kept;
+}
+
+/* The tasks' hosts go into `hosts`, which has room for them. */
+static int64_t list_demands(const xm_layout_t *src, const xm_layout_t *dst,
+                            const xm_unit_task_t *tasks, int64_t count, int64_t element_size,
+                            const xm_network_t *network, int64_t *stamp, int *hosts,
+                            xm_demand_t *demands)
+{
+    int64_t made = 0;
+
+    memset(stamp, -1, (size_t)xm_network_hosts(network) * sizeof(*stamp));
+    for (int64_t i = 0; i < count; ++i) {
+        xm_demand_t *demand = &demands[made];
+        int replicas;
+        const int *ranks = xm_layout_replicas(src, tasks[i].src_tile, &replicas);
+
+        demand->bytes = tasks[i].elements * element_size;
+        demand->holders = hosts;
+        demand->holder_count = hosts_of(network, ranks, replicas, stamp, i, hosts);
+        hosts += demand->holder_count;
+        ranks = xm_layout_replicas(dst, tasks[i].dst_tile, &replicas);
+        demand->receivers = hosts;
+        demand->receiver_count = hosts_of(network, ranks, replicas, stamp, i, hosts);
+        hosts += demand->receiver_count;
+        made += demand->receiver_count > 0;
+    }
+    return made;
+}
+
+xm_status_t xm_bound_compute(const xm_layout_t *src, const xm_layout_t *dst,
+                             const xm_unit_task_t *tasks, int64_t count, int64_t element_size,
+                             const xm_network_t *network, xm_bound_t *bound)
+{
+    size_t room = 1, tasks_room = (size_t)count + 1;
+    xm_problem_t problem = {.network = network};
+    xm_demand_t *demands;
+    int64_t *stamp;
+    int *hosts, replicas;
+    xm_status_t status;
+
+    for (int64_t i = 0; i < count; ++i) {
+        (void)xm_layout_replicas(src, tasks[i].src_tile, &replicas);
+        room += (size_t)replicas;
+        (void)xm_layout_replicas(dst, tasks[i].dst_tile, &replicas);
+        room += (size_t)replicas;
+    }
+    demands = malloc(tasks_room * sizeof(*demands));
+    hosts = malloc(room * sizeof(*hosts));
+    stamp = malloc((size_t)xm_network_hosts(network) * sizeof(*stamp));
+    if (demands == NULL || hosts == NULL || stamp == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %zu tasks", tasks_room);
+        goto free_all;
+    }
+    problem.demands = demands;
+    problem.count =
+        list_demands(src, dst, tasks, count, element_size, network, stamp, hosts, demands);
+    status = xm_bound_compute_problem(&problem, bound);
+
+free_all:
+    free(stamp);
+    free(hosts);
+    free(demands);
+    return status;
+}

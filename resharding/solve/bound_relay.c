@@ -1,0 +1,395 @@
+#include "resharding/solve/bound_relay.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "resharding/flow.h"
+#include "resharding/solve/openshop.h"
+
+typedef struct {
+    const xm_demand_t *demand;
+    int64_t index;
+} member_t;
+
+static int compare_hosts(const int *a, int a_count, const int *b, int b_count)
+{
+    if (a_count != b_count) {
+        return a_count < b_count ? -1 : 1;
+    }
+    for (int i = 0; i < a_count; ++i) {
+        if (a[i] != b[i]) {
+            return a[i] < b[i] ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+static int compare_demands(const xm_demand_t *a, const xm_demand_t *b)
+{
+    int order = compare_hosts(a->holders, a->holder_count, b->holders, b->holder_count);
+
+    return order != 0
+               ? order
+               : compare_hosts(a->receivers, a->receiver_count, b->receivers, b->receiver_count);
+}
+
+static int compare_members(const void *a, const void *b)
+{
+    const member_t *left = a, *right = b;
+    int order = compare_demands(left->demand, right->demand);
+
+    return order != 0 ? order : (left->index > right->index) - (left->index < right->index);
+}
+
+static xm_status_t check_demands(const xm_problem_t *problem)
+{
+    double most = 0;
+
+    for (int64_t d = 0; d < problem->count; ++d) {
+        const xm_demand_t *demand = &problem->demands[d];
+
+        if (demand->bytes < 1 || demand->holder_count < 1 || demand->receiver_count < 1) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "demand %lld has %lld bytes, %d holders and %d receivers; all must "
+                                "be at least 1",
+                                (long long)d, (long long)demand->bytes, demand->holder_count,
+                                demand->receiver_count);
+        }
+        most += (double)demand->bytes * demand->receiver_count;
+    }
+    if (most > 0x1p52) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "the demands' copies add up to %g bytes; schedules are computed for at "
+                            "most 2^52",
+                            most);
+    }
+    return XM_OK;
+}
+
+static void fill_groups(xm_shop_t *shop, const member_t *members)
+{
+    for (int64_t i = 0; i < shop->problem->count; ++i) {
+        xm_shop_group_t *group = &shop->group[shop->groups - 1];
+
+        if (i == 0 || compare_demands(members[i - 1].demand, members[i].demand) != 0) {
+            group = &shop->group[shop->groups++];
+            *group = (xm_shop_group_t){members[i].demand, 0, i, 0, shop->entries};
+            shop->entries += members[i].demand->holder_count + members[i].demand->receiver_count;
+        }
+        shop->member[i] = members[i].index;
+        shop->offset[i] = group->bytes;
+        group->bytes += members[i].demand->bytes;
+        ++group->members;
+    }
+}
+
+static xm_status_t find_ingress(xm_shop_t *shop)
+{
+    int64_t *needed = calloc((size_t)shop->hosts, sizeof(*needed));
+
+    if (needed == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", shop->hosts);
+    }
+    for (int64_t g = 0; g < shop->groups; ++g) {
+        const xm_demand_t *hosts = shop->group[g].hosts;
+
+        for (int r = 0; r < hosts->receiver_count; ++r) {
+            needed[hosts->receivers[r]] += shop->group[g].bytes;
+        }
+    }
+    for (int h = 0; h < shop->hosts; ++h) {
+        /* A little less, because the times of the hops that add up to it are rounded doubles. */
+        double time = (double)needed[h] * 1e9 / xm_network_ingress(shop->network, h);
+        int64_t ns = (int64_t)ceil(time * (1 - 0x1p-50));
+
+        shop->ingress_bytes = needed[h] > shop->ingress_bytes ? needed[h] : shop->ingress_bytes;
+        shop->ingress_ns = ns > shop->ingress_ns ? ns : shop->ingress_ns;
+    }
+    free(needed);
+    return XM_OK;
+}
+
+xm_status_t xm_shop_create(const xm_problem_t *problem, xm_shop_t *shop)
+{
+    size_t count = (size_t)problem->count + 1; /* never 0 */
+    xm_status_t status = check_demands(problem);
+    member_t *members;
+
+    *shop = (xm_shop_t){.problem = problem, .network = problem->network};
+    if (status < 0) {
+        return status;
+    }
+    shop->hosts = xm_network_hosts(problem->network);
+    shop->group = malloc(count * sizeof(*shop->group));
+    shop->member = malloc(count * sizeof(*shop->member));
+    shop->offset = malloc(count * sizeof(*shop->offset));
+    members = malloc(count * sizeof(*members));
+    if (shop->group == NULL || shop->member == NULL || shop->offset == NULL || members == NULL) {
+        status =
+            xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld demands", (long long)problem->count);
+        goto free_members;
+    }
+    for (int64_t d = 0; d < problem->count; ++d) {
+        members[d] = (member_t){&problem->demands[d], d};
+    }
+    qsort(members, (size_t)problem->count, sizeof(*members), compare_members);
+    fill_groups(shop, members);
+    status = find_ingress(shop);
+
+free_members:
+    free(members);
+    if (status < 0) {
+        xm_shop_free(shop);
+    }
+    return status;
+}
+
+void xm_shop_free(xm_shop_t *shop)
+{
+    free(shop->offset);
+    free(shop->member);
+    free(shop->group);
+    *shop = (xm_shop_t){0};
+}
+
+/* Bytes that a host can send in a time; the excess keeps the rounding of doubles from cutting a
+ * byte off. */
+static int64_t egress_bytes(const xm_shop_t *shop, int host, int64_t ns)
+{
+    double bytes = xm_network_egress(shop->network, host) * 1e-9 * (double)ns;
+
+    return bytes < 0x1p53 ? (int64_t)floor(bytes * (1 + 0x1p-50) + 0x1p-20) : INT64_C(1) << 53;
+}
+
+/*
+ * Nodes: a group's first copies, its further copies (from `groups` on), hosts (from 2 `groups` on),
+ * source, sink. Edges into the hosts are added in the order in which read_sent() reads them.
+ */
+static xm_status_t add_copies(const xm_shop_t *shop, xm_flow_t *flow, int base, int64_t times)
+{
+    int groups = (int)shop->groups, source = 2 * groups + shop->hosts;
+    xm_status_t status = XM_OK;
+
+    for (int g = 0; status == XM_OK && g < groups; ++g) {
+        const xm_demand_t *hosts = shop->group[g].hosts;
+        int64_t copies = times > 0 ? times : hosts->receiver_count - 1;
+
+        status = xm_flow_add_edge(flow, source, base + g, copies * shop->group[g].bytes);
+        for (int i = 0; status == XM_OK && i < hosts->holder_count; ++i) {
+            status = xm_flow_add_edge(flow, base + g, 2 * groups + hosts->holders[i],
+                                      copies * shop->group[g].bytes);
+        }
+    }
+    return status;
+}
+
+static xm_status_t add_relays(const xm_shop_t *shop, xm_flow_t *flow)
+{
+    int groups = (int)shop->groups;
+    xm_status_t status = XM_OK;
+
+    for (int g = 0; status == XM_OK && g < groups; ++g) {
+        const xm_demand_t *hosts = shop->group[g].hosts;
+
+        for (int i = 0; status == XM_OK && i < hosts->receiver_count; ++i) {
+            status = xm_flow_add_edge(flow, groups + g, 2 * groups + hosts->receivers[i],
+                                      (hosts->receiver_count - 1) * shop->group[g].bytes);
+        }
+    }
+    return status;
+}
+
+static void read_sent(const xm_shop_t *shop, const xm_flow_t *flow, bool relays, int64_t *sent)
+{
+    int edge = 0;
+
+    memset(sent, 0, (size_t)shop->entries * sizeof(*sent));
+    for (int pass = 0; pass < 2; ++pass) {
+        for (int64_t g = 0; g < shop->groups; ++g) {
+            const xm_demand_t *hosts = shop->group[g].hosts;
+
+            ++edge; /* from the source */
+            for (int i = 0; i < hosts->holder_count; ++i) {
+                sent[shop->group[g].first_entry + i] += xm_flow_along(flow, edge++);
+            }
+        }
+    }
+    edge += shop->hosts; /* to the sink */
+    for (int64_t g = 0; relays && g < shop->groups; ++g) {
+        const xm_demand_t *hosts = shop->group[g].hosts;
+
+        for (int i = 0; i < hosts->receiver_count; ++i) {
+            sent[shop->group[g].first_entry + hosts->holder_count + i] +=
+                xm_flow_along(flow, edge++);
+        }
+    }
+}
+
+/* What the egress of the hosts behind the minimum cut can send. */
+static int64_t cut_bytes(const xm_shop_t *shop, const xm_flow_t *flow, const int64_t *fixed,
+                         int64_t ns)
+{
+    int64_t bytes = 0;
+
+    for (int h = 0; h < shop->hosts; ++h) {
+        if (xm_flow_on_source_side(flow, (int)(2 * shop->groups + h))) {
+            bytes += egress_bytes(shop, h, fixed != NULL && fixed[h] > 0 ? fixed[h] : ns);
+        }
+    }
+    return bytes;
+}
+
+/* The least time above `ns` in which that suffices for the copies behind the cut. */
+static int64_t time_of_cut(const xm_shop_t *shop, const xm_flow_t *flow, const int64_t *fixed,
+                           int64_t ns)
+{
+    int64_t groups = shop->groups, needed = 0, step = 1, enough;
+
+    for (int64_t g = 0; g < groups; ++g) {
+        int64_t bytes = shop->group[g].bytes;
+
+        needed += xm_flow_on_source_side(flow, (int)g) ? bytes : 0;
+        needed += xm_flow_on_source_side(flow, (int)(groups + g))
+                      ? bytes * (shop->group[g].hosts->receiver_count - 1)
+                      : 0;
+    }
+    while (cut_bytes(shop, flow, fixed, ns + step) < needed) {
+        step *= 2;
+    }
+    for (enough = ns + step; step > 0; step /= 2) {
+        while (enough - step > ns && cut_bytes(shop, flow, fixed, enough - step) >= needed) {
+            enough -= step;
+        }
+    }
+    return enough;
+}
+
+/* The flow for a time of `ns`, or fixed[host] where that is not 0; *fits: all copies are sent. */
+static xm_status_t solve(const xm_shop_t *shop, const int64_t *fixed, int64_t ns, bool relays,
+                         xm_flow_t **solved, bool *fits)
+{
+    int groups = (int)shop->groups, source = 2 * groups + shop->hosts, sink = source + 1;
+    int64_t copies = 0;
+    uint64_t value = 0, more = 0;
+    xm_flow_t *flow = NULL;
+    xm_status_t status = xm_flow_create(sink + 1, &flow);
+
+    if (status == XM_OK) {
+        status = add_copies(shop, flow, 0, 1);
+    }
+    if (status == XM_OK) {
+        status = add_copies(shop, flow, groups, 0);
+    }
+    for (int h = 0; status == XM_OK && h < shop->hosts; ++h) {
+        int64_t time = fixed != NULL && fixed[h] > 0 ? fixed[h] : ns;
+
+        status = xm_flow_add_edge(flow, 2 * groups + h, sink, egress_bytes(shop, h, time));
+    }
+    /* First all that holders can send, so that no more is relayed than must be. */
+    if (status == XM_OK) {
+        status = xm_flow_maximise(flow, source, sink, &value);
+    }
+    if (status == XM_OK && relays) {
+        status = add_relays(shop, flow);
+        if (status == XM_OK) {
+            status = xm_flow_maximise(flow, source, sink, &more);
+        }
+    }
+    if (status < 0) {
+        xm_flow_destroy(flow);
+        return status;
+    }
+    for (int g = 0; g < groups; ++g) {
+        copies += shop->group[g].bytes * shop->group[g].hosts->receiver_count;
+    }
+    *fits = (int64_t)(value + more) == copies;
+    *solved = flow;
+    return XM_OK;
+}
+
+xm_status_t xm_shop_fits(const xm_shop_t *shop, const int64_t *ns, bool relays, bool *fits,
+                         int64_t *sent)
+{
+    xm_flow_t *flow;
+    xm_status_t status = solve(shop, ns, 0, relays, &flow, fits);
+
+    if (status == XM_OK) {
+        if (*fits) {
+            read_sent(shop, flow, relays, sent);
+        }
+        xm_flow_destroy(flow);
+    }
+    return status;
+}
+
+xm_status_t xm_shop_earliest(const xm_shop_t *shop, int64_t from_ns, bool relays,
+                             const int64_t *fixed, int64_t *ns, bool *cut)
+{
+    int64_t later = from_ns;
+    xm_status_t status = XM_OK;
+
+    if (cut != NULL) {
+        memset(cut, 0, (size_t)shop->hosts * sizeof(*cut));
+    }
+    for (bool fits = false; !fits;) {
+        xm_flow_t *flow;
+
+        status = solve(shop, fixed, later, relays, &flow, &fits);
+        if (status < 0) {
+            return status;
+        }
+        if (!fits) {
+            later = time_of_cut(shop, flow, fixed, later);
+            for (int h = 0; cut != NULL && h < shop->hosts; ++h) {
+                cut[h] = xm_flow_on_source_side(flow, (int)(2 * shop->groups + h));
+            }
+        }
+        xm_flow_destroy(flow);
+    }
+    *ns = later;
+    return XM_OK;
+}
+
+xm_status_t xm_shop_balance(const xm_shop_t *shop, int64_t least_ns, bool relays, int64_t *ns)
+{
+    bool *cut = malloc((size_t)shop->hosts * sizeof(*cut));
+    int64_t level = least_ns + 1;
+    xm_status_t status = XM_OK;
+
+    if (cut == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", shop->hosts);
+    }
+    memset(ns, 0, (size_t)shop->hosts * sizeof(*ns));
+    while (status == XM_OK && level > least_ns) {
+        bool fixed_one = false;
+
+        status = xm_shop_earliest(shop, least_ns, relays, ns, &level, cut);
+        for (int h = 0; status == XM_OK && h < shop->hosts; ++h) {
+            if (cut[h] && ns[h] == 0) {
+                ns[h] = level;
+                fixed_one = true;
+            }
+        }
+        if (!fixed_one) {
+            break;
+        }
+    }
+    for (int h = 0; h < shop->hosts; ++h) {
+        ns[h] = ns[h] > 0 ? ns[h] : level;
+    }
+    free(cut);
+    return status;
+}
+
+xm_status_t xm_bound_relay(const xm_problem_t *problem, int64_t *ns)
+{
+    xm_shop_t shop;
+    xm_status_t status = xm_shop_create(problem, &shop);
+
+    if (status == XM_OK) {
+        status = xm_shop_earliest(&shop, shop.ingress_ns, true, NULL, ns, NULL);
+        xm_shop_free(&shop);
+    }
+    return status;
+}

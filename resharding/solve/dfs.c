@@ -1,0 +1,47 @@
+#include "resharding/solve/exclusive.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * Depth-first search with pruning (MLSys'23 section 3.2), with a bound that never cuts the optimum
+ * off. It starts from greedy, whose schedule is certified without a search when it meets the bound;
+ * what has too many demands to search (exclusive.h) stays greedy's.
+ */
+xm_status_t xm_schedule_dfs(const xm_problem_t *problem, uint64_t seed, int64_t node_budget,
+                            xm_step_t *steps, bool *optimal)
+{
+    xm_step_t *best = malloc(((size_t)problem->count + 1) * sizeof(*best));
+    xm_exclusive_t *x = NULL;
+    int64_t bound, makespan;
+    bool proved = false;
+    xm_status_t status;
+
+    if (best == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %lld demands",
+                            (long long)problem->count);
+    }
+    status = xm_schedule_greedy(problem, seed, best);
+    if (status == XM_OK) {
+        status = xm_steps_makespan(problem, best, &makespan);
+    }
+    if (status == XM_OK) {
+        status = xm_exclusive_create(problem, &x);
+    }
+    if (status == XM_OK) {
+        status = xm_exclusive_bound(x, &bound);
+    }
+    if (status == XM_OK) {
+        proved = makespan <= bound;
+    }
+    if (status == XM_OK && !proved) {
+        status = xm_exclusive_search(x, node_budget, bound, best, makespan, &proved);
+    }
+    if (status == XM_OK) {
+        memcpy(steps, best, (size_t)problem->count * sizeof(*steps));
+        *optimal = proved;
+    }
+    xm_exclusive_destroy(x);
+    free(best);
+    return status;
+}

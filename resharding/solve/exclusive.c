@@ -1,0 +1,130 @@
+#include "resharding/solve/exclusive.h"
+
+#include <stdlib.h>
+
+static xm_status_t allocate(xm_exclusive_t *x, int64_t holders, int64_t receivers, int hosts)
+{
+    size_t count = (size_t)x->count;
+
+    x->host_of_sender = malloc((size_t)hosts * sizeof(int));
+    x->first_holder = malloc((count + 1) * sizeof(int64_t));
+    x->first_receiver = malloc((count + 1) * sizeof(int64_t));
+    x->shortest = malloc((count + 1) * sizeof(int64_t));
+    x->holder = malloc((size_t)(holders + 1) * sizeof(int));
+    x->duration = malloc((size_t)(holders + 1) * sizeof(int64_t));
+    x->receiver = malloc((size_t)(receivers + 1) * sizeof(int));
+    if (x->host_of_sender == NULL || x->first_holder == NULL || x->first_receiver == NULL ||
+        x->shortest == NULL || x->holder == NULL || x->duration == NULL || x->receiver == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %lld demands",
+                            (long long)x->count);
+    }
+    return XM_OK;
+}
+
+/* Numbers the hosts that hold and those that need something; −1 for the others. */
+static void number_hosts(xm_exclusive_t *x, int *sender_of, int *receiver_of)
+{
+    int hosts = xm_network_hosts(x->problem->network);
+
+    for (int h = 0; h < hosts; ++h) {
+        sender_of[h] = receiver_of[h] = -1;
+    }
+    for (int64_t d = 0; d < x->count; ++d) {
+        const xm_demand_t *demand = &x->problem->demands[d];
+
+        for (int i = 0; i < demand->holder_count; ++i) {
+            sender_of[demand->holders[i]] = 0;
+        }
+        for (int i = 0; i < demand->receiver_count; ++i) {
+            receiver_of[demand->receivers[i]] = 0;
+        }
+    }
+    for (int h = 0; h < hosts; ++h) {
+        if (sender_of[h] == 0) {
+            x->host_of_sender[x->senders] = h;
+            sender_of[h] = x->senders++;
+        }
+        if (receiver_of[h] == 0) {
+            receiver_of[h] = x->receivers++;
+        }
+    }
+}
+
+static void fill(xm_exclusive_t *x, const int *sender_of, const int *receiver_of)
+{
+    const xm_network_t *network = x->problem->network;
+
+    x->first_holder[0] = x->first_receiver[0] = 0;
+    for (int64_t d = 0; d < x->count; ++d) {
+        const xm_demand_t *demand = &x->problem->demands[d];
+        uint64_t bytes = (uint64_t)demand->bytes;
+        int64_t to = x->first_receiver[d], ingress = 0;
+
+        for (int i = 0; i < demand->receiver_count; ++i) {
+            int64_t ns = xm_network_ingress_ns(network, demand->receivers[i], bytes);
+
+            ingress = ns > ingress ? ns : ingress;
+            x->receiver[to++] = receiver_of[demand->receivers[i]];
+        }
+        x->first_receiver[d + 1] = to;
+        to = x->first_holder[d];
+        x->shortest[d] = INT64_MAX;
+        for (int i = 0; i < demand->holder_count; ++i, ++to) {
+            int64_t egress = xm_network_egress_ns(network, demand->holders[i], bytes);
+
+            x->holder[to] = sender_of[demand->holders[i]];
+            x->duration[to] = egress > ingress ? egress : ingress;
+            x->shortest[d] = x->duration[to] < x->shortest[d] ? x->duration[to] : x->shortest[d];
+        }
+        x->first_holder[d + 1] = to;
+    }
+}
+
+xm_status_t xm_exclusive_create(const xm_problem_t *problem, xm_exclusive_t **exclusive)
+{
+    int hosts = xm_network_hosts(problem->network);
+    int64_t holders = 0, receivers = 0;
+    xm_exclusive_t *x = calloc(1, sizeof(*x));
+    int *number = malloc(2 * (size_t)hosts * sizeof(int));
+    xm_status_t status;
+
+    if (x == NULL || number == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule on %d hosts", hosts);
+        goto free_all;
+    }
+    x->problem = problem;
+    x->count = problem->count;
+    for (int64_t d = 0; d < x->count; ++d) {
+        holders += problem->demands[d].holder_count;
+        receivers += problem->demands[d].receiver_count;
+    }
+    status = allocate(x, holders, receivers, hosts);
+    if (status < 0) {
+        goto free_all;
+    }
+    number_hosts(x, number, number + hosts);
+    fill(x, number, number + hosts);
+    free(number);
+    *exclusive = x;
+    return XM_OK;
+
+free_all:
+    free(number);
+    xm_exclusive_destroy(x);
+    return status;
+}
+
+void xm_exclusive_destroy(xm_exclusive_t *x)
+{
+    if (x == NULL) {
+        return;
+    }
+    free(x->receiver);
+    free(x->duration);
+    free(x->holder);
+    free(x->shortest);
+    free(x->first_receiver);
+    free(x->first_holder);
+    free(x->host_of_sender);
+    free(x);
+}

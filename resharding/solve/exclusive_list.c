@@ -1,0 +1,326 @@
+#include "comm/base.h"
+#include "resharding/solve/exclusive.h"
+
+#include <stdlib.h>
+
+enum {
+    WINDOW_WORK = 1 << 17, /* demands looked at for each resource, over all events */
+    MIN_WINDOW = 4
+};
+
+typedef struct candidate {
+    int64_t key;
+    uint64_t tie;
+    int64_t demand;
+} candidate_t;
+
+/* The demands that use a resource (a sender or a receiver) and have not started. */
+typedef struct waiting {
+    int64_t *first; /* by resource, one more at the end */
+    int64_t *left;  /* by resource */
+    int64_t *next;  /* by resource: where the next look begins */
+    int64_t *demand;
+} waiting_t;
+
+typedef struct list {
+    const xm_exclusive_t *x;
+    const xm_list_params_t *params;
+    xm_random_t random;
+    int64_t *work;
+    int64_t now;
+    int64_t *egress, *ingress; /* when each is free */
+    int64_t *to_receive;       /* by receiver: ns of what has not started */
+    int64_t *to_send;          /* by sender: its share of what it holds and nobody has started */
+    waiting_t by_sender, by_receiver;
+    candidate_t *candidates;
+    int64_t *seen; /* by demand: the last event that made it a candidate, −1 once it has started */
+    int64_t event, placed;
+    int64_t window; /* demands of a resource looked at in an event */
+    xm_step_t *steps;
+} list_t;
+
+static int by_key(const void *left, const void *right)
+{
+    const candidate_t *a = left, *b = right;
+
+    if (a->key != b->key) {
+        return a->key > b->key ? -1 : 1;
+    }
+    if (a->tie != b->tie) {
+        return a->tie > b->tie ? -1 : 1;
+    }
+    return a->demand < b->demand ? -1 : a->demand > b->demand;
+}
+
+static xm_status_t make_waiting(waiting_t *waiting, int64_t count, int resources,
+                                const int64_t *first, const int *resource)
+{
+    waiting->first = calloc((size_t)resources + 2, sizeof(int64_t));
+    waiting->left = calloc((size_t)resources + 1, sizeof(int64_t));
+    waiting->next = calloc((size_t)resources + 1, sizeof(int64_t));
+    waiting->demand = malloc(((size_t)first[count] + 1) * sizeof(int64_t));
+    if (waiting->first == NULL || waiting->left == NULL || waiting->next == NULL ||
+        waiting->demand == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %lld demands",
+                            (long long)count);
+    }
+    for (int64_t k = 0; k < first[count]; ++k) {
+        ++waiting->first[resource[k] + 1];
+    }
+    for (int r = 0; r < resources; ++r) {
+        waiting->first[r + 1] += waiting->first[r];
+    }
+    for (int64_t d = 0; d < count; ++d) {
+        for (int64_t k = first[d]; k < first[d + 1]; ++k) {
+            int r = resource[k];
+
+            waiting->demand[waiting->first[r] + waiting->left[r]++] = d;
+        }
+    }
+    return XM_OK;
+}
+
+static void free_waiting(waiting_t *waiting)
+{
+    free(waiting->demand);
+    free(waiting->next);
+    free(waiting->left);
+    free(waiting->first);
+}
+
+/* Counts a demand as not started (sign 1) or as started (−1). */
+static void count_loads(list_t *l, int64_t d, int sign)
+{
+    const xm_exclusive_t *x = l->x;
+    int64_t holders = x->first_holder[d + 1] - x->first_holder[d];
+
+    for (int64_t k = x->first_receiver[d]; k < x->first_receiver[d + 1]; ++k) {
+        l->to_receive[x->receiver[k]] += sign * x->shortest[d];
+    }
+    for (int64_t k = x->first_holder[d]; k < x->first_holder[d + 1]; ++k) {
+        l->to_send[x->holder[k]] += sign * (x->duration[k] / holders);
+    }
+}
+
+/* How long its busiest receiver, or the least busy of its holders, still has to work. */
+static int64_t priority(list_t *l, int64_t d)
+{
+    const xm_exclusive_t *x = l->x;
+    int64_t key = 0, send = INT64_MAX;
+
+    for (int64_t k = x->first_receiver[d]; k < x->first_receiver[d + 1]; ++k) {
+        int64_t ns = l->to_receive[x->receiver[k]];
+
+        key = ns > key ? ns : key;
+    }
+    for (int64_t k = x->first_holder[d]; k < x->first_holder[d + 1]; ++k) {
+        int64_t ns = l->to_send[x->holder[k]];
+
+        send = ns < send ? ns : send;
+    }
+    key = key > send ? key : send;
+    if (l->params->noise > 0) {
+        uint64_t range = ((uint64_t)key >> 10) * (uint64_t)l->params->noise + 1;
+
+        key += (int64_t)(xm_random_below(&l->random, range));
+    }
+    return key;
+}
+
+/* The holder (as a place in x->holder) to send demand d from now on; −1 when it has to wait. */
+static int64_t pick_sender(const list_t *l, int64_t d)
+{
+    const xm_exclusive_t *x = l->x;
+    int64_t best = -1, best_end = INT64_MAX;
+
+    for (int64_t k = x->first_receiver[d]; k < x->first_receiver[d + 1]; ++k) {
+        if (l->ingress[x->receiver[k]] > l->now) {
+            return -1;
+        }
+    }
+    for (int64_t k = x->first_holder[d]; k < x->first_holder[d + 1]; ++k) {
+        int s = x->holder[k];
+        bool free_now = l->egress[s] <= l->now;
+        int64_t end = (free_now ? l->now : l->egress[s]) + x->duration[k];
+
+        if ((free_now || l->params->patient) &&
+            (end < best_end || (end == best_end && l->to_send[s] < l->to_send[x->holder[best]]))) {
+            best = k;
+            best_end = end;
+        }
+    }
+    return best >= 0 && l->egress[x->holder[best]] <= l->now ? best : -1;
+}
+
+/*
+ * Adds what could start now of the demands that use a free resource. Of a long list only a window
+ * is looked at, the next time the one after it.
+ */
+static int64_t gather(list_t *l, waiting_t *waiting, int resource, int64_t candidates)
+{
+    int64_t *demand = waiting->demand + waiting->first[resource];
+    int64_t *left = &waiting->left[resource], *at = &waiting->next[resource];
+
+    for (int64_t looked = 0; looked < *left && looked < l->window; ++looked, ++*at) {
+        int64_t d;
+
+        *at = *at < *left ? *at : 0;
+        while (*at < *left && l->seen[demand[*at]] < 0) {
+            demand[*at] = demand[--*left];
+        }
+        if (*at == *left) {
+            continue;
+        }
+        d = demand[*at];
+        *l->work -= 3;
+        if (l->seen[d] != l->event && pick_sender(l, d) >= 0) {
+            l->seen[d] = l->event;
+            l->candidates[candidates++] = (candidate_t){
+                .key = priority(l, d),
+                .tie = l->params->noise > 0 ? xm_random_next(&l->random) : 0,
+                .demand = d,
+            };
+            *l->work -= 16;
+        }
+    }
+    return candidates;
+}
+
+static void start(list_t *l, int64_t d, int64_t k)
+{
+    const xm_exclusive_t *x = l->x;
+    int64_t end = l->egress[x->holder[k]];
+
+    for (int64_t r = x->first_receiver[d]; r < x->first_receiver[d + 1]; ++r) {
+        end = end > l->ingress[x->receiver[r]] ? end : l->ingress[x->receiver[r]];
+    }
+    end = (end > l->now ? end : l->now) + x->duration[k];
+    l->egress[x->holder[k]] = end;
+    for (int64_t r = x->first_receiver[d]; r < x->first_receiver[d + 1]; ++r) {
+        l->ingress[x->receiver[r]] = end;
+    }
+    count_loads(l, d, -1);
+    l->seen[d] = -1;
+    l->steps[l->placed++] = (xm_step_t){.demand = d, .sender = x->host_of_sender[x->holder[k]]};
+}
+
+/* Only what became free just now can allow anything, unless windows hid some of it before. */
+static bool looks_again(const list_t *l, int64_t free_from, int64_t left)
+{
+    return free_from == l->now ||
+           (free_from < l->now && (left > l->window || l->window == INT64_MAX));
+}
+
+/* Starts what the free hosts allow, then moves on to the next time that one becomes free. */
+static void advance(list_t *l)
+{
+    const xm_exclusive_t *x = l->x;
+    int64_t candidates = 0, next = INT64_MAX;
+
+    ++l->event;
+    for (int s = 0; s < x->senders; ++s) {
+        if (looks_again(l, l->egress[s], l->by_sender.left[s])) {
+            candidates = gather(l, &l->by_sender, s, candidates);
+        }
+    }
+    for (int r = 0; r < x->receivers; ++r) {
+        if (looks_again(l, l->ingress[r], l->by_receiver.left[r])) {
+            candidates = gather(l, &l->by_receiver, r, candidates);
+        }
+    }
+    qsort(l->candidates, (size_t)candidates, sizeof(*l->candidates), by_key);
+    for (int64_t i = 0; i < candidates; ++i) {
+        int64_t d = l->candidates[i].demand, k = pick_sender(l, d);
+
+        if (k >= 0) {
+            start(l, d, k);
+        }
+    }
+    for (int s = 0; s < x->senders; ++s) {
+        next = l->egress[s] > l->now && l->egress[s] < next ? l->egress[s] : next;
+    }
+    for (int r = 0; r < x->receivers; ++r) {
+        next = l->ingress[r] > l->now && l->ingress[r] < next ? l->ingress[r] : next;
+    }
+    if (next == INT64_MAX) { /* all hosts are free, and the windows showed nothing to start */
+        l->window = INT64_MAX;
+        return;
+    }
+    l->now = next;
+    l->window = WINDOW_WORK / x->count > MIN_WINDOW ? WINDOW_WORK / x->count : MIN_WINDOW;
+    *l->work -= x->senders + x->receivers;
+}
+
+/* The rest in the given order, each from the holder that is free first. */
+static void append_rest(list_t *l)
+{
+    const xm_exclusive_t *x = l->x;
+
+    for (int64_t d = 0; d < x->count; ++d) {
+        int64_t best = x->first_holder[d];
+
+        if (l->seen[d] < 0) {
+            continue;
+        }
+        for (int64_t k = best + 1; k < x->first_holder[d + 1]; ++k) {
+            best = l->egress[x->holder[k]] < l->egress[x->holder[best]] ? k : best;
+        }
+        start(l, d, best);
+    }
+}
+
+static xm_status_t allocate(list_t *l)
+{
+    const xm_exclusive_t *x = l->x;
+
+    l->egress = calloc((size_t)x->senders + 1, sizeof(int64_t));
+    l->to_send = calloc((size_t)x->senders + 1, sizeof(int64_t));
+    l->ingress = calloc((size_t)x->receivers + 1, sizeof(int64_t));
+    l->to_receive = calloc((size_t)x->receivers + 1, sizeof(int64_t));
+    l->candidates = malloc(((size_t)x->count + 1) * sizeof(candidate_t));
+    l->seen = calloc((size_t)x->count + 1, sizeof(int64_t));
+    if (l->egress == NULL || l->to_send == NULL || l->ingress == NULL || l->to_receive == NULL ||
+        l->candidates == NULL || l->seen == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %lld demands",
+                            (long long)x->count);
+    }
+    return XM_OK;
+}
+
+xm_status_t xm_exclusive_list(const xm_exclusive_t *x, const xm_list_params_t *params,
+                              int64_t *work, xm_step_t *steps)
+{
+    list_t l = {.x = x,
+                .params = params,
+                .random = {params->seed},
+                .work = work,
+                .steps = steps,
+                .window = INT64_MAX};
+    xm_status_t status = allocate(&l);
+
+    if (status == XM_OK) {
+        status = make_waiting(&l.by_sender, x->count, x->senders, x->first_holder, x->holder);
+    }
+    if (status == XM_OK) {
+        status =
+            make_waiting(&l.by_receiver, x->count, x->receivers, x->first_receiver, x->receiver);
+    }
+    if (status == XM_OK) {
+        for (int64_t d = 0; d < x->count; ++d) {
+            count_loads(&l, d, 1);
+        }
+        while (l.placed<x->count && * work> 0) {
+            advance(&l);
+        }
+        append_rest(&l);
+    }
+    free_waiting(&l.by_receiver);
+    free_waiting(&l.by_sender);
+    free(l.seen);
+    free(l.candidates);
+    free(l.to_receive);
+    free(l.ingress);
+    free(l.to_send);
+    free(l.egress);
+    return status;
+}

@@ -1,0 +1,414 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "resharding/solve/openshop.h"
+
+/*
+ * Nodes are the sending hosts, from 0, and the receiving hosts, from `senders` on. A cell is what
+ * one sender sends one receiver. At every moment a matching of cells is active that covers all
+ * tight nodes, those whose load fills all the time left. One exists: the nodes of largest load of a
+ * bipartite multigraph can always be matched. It changes when a cell is used up or a node becomes
+ * tight, each of which happens to a cell or node once, so there are at most cells + nodes changes.
+ */
+typedef struct {
+    int senders, receivers, nodes, words;   /* words: of a set of nodes of one side */
+    int *node_of_sender, *node_of_receiver; /* by host; −1: none */
+    int64_t *cell;                          /* [sender * receivers + receiver], bytes left */
+    int64_t *first;                         /* like `cell`: next transfer; −1: none */
+    int64_t *next;                          /* by transfer: another of the same cell, or −1 */
+    int64_t *used;                          /* by transfer: bytes that have their place */
+    int64_t *load;                          /* by node */
+    uint64_t *adjacent;                     /* by node: set of nodes of the other side */
+    uint64_t *open;                         /* two sets: uncovered senders, receivers */
+    uint64_t *unseen;                       /* a set, of a search */
+    int *mate;                              /* by node: node of the other side, or −1 */
+    int64_t *since;                         /* by sender: when its mate became that */
+    int *queue, *from;                      /* of a search */
+    int64_t now, left;
+    xm_turn_piece_t *piece;
+    int64_t pieces, capacity;
+} colouring_t;
+
+static void free_colouring(colouring_t *c)
+{
+    free(c->from);
+    free(c->queue);
+    free(c->since);
+    free(c->mate);
+    free(c->unseen);
+    free(c->open);
+    free(c->adjacent);
+    free(c->load);
+    free(c->used);
+    free(c->next);
+    free(c->first);
+    free(c->cell);
+    free(c->node_of_receiver);
+    free(c->node_of_sender);
+}
+
+static void set_insert(uint64_t *set, int i)
+{
+    set[i / 64] |= UINT64_C(1) << (i % 64);
+}
+
+static void set_remove(uint64_t *set, int i)
+{
+    set[i / 64] &= ~(UINT64_C(1) << (i % 64));
+}
+
+/* Index of a node on its side, and its set of neighbours. */
+static int side_index(const colouring_t *c, int node)
+{
+    return node < c->senders ? node : node - c->senders;
+}
+
+static uint64_t *neighbours(const colouring_t *c, int node)
+{
+    return &c->adjacent[(size_t)node * (size_t)c->words];
+}
+
+static uint64_t *open_side(const colouring_t *c, bool of_receivers)
+{
+    return &c->open[of_receivers ? c->words : 0];
+}
+
+static int64_t *cell_of(const colouring_t *c, int a, int b)
+{
+    int sender = a < b ? a : b, receiver = (a < b ? b : a) - c->senders;
+
+    return &c->cell[(size_t)sender * (size_t)c->receivers + (size_t)receiver];
+}
+
+static xm_status_t number_hosts(colouring_t *c, const xm_shop_t *shop,
+                                const xm_shop_transfers_t *transfers, const int64_t *weight)
+{
+    size_t hosts = (size_t)shop->hosts;
+
+    c->node_of_sender = malloc(hosts * sizeof(int));
+    c->node_of_receiver = malloc(hosts * sizeof(int));
+    if (c->node_of_sender == NULL || c->node_of_receiver == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", shop->hosts);
+    }
+    memset(c->node_of_sender, -1, hosts * sizeof(int));
+    memset(c->node_of_receiver, -1, hosts * sizeof(int));
+    for (int64_t t = 0; t < transfers->count; ++t) {
+        if (weight[t] > 0) {
+            c->node_of_sender[transfers->at[t].sender] = 0;
+            c->node_of_receiver[transfers->at[t].receiver] = 0;
+        }
+    }
+    for (int h = 0; h < shop->hosts; ++h) {
+        if (c->node_of_sender[h] == 0) {
+            c->node_of_sender[h] = c->senders++;
+        }
+    }
+    for (int h = 0; h < shop->hosts; ++h) {
+        if (c->node_of_receiver[h] == 0) {
+            c->node_of_receiver[h] = c->senders + c->receivers++;
+        }
+    }
+    c->nodes = c->senders + c->receivers;
+    c->words = ((c->senders > c->receivers ? c->senders : c->receivers) + 63) / 64;
+    return XM_OK;
+}
+
+static xm_status_t allocate(colouring_t *c, int64_t transfers)
+{
+    size_t nodes = (size_t)c->nodes + 1, words = (size_t)c->words + 1;
+    size_t cells = (size_t)c->senders * (size_t)c->receivers + 1, count = (size_t)transfers + 1;
+
+    c->cell = calloc(cells, sizeof(int64_t));
+    c->first = malloc(cells * sizeof(int64_t));
+    c->next = malloc(count * sizeof(int64_t));
+    c->used = calloc(count, sizeof(int64_t));
+    c->load = calloc(nodes, sizeof(int64_t));
+    c->adjacent = calloc(nodes * words, sizeof(uint64_t));
+    c->open = calloc(2 * words, sizeof(uint64_t));
+    c->unseen = malloc(words * sizeof(uint64_t));
+    c->mate = malloc(nodes * sizeof(int));
+    c->since = calloc(nodes, sizeof(int64_t));
+    c->queue = malloc(nodes * sizeof(int));
+    c->from = malloc(nodes * sizeof(int));
+    if (c->cell == NULL || c->first == NULL || c->next == NULL || c->used == NULL ||
+        c->load == NULL || c->adjacent == NULL || c->open == NULL || c->unseen == NULL ||
+        c->mate == NULL || c->since == NULL || c->queue == NULL || c->from == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to colour %d x %d hosts", c->senders,
+                            c->receivers);
+    }
+    memset(c->first, -1, cells * sizeof(int64_t));
+    memset(c->mate, -1, nodes * sizeof(int));
+    return XM_OK;
+}
+
+static void fill_cells(colouring_t *c, const xm_shop_transfers_t *transfers, const int64_t *weight)
+{
+    for (int64_t t = transfers->count - 1; t >= 0; --t) { /* cells list them in rising order */
+        int sender = c->node_of_sender[transfers->at[t].sender];
+        int receiver = c->node_of_receiver[transfers->at[t].receiver];
+        int64_t *cell;
+
+        if (weight[t] == 0) {
+            continue;
+        }
+        cell = cell_of(c, sender, receiver);
+        *cell += weight[t];
+        c->load[sender] += weight[t];
+        c->load[receiver] += weight[t];
+        c->next[t] = c->first[cell - c->cell];
+        c->first[cell - c->cell] = t;
+        set_insert(neighbours(c, sender), receiver - c->senders);
+        set_insert(neighbours(c, receiver), sender);
+    }
+    for (int v = 0; v < c->nodes; ++v) {
+        c->left = c->load[v] > c->left ? c->load[v] : c->left;
+        set_insert(open_side(c, v >= c->senders), side_index(c, v));
+    }
+}
+
+static xm_status_t add_piece(colouring_t *c, xm_turn_piece_t piece)
+{
+    if (c->pieces == c->capacity) {
+        int64_t grown = c->capacity > 0 ? 2 * c->capacity : 256;
+        xm_turn_piece_t *at = realloc(c->piece, (size_t)grown * sizeof(*at));
+
+        if (at == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld pieces", (long long)grown);
+        }
+        c->piece = at;
+        c->capacity = grown;
+    }
+    c->piece[c->pieces++] = piece;
+    return XM_OK;
+}
+
+/* Ends the run of a sender's mate: its bytes are taken from the cell's transfers in turn. */
+static xm_status_t end_run(colouring_t *c, int sender, const int64_t *weight)
+{
+    int64_t start = c->since[sender];
+    int64_t *first = &c->first[cell_of(c, sender, c->mate[sender]) - c->cell];
+    xm_status_t status = XM_OK;
+
+    while (status == XM_OK && start < c->now) {
+        int64_t transfer = *first, bytes = weight[transfer] - c->used[transfer];
+
+        bytes = c->now - start < bytes ? c->now - start : bytes;
+        status = add_piece(c, (xm_turn_piece_t){transfer, c->used[transfer], bytes, start});
+        c->used[transfer] += bytes;
+        start += bytes;
+        if (c->used[transfer] == weight[transfer]) {
+            *first = c->next[transfer];
+        }
+    }
+    return status;
+}
+
+static xm_status_t part(colouring_t *c, int sender, const int64_t *weight)
+{
+    xm_status_t status = end_run(c, sender, weight);
+    int receiver = c->mate[sender];
+
+    c->mate[sender] = c->mate[receiver] = -1;
+    set_insert(open_side(c, false), sender);
+    set_insert(open_side(c, true), receiver - c->senders);
+    return status;
+}
+
+static void join(colouring_t *c, int a, int b)
+{
+    int sender = a < b ? a : b, receiver = a < b ? b : a;
+
+    c->mate[sender] = receiver;
+    c->mate[receiver] = sender;
+    c->since[sender] = c->now;
+    set_remove(open_side(c, false), sender);
+    set_remove(open_side(c, true), receiver - c->senders);
+}
+
+/* Gives an uncovered node the uncovered neighbour with the largest cell, if there is one. */
+static void join_open(colouring_t *c, int node)
+{
+    const uint64_t *adjacent = neighbours(c, node), *open = open_side(c, node < c->senders);
+    int base = node < c->senders ? c->senders : 0, best = -1;
+    int64_t most = 0;
+
+    for (int w = 0; w < c->words; ++w) {
+        for (uint64_t set = adjacent[w] & open[w]; set != 0; set &= set - 1) {
+            int other = base + w * 64 + __builtin_ctzll(set);
+
+            if (*cell_of(c, node, other) > most) {
+                most = *cell_of(c, node, other);
+                best = other;
+            }
+        }
+    }
+    if (best >= 0) {
+        join(c, node, best);
+    }
+}
+
+static bool tight(const colouring_t *c, int node)
+{
+    return c->load[node] == c->left;
+}
+
+/* Turns the path of a search over: `end` gets c->from[end], whose old mate gets its own, … */
+static xm_status_t turn_over(colouring_t *c, int end, const int64_t *weight)
+{
+    xm_status_t status = XM_OK;
+
+    for (int node = end; status == XM_OK && node >= 0;) {
+        int other = c->from[node], next = c->mate[other];
+
+        if (c->mate[node] >= 0) {
+            status = part(c, node < c->mate[node] ? node : c->mate[node], weight);
+        }
+        if (status == XM_OK && next >= 0) {
+            status = part(c, other < next ? other : next, weight);
+        }
+        join(c, other, node);
+        node = next;
+    }
+    return status;
+}
+
+/*
+ * Covers a tight node by an alternating path, breadth first, that ends at an uncovered node of the
+ * other side or leaves a node of this side uncovered that is not tight.
+ */
+static xm_status_t cover(colouring_t *c, int root, const int64_t *weight)
+{
+    int head = 0, tail = 0, base = root < c->senders ? c->senders : 0;
+    const uint64_t *open = open_side(c, root < c->senders);
+
+    memset(c->unseen, -1, (size_t)c->words * sizeof(*c->unseen));
+    c->queue[tail++] = root;
+    while (head < tail) {
+        int node = c->queue[head++];
+        const uint64_t *adjacent = neighbours(c, node);
+
+        for (int w = 0; w < c->words; ++w) {
+            uint64_t set = adjacent[w] & c->unseen[w] & open[w];
+
+            if (set != 0) {
+                int end = base + w * 64 + __builtin_ctzll(set);
+
+                c->from[end] = node;
+                return turn_over(c, end, weight);
+            }
+        }
+        for (int w = 0; w < c->words; ++w) {
+            uint64_t set = adjacent[w] & c->unseen[w];
+
+            c->unseen[w] &= ~set;
+            for (; set != 0; set &= set - 1) {
+                int other = base + w * 64 + __builtin_ctzll(set), next = c->mate[other];
+
+                c->from[other] = node;
+                if (!tight(c, next)) {
+                    return turn_over(c, other, weight);
+                }
+                c->queue[tail++] = next;
+            }
+        }
+    }
+    return xm_error_set(XM_ERR_INTERNAL, "a node of the largest load cannot be matched");
+}
+
+/* How long the matching stays as it is. */
+static int64_t next_change(const colouring_t *c)
+{
+    int64_t step = c->left;
+
+    for (int v = 0; v < c->nodes; ++v) {
+        int64_t limit = c->left - c->load[v];
+
+        if (c->mate[v] >= 0) {
+            limit = v < c->senders ? *cell_of(c, v, c->mate[v]) : c->left;
+        }
+        step = limit < step ? limit : step;
+    }
+    return step;
+}
+
+static xm_status_t advance(colouring_t *c, int64_t step, const int64_t *weight)
+{
+    xm_status_t status = XM_OK;
+
+    c->now += step;
+    c->left -= step;
+    for (int s = 0; status == XM_OK && s < c->senders; ++s) {
+        int r = c->mate[s];
+
+        if (r < 0) {
+            continue;
+        }
+        c->load[s] -= step;
+        c->load[r] -= step;
+        *cell_of(c, s, r) -= step;
+        if (*cell_of(c, s, r) == 0) {
+            set_remove(neighbours(c, s), r - c->senders);
+            set_remove(neighbours(c, r), s);
+            status = part(c, s, weight);
+        }
+    }
+    return status;
+}
+
+static xm_status_t run(colouring_t *c, const int64_t *weight)
+{
+    xm_status_t status = XM_OK;
+
+    while (status == XM_OK && c->left > 0) {
+        for (int v = 0; status == XM_OK && v < c->nodes; ++v) {
+            if (c->mate[v] < 0 && c->load[v] > 0 && tight(c, v)) {
+                status = cover(c, v, weight);
+            }
+        }
+        for (int s = 0; s < c->senders; ++s) {
+            if (c->mate[s] < 0 && c->load[s] > 0) {
+                join_open(c, s);
+            }
+        }
+        if (status == XM_OK) {
+            status = advance(c, next_change(c), weight);
+        }
+    }
+    return status;
+}
+
+static int compare_pieces(const void *a, const void *b)
+{
+    const xm_turn_piece_t *left = a, *right = b;
+
+    if (left->start != right->start) {
+        return left->start < right->start ? -1 : 1;
+    }
+    return (left->transfer > right->transfer) - (left->transfer < right->transfer);
+}
+
+xm_status_t xm_shop_colour(const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
+                           const int64_t *weight, xm_turn_piece_t **pieces, int64_t *count)
+{
+    colouring_t c = {0};
+    xm_status_t status = number_hosts(&c, shop, transfers, weight);
+
+    if (status == XM_OK) {
+        status = allocate(&c, transfers->count);
+    }
+    if (status == XM_OK) {
+        fill_cells(&c, transfers, weight);
+        status = run(&c, weight);
+    }
+    if (status == XM_OK && c.pieces > 0) {
+        qsort(c.piece, (size_t)c.pieces, sizeof(*c.piece), compare_pieces);
+    }
+    if (status == XM_OK) {
+        *pieces = c.piece;
+        *count = c.pieces;
+    } else {
+        free(c.piece);
+    }
+    free_colouring(&c);
+    return status;
+}

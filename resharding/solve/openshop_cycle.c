@@ -1,0 +1,170 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+#include "resharding/solve/openshop.h"
+
+enum { WARM_UP = 6, MEASURED = 6 }; /* turns of a trial */
+
+/* What a part of a transfer's share of a turn occupies; any unit. */
+typedef struct {
+    int egress, ingress; /* nodes: hosts, and hosts + host */
+    double egress_time, ingress_time;
+} share_t;
+
+typedef struct {
+    int64_t count;
+    int nodes;
+    share_t *share; /* by part of a transfer */
+    double *free_at, *load;
+    double busiest;
+    xm_random_t random;
+} cycle_t;
+
+static int64_t random_below(cycle_t *c, int64_t limit)
+{
+    return (int64_t)(xm_random_below(&c->random, (uint64_t)limit));
+}
+
+static xm_status_t prepare(cycle_t *c, const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
+                           int parts)
+{
+    c->share = malloc(((size_t)c->count + 1) * sizeof(*c->share));
+    c->free_at = calloc((size_t)c->nodes, sizeof(double));
+    c->load = calloc((size_t)c->nodes, sizeof(double));
+    if (c->share == NULL || c->free_at == NULL || c->load == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to order %lld transfers",
+                            (long long)c->count);
+    }
+    for (int64_t t = 0; t < c->count; ++t) {
+        const xm_shop_transfer_t *of = &transfers->at[t / parts];
+        double bytes = (double)of->bytes / parts;
+
+        c->share[t] = (share_t){of->sender, shop->hosts + of->receiver,
+                                bytes / xm_network_egress(shop->network, of->sender),
+                                bytes / xm_network_ingress(shop->network, of->receiver)};
+        c->load[c->share[t].egress] += c->share[t].egress_time;
+        c->load[c->share[t].ingress] += c->share[t].ingress_time;
+    }
+    for (int v = 0; v < c->nodes; ++v) {
+        c->busiest = c->load[v] > c->busiest ? c->load[v] : c->busiest;
+    }
+    return XM_OK;
+}
+
+static double start_of(const cycle_t *c, const share_t *share)
+{
+    double egress = c->free_at[share->egress], ingress = c->free_at[share->ingress];
+
+    return egress > ingress ? egress : ingress;
+}
+
+static void occupy(cycle_t *c, const share_t *share)
+{
+    double start = start_of(c, share);
+
+    c->free_at[share->egress] = start + share->egress_time;
+    c->free_at[share->ingress] = start + share->ingress_time;
+}
+
+/* Earliest start first; of those the one whose busier direction has most left to do. */
+static void order_by_start(cycle_t *c, int64_t *order)
+{
+    for (int64_t t = 0; t < c->count; ++t) {
+        order[t] = t;
+    }
+    for (int64_t i = 0; i < c->count; ++i) {
+        int64_t best = i, chosen;
+        double best_start = 0, best_load = 0;
+
+        for (int64_t j = i; j < c->count; ++j) {
+            const share_t *share = &c->share[order[j]];
+            double start = start_of(c, share);
+            double load = c->load[share->egress] > c->load[share->ingress]
+                              ? c->load[share->egress]
+                              : c->load[share->ingress];
+
+            if (j == i || start < best_start || (start <= best_start && load > best_load)) {
+                best = j;
+                best_start = start;
+                best_load = load;
+            }
+        }
+        chosen = order[best];
+        order[best] = order[i];
+        order[i] = chosen;
+        occupy(c, &c->share[chosen]);
+        c->load[c->share[chosen].egress] -= c->share[chosen].egress_time;
+        c->load[c->share[chosen].ingress] -= c->share[chosen].ingress_time;
+    }
+}
+
+static double last_free(const cycle_t *c)
+{
+    double last = 0;
+
+    for (int v = 0; v < c->nodes; ++v) {
+        last = c->free_at[v] > last ? c->free_at[v] : last;
+    }
+    return last;
+}
+
+/* Time that a turn takes once the turns follow each other. */
+static double turn_time(cycle_t *c, const int64_t *order)
+{
+    double from = 0;
+
+    memset(c->free_at, 0, (size_t)c->nodes * sizeof(double));
+    for (int turn = 0; turn < WARM_UP + MEASURED; ++turn) {
+        if (turn == WARM_UP) {
+            from = last_free(c);
+        }
+        for (int64_t i = 0; i < c->count; ++i) {
+            occupy(c, &c->share[order[i]]);
+        }
+    }
+    return (last_free(c) - from) / MEASURED;
+}
+
+static void move(int64_t *order, int64_t from, int64_t to)
+{
+    int64_t moved = order[from];
+
+    if (from < to) {
+        memmove(&order[from], &order[from + 1], (size_t)(to - from) * sizeof(*order));
+    } else {
+        memmove(&order[to + 1], &order[to], (size_t)(from - to) * sizeof(*order));
+    }
+    order[to] = moved;
+}
+
+xm_status_t xm_shop_cycle(const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
+                          uint64_t seed, int parts, int64_t steps, int64_t *order)
+{
+    cycle_t c = {.count = transfers->count * parts, .nodes = 2 * shop->hosts, .random = {seed}};
+    xm_status_t status = prepare(&c, shop, transfers, parts);
+
+    if (status == XM_OK) {
+        double best;
+
+        order_by_start(&c, order);
+        best = turn_time(&c, order);
+        for (; steps > 0 && c.count > 1 && best > 1.001 * c.busiest;
+             steps -= (WARM_UP + MEASURED) * c.count) {
+            int64_t from = random_below(&c, c.count), to = random_below(&c, c.count);
+            double time;
+
+            move(order, from, to);
+            time = turn_time(&c, order);
+            if (time <= best) {
+                best = time;
+            } else {
+                move(order, to, from);
+            }
+        }
+    }
+    free(c.load);
+    free(c.free_at);
+    free(c.share);
+    return status;
+}

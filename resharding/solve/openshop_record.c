@@ -1,0 +1,284 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "resharding/solve/openshop.h"
+
+typedef struct {
+    xm_hop_t hop;
+    int64_t transfer;
+    int64_t end;  /* of the hop, in the group's bytes */
+    int64_t next; /* hop of the same transfer, or −1 */
+    int64_t arrival_ns;
+} record_t;
+
+/* A transfer as far as it is recorded. */
+typedef struct {
+    int64_t head, tail; /* its hops; −1: none */
+    int64_t source;     /* hop of its parent that it was last served from */
+    int64_t member;     /* where the last part lies in the shop's `member` */
+} progress_t;
+
+struct xm_recorder {
+    const xm_shop_t *shop;
+    const xm_shop_transfers_t *transfers;
+    record_t *record;
+    int64_t count, capacity;
+    progress_t *progress;                /* by transfer */
+    int64_t *egress_free, *ingress_free; /* by host */
+    int64_t *egress_last, *ingress_last; /* by host: hop last recorded; −1: none */
+    int64_t makespan_ns;
+};
+
+xm_status_t xm_recorder_create(const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
+                               xm_recorder_t **recorder)
+{
+    size_t hosts = (size_t)shop->hosts, count = (size_t)transfers->count + 1;
+    xm_recorder_t *created = calloc(1, sizeof(*created));
+
+    if (created == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a schedule");
+    }
+    created->shop = shop;
+    created->transfers = transfers;
+    created->progress = malloc(count * sizeof(*created->progress));
+    created->egress_free = calloc(hosts, sizeof(int64_t));
+    created->ingress_free = calloc(hosts, sizeof(int64_t));
+    created->egress_last = malloc(hosts * sizeof(int64_t));
+    created->ingress_last = malloc(hosts * sizeof(int64_t));
+    if (created->progress == NULL || created->egress_free == NULL ||
+        created->ingress_free == NULL || created->egress_last == NULL ||
+        created->ingress_last == NULL) {
+        xm_recorder_destroy(created);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a schedule of %lld transfers",
+                            (long long)transfers->count);
+    }
+    memset(created->egress_last, -1, hosts * sizeof(int64_t));
+    memset(created->ingress_last, -1, hosts * sizeof(int64_t));
+    for (int64_t t = 0; t < transfers->count; ++t) {
+        created->progress[t] =
+            (progress_t){-1, -1, -1, shop->group[transfers->at[t].group].first_member};
+    }
+    *recorder = created;
+    return XM_OK;
+}
+
+void xm_recorder_destroy(xm_recorder_t *recorder)
+{
+    if (recorder != NULL) {
+        free(recorder->ingress_last);
+        free(recorder->egress_last);
+        free(recorder->ingress_free);
+        free(recorder->egress_free);
+        free(recorder->progress);
+        free(recorder->record);
+        free(recorder);
+    }
+}
+
+/* Sets the time of a hop whose bytes are known, and what follows from it. */
+static void place(xm_recorder_t *recorder, record_t *record)
+{
+    const xm_network_t *network = recorder->shop->network;
+    uint64_t bytes = (uint64_t)(record->hop.end - record->hop.first);
+    int sender = record->hop.sender, receiver = record->hop.receiver;
+    int64_t egress = record->hop.start_ns + xm_network_egress_ns(network, sender, bytes);
+    int64_t ingress = record->hop.start_ns + xm_network_ingress_ns(network, receiver, bytes);
+
+    recorder->egress_free[sender] = egress;
+    recorder->ingress_free[receiver] = ingress;
+    record->arrival_ns = egress > ingress ? egress : ingress;
+    if (record->arrival_ns > recorder->makespan_ns) {
+        recorder->makespan_ns = record->arrival_ns;
+    }
+}
+
+/*
+ * The last hop goes on when nothing else used its two directions since: then it only takes them
+ * longer. A hop that others relay stays as it is, for it arrives as a whole.
+ */
+static bool extend(xm_recorder_t *recorder, int64_t transfer, int64_t parent, int64_t demand,
+                   int64_t bytes)
+{
+    const xm_shop_transfer_t *of = &recorder->transfers->at[transfer];
+    int64_t last = recorder->egress_last[of->sender];
+    record_t *record = last >= 0 ? &recorder->record[last] : NULL;
+
+    if (of->feeds || last < 0 || last != recorder->ingress_last[of->receiver] ||
+        record->transfer != transfer || record->hop.parent != parent ||
+        record->hop.demand != demand) {
+        return false;
+    }
+    record->hop.end += bytes;
+    record->end += bytes;
+    place(recorder, record);
+    return true;
+}
+
+static xm_status_t append(xm_recorder_t *recorder, int64_t transfer, record_t *record)
+{
+    progress_t *progress = &recorder->progress[transfer];
+    int sender = record->hop.sender, receiver = record->hop.receiver;
+
+    if (recorder->count == recorder->capacity) {
+        int64_t grown = recorder->capacity > 0 ? 2 * recorder->capacity : 1024;
+        record_t *at = realloc(recorder->record, (size_t)grown * sizeof(*at));
+
+        if (at == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld hops", (long long)grown);
+        }
+        recorder->record = at;
+        recorder->capacity = grown;
+    }
+    place(recorder, record);
+    recorder->record[recorder->count] = *record;
+    if (progress->tail >= 0) {
+        recorder->record[progress->tail].next = recorder->count;
+    } else {
+        progress->head = recorder->count;
+    }
+    progress->tail = recorder->count;
+    recorder->egress_last[sender] = recorder->count;
+    recorder->ingress_last[receiver] = recorder->count;
+    ++recorder->count;
+    return XM_OK;
+}
+
+/* The parent's hop that brought the byte at `position`; −1: not recorded yet. */
+static int64_t find_source(xm_recorder_t *recorder, int64_t transfer, int64_t position)
+{
+    progress_t *progress = &recorder->progress[transfer];
+    int64_t source = progress->source >= 0
+                         ? progress->source
+                         : recorder->progress[recorder->transfers->at[transfer].parent].head;
+
+    while (source >= 0 && recorder->record[source].end <= position) {
+        source = recorder->record[source].next;
+    }
+    if (source >= 0) {
+        progress->source = source;
+    }
+    return source;
+}
+
+xm_status_t xm_recorder_add(xm_recorder_t *recorder, int64_t transfer, int64_t first, int64_t bytes)
+{
+    const xm_shop_t *shop = recorder->shop;
+    const xm_shop_transfer_t *of = &recorder->transfers->at[transfer];
+    progress_t *progress = &recorder->progress[transfer];
+    int64_t position = of->first + first, end = position + bytes;
+    xm_status_t status = XM_OK;
+
+    while (status == XM_OK && position < end) {
+        int64_t demand, part_end, offset, parent = -1, ready = 0;
+
+        for (;; ++progress->member) {
+            demand = shop->member[progress->member];
+            offset = shop->offset[progress->member];
+            part_end = offset + shop->problem->demands[demand].bytes;
+            if (position < part_end) {
+                break;
+            }
+        }
+        part_end = part_end < end ? part_end : end;
+        if (of->parent >= 0) {
+            parent = find_source(recorder, transfer, position);
+            if (parent < 0) {
+                return xm_error_set(XM_ERR_INTERNAL, "host %d relays what it has not received",
+                                    of->sender);
+            }
+            ready = recorder->record[parent].arrival_ns;
+            part_end =
+                recorder->record[parent].end < part_end ? recorder->record[parent].end : part_end;
+        }
+        if (!extend(recorder, transfer, parent, demand, part_end - position)) {
+            record_t record = {.transfer = transfer, .end = part_end, .next = -1};
+            int64_t egress = recorder->egress_free[of->sender];
+            int64_t ingress = recorder->ingress_free[of->receiver];
+            int64_t start = egress > ingress ? egress : ingress;
+
+            start = ready > start ? ready : start;
+            record.hop = (xm_hop_t){demand, position - offset, part_end - offset,
+                                    parent, of->sender,        of->receiver,
+                                    start};
+            status = append(recorder, transfer, &record);
+        }
+        position = part_end;
+    }
+    return status;
+}
+
+int64_t xm_recorder_egress_free(const xm_recorder_t *recorder, int host)
+{
+    return recorder->egress_free[host];
+}
+
+int64_t xm_recorder_ingress_free(const xm_recorder_t *recorder, int host)
+{
+    return recorder->ingress_free[host];
+}
+
+void xm_recorder_source(xm_recorder_t *recorder, int64_t transfer, int64_t first, int64_t *ready_ns,
+                        int64_t *bytes)
+{
+    int64_t position = recorder->transfers->at[transfer].first + first;
+    int64_t source = find_source(recorder, transfer, position);
+
+    *bytes = source >= 0 ? recorder->record[source].end - position : 0;
+    *ready_ns = source >= 0 ? recorder->record[source].arrival_ns : INT64_MAX;
+}
+
+int64_t xm_recorder_makespan(const xm_recorder_t *recorder)
+{
+    return recorder->makespan_ns;
+}
+
+int64_t xm_recorder_hops(const xm_recorder_t *recorder)
+{
+    return recorder->count;
+}
+
+typedef struct {
+    int64_t start_ns, index;
+} order_t;
+
+static int compare_orders(const void *a, const void *b)
+{
+    const order_t *left = a, *right = b;
+
+    if (left->start_ns != right->start_ns) {
+        return left->start_ns < right->start_ns ? -1 : 1;
+    }
+    return (left->index > right->index) - (left->index < right->index);
+}
+
+xm_status_t xm_recorder_take(xm_recorder_t *recorder, xm_hop_t **hops, int64_t *count)
+{
+    size_t size = (size_t)recorder->count + 1;
+    order_t *order = malloc(size * sizeof(*order));
+    int64_t *place_of = malloc(size * sizeof(*place_of));
+    xm_hop_t *taken = malloc(size * sizeof(*taken));
+
+    if (order == NULL || place_of == NULL || taken == NULL) {
+        free(taken);
+        free(place_of);
+        free(order);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld hops",
+                            (long long)recorder->count);
+    }
+    for (int64_t i = 0; i < recorder->count; ++i) {
+        order[i] = (order_t){recorder->record[i].hop.start_ns, i};
+    }
+    qsort(order, (size_t)recorder->count, sizeof(*order), compare_orders);
+    for (int64_t i = 0; i < recorder->count; ++i) {
+        place_of[order[i].index] = i;
+    }
+    for (int64_t i = 0; i < recorder->count; ++i) {
+        taken[i] = recorder->record[order[i].index].hop;
+        taken[i].parent = taken[i].parent >= 0 ? place_of[taken[i].parent] : -1;
+    }
+    *hops = taken;
+    *count = recorder->count;
+    free(place_of);
+    free(order);
+    return XM_OK;
+}

@@ -1,0 +1,204 @@
+/* Regroupings of small jobs that start out with everything but a worker. */
+#include "comm/fault/regroup.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "comm/job/bootstrap_private.h"
+#include "tests/comm/job/local_job.h"
+#include "xm_test.h"
+
+enum { DEADLINE_S = 60, MOST = 4 };
+
+/* Of the heartbeat: a process that does not get to run for 3.5 of them is taken for dead. */
+static const double interval = 1.0;
+
+typedef struct {
+    xm_bootstrap_t *bootstrap;
+    xm_contacts_t contacts;
+    xm_heartbeat_t *heartbeat;
+    bool dead[MOST];
+} seat_t;
+
+static void sit_down(const xm_job_env_t *env, int listen_fd, seat_t *seat)
+{
+    int rank_of[] = {0, 1, 2, 3};
+
+    local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, DEADLINE_S, &seat->bootstrap));
+    local_expect_ok(xm_contacts_open(&seat->contacts, seat->bootstrap, DEADLINE_S));
+    local_expect_ok(xm_heartbeat_create(&seat->contacts, interval, &seat->heartbeat));
+    xm_heartbeat_begin(seat->heartbeat, 0, rank_of);
+    xm_heartbeat_await(seat->heartbeat);
+    local_expect_ok(xm_bootstrap_barrier(seat->bootstrap, DEADLINE_S));
+    xm_heartbeat_mute(seat->heartbeat);
+    xm_bootstrap_destroy(seat->bootstrap);
+}
+
+static void regroup(seat_t *seat)
+{
+    xm_regroup_params_t params = {.contacts = &seat->contacts,
+                                  .heartbeat = seat->heartbeat,
+                                  .interval = interval,
+                                  .timeout = DEADLINE_S / 2.0};
+    uint32_t generation = 0;
+
+    local_expect_ok(xm_regroup(&params, seat->dead, &seat->bootstrap, &generation));
+    local_expect(generation == 1, "generation %u", generation);
+    local_expect(xm_bootstrap_size(seat->bootstrap) == seat->contacts.size, "%d of %d ranks",
+                 xm_bootstrap_size(seat->bootstrap), seat->contacts.size);
+}
+
+static void get_up(seat_t *seat)
+{
+    xm_heartbeat_destroy(seat->heartbeat);
+    xm_contacts_close(&seat->contacts);
+    xm_bootstrap_destroy(seat->bootstrap);
+}
+
+/* Rank 1 is stopped while it waits for the others, and finds two messages of rank 0 when it goes
+ * on: that the group has been formed, and that rank 0 gives up. The latter is the new group's. */
+static int read_both(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    _Atomic pid_t *stopped = arg;
+    seat_t seat = {0};
+    double deadline;
+    xm_status_t status = XM_OK;
+    int failed = -1;
+
+    sit_down(env, listen_fd, &seat);
+    if (env->rank == 1) {
+        atomic_store(stopped, getpid());
+    }
+    if (env->rank == 2) {
+        double limit = local_now() + DEADLINE_S / 2.0;
+
+        while (atomic_load(stopped) == 0 && local_now() < limit) {
+            local_sleep(0.001);
+        }
+        local_expect(atomic_load(stopped) != 0, "rank 1 has not come");
+        local_sleep(0.3);
+        local_expect(kill(atomic_load(stopped), SIGSTOP) == 0, "kill");
+    }
+    regroup(&seat);
+    if (env->rank == 0) {
+        xm_bootstrap_abort(seat.bootstrap, "the disk is full");
+    } else if (env->rank == 2) {
+        local_sleep(0.2);
+        local_expect(kill(atomic_load(stopped), SIGCONT) == 0, "kill");
+    }
+    deadline = local_now() + DEADLINE_S / 2.0;
+    while (env->rank == 1 && status == XM_OK && local_now() < deadline) {
+        status = xm_bootstrap_poll(seat.bootstrap, &failed);
+        local_sleep(0.001);
+    }
+    local_expect(env->rank != 1 || (status == XM_ERR_CANCELED &&
+                                    strstr(xm_last_error(), "the disk is full") != NULL),
+                 "%s (%s)", xm_status_string(status), xm_last_error());
+    get_up(&seat);
+    return 0;
+}
+
+START_TEST(what_follows_the_welcome_is_the_groups)
+{
+    local_job_run(3, DEADLINE_S, read_both, local_shared(sizeof(pid_t)));
+}
+END_TEST
+
+/* One rank comes late, and more have called it meanwhile than its queue takes: the others' calls
+ * get no answer. Its heartbeat does. */
+static int come_late(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    enum { CALLERS = 4 };
+    int callers[CALLERS], late = *(int *)arg;
+    seat_t seat = {0};
+
+    sit_down(env, listen_fd, &seat);
+    if (env->rank == late) {
+        struct sockaddr_storage own;
+
+        local_expect(listen(seat.contacts.gathering_fd, 0) == 0, "listen");
+        xm_contact_gathering(&seat.contacts.of[late], &own);
+        for (int i = 0; i < CALLERS; ++i) {
+            callers[i] = socket(own.ss_family, SOCK_STREAM | SOCK_NONBLOCK, 0);
+            (void)connect(callers[i], (struct sockaddr *)&own, seat.contacts.of[late].length);
+        }
+        local_sleep(6 * interval);
+    }
+    regroup(&seat);
+    for (int i = 0; i < CALLERS && env->rank == late; ++i) {
+        (void)close(callers[i]);
+    }
+    local_expect_ok(xm_bootstrap_barrier(seat.bootstrap, DEADLINE_S));
+    get_up(&seat);
+    return 0;
+}
+
+START_TEST(a_full_queue_is_no_death)
+{
+    int late = _i;
+
+    local_job_run(2, DEADLINE_S, come_late, &late);
+}
+END_TEST
+
+/* Addresses of both families; the sockets of the one who has them take both. */
+START_TEST(families_are_aligned)
+{
+    xm_contact_t of[3] = {{.length = sizeof(struct sockaddr_in)}};
+    xm_contacts_t contacts = {.size = 3, .of = of};
+    struct sockaddr_in *ipv4 = (struct sockaddr_in *)&of[0].address;
+    struct sockaddr_in6 *ipv6 = (struct sockaddr_in6 *)&of[0].address;
+    struct sockaddr_storage bound = {.ss_family = AF_INET6}, to;
+    socklen_t length = sizeof(bound);
+    struct in6_addr mapped;
+    int fd = socket(AF_INET6, SOCK_DGRAM, 0), sender = socket(AF_INET6, SOCK_DGRAM, 0), off = 0;
+    char byte = 7;
+
+    if (fd < 0) {
+        return; /* no IPv6 here: everything stays as it is */
+    }
+    ipv4->sin_family = AF_INET;
+    ipv4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    of[1] = of[2] = of[0];
+    xm_contacts_align(&contacts);
+    ck_assert_int_eq(of[0].address.ss_family, AF_INET); /* of one family: nothing to do */
+    of[1] = (xm_contact_t){.length = sizeof(*ipv6), .address.ss_family = AF_INET6};
+    ck_assert_int_eq(
+        inet_pton(AF_INET6, "2001:db8::7", &((struct sockaddr_in6 *)&of[1].address)->sin6_addr), 1);
+    xm_contacts_align(&contacts);
+    ck_assert_int_eq(inet_pton(AF_INET6, "::ffff:127.0.0.1", &mapped), 1);
+    for (int rank = 0; rank < 3; ++rank) {
+        ck_assert_int_eq(of[rank].address.ss_family, AF_INET6);
+        ck_assert_uint_eq(of[rank].length, sizeof(*ipv6));
+    }
+    ck_assert_mem_eq(&ipv6->sin6_addr, &mapped, sizeof(mapped));
+    /* A datagram to such an address arrives at a socket of the other family, too. */
+    ck_assert_int_eq(setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)), 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&bound, sizeof(*ipv6)), 0);
+    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&bound, &length), 0);
+    of[0].datagram_port = ntohs(((struct sockaddr_in6 *)&bound)->sin6_port);
+    xm_contact_datagram(&of[0], &to);
+    ck_assert_int_eq(sendto(sender, &byte, 1, 0, (struct sockaddr *)&to, of[0].length), 1);
+    ck_assert_int_eq(recv(fd, &byte, 1, 0), 1);
+    (void)close(fd);
+    (void)close(sender);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("regroup");
+    TCase *tcase = tcase_create("regroup");
+
+    tcase_set_timeout(tcase, 2 * DEADLINE_S);
+    tcase_add_test(tcase, families_are_aligned);
+    tcase_add_test(tcase, what_follows_the_welcome_is_the_groups);
+    tcase_add_loop_test(tcase, a_full_queue_is_no_death, 0, 2);
+    suite_add_tcase(suite, tcase);
+    return xm_test_run(suite);
+}

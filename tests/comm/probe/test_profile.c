@@ -1,0 +1,365 @@
+#include "comm/probe/profile.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "comm/probe/compute.h"
+#include "xm_test.h"
+
+START_TEST(sizes_grow_by_four)
+{
+    uint64_t sizes[XM_PROBE_MAX_POINTS];
+
+    ck_assert_int_eq(xm_probe_sizes(UINT64_C(64) << 20, sizes), 12);
+    ck_assert_uint_eq(sizes[0], 8);
+    ck_assert_uint_eq(sizes[1], 64);
+    ck_assert_uint_eq(sizes[2], 256);
+    ck_assert_uint_eq(sizes[11], UINT64_C(64) << 20);
+    ck_assert_int_eq(xm_probe_sizes(100000, sizes), 7);
+    ck_assert_uint_eq(sizes[6], 65536);
+    ck_assert_int_le(xm_probe_sizes(UINT64_MAX, sizes), XM_PROBE_MAX_POINTS);
+}
+END_TEST
+
+START_TEST(median_of_odd_and_even_counts)
+{
+    double values[] = {5, 1, 9, 3};
+
+    ck_assert_double_eq(xm_probe_median(values, 1), 5);
+    ck_assert_double_eq(xm_probe_median(values, 3), 5);
+    ck_assert_double_eq(xm_probe_median(values, 4), 4);
+}
+END_TEST
+
+/* Against the definition: how often the interval misses the median of a uniform distribution. */
+START_TEST(the_spread_is_a_95_percent_interval)
+{
+    enum { ROUNDS = 4000 };
+    static const int counts[] = {6, 9, 12, 31};
+    const double alike[] = {2, 2, 2, 2, 2, 2}, one[] = {3}, six[] = {9, 10, 10, 10, 10, 12};
+    unsigned state = 99;
+
+    ck_assert_double_eq(xm_probe_spread(alike, 6), 0);
+    ck_assert_double_eq(xm_probe_spread(one, 1), 1);
+    /* Six values: from the smallest to the largest. */
+    ck_assert_double_eq_tol(xm_probe_spread(six, 6), 0.2, 1e-12);
+    for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); ++c) {
+        int missed = 0;
+
+        for (int round = 0; round < ROUNDS; ++round) {
+            double values[31], median, spread;
+
+            for (int i = 0; i < counts[c]; ++i) {
+                state = state * 1664525U + 1013904223U;
+                values[i] = 1 + (double)(state >> 8) / (1 << 24);
+            }
+            median = xm_probe_median(values, counts[c]);
+            spread = xm_probe_spread(values, counts[c]);
+            missed += fabs(median - 1.5) > spread * median;
+        }
+        /* The half-width is the larger of the two sides, so it may miss less often. */
+        ck_assert_int_lt(missed, ROUNDS * 6 / 100);
+        ck_assert_int_gt(missed, ROUNDS / 1000);
+    }
+}
+END_TEST
+
+static int smooth(const double *seconds, int points, xm_curve_point_t *curve)
+{
+    double spread[XM_PROBE_MAX_POINTS] = {0};
+
+    for (int i = 0; i < points; ++i) {
+        curve[i] = (xm_curve_point_t){(uint64_t)i + 1, seconds[i]};
+    }
+    return xm_probe_smooth(curve, spread, points);
+}
+
+START_TEST(falling_times_are_pooled)
+{
+    xm_curve_point_t curve[XM_PROBE_MAX_POINTS];
+
+    ck_assert_int_eq(smooth((const double[]){1, 2, 3}, 3, curve), 3);
+    ck_assert_double_eq(curve[1].seconds, 2);
+    ck_assert_int_eq(smooth((const double[]){1, 4, 2, 5}, 4, curve), 4);
+    ck_assert_double_eq(curve[1].seconds, 3);
+    ck_assert_double_eq(curve[2].seconds, 3);
+    ck_assert_double_eq(curve[3].seconds, 5);
+    /* Pooling cascades: 3, 2 gives 2.5, 2.5; then 1 joins them. */
+    ck_assert_int_eq(smooth((const double[]){3, 2, 1, 6}, 4, curve), 4);
+    ck_assert_double_eq(curve[0].seconds, 2);
+    ck_assert_double_eq(curve[2].seconds, 2);
+    /* A pool at the end is its largest size. */
+    ck_assert_int_eq(smooth((const double[]){1, 5, 3}, 3, curve), 2);
+    ck_assert_uint_eq(curve[1].bytes, 3);
+    ck_assert_double_eq(curve[1].seconds, 4);
+    /* Nothing but noise: two points remain, and the curve rises. */
+    ck_assert_int_eq(smooth((const double[]){3, 2, 1}, 3, curve), 2);
+    ck_assert_double_eq(curve[0].seconds, 2);
+    ck_assert_uint_eq(curve[1].bytes, 3);
+    ck_assert_double_gt(curve[1].seconds, 2);
+}
+END_TEST
+
+/* Least squares over non-decreasing sequences by brute force: on a grid of levels, the best
+ * sequence by dynamic programming must not beat the pooled one. */
+START_TEST(pooling_is_the_nearest_monotone_curve)
+{
+    enum { LEVELS = 61, POINTS = 6 };
+    unsigned state = 12345;
+
+    for (int round = 0; round < 200; ++round) {
+        double seconds[POINTS], best[LEVELS] = {0}, pooled = 0, optimum = INFINITY;
+        xm_curve_point_t curve[XM_PROBE_MAX_POINTS];
+        int kept;
+
+        for (int i = 0; i < POINTS; ++i) {
+            state = state * 1664525U + 1013904223U;
+            seconds[i] = 1 + (double)(state >> 16 & 7);
+        }
+        kept = smooth(seconds, POINTS, curve);
+        for (int i = 0; i < POINTS; ++i) {
+            /* Points dropped at the end had the time of the last one. */
+            double value = i < kept - 1 ? curve[i].seconds : curve[kept - 1].seconds;
+
+            pooled += (value - seconds[i]) * (value - seconds[i]);
+        }
+        for (int i = 0; i < POINTS; ++i) {
+            double lowest = INFINITY;
+
+            for (int level = 0; level < LEVELS; ++level) {
+                double value = 1 + level * 7.0 / (LEVELS - 1);
+
+                lowest = fmin(lowest, best[level]);
+                best[level] = lowest + (value - seconds[i]) * (value - seconds[i]);
+            }
+        }
+        for (int level = 0; level < LEVELS; ++level) {
+            optimum = fmin(optimum, best[level]);
+        }
+        ck_assert_double_le(pooled, optimum + 1e-9);
+        for (int i = 1; i < kept; ++i) {
+            ck_assert_double_ge(curve[i].seconds, curve[i - 1].seconds);
+        }
+    }
+}
+END_TEST
+
+START_TEST(pairs_are_the_first_of_their_class)
+{
+    const int mixed[] = {0, 1, 1, 0}, spread[] = {0, 1, 2}, lone[] = {0}, together[] = {0, 0};
+    int a = -1, b = -1;
+
+    ck_assert(xm_probe_pair(mixed, 4, 2, XM_LINK_INTRA_HOST, &a, &b));
+    ck_assert(a == 0 && b == 3);
+    ck_assert(xm_probe_pair(mixed, 4, 2, XM_LINK_INTER_HOST, &a, &b));
+    ck_assert(a == 0 && b == 1);
+    ck_assert(!xm_probe_pair(spread, 3, 3, XM_LINK_INTRA_HOST, &a, &b));
+    ck_assert(xm_probe_pair(spread, 3, 3, XM_LINK_INTER_HOST, &a, &b));
+    ck_assert(!xm_probe_pair(lone, 1, 1, XM_LINK_INTRA_HOST, &a, &b));
+    ck_assert(!xm_probe_pair(together, 2, 1, XM_LINK_INTER_HOST, &a, &b));
+    ck_assert(!xm_probe_pair(together, 2, 1, XM_LINK_SELF, &a, &b));
+    ck_assert_int_eq(xm_probe_rank_on(mixed, 4, 1, 1), 2);
+    ck_assert_int_eq(xm_probe_rank_on(mixed, 4, 1, 2), -1);
+    ck_assert_int_eq(xm_probe_ranks_on(mixed, 4, 1), 2);
+}
+END_TEST
+
+static void set_curve(xm_probe_summary_t *summary, xm_link_class_t link, double latency)
+{
+    xm_probe_curve_t *curve = &summary->curve[link];
+
+    curve->count = 2;
+    curve->points[0] = (xm_curve_point_t){8, latency};
+    curve->points[1] = (xm_curve_point_t){64, latency + 64e-9};
+    curve->spread[0] = 0.5;
+    curve->spread[1] = 0.01;
+}
+
+static xm_probe_summary_t summary_of(const xm_probe_device_t *devices, const int *host_of,
+                                     int ranks, int hosts)
+{
+    return (xm_probe_summary_t){.devices = devices,
+                                .host_of = host_of,
+                                .ranks = ranks,
+                                .hosts = hosts,
+                                .name = "lab",
+                                .conditions = "in a test"};
+}
+
+START_TEST(a_profile_takes_medians_and_the_smallest_host)
+{
+    const int host_of[] = {0, 0, 0, 1, 1};
+    xm_probe_device_t devices[5] = {{0}};
+    double egress[] = {5e9, 5.1e9}, ingress[] = {5.1e9, 5.05e9};
+    xm_probe_summary_t summary = summary_of(devices, host_of, 5, 2);
+    xm_cluster_profile_t *profile = NULL;
+
+    for (int rank = 0; rank < 5; ++rank) {
+        devices[rank].flops = 1e9 * (rank + 1);
+        devices[rank].copy_bandwidth = 1e10 * (5 - rank);
+        devices[rank].host_memory = host_of[rank] == 0 ? 30e9 : 10e9;
+        devices[rank].machine = host_of[rank];
+    }
+    set_curve(&summary, XM_LINK_SELF, 1e-9);
+    set_curve(&summary, XM_LINK_INTRA_HOST, 1e-6);
+    set_curve(&summary, XM_LINK_INTER_HOST, 1e-5);
+    summary.egress = egress;
+    summary.ingress = ingress;
+    summary.nic_spread = 0.03;
+    summary.nic_both_ways = 4e9;
+    summary.host_fabric = 9e9;
+    ck_assert_xm_ok(xm_probe_profile(&summary, &profile));
+    ck_assert_int_eq(xm_cluster_profile_hosts(profile), 2);
+    ck_assert_int_eq(xm_cluster_profile_devices_per_host(profile), 2);
+    ck_assert_double_eq(xm_cluster_profile_device_flops(profile), 3e9);
+    ck_assert_double_eq(xm_cluster_profile_device_memory_bandwidth(profile), 3e10);
+    ck_assert_double_eq(xm_cluster_profile_device_memory_bytes(profile), 4e9);
+    ck_assert_double_eq(xm_cluster_profile_nic_bandwidth(profile), 5.025e9);
+    ck_assert(!xm_cluster_profile_hosts_differ(profile));
+    ck_assert_double_eq(xm_cluster_profile_nic_spread(profile), 0.03);
+    ck_assert_double_eq(xm_cluster_profile_nic_both_ways(profile), 4e9);
+    ck_assert_double_eq(xm_cluster_profile_host_fabric(profile), 9e9);
+    ck_assert_double_eq(xm_cluster_profile_spread(profile, XM_LINK_INTRA_HOST)[0], 0.5);
+    ck_assert_str_eq(xm_cluster_profile_provenance(profile),
+                     "measured in a test; hosts have 2 to 3 ranks, the smallest counts; NIC "
+                     "capacity from concurrent flows; 3 of 6 points are not known to +-2 %; NIC "
+                     "rates are known to +-3.0 %");
+    xm_cluster_profile_destroy(profile);
+    /* A short message was faster than all streams: a burst. */
+    egress[0] = egress[1] = ingress[0] = ingress[1] = 1;
+    ck_assert_xm_ok(xm_probe_profile(&summary, &profile));
+    ck_assert_double_eq(xm_cluster_profile_nic_bandwidth(profile), 1);
+    xm_cluster_profile_destroy(profile);
+    /* A long one was. */
+    summary.curve[XM_LINK_INTER_HOST].points[1] = (xm_curve_point_t){1 << 24, 0.01};
+    ck_assert_xm_ok(xm_probe_profile(&summary, &profile));
+    ck_assert_double_eq_tol(xm_cluster_profile_nic_bandwidth(profile), (1 << 24) / 0.01, 1);
+    ck_assert_ptr_nonnull(
+        strstr(xm_cluster_profile_provenance(profile), "from the longest message"));
+    ck_assert_double_eq(xm_cluster_profile_nic_spread(profile), 0);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+START_TEST(hosts_that_differ_have_rates_of_their_own)
+{
+    const int host_of[] = {0, 1, 2, 3};
+    xm_probe_device_t devices[4] = {0};
+    double egress[] = {4e9, 2e9, 4e9, 0}, ingress[] = {4.1e9, 2e9, 3e9, 0};
+    xm_probe_summary_t summary = summary_of(devices, host_of, 4, 4);
+    xm_cluster_profile_t *profile = NULL;
+    const char *told;
+
+    for (int rank = 0; rank < 4; ++rank) {
+        devices[rank] = (xm_probe_device_t){1, 1, 1e9, rank};
+    }
+    set_curve(&summary, XM_LINK_SELF, 1e-9);
+    set_curve(&summary, XM_LINK_INTER_HOST, 1e-5);
+    summary.egress = egress;
+    summary.ingress = ingress;
+    ck_assert_xm_ok(xm_probe_profile(&summary, &profile));
+    ck_assert_ptr_nonnull(strstr(xm_cluster_profile_provenance(profile),
+                                 "no time was left to measure both directions at once"));
+    ck_assert(xm_cluster_profile_hosts_differ(profile));
+    ck_assert_double_eq(xm_cluster_profile_host_nic_bandwidth(profile, 0), 4e9);
+    ck_assert_double_eq(xm_cluster_profile_host_nic_bandwidth(profile, 1), 2e9);
+    ck_assert_double_eq(xm_cluster_profile_host_nic_bandwidth(profile, 2), 3e9);
+    /* The one that was not measured is typical. */
+    ck_assert_double_eq(xm_cluster_profile_host_nic_bandwidth(profile, 3), 3e9);
+    ck_assert_double_eq(xm_cluster_profile_nic_bandwidth(profile), 3e9);
+    told = xm_cluster_profile_provenance(profile);
+    ck_assert_msg(strstr(told, "the NICs of 1 of 4 hosts, which count as typical") != NULL, "%s",
+                  told);
+    ck_assert_msg(strstr(told,
+                         "the NICs of 1 host are faster in one direction (host 2: 4 out, 3 in, "
+                         "GB/s)") != NULL,
+                  "%s", told);
+    ck_assert_msg(strstr(told, "NIC capacity of each host from concurrent flows") != NULL, "%s",
+                  told);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+/* 1 MiB passes in a burst, 64 MiB at the rate that the NIC is limited to. */
+START_TEST(a_burst_is_not_the_capacity)
+{
+    const int host_of[] = {0, 1};
+    const xm_probe_device_t devices[2] = {{1, 1, 1e9, 0}, {1, 1, 1e9, 1}};
+    xm_probe_summary_t summary = summary_of(devices, host_of, 2, 2);
+    xm_probe_curve_t *curve = &summary.curve[XM_LINK_INTER_HOST];
+    xm_cluster_profile_t *profile = NULL;
+
+    set_curve(&summary, XM_LINK_SELF, 1e-9);
+    curve->count = 3;
+    curve->points[0] = (xm_curve_point_t){1 << 20, 0.002};
+    curve->points[1] = (xm_curve_point_t){1 << 22, 0.04};
+    curve->points[2] = (xm_curve_point_t){1 << 26, 0.61};
+    ck_assert_xm_ok(xm_probe_profile(&summary, &profile));
+    ck_assert_double_eq_tol(xm_cluster_profile_nic_bandwidth(profile), (1 << 26) / 0.61, 1);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+START_TEST(substitutes_are_chosen_and_named)
+{
+    const int host_of[] = {0};
+    const xm_probe_device_t device = {1, 1, 1e9, 1};
+    xm_probe_summary_t summary = summary_of(&device, host_of, 1, 1);
+    xm_cluster_profile_t *profile = NULL;
+
+    set_curve(&summary, XM_LINK_SELF, 1e-9);
+    ck_assert_xm_ok(xm_probe_profile(&summary, &profile));
+    ck_assert_double_eq(xm_cluster_profile_latency(profile, XM_LINK_INTRA_HOST), 1e-9);
+    ck_assert_double_eq(xm_cluster_profile_latency(profile, XM_LINK_INTER_HOST), 1e-9);
+    ck_assert_ptr_nonnull(strstr(xm_cluster_profile_provenance(profile),
+                                 "intra_host is not in this job, the curve of self stands in; "
+                                 "inter_host is not in this job, the curve of self stands in"));
+    xm_cluster_profile_destroy(profile);
+    set_curve(&summary, XM_LINK_INTER_HOST, 1e-5);
+    ck_assert_xm_ok(xm_probe_profile(&summary, &profile));
+    ck_assert_double_eq(xm_cluster_profile_latency(profile, XM_LINK_INTRA_HOST), 1e-5);
+    xm_cluster_profile_destroy(profile);
+    summary.curve[XM_LINK_SELF].count = 0;
+    ck_assert_xm_fails(xm_probe_profile(&summary, &profile), XM_ERR_INVALID_ARGUMENT,
+                       "probe: curves.self has 0 points");
+}
+END_TEST
+
+START_TEST(one_core_computes_and_copies)
+{
+    static unsigned char from[1 << 16], to[1 << 16];
+    double flops, spread;
+
+    memset(from, 7, sizeof(from));
+    flops = xm_probe_flops(0.02);
+    /* Between a slow emulator and twice the fastest core there is. */
+    ck_assert_double_gt(flops, 1e7);
+    ck_assert_double_lt(flops, 2e12);
+    ck_assert_ptr_nonnull(strstr(xm_probe_flops_kind(), "multiply-add"));
+    ck_assert_double_gt(xm_probe_copy_bandwidth(to, from, sizeof(from), 0.01), 1e6);
+    ck_assert_mem_eq(to, from, sizeof(from));
+    ck_assert_double_lt(xm_probe_copy_seconds(to, from, 8, 5, &spread),
+                        xm_probe_copy_seconds(to, from, sizeof(from), 5, &spread));
+    ck_assert_double_le(spread, 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("probe_profile");
+    TCase *tcase = tcase_create("all");
+
+    tcase_add_test(tcase, sizes_grow_by_four);
+    tcase_add_test(tcase, median_of_odd_and_even_counts);
+    tcase_add_test(tcase, the_spread_is_a_95_percent_interval);
+    tcase_add_test(tcase, falling_times_are_pooled);
+    tcase_add_test(tcase, pooling_is_the_nearest_monotone_curve);
+    tcase_add_test(tcase, pairs_are_the_first_of_their_class);
+    tcase_add_test(tcase, a_profile_takes_medians_and_the_smallest_host);
+    tcase_add_test(tcase, hosts_that_differ_have_rates_of_their_own);
+    tcase_add_test(tcase, a_burst_is_not_the_capacity);
+    tcase_add_test(tcase, substitutes_are_chosen_and_named);
+    tcase_add_test(tcase, one_core_computes_and_copies);
+    suite_add_tcase(suite, tcase);
+    return xm_test_run(suite);
+}

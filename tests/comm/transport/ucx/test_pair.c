@@ -1,0 +1,402 @@
+/* Two ranks' mail over three lanes without UCX, whose place this test takes: frames are packed and
+ * arrive when chance says so, in order on each lane; lanes die, one way or both, and come back too
+ * late. Whatever happens, every message arrives once, whole, and in the order of its tag. */
+#include <stdlib.h>
+#include <string.h>
+#include <ucp/api/ucp.h>
+
+#include "tests/comm/transport/ucx/mail_seat.h"
+#include "xm_test.h"
+
+#include "comm/base/random.h"
+
+enum { RANKS = 2, LANES = 3, MESSAGES = 120, TAGS = 5, LONGEST = 300000, SEEDS = 12, RING = 4096 };
+enum { MOST_STEPS = 400000, STEP_NS = 1000000 };
+
+typedef struct packet packet_t;
+struct packet {
+    packet_t *next;
+    uint8_t head[XM_UCX_FRAME_SIZE];
+    const xm_ucx_parcel_t *parcel; /* until it is packed */
+    ucp_send_nbx_callback_t sent;
+    uint8_t *bytes;
+    size_t length;
+};
+
+typedef struct {
+    packet_t *first, *last;
+} queue_t;
+
+/* One way of a lane. */
+typedef struct {
+    queue_t given, wire;            /* to UCX, and packed */
+    bool dead, lossy;               /* nothing passes; and what was on the wire is lost */
+    ucp_am_recv_callback_t handler; /* of who hears it */
+    void *arg;
+} way_t;
+
+static way_t ways[RANKS][LANES]; /* by who sends */
+static uint64_t state;
+static int64_t clock_ns;
+
+static uint64_t any(uint64_t below)
+{
+    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (state >> 33) % below;
+}
+
+static void append(queue_t *queue, packet_t *packet)
+{
+    packet->next = NULL;
+    if (queue->first == NULL) {
+        queue->first = packet;
+    } else {
+        queue->last->next = packet;
+    }
+    queue->last = packet;
+}
+
+static packet_t *pop(queue_t *queue)
+{
+    packet_t *packet = queue->first;
+
+    queue->first = packet->next;
+    return packet;
+}
+
+static void free_packet(packet_t *packet)
+{
+    free(packet->bytes);
+    free(packet);
+}
+
+static void drop(queue_t *queue)
+{
+    while (queue->first != NULL) {
+        free_packet(pop(queue));
+    }
+}
+
+/* As the datatype of parcels does. */
+static void pack(packet_t *packet)
+{
+    if (packet->length > 0) {
+        packet->bytes = calloc(1, packet->length);
+        ck_assert_ptr_nonnull(packet->bytes);
+    }
+    if (packet->length > 0 && packet->parcel->bytes != NULL) {
+        memcpy(packet->bytes, packet->parcel->bytes, packet->length - 1);
+        packet->bytes[packet->length - 1] = 1;
+    }
+}
+
+/* ---- in UCX's place: the linker sends the mail's calls here -------------------------------------
+ */
+
+ucs_status_ptr_t __wrap_ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *header,
+                                        size_t header_length, const void *buffer, size_t count,
+                                        const ucp_request_param_t *param);
+ucs_status_t __wrap_ucp_worker_set_am_recv_handler(ucp_worker_h worker,
+                                                   const ucp_am_handler_param_t *param);
+void __wrap_ucp_request_free(void *request);
+
+ucs_status_ptr_t __wrap_ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *header,
+                                        size_t header_length, const void *buffer, size_t count,
+                                        const ucp_request_param_t *param)
+{
+    way_t *way = (way_t *)(void *)ep;
+    packet_t *packet = calloc(1, sizeof(*packet));
+
+    (void)id;
+    ck_assert_ptr_nonnull(packet);
+    ck_assert_uint_eq(header_length, sizeof(packet->head));
+    memcpy(packet->head, header, sizeof(packet->head));
+    packet->parcel = count > 0 ? buffer : param->user_data;
+    packet->length = count;
+    packet->sent = param->cb.send;
+    if (way->given.first == NULL && !way->dead && any(2) == 0) {
+        pack(packet);
+        append(&way->wire, packet);
+        return NULL;
+    }
+    append(&way->given, packet);
+    return packet;
+}
+
+ucs_status_t __wrap_ucp_worker_set_am_recv_handler(ucp_worker_h worker,
+                                                   const ucp_am_handler_param_t *param)
+{
+    way_t *way = (way_t *)(void *)worker;
+
+    way->handler = param->cb;
+    way->arg = param->arg;
+    return UCS_OK;
+}
+
+void __wrap_ucp_request_free(void *request)
+{
+    (void)request;
+}
+
+/* ---- the ranks ----------------------------------------------------------------------------------
+ */
+
+static int64_t virtual_now(const xm_transport_t *transport)
+{
+    (void)transport;
+    return clock_ns;
+}
+
+static mail_seat_t *sit(int rank)
+{
+    static xm_transport_ops_t ops;
+    mail_seat_t *seat = mail_seat_open(rank, RANKS, LANES);
+    xm_ucx_transport_t *self = &seat->transport;
+
+    ops = xm_ucx_ops;
+    ops.now = virtual_now;
+    self->base.ops = &ops;
+    self->patience = INT64_C(1600000000);
+    for (int lane = 0; lane < LANES; ++lane) {
+        seat->peers[1 - rank].lanes[lane].ep = (ucp_ep_h)(void *)&ways[rank][lane];
+        self->rails[XM_UCX_RAIL_NIC + lane].worker = (ucp_worker_h)(void *)&ways[1 - rank][lane];
+        ck_assert_xm_ok(xm_ucx_mail_listen(self, XM_UCX_RAIL_NIC + lane));
+    }
+    return seat;
+}
+
+static void progress(mail_seat_t *seat)
+{
+    xm_ucx_transport_t *self = &seat->transport;
+
+    self->clock = clock_ns;
+    xm_ucx_failover_look(self);
+    xm_ucx_mail_pump(self);
+    (void)xm_ucx_deliver(self);
+}
+
+/* Something happens on one way of a lane. */
+static void move(way_t *way)
+{
+    packet_t *packet;
+
+    if (way->dead) {
+        return;
+    }
+    if (way->given.first != NULL && any(2) == 0) {
+        packet = pop(&way->given);
+        pack(packet);
+        append(&way->wire, packet);
+        /* Nothing of the parcel is needed any more: it may be gone afterwards. */
+        packet->sent(packet, UCS_OK, (void *)(uintptr_t)packet->parcel);
+    }
+    if (way->wire.first != NULL && any(2) == 0) {
+        packet = pop(&way->wire);
+        (void)way->handler(way->arg, packet->head, sizeof(packet->head), packet->bytes,
+                           packet->length, NULL);
+        free_packet(packet);
+    }
+}
+
+typedef struct {
+    xm_op_t op;
+    uint8_t *bytes;
+    int ends;
+    xm_status_t status;
+} request_t;
+
+typedef struct {
+    size_t length[MESSAGES];
+    request_t sends[MESSAGES], receives[MESSAGES];
+    int sent, received; /* posted */
+} traffic_t;
+
+static void on_done(xm_op_t *op, xm_status_t status)
+{
+    request_t *request = op->arg;
+
+    ++request->ends;
+    request->status = status;
+}
+
+static uint8_t pattern(int rank, int message, size_t i)
+{
+    return (uint8_t)((xm_hash_spread(i + 1) + (uint64_t)(RANKS * message + rank) * 0xbf58476d) >>
+                     56);
+}
+
+/* The next message from `rank`, or its receive. */
+static void post(mail_seat_t *const *seats, traffic_t *traffic, int rank, bool send)
+{
+    int i = send ? traffic->sent++ : traffic->received++, at = send ? rank : 1 - rank;
+    request_t *request = send ? &traffic->sends[i] : &traffic->receives[i];
+    xm_transport_t *transport = &seats[at]->transport.base;
+    size_t length = traffic->length[i];
+    xm_status_t status;
+
+    request->op.done = on_done;
+    request->op.arg = request;
+    request->bytes = calloc(1, length);
+    ck_assert_ptr_nonnull(request->bytes);
+    for (size_t byte = 0; byte < length && send; ++byte) {
+        request->bytes[byte] = pattern(rank, i, byte);
+    }
+    status = send ? xm_ucx_send(transport, 1 - at, (uint64_t)i % TAGS, request->bytes, length, NULL,
+                                &request->op)
+                  : xm_ucx_receive(transport, 1 - at, (uint64_t)i % TAGS, request->bytes, length,
+                                   NULL, &request->op);
+    if (status != XM_IN_PROGRESS) {
+        on_done(&request->op, status);
+    }
+    /* Who has ended a send may write to its memory. */
+    if (status == XM_OK) {
+        memset(request->bytes, 0, length);
+    }
+}
+
+static bool all_ended(const traffic_t *traffic)
+{
+    bool all = true;
+
+    for (int i = 0; i < MESSAGES && all; ++i) {
+        all = traffic->sends[i].ends > 0 && traffic->receives[i].ends > 0;
+    }
+    return all;
+}
+
+static void check(const traffic_t *traffic, int rank)
+{
+    for (int i = 0; i < MESSAGES; ++i) {
+        const request_t *receive = &traffic->receives[i];
+        size_t wrong = 0;
+
+        ck_assert_int_eq(traffic->sends[i].ends, 1);
+        ck_assert_int_eq(traffic->sends[i].status, XM_OK);
+        ck_assert_int_eq(receive->ends, 1);
+        ck_assert_int_eq(receive->status, XM_OK);
+        for (size_t byte = 0; byte < traffic->length[i]; ++byte) {
+            wrong += receive->bytes[byte] != pattern(rank, i, byte);
+        }
+        ck_assert_msg(wrong == 0, "message %d of rank %d: %zu bytes are wrong", i, rank, wrong);
+    }
+}
+
+static void release(traffic_t *traffic)
+{
+    for (int i = 0; i < MESSAGES; ++i) {
+        free(traffic->sends[i].bytes);
+        free(traffic->receives[i].bytes);
+    }
+}
+
+/* One of the lanes dies, on one way or on both; what was on the wire is lost, or comes late. */
+static void kill(int lane)
+{
+    uint64_t which = any(3);
+
+    for (int rank = 0; rank < RANKS; ++rank) {
+        way_t *way = &ways[rank][lane];
+
+        way->dead = which == 2 || (uint64_t)rank == which;
+        way->lossy = way->dead && any(2) == 0;
+        if (way->lossy) {
+            drop(&way->wire);
+        }
+    }
+}
+
+/* What a connection has lost it does not carry on without. */
+static void revive(int lane)
+{
+    for (int rank = 0; rank < RANKS; ++rank) {
+        ways[rank][lane].dead = ways[rank][lane].lossy;
+    }
+}
+
+/* Receives are posted before or after their messages come, or much later. */
+static void maybe_post(mail_seat_t *const *seats, traffic_t *traffic, int rank, uint64_t laziness)
+{
+    if (traffic->sent < MESSAGES && any(8) == 0) {
+        post(seats, traffic, rank, true);
+    }
+    if (traffic->received < MESSAGES && any(laziness) == 0) {
+        post(seats, traffic, rank, false);
+    }
+}
+
+START_TEST(messages_survive_lanes)
+{
+    static traffic_t traffic[RANKS];
+    mail_seat_t *seats[RANKS];
+    uint64_t laziness;
+    int step = 0, deaths[LANES - 1], dying;
+
+    state = (uint64_t)_i * 977 + 1;
+    clock_ns = 1;
+    memset(ways, 0, sizeof(ways));
+    memset(traffic, 0, sizeof(traffic));
+    laziness = (uint64_t[]){4, 12, 400}[any(3)];
+    dying = (int)any(LANES);
+    for (int i = 0; i < LANES - 1; ++i) {
+        deaths[i] = (int)any(2000);
+    }
+    for (int rank = 0; rank < RANKS; ++rank) {
+        seats[rank] = sit(rank);
+        for (int i = 0; i < MESSAGES; ++i) {
+            traffic[rank].length[i] = 1 + any((uint64_t[]){100, XM_UCX_MAIL_EAGER,
+                                                           2 * XM_UCX_MAIL_EAGER, LONGEST}[any(4)]);
+        }
+    }
+    while (!(all_ended(&traffic[0]) && all_ended(&traffic[1]))) {
+        ck_assert_msg(++step < MOST_STEPS, "seed %d: nothing moves any more", _i);
+        clock_ns += STEP_NS;
+        for (int i = 0; i < LANES - 1; ++i) {
+            if (step == deaths[i]) {
+                kill((dying + i) % LANES);
+            } else if (step == deaths[i] + 6000) { /* given up since long */
+                revive((dying + i) % LANES);
+            }
+        }
+        for (int rank = 0; rank < RANKS; ++rank) {
+            maybe_post(seats, &traffic[rank], rank, laziness);
+            for (int i = 0; i < 8; ++i) {
+                move(&ways[any(RANKS)][any(LANES)]);
+            }
+            if (any(3) > 0) {
+                progress(seats[rank]);
+            }
+        }
+    }
+    for (int rank = 0; rank < RANKS; ++rank) {
+        const xm_ucx_mail_t *mail = seats[rank]->peers[1 - rank].mail;
+
+        check(&traffic[rank], rank);
+        ck_assert_uint_eq(mail->kept, 0);
+        ck_assert_uint_le(mail->slot_count, RING);
+        ck_assert_ptr_eq(mail->unclaimed.next, &mail->unclaimed);
+    }
+    for (int rank = 0; rank < RANKS; ++rank) {
+        for (int lane = 0; lane < LANES; ++lane) {
+            drop(&ways[rank][lane].given);
+            drop(&ways[rank][lane].wire);
+        }
+        mail_seat_close(seats[rank]);
+        release(&traffic[rank]);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("transport_ucx_pair");
+    TCase *tcase = tcase_create("chance");
+
+    /* Lanes are lost all the time here, and that is said. */
+    if (setenv("XM_LOG", "error", 1) != 0) {
+        return EXIT_FAILURE;
+    }
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, messages_survive_lanes, 0, SEEDS);
+    suite_add_tcase(suite, tcase);
+    return xm_test_run(suite);
+}

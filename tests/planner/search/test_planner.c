@@ -1,0 +1,530 @@
+#include "planner/search/planner.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "planner/frontend/zoo.h"
+#include "planner/plan/print.h"
+#include "planner/stage/stage.h"
+#include "tests/planner/search/planner_fixture.h"
+#include "xm_test.h"
+
+static const int64_t b16[] = {16};
+
+static ap_planner_params_t params_of(const xm_cluster_profile_t *profile)
+{
+    ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
+
+    params.model = "gpt-125m";
+    params.profile = profile;
+    params.global_batch = 64;
+    params.micro_batches = b16;
+    params.micro_batch_count = 1;
+    return params;
+}
+
+/* The plan's own numbers give its step time by the formula of inter_op.h. */
+static void check_step(const ap_plan_t *plan)
+{
+    const ap_plan_info_t *info = ap_plan_info(plan);
+    double sum = 0.0, largest = 0.0;
+
+    for (int i = 0; i < ap_plan_stages(plan); ++i) {
+        double seconds = ap_plan_stage_seconds(plan, i);
+
+        sum += seconds;
+        largest = fmax(largest, seconds);
+        ck_assert_double_le(ap_plan_stage_memory(ap_plan_stage(plan, i)), info->memory_limit + 8);
+    }
+    for (int i = 0; i < ap_plan_boundaries(plan); ++i) {
+        double seconds = ap_plan_boundary(plan, i)->forward + ap_plan_boundary(plan, i)->backward;
+
+        sum += seconds;
+        largest = fmax(largest, seconds);
+    }
+    ck_assert_double_eq_tol(info->sum, sum, 1e-9 * sum);
+    ck_assert_double_eq_tol(info->bottleneck, largest, 1e-9 * sum);
+    ck_assert_double_eq_tol(info->step, sum + (double)(info->micro_batches - 1) * largest,
+                            1e-9 * info->step);
+}
+
+START_TEST(plans_add_up_for_every_number_of_stages)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 64e9);
+    ap_planner_params_t params = params_of(profile);
+    double best = INFINITY, free_choice;
+    ap_planner_result_t result;
+
+    ck_assert_xm_ok(ap_planner_run(&params, &result));
+    check_step(result.plan);
+    free_choice = ap_plan_info(result.plan)->step;
+    ck_assert_int_eq(result.trial_count, 1);
+    ap_planner_result_clear(&result);
+    for (int stages = 1; stages <= 8; ++stages) {
+        params.min_stages = stages;
+        params.max_stages = stages;
+        ck_assert_xm_ok(ap_planner_run(&params, &result));
+        ck_assert_int_eq(ap_plan_stages(result.plan), stages);
+        check_step(result.plan);
+        best = fmin(best, ap_plan_info(result.plan)->step);
+        ap_planner_result_clear(&result);
+    }
+    ck_assert_double_eq_tol(free_choice, best, 1e-9 * best);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+/* Two stages on two devices: every cut and every pair of boundary specs, priced here by hand. */
+START_TEST(two_stages_match_trying_every_cut)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(2, 1, 256e9);
+    ap_planner_params_t params = params_of(profile);
+    ap_stage_context_params_t context_params = AP_STAGE_CONTEXT_PARAMS_INIT;
+    ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
+    double best = INFINITY, transfer;
+    ap_planner_result_t result;
+    ap_stage_context_t *context;
+    ap_cost_model_t *cost;
+    ap_graph_t *graph;
+    int layers;
+
+    params.min_stages = params.max_stages = 2;
+    params.recompute = AP_RECOMPUTE_OFF;
+    ck_assert_xm_ok(ap_planner_run(&params, &result));
+    zoo.batch = 4;
+    ck_assert_xm_ok(ap_zoo_create("gpt-125m", &zoo, &graph));
+    ck_assert_xm_ok(ap_cost_model_create_profile(profile, &cost));
+    context_params.graph = graph;
+    context_params.cost = cost;
+    context_params.micro_batches = 16;
+    ck_assert_xm_ok(ap_stage_context_create(&context_params, &context));
+    layers = ap_graph_layers(graph);
+    transfer =
+        ap_plan_boundary(result.plan, 0)->forward + ap_plan_boundary(result.plan, 0)->backward;
+    for (int cut = 0; cut + 1 < layers; ++cut) {
+        double seconds[2];
+
+        for (int i = 0; i < 2; ++i) {
+            ap_stage_query_t query = AP_STAGE_QUERY_INIT;
+            ap_stage_cost_t stage;
+
+            query.first = i == 0 ? 0 : cut + 1;
+            query.last = i == 0 ? cut : layers - 1;
+            query.hosts = query.devices = query.shape[0] = query.shape[1] = 1;
+            ck_assert_xm_ok(ap_stage_evaluate(context, &query, &stage));
+            seconds[i] = ap_stage_objective(&stage, 16);
+        }
+        best = fmin(best, seconds[0] + seconds[1] + transfer +
+                              15.0 * fmax(transfer, fmax(seconds[0], seconds[1])));
+    }
+    ck_assert_double_eq_tol(ap_plan_info(result.plan)->step, best, 1e-9 * best);
+    ap_stage_context_destroy(context);
+    ap_cost_model_destroy(cost);
+    ap_graph_destroy(graph);
+    ap_planner_result_clear(&result);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+/* The same on two kinds of devices: each stage on its host's, and the cut moves to the faster. */
+START_TEST(unequal_devices_match_trying_every_cut)
+{
+    xm_cluster_profile_t *profile = planner_fixture_two_kinds(2, 1, 256e9);
+    ap_planner_params_t params = params_of(profile);
+    ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
+    ap_stage_context_t *context[2];
+    ap_cost_model_t *cost[2];
+    double best = INFINITY, transfer;
+    ap_planner_result_t result;
+    ap_graph_t *graph;
+    int layers, best_cut = -1;
+
+    params.min_stages = params.max_stages = 2;
+    params.recompute = AP_RECOMPUTE_OFF;
+    ck_assert_xm_ok(ap_planner_run(&params, &result));
+    transfer =
+        ap_plan_boundary(result.plan, 0)->forward + ap_plan_boundary(result.plan, 0)->backward;
+    zoo.batch = 4;
+    ck_assert_xm_ok(ap_zoo_create("gpt-125m", &zoo, &graph));
+    layers = ap_graph_layers(graph);
+    for (int i = 0; i < 2; ++i) {
+        ap_stage_context_params_t context_params = AP_STAGE_CONTEXT_PARAMS_INIT;
+        xm_cluster_device_t device = xm_cluster_profile_host_device(profile, i);
+
+        ck_assert_xm_ok(ap_cost_model_create_device(profile, &device, &cost[i]));
+        context_params.graph = graph;
+        context_params.cost = cost[i];
+        context_params.micro_batches = 16;
+        ck_assert_xm_ok(ap_stage_context_create(&context_params, &context[i]));
+    }
+    for (int cut = 0; cut + 1 < layers; ++cut) {
+        double seconds[2], whole;
+
+        for (int i = 0; i < 2; ++i) {
+            ap_stage_query_t query = AP_STAGE_QUERY_INIT;
+            ap_stage_cost_t stage;
+
+            query.first = i == 0 ? 0 : cut + 1;
+            query.last = i == 0 ? cut : layers - 1;
+            query.hosts = query.devices = query.shape[0] = query.shape[1] = 1;
+            ck_assert_xm_ok(ap_stage_evaluate(context[i], &query, &stage));
+            seconds[i] = ap_stage_objective(&stage, 16);
+        }
+        whole = seconds[0] + seconds[1] + transfer +
+                15.0 * fmax(transfer, fmax(seconds[0], seconds[1]));
+        if (whole < best) {
+            best = whole;
+            best_cut = cut;
+        }
+    }
+    ck_assert_double_eq_tol(ap_plan_info(result.plan)->step, best, 1e-9 * best);
+    ck_assert_int_eq(ap_plan_stage(result.plan, 0)->last_layer, best_cut);
+    ck_assert_int_ge(best_cut, layers / 2);
+    ap_planner_result_clear(&result);
+    for (int i = 0; i < 2; ++i) {
+        ap_stage_context_destroy(context[i]);
+        ap_cost_model_destroy(cost[i]);
+    }
+    ap_graph_destroy(graph);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+/* No stage exceeds the memory of the devices it is on, whichever kind. */
+START_TEST(each_kind_keeps_to_its_own_memory)
+{
+    xm_cluster_profile_t *profile = planner_fixture_two_kinds(2, 2, 2.4e9);
+    ap_planner_params_t params = params_of(profile);
+    ap_planner_result_t result;
+
+    ck_assert_xm_ok(ap_planner_run(&params, &result));
+    for (int i = 0; i < ap_plan_stages(result.plan); ++i) {
+        const ap_plan_stage_t *stage = ap_plan_stage(result.plan, i);
+        int last = stage->devices[stage->hosts * stage->devices_per_host - 1] / 2;
+
+        ck_assert_double_le(ap_plan_stage_memory(stage),
+                            xm_cluster_profile_host_device(profile, last).memory_bytes + 8);
+    }
+    ap_planner_result_clear(&result);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+/* 3 devices, 6 hosts: every device is used, and more shapes never make it slower. */
+START_TEST(any_number_of_hosts_and_devices)
+{
+    static const int sizes[][2] = {{1, 3}, {3, 1}, {6, 1}, {3, 3}, {5, 1}, {1, 7}};
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); ++i) {
+        xm_cluster_profile_t *profile = planner_fixture_profile(sizes[i][0], sizes[i][1], 64e9);
+        ap_planner_params_t params = params_of(profile);
+        ap_planner_result_t regular, all;
+        int devices = 0;
+
+        ck_assert_xm_ok(ap_planner_run(&params, &regular));
+        check_step(regular.plan);
+        params.all_submeshes = true;
+        ck_assert_xm_ok(ap_planner_run(&params, &all));
+        check_step(all.plan);
+        ck_assert_double_le(all.objective, regular.objective * 1.001);
+        for (int s = 0; s < ap_plan_stages(all.plan); ++s) {
+            const ap_plan_stage_t *stage = ap_plan_stage(all.plan, s);
+
+            devices += stage->hosts * stage->devices_per_host;
+        }
+        ck_assert_int_eq(devices, sizes[i][0] * sizes[i][1]);
+        ap_planner_result_clear(&regular);
+        ap_planner_result_clear(&all);
+        xm_cluster_profile_destroy(profile);
+    }
+}
+END_TEST
+
+/* Stages on every device of 4 hosts x 2: the pipeline crosses 3 times from host to host, not 5. */
+START_TEST(pipelines_cross_between_hosts_as_seldom_as_can_be)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(4, 2, 64e9);
+    ap_planner_params_t params = params_of(profile);
+    ap_planner_result_t result;
+    int crossings = 0;
+
+    params.min_stages = params.max_stages = 8;
+    ck_assert_xm_ok(ap_planner_run(&params, &result));
+    for (int i = 0; i < ap_plan_boundaries(result.plan); ++i) {
+        crossings += ap_plan_boundary(result.plan, i)->net_bytes > 0;
+    }
+    ck_assert_int_eq(crossings, 3);
+    ap_planner_result_clear(&result);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+/* A plan at any time: what is left when time runs out is a plan with an honest bound, or a
+ * sentence.
+ */
+START_TEST(a_time_limit_gives_the_best_so_far)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 8e9);
+    ap_planner_params_t params = params_of(profile);
+    ap_planner_result_t best, result = {0};
+    xm_status_t status;
+
+    params.micro_batches = NULL;
+    params.micro_batch_count = 0;
+    ck_assert_xm_ok(ap_planner_run(&params, &best));
+    ck_assert(!best.stopped);
+    ck_assert_double_ge(best.bound, best.objective * (1 - 1.1e-3));
+    params.time_limit = 1e-6;
+    ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_TIMEOUT,
+                       "no plan for gpt-125m was found within 1e-06 s");
+    for (params.time_limit = 0.001; params.time_limit < 60.0; params.time_limit *= 2.0) {
+        status = ap_planner_run(&params, &result);
+        if (status == XM_ERR_TIMEOUT) {
+            continue;
+        }
+        ck_assert_xm_ok(status);
+        check_step(result.plan);
+        ck_assert_double_le(result.bound, best.objective * (1 + 1e-9));
+        ck_assert_double_ge(result.objective, best.bound * (1 - 1e-9));
+        if (!result.stopped) {
+            ck_assert_str_eq(ap_plan_digest(result.plan), ap_plan_digest(best.plan));
+            ap_planner_result_clear(&result);
+            break;
+        }
+        ap_planner_result_clear(&result);
+    }
+    ap_planner_result_clear(&best);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+/* Given stages are kept, and are never faster than what the planner finds. */
+START_TEST(pinned_stages_are_kept)
+{
+    static const ap_planner_pin_t pins[] = {
+        {.first_layer = 0, .last_layer = 4, .hosts = 1, .devices = 2, .shape = {2, 1}},
+        {.first_layer = 5, .last_layer = 9, .hosts = 1, .devices = 2, .shape = {0, 0}},
+        {.first_layer = 10, .last_layer = 13, .hosts = 1, .devices = 4, .shape = {2, 2}}};
+    xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 64e9);
+    ap_planner_params_t params = params_of(profile);
+    ap_planner_result_t ours, theirs;
+    ap_planner_pin_t wrong = {.first_layer = 0, .last_layer = 13, .hosts = 1, .devices = 3};
+
+    ck_assert_xm_ok(ap_planner_run(&params, &ours));
+    params.pins = pins;
+    params.pin_count = 3;
+    ck_assert_xm_ok(ap_planner_run(&params, &theirs));
+    check_step(theirs.plan);
+    ck_assert_int_eq(ap_plan_stages(theirs.plan), 3);
+    for (int i = 0; i < 3; ++i) {
+        const ap_plan_stage_t *stage = ap_plan_stage(theirs.plan, i);
+
+        ck_assert_int_eq(stage->first_layer, pins[i].first_layer);
+        ck_assert_int_eq(stage->last_layer, pins[i].last_layer);
+        ck_assert_int_eq(stage->devices_per_host, pins[i].devices);
+    }
+    ck_assert_int_eq(ap_plan_stage(theirs.plan, 2)->shape[0], 2);
+    ck_assert_double_le(ours.objective, theirs.objective * 1.001);
+    ap_planner_result_clear(&ours);
+    ap_planner_result_clear(&theirs);
+    params.pins = &wrong;
+    params.pin_count = 1;
+    ck_assert_xm_fails(ap_planner_run(&params, &ours), XM_ERR_INVALID_ARGUMENT,
+                       "a stage on 1 x 3 devices in the shape 0 x 0 is not in the space");
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+START_TEST(more_choices_never_make_it_slower)
+{
+    static const int64_t many[] = {4, 8, 16, 32};
+    xm_cluster_profile_t *profile = planner_fixture_profile(2, 2, 6e9);
+    ap_planner_params_t params = params_of(profile);
+    ap_planner_result_t one, all;
+
+    ck_assert_xm_ok(ap_planner_run(&params, &one));
+    params.micro_batches = many;
+    params.micro_batch_count = 4;
+    ck_assert_xm_ok(ap_planner_run(&params, &all));
+    ck_assert_int_eq(all.trial_count, 4);
+    /* A thousandth is what the second round may leave on the table. */
+    ck_assert_double_le(ap_plan_info(all.plan)->step, ap_plan_info(one.plan)->step * 1.001);
+    for (int i = 0; i < all.trial_count; ++i) {
+        ck_assert_double_le(all.trials[i].bound, all.trials[i].step * (1 + 1e-12));
+        ck_assert_double_ge(all.trials[i].step * (1 + 1e-12), ap_plan_info(all.plan)->step);
+    }
+    ap_planner_result_clear(&one);
+    ap_planner_result_clear(&all);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+START_TEST(runs_are_deterministic)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 8e9);
+    ap_planner_params_t params = params_of(profile);
+    ap_planner_result_t a, b;
+
+    ck_assert_xm_ok(ap_planner_run(&params, &a));
+    ck_assert_xm_ok(ap_planner_run(&params, &b));
+    ck_assert_str_eq(ap_plan_digest(a.plan), ap_plan_digest(b.plan));
+    ap_planner_result_clear(&a);
+    ap_planner_result_clear(&b);
+    ap_planner_result_clear(NULL);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+START_TEST(stages_fill_the_hosts_in_order)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 64e9);
+    ap_planner_params_t params = params_of(profile);
+    ap_planner_result_t result;
+    int next = 0;
+
+    params.min_stages = params.max_stages = 5;
+    ck_assert_xm_ok(ap_planner_run(&params, &result));
+    for (int i = 0; i < ap_plan_stages(result.plan); ++i) {
+        const ap_plan_stage_t *stage = ap_plan_stage(result.plan, i);
+
+        for (int d = 0; d < stage->hosts * stage->devices_per_host; ++d) {
+            ck_assert_int_eq(stage->devices[d], next++);
+        }
+        if (stage->hosts == 1) {
+            ck_assert_int_eq(stage->devices[0] / 4,
+                             stage->devices[stage->devices_per_host - 1] / 4);
+        }
+    }
+    ck_assert_int_eq(next, 8);
+    ap_planner_result_clear(&result);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+/* What the sentence asks for is enough, and a tenth less is not. */
+START_TEST(the_memory_asked_for_is_what_it_takes)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(1, 2, 2e8);
+    ap_planner_params_t params = params_of(profile);
+    ap_planner_result_t result;
+    const char *needs;
+    double needed;
+
+    params.recompute = AP_RECOMPUTE_ON;
+    ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_NO_SOLUTION,
+                       "gpt-125m does not fit into 190.73 MiB per device on 1 x 2 devices");
+    needs = strstr(xm_last_error(), "it needs ");
+    ck_assert_ptr_nonnull(needs);
+    ck_assert_int_eq(sscanf(needs, "it needs %lf GiB", &needed), 1);
+    params.memory_limit = (needed + 0.005) * 1073741824.0;
+    ck_assert_xm_ok(ap_planner_run(&params, &result));
+    check_step(result.plan);
+    ap_planner_result_clear(&result);
+    params.memory_limit = 0.9 * needed * 1073741824.0;
+    ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_NO_SOLUTION, "does not fit");
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+START_TEST(bad_requests_are_refused)
+{
+    static const int64_t b3[] = {3};
+    xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 64e9);
+    ap_planner_params_t params = params_of(profile);
+    ap_planner_result_t result;
+
+    params.model = "gpt-1.3bb";
+    ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_NOT_FOUND, "gpt-1.3b");
+    params = params_of(profile);
+    params.micro_batches = b3;
+    ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_INVALID_ARGUMENT,
+                       "a batch of 64 does not divide into 3 micro-batches");
+    params = params_of(profile);
+    params.min_stages = 3;
+    params.max_stages = 2;
+    ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_INVALID_ARGUMENT, "3 to 2");
+    params = params_of(profile);
+    params.model = "mlp2";
+    params.min_stages = params.max_stages = 3;
+    ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_NO_SOLUTION,
+                       "mlp2 cannot be divided into 3 stages on 2 x 4 devices; the nearest number "
+                       "that works is 2");
+    params = params_of(profile);
+    params.profile = NULL;
+    ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_INVALID_ARGUMENT, "profile");
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+static char *slurp(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    char *text = calloc(1, 1 << 20);
+    size_t length;
+
+    ck_assert_ptr_nonnull(file);
+    length = fread(text, 1, (1 << 20) - 1, file);
+    ck_assert_uint_gt(length, 0);
+    (void)fclose(file);
+    return text;
+}
+
+START_TEST(table_and_figure_show_every_stage)
+{
+    char path[] = "/tmp/xm_test_planner_XXXXXX";
+    xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 64e9);
+    ap_planner_params_t params = params_of(profile);
+    int fd = mkstemp(path);
+    ap_planner_result_t result;
+    char *text;
+    FILE *file;
+
+    ck_assert_int_ge(fd, 0);
+    (void)close(fd);
+    params.min_stages = params.max_stages = 3;
+    ck_assert_xm_ok(ap_planner_run(&params, &result));
+    ck_assert_xm_ok(ap_plan_plot(result.plan, path));
+    text = slurp(path);
+    ck_assert_ptr_nonnull(strstr(text, "stage 2: layers "));
+    ck_assert_ptr_nonnull(strstr(text, "host 1"));
+    ck_assert_ptr_nonnull(strstr(text, "</svg>"));
+    ck_assert_ptr_null(strstr(text, "nan"));
+    free(text);
+    file = fopen(path, "wb");
+    ap_plan_print(result.plan, file);
+    (void)fclose(file);
+    text = slurp(path);
+    ck_assert_ptr_nonnull(strstr(text, "# model gpt-125m"));
+    ck_assert_ptr_nonnull(strstr(text, ap_plan_digest(result.plan)));
+    free(text);
+    ck_assert_xm_fails(ap_plan_plot(result.plan, "/nowhere/x.svg"), XM_ERR_IO, "/nowhere/x.svg");
+    (void)unlink(path);
+    ap_planner_result_clear(&result);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("planner");
+    TCase *tcase = tcase_create("all");
+
+    tcase_set_timeout(tcase, 100);
+    tcase_add_test(tcase, plans_add_up_for_every_number_of_stages);
+    tcase_add_test(tcase, two_stages_match_trying_every_cut);
+    tcase_add_test(tcase, unequal_devices_match_trying_every_cut);
+    tcase_add_test(tcase, each_kind_keeps_to_its_own_memory);
+    tcase_add_test(tcase, any_number_of_hosts_and_devices);
+    tcase_add_test(tcase, pipelines_cross_between_hosts_as_seldom_as_can_be);
+    tcase_add_test(tcase, a_time_limit_gives_the_best_so_far);
+    tcase_add_test(tcase, pinned_stages_are_kept);
+    tcase_add_test(tcase, more_choices_never_make_it_slower);
+    tcase_add_test(tcase, runs_are_deterministic);
+    tcase_add_test(tcase, stages_fill_the_hosts_in_order);
+    tcase_add_test(tcase, the_memory_asked_for_is_what_it_takes);
+    tcase_add_test(tcase, bad_requests_are_refused);
+    tcase_add_test(tcase, table_and_figure_show_every_stage);
+    suite_add_tcase(suite, tcase);
+    return xm_test_run(suite);
+}
